@@ -1,0 +1,142 @@
+# The two commands: `make demo` and `make test`. Both set up everything they need; `make help` lists the rest.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+PYTHON ?= python3
+PACKAGE := airflow_provider_spark_datahub
+OPENLINEAGE := io.openlineage:openlineage-spark_2.13:1.53.0
+
+VENV := .venv
+SPARK_VENV := .venv-spark
+UV_VENV := .cache/uv-venv
+OPENLINEAGE_JAR := .cache/jars/openlineage-spark_2.13-1.53.0.jar
+
+# uv takes the system's certificates, as pip and Java do, and the Python at hand instead of downloading one.
+export UV_SYSTEM_CERTS := 1
+export UV_PYTHON_DOWNLOADS := never
+export UV_NO_PROGRESS := 1
+# This project's environments, whichever one the caller's shell has activated.
+unexport VIRTUAL_ENV CONDA_PREFIX PYTHONPATH PYTHONHOME
+
+UV := $(UV_VENV)/bin/uv
+BIN := $(VENV)/bin
+STEP := @bash scripts/step
+
+# A stamp inside each environment: it goes when the environment goes, and is remade when what it was built from changes.
+UV_READY := $(UV_VENV)/.ready
+DEV_READY := $(VENV)/.ready
+PACKAGE_READY := $(VENV)/.package-ready
+SPARK_READY := $(SPARK_VENV)/.ready
+
+# Airflow keeps its configuration and database in AIRFLOW_HOME, by default in the home folder: not while we test.
+TEST_ENV := AIRFLOW_HOME=$(CURDIR)/.cache/airflow-test
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: setup ## a real Airflow runs two Spark tasks; shows their run tree and lineage in the terminal
+	@$(BIN)/python scripts/demo.py
+
+.PHONY: test
+test: lint types contracts setup ## everything: lint, types, import contracts, all tests with real Spark and real Airflow
+	@$(TEST_ENV) $(BIN)/python -m pytest --cov --cov-report=term
+
+.PHONY: unit
+unit: dev ## the tests that start neither Spark nor Airflow
+	@$(TEST_ENV) $(BIN)/python -m pytest -m "not spark and not airflow"
+
+.PHONY: lint
+lint: dev ## ruff: rules and format
+	$(STEP) "Lint (ruff check)" $(BIN)/ruff check .
+	$(STEP) "Format (ruff format)" $(BIN)/ruff format --check .
+
+.PHONY: format
+format: dev ## mend what ruff can mend
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+.PHONY: types
+types: dev ## mypy, strict
+	$(STEP) "Types (mypy --strict)" $(BIN)/mypy
+
+.PHONY: contracts
+contracts: dev ## import-linter: which layer may import what
+	$(STEP) "Import contracts (import-linter)" $(BIN)/lint-imports
+
+.PHONY: build
+build: dev ## wheel and sdist in dist/, checked by twine
+	@rm -rf dist
+	$(STEP) "Wheel and sdist" $(BIN)/python -m build --no-isolation
+	$(STEP) "Metadata (twine check)" $(BIN)/twine check --strict dist/*
+	@ls -l dist
+
+.PHONY: hooks
+hooks: dev ## run the checks of .pre-commit-config.yaml on every commit
+	@$(BIN)/pre-commit install
+
+.PHONY: lock
+lock: $(UV_READY) ## write requirements/*.txt anew from pyproject.toml and requirements/spark.in, keeping versions that still fit
+	$(STEP) "Lock $(VENV)" $(UV) pip compile $(UPGRADE) --universal --python-version 3.11 --custom-compile-command "make lock" \
+	    --no-emit-index-url --no-emit-find-links --extra openlineage --group dev pyproject.toml -o requirements/dev.txt
+	$(STEP) "Lock $(SPARK_VENV)" $(UV) pip compile $(UPGRADE) --universal --python-version 3.11 --custom-compile-command "make lock" \
+	    --no-emit-index-url --no-emit-find-links requirements/spark.in -o requirements/spark.txt
+
+.PHONY: upgrade
+upgrade: ## as lock, with the newest versions
+	@$(MAKE) lock UPGRADE=--upgrade
+
+.PHONY: clean
+clean: ## remove what builds and tests left; keeps the environments and the jar
+	@rm -rf dist build .coverage .coverage.* htmlcov .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .cache/airflow-test spark-warehouse metastore_db derby.log
+	@find . -name __pycache__ -type d -not -path './.venv*' -not -path './.cache/*' -prune -exec rm -rf {} +
+
+.PHONY: distclean
+distclean: clean ## also remove the environments and the jar
+	@rm -rf $(VENV) $(SPARK_VENV) .cache
+
+.PHONY: setup
+setup: dev spark ## both environments and the OpenLineage jar
+
+.PHONY: dev
+dev: $(PACKAGE_READY)
+
+.PHONY: spark
+spark: $(SPARK_READY) $(OPENLINEAGE_JAR)
+
+.PHONY: preflight
+preflight:
+	@bash scripts/preflight "$(PYTHON)"
+
+$(UV_READY): requirements/uv.txt | preflight
+	$(STEP) "Installer (uv) in $(UV_VENV)" bash -euc '"$(PYTHON)" -m venv --clear $(UV_VENV) && \
+	    $(UV_VENV)/bin/python -m pip install --disable-pip-version-check -r requirements/uv.txt'
+	@touch $@
+
+$(DEV_READY): requirements/dev.txt $(UV_READY) | preflight
+	$(STEP) "Airflow and tools in $(VENV)" bash -euc '{ [ -x $(BIN)/python ] || $(UV) venv --python "$(PYTHON)" $(VENV); } && \
+	    $(UV) pip sync --python $(BIN)/python requirements/dev.txt'
+	@touch $@
+
+# Without build isolation: the build backend is the pinned one of requirements/dev.txt.
+# `uv pip check` fails where pyproject.toml asks for something that the lock lacks.
+$(PACKAGE_READY): pyproject.toml $(PACKAGE)/__init__.py $(DEV_READY)
+	$(STEP) "This package in $(VENV), editable" bash -euc '$(UV) pip install --python $(BIN)/python --no-deps --no-build-isolation -e . && \
+	    { $(UV) pip check --python $(BIN)/python || { echo "The lock does not fit pyproject.toml: run make lock."; exit 1; }; }'
+	@touch $@
+
+$(SPARK_READY): requirements/spark.txt $(UV_READY) | preflight
+	$(STEP) "Spark in $(SPARK_VENV)" bash -euc '{ [ -x $(SPARK_VENV)/bin/python ] || $(UV) venv --python "$(PYTHON)" $(SPARK_VENV); } && \
+	    $(UV) pip sync --python $(SPARK_VENV)/bin/python requirements/spark.txt'
+	@touch $@
+
+$(OPENLINEAGE_JAR): requirements/jars.sha256 | $(SPARK_READY)
+	$(STEP) "OpenLineage jar in $(dir $@)" $(SPARK_VENV)/bin/python scripts/fetch_jar.py $(OPENLINEAGE) \
+	    --into $(dir $@) --checksums requirements/jars.sha256 --spark-env $(SPARK_VENV)
+	@touch $@

@@ -1,0 +1,277 @@
+"""Reads the event file of a try: streaming, in bounded memory, and never by an exception."""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any, NoReturn, Protocol, runtime_checkable
+
+MEBIBYTE = 1024 * 1024
+_SKIP_CHUNK_BYTES = MEBIBYTE
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@runtime_checkable
+class EventSource(Protocol):
+    """A file that can be opened: a ``pathlib.Path``, or a path of an object store of the same shape."""
+
+    def open(self, mode: str, /) -> IO[Any]:
+        """Open for reading bytes (``"rb"``)."""
+
+
+class Outcome(enum.Enum):
+    """How the collection ended; the value is the sentence for people."""
+
+    COMPLETE = "the event file was read to its end"
+    TORN = "the last line of the event file is cut off: the driver was killed while it wrote, or still writes"
+    EMPTY = "the event file holds no event: the listener started but sent nothing, or the file was emptied"
+    MISSING = (
+        "there is no event file: the OpenLineage listener did not run, could not write there, "
+        "or wrote on another machine"
+    )
+    UNREADABLE = "the event file cannot be read"
+    TIMED_OUT = "the time for reading events was used up before the end of the event file"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectLimits:
+    """Bounds of a collection.
+
+    :param max_event_bytes: a longer line is quarantined without being held in memory.
+    :param max_quarantined: how many bad lines are described; all are counted.
+    """
+
+    max_event_bytes: int = 256 * MEBIBYTE
+    max_quarantined: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedLine:
+    """A line that is no event.
+
+    :param source: the file.
+    :param line: 1 for the first line.
+    :param offset: of the line's first byte in the file, in bytes.
+    :param reason: for people, without any of the line's content.
+    """
+
+    source: str
+    line: int
+    offset: int
+    reason: str
+
+
+@dataclass(slots=True)
+class CollectionReport:
+    """What was read; filled while the events are iterated, final when the iteration has ended.
+
+    :param lines: all lines, blank and bad ones included.
+    :param bytes_read: over all files.
+    :param torn: files whose last line is cut off.
+    :param quarantined: the first bad lines, :attr:`quarantined_count` counts all of them. A torn line is no bad line.
+    :param detail: which file and which error of the operating system, where the outcome has one.
+    """
+
+    lines: int = 0
+    events: int = 0
+    blank: int = 0
+    torn: int = 0
+    bytes_read: int = 0
+    quarantined: list[QuarantinedLine] = field(default_factory=list)
+    quarantined_count: int = 0
+    outcome: Outcome = Outcome.MISSING
+    detail: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The outcome for people, with its detail."""
+        return f"{self.outcome.value} ({self.detail})" if self.detail else self.outcome.value
+
+
+class Collection:
+    """The events of one or more files, once: iterate over it, then read :attr:`report`."""
+
+    def __init__(self, events: Iterator[dict[str, Any]], report: CollectionReport) -> None:
+        self._events = events
+        self.report = report
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self._events
+
+
+def collect(
+    sources: EventSource | Iterable[EventSource],
+    *,
+    limits: CollectLimits | None = None,
+    deadline: Callable[[], bool] | None = None,
+) -> Collection:
+    """Read the events of one file, or of several in their order.
+
+    Nothing is opened before the first event is asked for. What is wrong with a file or a line is in the report, never
+    an exception.
+
+    :param deadline: says True when the time is up; asked between lines.
+    """
+    listed = [sources] if isinstance(sources, EventSource) else list(sources)
+    report = CollectionReport()
+    reader = _Reader(report, limits or CollectLimits(), deadline or _never)
+    return Collection(reader.read_all(listed), report)
+
+
+class _BadLineError(Exception):
+    """The line is no event, for the reason given."""
+
+
+class _OutOfTimeError(Exception):
+    """The deadline has passed."""
+
+
+# Later ones say more about why lineage is incomplete than earlier ones.
+_SEVERITY = (
+    Outcome.COMPLETE,
+    Outcome.EMPTY,
+    Outcome.MISSING,
+    Outcome.TORN,
+    Outcome.UNREADABLE,
+    Outcome.TIMED_OUT,
+)
+
+
+class _Reader:
+    def __init__(self, report: CollectionReport, limits: CollectLimits, deadline: Callable[[], bool]) -> None:
+        self._report = report
+        self._limits = limits
+        self._deadline = deadline
+        self._parse = _event_parser()
+
+    def read_all(self, sources: list[EventSource]) -> Iterator[dict[str, Any]]:
+        endings = []
+        for source in sources:
+            before = self._report.events
+            self._ended(Outcome.COMPLETE, "")
+            yield from self._read_source(source)
+            if self._report.outcome is Outcome.COMPLETE and self._report.events == before:
+                self._ended(Outcome.EMPTY, str(source))
+            endings.append((self._report.outcome, self._report.detail))
+            if self._report.outcome is Outcome.TIMED_OUT:
+                break
+        if endings:
+            self._ended(*max(endings, key=lambda ending: _SEVERITY.index(ending[0])))
+
+    def _read_source(self, source: EventSource) -> Iterator[dict[str, Any]]:
+        try:
+            with source.open("rb") as stream:
+                yield from self._read_lines(stream, str(source))
+        except FileNotFoundError:
+            self._ended(Outcome.MISSING, str(source))
+        except OSError as error:
+            self._ended(Outcome.UNREADABLE, f"{source}: {error.strerror or error}")
+        except _OutOfTimeError:
+            self._ended(Outcome.TIMED_OUT, f"{source}, after {self._report.lines} lines")
+
+    def _read_lines(self, stream: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
+        limit = self._limits.max_event_bytes
+        offset = 0
+        number = 0
+        while True:
+            if self._deadline():
+                raise _OutOfTimeError
+            raw = stream.readline(limit + 1)
+            if not raw:
+                return
+            number += 1
+            size = len(raw)
+            if size > limit and not raw.endswith(b"\n"):
+                raw = b""
+                size += self._skip_rest_of_line(stream)
+                self._quarantine(name, number, offset, f"{size} bytes long, the limit is {limit}")
+            elif not raw.strip():
+                self._report.blank += 1
+            else:
+                event = self._event_of(raw, name, number, offset)
+                if event is not None:
+                    yield event
+            offset += size
+            self._report.lines += 1
+            self._report.bytes_read += size
+
+    def _event_of(self, raw: bytes, name: str, number: int, offset: int) -> dict[str, Any] | None:
+        if offset == 0:
+            raw = raw.removeprefix(_BYTE_ORDER_MARK)
+        try:
+            event = self._parse(raw)
+        except _BadLineError as problem:
+            if raw.endswith(b"\n"):
+                self._quarantine(name, number, offset, str(problem))
+            else:
+                self._report.torn += 1
+                self._ended(Outcome.TORN, f"{name}, line {number}")
+            return None
+        self._report.events += 1
+        return event
+
+    def _skip_rest_of_line(self, stream: IO[bytes]) -> int:
+        skipped = 0
+        while chunk := stream.readline(_SKIP_CHUNK_BYTES):
+            skipped += len(chunk)
+            if chunk.endswith(b"\n"):
+                break
+            if self._deadline():
+                raise _OutOfTimeError
+        return skipped
+
+    def _quarantine(self, name: str, number: int, offset: int, reason: str) -> None:
+        self._report.quarantined_count += 1
+        if len(self._report.quarantined) < self._limits.max_quarantined:
+            self._report.quarantined.append(QuarantinedLine(name, number, offset, reason))
+
+    def _ended(self, outcome: Outcome, detail: str) -> None:
+        self._report.outcome = outcome
+        self._report.detail = detail
+
+
+def _event_parser() -> Callable[[bytes], dict[str, Any]]:
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite_float)
+
+    def parse(raw: bytes) -> dict[str, Any]:
+        try:
+            event = decoder.decode(raw.decode("utf-8"))
+            if b"\\ud" in raw or b"\\uD" in raw:
+                event = _without_lone_surrogates(event)
+        except UnicodeDecodeError as error:
+            raise _BadLineError(f"no UTF-8 at byte {error.start} of the line") from error
+        except json.JSONDecodeError as error:
+            raise _BadLineError(f"no JSON: {error.msg} at character {error.pos} of the line") from error
+        except RecursionError as error:
+            raise _BadLineError("JSON nested too deeply") from error
+        except ValueError as error:
+            # Python refuses to parse numbers of more than some thousand digits.
+            raise _BadLineError(f"no usable JSON: {error}") from error
+        if not isinstance(event, dict):
+            raise _BadLineError(f"not a JSON object but {type(event).__name__}")
+        return event
+
+    return parse
+
+
+def _without_lone_surrogates(event: Any) -> Any:
+    # JSON may escape half of a surrogate pair; no UTF-8 can hold it, so nothing behind us could write it.
+    return json.loads(json.dumps(event, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise _BadLineError(f"no JSON: it holds {name}")
+
+
+def _finite_float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise _BadLineError("no usable JSON: it holds a number beyond the range of a float")
+    return number
+
+
+def _never() -> bool:
+    return False

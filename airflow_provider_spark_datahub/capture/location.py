@@ -1,0 +1,75 @@
+"""Where the OpenLineage events of one task try are written."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+_PART_LENGTH = 60
+_HASH_LENGTH = 16
+_HOSTILE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+class RelativeEventsRootError(ValueError):
+    """The folder for event files is relative.
+
+    OpenLineage's file transport dies of a ``NullPointerException`` on a bare relative name, and a relative name means
+    another folder for the driver than for the worker.
+    """
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(f"the folder for events, {str(root)!r}, is a relative path: give an absolute one")
+
+
+@dataclass(frozen=True, slots=True)
+class TryIdentity:
+    """Which try of which task instance.
+
+    :param map_index: -1 for a task that is not mapped.
+    :param try_number: 1 for the first try.
+    :param ti_id: Airflow's id of the task instance, new for every try; empty where there is none.
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    try_number: int
+    ti_id: str
+
+
+def event_file(root: Path, identity: TryIdentity) -> Path:
+    """The event file of one try: ``<root>/<dag>/<run>/<task>/[map3-]try2-<hash>.ndjson``.
+
+    One file per try, since two writers tear each other's lines. Ids may hold anything (``:``, ``+``, ``/``, ``..``):
+    every path part is reduced to ``[A-Za-z0-9_-]`` and cut, and the hash of the exact identity keeps files apart.
+
+    :raises RelativeEventsRootError: ``root`` is not absolute.
+    """
+    if not root.is_absolute():
+        raise RelativeEventsRootError(root)
+    exact = json.dumps(astuple(identity)).encode("ascii")
+    short_hash = hashlib.sha256(exact).hexdigest()[:_HASH_LENGTH]
+    mapped = f"map{identity.map_index}-" if identity.map_index >= 0 else ""
+    folder = root.joinpath(*map(_slug, (identity.dag_id, identity.run_id, identity.task_id)))
+    return folder / f"{mapped}try{identity.try_number}-{short_hash}.ndjson"
+
+
+def fresh(path: Path) -> Path:
+    """``path``, or the first of ``<stem>-2``, ``<stem>-3``, ... that does not exist.
+
+    A file that is there already was left by an earlier execution with the same identity (a cleared task), and the
+    file transport would append to it.
+    """
+    if not path.exists():
+        return path
+    candidates = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(2))
+    return next(candidate for candidate in candidates if not candidate.exists())
+
+
+def _slug(text: str) -> str:
+    return _HOSTILE.sub("_", text)[:_PART_LENGTH].strip("_-") or "x"

@@ -1,0 +1,58 @@
+"""The parts of a spark-submit call that decide about listeners, jars and Spark properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What the user hands to spark-submit.
+
+    :param properties: the ``--conf`` properties; values may be of any type, spark-submit sees their ``str()``.
+    :param jars: the ``--jars`` option, comma-separated.
+    :param packages: the ``--packages`` option, comma-separated Maven coordinates.
+    :param driver_class_path: the ``--driver-class-path`` option.
+    :param repositories: the ``--repositories`` option, comma-separated URLs.
+    :param base_properties: what Spark reads of lower priority: ``--properties-file`` or ``spark-defaults.conf``.
+    """
+
+    properties: Mapping[str, object] = field(default_factory=dict)
+    jars: str | None = None
+    packages: str | None = None
+    driver_class_path: str | None = None
+    repositories: str | None = None
+    base_properties: Mapping[str, str] = field(default_factory=dict)
+
+    def effective(self, name: str) -> str | None:
+        """The value that Spark would see for a property, or None where nobody sets it."""
+        if name in self.properties:
+            return str(self.properties[name])
+        return self.base_properties.get(name)
+
+    def effective_properties(self) -> dict[str, str]:
+        """All properties that Spark would see."""
+        return {**self.base_properties, **{name: str(value) for name, value in self.properties.items()}}
+
+    def effective_jars(self) -> tuple[str, ...]:
+        """The jars of the job: ``--jars`` replaces ``spark.jars``, it does not add to it."""
+        return split_list(self.jars or self.effective("spark.jars"))
+
+    def effective_packages(self) -> tuple[str, ...]:
+        """The packages of the job: ``--packages`` replaces ``spark.jars.packages``."""
+        return split_list(self.packages or self.effective("spark.jars.packages"))
+
+    def effective_repositories(self) -> tuple[str, ...]:
+        """Additional Maven repositories: ``--repositories`` replaces ``spark.jars.repositories``."""
+        return split_list(self.repositories or self.effective("spark.jars.repositories"))
+
+    def effective_driver_class_path(self) -> tuple[str, ...]:
+        """Entries of the driver's additional class path, split at ``:``."""
+        entries = self.driver_class_path or self.effective("spark.driver.extraClassPath") or ""
+        return tuple(entry for entry in entries.split(":") if entry.strip())
+
+
+def split_list(value: str | None) -> tuple[str, ...]:
+    """A comma-separated option of spark-submit as its entries, blanks dropped."""
+    return tuple(entry.strip() for entry in (value or "").split(",") if entry.strip())

@@ -1,0 +1,205 @@
+"""A job's lineage as proposals, in the order of the conversion rules (section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from airflow_provider_spark_datahub.conversion import urns
+from airflow_provider_spark_datahub.conversion.coalesce import JobDataset, JobLineage
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+NOT_PARTITIONED = {"partition": "FULL_TABLE_SNAPSHOT", "type": "FULL_TABLE"}
+"""The default of a run event's ``partitionSpec``, which acryl-datahub writes out."""
+
+_TAG_KEYS = {"tags": ["tag", "attribution␟source"]}
+
+
+def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
+    """Everything that is to be written of a job and its run."""
+    return [
+        *_flow(job, settings),
+        *_job(job),
+        *_classification(job, settings),
+        *_datasets(job.inputs, settings),
+        *_datasets(job.outputs, settings),
+        *_input_output(job),
+        *_run(job),
+    ]
+
+
+def status(entity_type: str, urn: str) -> Proposal:
+    """The aspect that says that an entity is not (or no longer) soft-deleted."""
+    return Proposal(entity_type, urn, "status", {"removed": False})
+
+
+def platform_instance(entity_type: str, urn: str, platform: str, instance: str) -> Proposal:
+    """The aspect that names an entity's platform instance."""
+    aspect = {"platform": urns.platform_urn(platform), "instance": urns.platform_instance_urn(platform, instance)}
+    return Proposal(entity_type, urn, "dataPlatformInstance", aspect)
+
+
+def audit_stamp(time_ms: int | None) -> dict[str, Any]:
+    """Who and when; 0 where no event carried a time, because the aspect must have one."""
+    return {"time": time_ms or 0, "actor": urns.ACTOR}
+
+
+def run_event(urn: str, time_ms: int, status: str, **more: Any) -> Proposal:
+    """A run event of a DataProcessInstance.
+
+    :param status: ``STARTED`` or ``COMPLETE``.
+    :param more: ``attempt``, ``result``, ``durationMillis``; left out where ``None``.
+    """
+    aspect = {"timestampMillis": time_ms, "partitionSpec": NOT_PARTITIONED, "status": status}
+    aspect |= {key: value for key, value in more.items() if value is not None}
+    return Proposal("dataProcessInstance", urn, "dataProcessInstanceRunEvent", aspect)
+
+
+def _flow(job: JobLineage, settings: LineageSettings) -> Iterator[Proposal]:
+    urn = job.flow.urn
+    info: dict[str, Any] = {"customProperties": job.flow_properties, "name": job.flow.flow_id}
+    if job.description:
+        info["description"] = job.description
+    yield Proposal("dataFlow", urn, "dataFlowInfo", info)
+    yield status("dataFlow", urn)
+    if settings.platform_instance:
+        yield platform_instance("dataFlow", urn, job.flow.orchestrator, settings.platform_instance)
+
+
+def _job(job: JobLineage) -> Iterator[Proposal]:
+    info: dict[str, Any] = {"customProperties": job.job_properties, "name": job.job_name}
+    if job.description:
+        info["description"] = job.description
+    info |= {"type": {"string": job.flow.orchestrator}, "flowUrn": job.flow.urn}
+    if job.created_ms is not None:
+        info["created"] = {"time": job.created_ms}
+    yield Proposal("dataJob", job.job_urn, "dataJobInfo", info)
+    yield status("dataJob", job.job_urn)
+
+
+def _classification(job: JobLineage, settings: LineageSettings) -> Iterator[Proposal]:
+    """Tags, domains and owners of the flow."""
+    urn = job.flow.urn
+    if job.tags is not None:
+        tags = [urns.tag_urn(tag) for tag in sorted(job.tags, key=_ignoring_case)]
+        if settings.use_patch and tags:
+            operations = [{"op": "add", "path": f"/tags/{_quoted(tag)}/", "value": {"tag": tag}} for tag in tags]
+            patch = {"arrayPrimaryKeys": _TAG_KEYS, "patch": operations}
+            yield Proposal("dataFlow", urn, "globalTags", patch, "PATCH")
+        else:
+            yield Proposal("dataFlow", urn, "globalTags", {"tags": [{"tag": tag} for tag in tags]})
+    domains = sorted((one for one in settings.domains if one.startswith("urn:li:domain:")), key=_ignoring_case)
+    if domains:
+        yield Proposal("dataFlow", urn, "domains", {"domains": domains})
+    owners = dict.fromkeys(urns.owner_urn(owner) for owner in (*settings.owners, *job.owners))
+    if owners:
+        listed = [{"owner": owner, "type": "DEVELOPER", "source": {"type": "SERVICE"}} for owner in owners]
+        aspect = {"owners": listed, "ownerTypes": {}, "lastModified": audit_stamp(job.end_ms)}
+        yield Proposal("dataFlow", urn, "ownership", aspect)
+
+
+def _ignoring_case(text: str) -> tuple[str, str]:
+    return text.lower(), text
+
+
+def _datasets(datasets: dict[str, JobDataset], settings: LineageSettings) -> Iterator[Proposal]:
+    if not settings.materialize_dataset:
+        return
+    for urn, dataset in datasets.items():
+        key = {
+            "platform": urns.platform_urn(dataset.name.platform),
+            "name": urns.encode(dataset.name.full_name),
+            "origin": dataset.name.env,
+        }
+        yield Proposal("dataset", urn, "datasetKey", key)
+        yield status("dataset", urn)
+        if settings.include_schema_metadata and dataset.schema is not None:
+            yield Proposal("dataset", urn, "schemaMetadata", dataset.schema)
+
+
+def _input_output(job: JobLineage) -> list[Proposal]:
+    return input_output(
+        job.job_urn,
+        inputs=list(job.inputs),
+        outputs=list(job.outputs),
+        upstream_jobs=list(job.upstream_jobs),
+        fine_grained=job.fine_grained,
+        time_ms=job.end_ms,
+        adds_only=job.adds_only,
+    )
+
+
+def input_output(
+    urn: str,
+    *,
+    inputs: list[str],
+    outputs: list[str],
+    upstream_jobs: list[str],
+    fine_grained: list[dict[str, Any]],
+    time_ms: int | None,
+    adds_only: bool,
+) -> list[Proposal]:
+    """A DataJob's edges: all of them, or as a patch that adds to what the catalogue holds (none, if it adds none)."""
+    stamp = audit_stamp(time_ms)
+    if adds_only:
+        operations = [
+            *(_added_edge("inputDatasetEdges", one, stamp) for one in inputs),
+            *(_added_edge("outputDatasetEdges", one, stamp) for one in outputs),
+            *(_added_edge("inputDatajobEdges", one, stamp) for one in upstream_jobs),
+            *_added_columns(fine_grained),
+        ]
+        return [Proposal("dataJob", urn, "dataJobInputOutput", operations, "PATCH")] if operations else []
+    aspect = {
+        "inputDatasets": [],
+        "inputDatasetEdges": [{"destinationUrn": one, "lastModified": stamp} for one in inputs],
+        "outputDatasets": [],
+        "outputDatasetEdges": [{"destinationUrn": one, "lastModified": stamp} for one in outputs],
+        "inputDatajobs": upstream_jobs,
+        "fineGrainedLineages": fine_grained,
+    }
+    return [Proposal("dataJob", urn, "dataJobInputOutput", aspect)]
+
+
+def _added_edge(field: str, urn: str, stamp: dict[str, Any]) -> dict[str, Any]:
+    return {"op": "add", "path": f"/{field}/{_quoted(urn)}", "value": {"destinationUrn": urn, "lastModified": stamp}}
+
+
+def _added_columns(fine_grained: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One operation per pair of columns, the way acryl-datahub's ``DataJobPatchBuilder`` spells them."""
+    for lineage in fine_grained:
+        transform = _quoted(lineage["transformOperation"] or "NONE")
+        for upstream in lineage["upstreams"]:
+            for downstream in lineage["downstreams"]:
+                path = f"/fineGrainedLineages/{transform}/{_quoted(downstream)}/NONE/{_quoted(upstream)}"
+                yield {"op": "add", "path": path, "value": {"confidenceScore": lineage["confidenceScore"]}}
+
+
+def _quoted(part: str) -> str:
+    """A part of a JSON pointer (RFC 6901)."""
+    return part.replace("~", "~0").replace("/", "~1")
+
+
+def _run(job: JobLineage) -> Iterator[Proposal]:
+    kind, urn = "dataProcessInstance", job.run_urn
+    yield Proposal(kind, urn, "dataProcessInstanceInput", {"inputs": list(job.inputs)})
+    yield Proposal(kind, urn, "dataProcessInstanceOutput", {"outputs": list(job.outputs)})
+    properties = {"customProperties": {}, "name": job.run_id, "created": audit_stamp(job.end_ms)}
+    yield Proposal(kind, urn, "dataProcessInstanceProperties", properties)
+    relationships: dict[str, Any] = {"parentTemplate": job.job_urn}
+    if job.parent_instance:
+        relationships["parentInstance"] = job.parent_instance
+    relationships["upstreamInstances"] = []
+    yield Proposal(kind, urn, "dataProcessInstanceRelationships", relationships)
+    if job.start_ms is None or job.end_ms is None:
+        return
+    if job.started:
+        yield run_event(urn, job.start_ms, "STARTED")
+    if job.result is not None:
+        yield run_event(
+            urn,
+            job.end_ms,
+            "COMPLETE",
+            result={"type": job.result.type, "nativeResultType": job.result.native},
+            durationMillis=job.end_ms - job.start_ms if job.started else None,
+        )

@@ -1,0 +1,287 @@
+"""The runs of one application as one job (conversion rules, section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from airflow_provider_spark_datahub.conversion import urns
+from airflow_provider_spark_datahub.conversion.columns import DatasetColumns, fine_grained_lineages
+from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer
+from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject, iso_instant
+from airflow_provider_spark_datahub.conversion.fold import APPLICATION, RDD_JOB, Application, DatasetState, RunState
+from airflow_provider_spark_datahub.conversion.identity import FlowIdentity
+from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
+from airflow_provider_spark_datahub.conversion.schema import schema_metadata
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+ResultType = Literal["SUCCESS", "FAILURE"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is known of a job's end beside its events.
+
+    :param succeeded: what ``spark-submit`` returned, which decides the run's result (Deviation 13): the application
+        event says COMPLETE even where the application failed. ``None`` where nobody told.
+    :param events_complete: nothing of the events was torn, quarantined or left unread.
+    :param final: the job is over; else this is what it did so far.
+    """
+
+    succeeded: bool | None = None
+    events_complete: bool = True
+    final: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended. :param native: the OpenLineage event type that stands for it."""
+
+    type: ResultType
+    native: str
+
+
+@dataclass(slots=True)
+class JobDataset:
+    """A dataset of a job with what is to be written of it."""
+
+    name: DatasetName
+    ids: list[DatasetId] = field(default_factory=list)
+    schema: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class JobLineage:
+    """One job with its lineage and its run, ready to be written as aspects. Times are in ms since the epoch.
+
+    :param adds_only: what is known may not be all: edges are added to the catalogue's, none is taken away
+        (Deviation 10).
+    :param result: ``None`` where the run has not ended, as far as is known.
+    """
+
+    flow: FlowIdentity
+    job_id: str
+    job_name: str
+    run_id: str
+    flow_properties: dict[str, str]
+    job_properties: dict[str, str]
+    description: str | None
+    owners: tuple[str, ...]
+    tags: Sequence[str] | None
+    inputs: dict[str, JobDataset]
+    outputs: dict[str, JobDataset]
+    fine_grained: list[dict[str, Any]]
+    created_ms: int | None
+    start_ms: int | None
+    end_ms: int | None
+    result: RunResult | None
+    started: bool
+    adds_only: bool = False
+    parent_instance: str | None = None
+    upstream_jobs: tuple[str, ...] = ()
+    unusable: dict[DatasetId, str] = field(default_factory=dict)
+
+    @property
+    def job_urn(self) -> str:
+        """The DataJob's URN."""
+        return urns.datajob_urn(self.flow.urn, self.job_id)
+
+    @property
+    def run_urn(self) -> str:
+        """The run's DataProcessInstance."""
+        return urns.dpi_urn(self.run_id)
+
+
+def coalesce(
+    applications: Sequence[Application],
+    symlinks: Mapping[DatasetId, DatasetId],
+    settings: LineageSettings,
+    ending: Ending,
+) -> list[JobLineage]:
+    """One job per application.
+
+    :param symlinks: the tables behind paths.
+    :param ending: where it tells of a failure, the last application is the one that failed.
+    """
+    namer = DatasetNamer(settings, symlinks)
+    jobs = []
+    for number, application in enumerate(applications, start=1):
+        own = ending
+        if ending.succeeded is False and number < len(applications):
+            own = Ending(None, ending.events_complete, ending.final)
+        jobs.append(_coalesce_one(application, namer, settings, own))
+    return jobs
+
+
+def _coalesce_one(
+    application: Application, namer: DatasetNamer, settings: LineageSettings, ending: Ending
+) -> JobLineage:
+    runs = application.runs
+    last = max(runs, key=lambda run: run.last_index)
+    flow = _flow(last, runs, settings)
+    result = _result(application, ending)
+    starts = [run.start_ms for run in runs if run.start_ms is not None]
+    ends = [run.end_ms for run in runs if run.end_ms is not None]
+    start_ms, end_ms = min(starts, default=None), max(ends, default=None)
+    lineage = _Edges(application, namer, _lost_in_flight(application, result))
+    flow_properties = _first_wins(run.flow_properties for run in runs)
+    job_properties = _first_wins(run.job_properties for run in runs)
+    if start_ms is not None and end_ms is not None:
+        flow_properties |= {"startedAt": iso_instant(start_ms), "finishedAt": iso_instant(end_ms)}
+        job_properties |= {"startTime": iso_instant(start_ms), "endTime": iso_instant(end_ms)}
+    return JobLineage(
+        flow=flow,
+        job_id=flow.flow_id,
+        job_name=flow.flow_id,
+        run_id=application.run_id,
+        flow_properties=flow_properties,
+        job_properties=job_properties,
+        description=next((run.description for run in runs if run.description), None),
+        owners=tuple(dict.fromkeys(owner for run in runs for owner in run.owners)),
+        tags=settings.tags or None,
+        inputs=lineage.inputs(),
+        outputs=lineage.outputs(),
+        fine_grained=fine_grained_lineages(lineage.columns(), namer),
+        created_ms=runs[0].start_ms,
+        start_ms=start_ms,
+        end_ms=end_ms,
+        result=result,
+        started=True,
+        adds_only=settings.use_patch or not _whole_story(application, result, ending),
+        parent_instance=_parent_instance(application),
+        upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
+        unusable=namer.unusable,
+    )
+
+
+def _flow(last: RunState, runs: Iterable[RunState], settings: LineageSettings) -> FlowIdentity:
+    """The last event's flow, by the name of the application, which not every event carries."""
+    app_name = next((run.app_name for run in runs if run.app_name), "")
+    flow_id = settings.pipeline_name or app_name or last.flow.flow_id
+    return FlowIdentity(last.flow.orchestrator, flow_id, last.flow.cluster)
+
+
+def _parent_instance(application: Application) -> str | None:
+    """The run that the ``parent`` facet of the application's own run names (Deviation 4)."""
+    parent = application.own_run.parent_run_id if application.own_run else ""
+    return urns.dpi_urn(parent) if parent else None
+
+
+def _first_wins(sources: Iterable[Mapping[str, tuple[int, str]]]) -> dict[str, str]:
+    """Properties of all runs; of one key's values the one that an earlier event had."""
+    found: dict[str, tuple[int, str]] = {}
+    for properties in sources:
+        for key, (index, value) in properties.items():
+            if key not in found or index < found[key][0]:
+                found[key] = (index, value)
+    return {key: value for key, (_, value) in sorted(found.items())}
+
+
+def _result(application: Application, ending: Ending) -> RunResult | None:
+    own = application.own_run
+    failure = next((run.failure for run in application.runs if run.failure), "")
+    if ending.succeeded is not None:
+        return RunResult("SUCCESS", "COMPLETE") if ending.succeeded else RunResult("FAILURE", failure or "FAIL")
+    is_over = own.ended if own is not None else any(run.ended for run in application.runs)
+    if failure:
+        return RunResult("FAILURE", failure)
+    if is_over:
+        return RunResult("SUCCESS", "COMPLETE")
+    # A Spark driver always sends its application's end, unless it was killed.
+    killed = ending.final and own is not None and own.job_type == APPLICATION
+    return RunResult("FAILURE", "FAIL") if killed else None
+
+
+def _lost_in_flight(application: Application, result: RunResult | None) -> bool:
+    """Whether queries without end were still running when the driver died, so that their outputs are in doubt."""
+    own = application.own_run
+    died = own is not None and own.job_type == APPLICATION and not own.ended
+    return died and result is not None and result.type == "FAILURE"
+
+
+def _whole_story(application: Application, result: RunResult | None, ending: Ending) -> bool:
+    """Whether the events tell all that the job read and wrote, so that edges they lack are no edges any more."""
+    own = application.own_run
+    seen = own is not None and own.ended and (own.started or own.job_type != APPLICATION)
+    return bool(ending.final and ending.events_complete and seen and result and result.type == "SUCCESS")
+
+
+class _Edges:
+    """The datasets of an application's runs that are edges of its job."""
+
+    def __init__(self, application: Application, namer: DatasetNamer, lost_in_flight: bool) -> None:
+        self._runs = application.runs
+        self._namer = namer
+        self._lost_in_flight = lost_in_flight
+
+    def outputs(self) -> dict[str, JobDataset]:
+        """What was written, by URN."""
+        return self._by_urn((dataset, state) for run in self._runs for dataset, state in self._written(run))
+
+    def inputs(self) -> dict[str, JobDataset]:
+        """What was read, by URN: inputs of queries, and what only column lineage names (Deviation 8)."""
+        phantoms = self._phantom_reads()
+        return self._by_urn(
+            (dataset, state) for run in self._runs for dataset, state in self._read(run) if dataset not in phantoms
+        )
+
+    def columns(self) -> Iterator[tuple[str, DatasetColumns]]:
+        """Column lineage of what was written: the output's URN with what one query says of it."""
+        for run in self._runs:
+            for dataset, state in self._written(run):
+                name = self._namer.name(dataset)
+                if state.columns is not None and name is not None:
+                    yield name.urn, state.columns
+
+    def _written(self, run: RunState) -> Iterator[tuple[DatasetId, DatasetState]]:
+        if run.failure or (self._lost_in_flight and not run.ended):
+            return
+        yield from run.written
+
+    def _read(self, run: RunState) -> Iterator[tuple[DatasetId, DatasetState]]:
+        yield from run.inputs.items()
+        for output, state in self._written(run):
+            if state.columns is not None:
+                own = self._namer.name(output)
+                for dataset in dict.fromkeys(state.columns.input_datasets):
+                    if dataset not in run.inputs and self._namer.name(dataset) != own:
+                        yield dataset, DatasetState()
+
+    def _phantom_reads(self) -> set[DatasetId]:
+        """Deviation 5: what only RDD jobs of an application with queries read, where a query's dataset is the same
+        or lies below: file listing, schema inference, reading back the own output."""
+        queried: set[DatasetId] = set()
+        listed: set[DatasetId] = set()
+        for run in self._runs:
+            if run.job_type == RDD_JOB:
+                listed.update(run.inputs)
+            else:
+                queried.update(run.inputs, run.outputs, (dataset for dataset, _ in self._read(run)))
+        read_by_queries = {dataset for run in self._runs if run.job_type != RDD_JOB for dataset, _ in self._read(run)}
+        paths: dict[str, list[str]] = {}
+        for dataset in queried:
+            paths.setdefault(dataset.namespace, []).append(dataset.name)
+        return {
+            dataset
+            for dataset in listed - read_by_queries
+            if dataset in queried
+            or any(is_parent_folder(dataset.name, path) for path in paths.get(dataset.namespace, ()))
+        }
+
+    def _by_urn(self, datasets: Iterable[tuple[DatasetId, DatasetState]]) -> dict[str, JobDataset]:
+        found: dict[str, JobDataset] = {}
+        schemas: dict[str, tuple[int, JsonObject]] = {}
+        for dataset, state in datasets:
+            name = self._namer.name(dataset)
+            if name is None:
+                continue
+            urn = name.urn
+            entry = found.setdefault(urn, JobDataset(name))
+            if dataset not in entry.ids:
+                entry.ids.append(dataset)
+            if state.schema is not None and state.schema_index >= schemas.get(urn, (-1, {}))[0]:
+                schemas[urn] = (state.schema_index, state.schema)
+        for urn, (_, facet) in schemas.items():
+            found[urn].schema = schema_metadata(facet, urns.platform_urn(found[urn].name.platform))
+        return dict(sorted(found.items()))

@@ -1,0 +1,177 @@
+"""The URN of an OpenLineage dataset (conversion rules, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from airflow_provider_spark_datahub.conversion import urns
+from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject, as_object, as_objects, as_text
+from airflow_provider_spark_datahub.conversion.paths import PATH_PLATFORMS, PathName, name_of_plain_path, name_of_uri
+from airflow_provider_spark_datahub.conversion.redaction import redact_url
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+_SCHEME_PLATFORMS = {"awsathena": "athena", "sqlserver": "mssql"}
+_GLUE_PREFIXES = ("aws:glue:", "arn:aws:glue:")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetName:
+    """What a dataset's URN is made of."""
+
+    platform: str
+    name: str
+    env: str
+    instance: str | None = None
+
+    @property
+    def urn(self) -> str:
+        """The dataset's URN."""
+        return urns.dataset_urn(self.platform, self.name, self.env, self.instance)
+
+    @property
+    def full_name(self) -> str:
+        """The name with the platform instance in front, as it stands in the URN (unencoded)."""
+        return f"{self.instance}.{self.name}" if self.instance else self.name
+
+
+@dataclass
+class Symlinks:
+    """The tables behind paths, collected over a whole application before any dataset is named (Deviation 12)."""
+
+    by_dataset: dict[DatasetId, DatasetId] = field(default_factory=dict)
+
+    def learn(self, dataset: DatasetId, facets: JsonObject, settings: LineageSettings) -> None:
+        """Remember the table that a dataset's ``symlinks`` facet names; a later one replaces an earlier one."""
+        table = table_of(facets, settings)
+        if table is not None:
+            self.by_dataset[dataset] = table
+
+
+def table_of(facets: JsonObject, settings: LineageSettings) -> DatasetId | None:
+    """The table that the ``symlinks`` facet names, as (platform, name), or ``None``.
+
+    Of several identifiers of type ``TABLE`` the last one counts.
+    """
+    if "symlinks" not in facets or settings.disable_symlink_resolution:
+        return None
+    table = None
+    for identifier in as_objects(as_object(facets["symlinks"]).get("identifiers")):
+        name = as_text(identifier.get("name"))
+        if identifier.get("type") != "TABLE" or not name:
+            continue
+        platform = _catalog_platform(as_text(identifier.get("namespace")), facets, settings)
+        if name.startswith("table/"):
+            name = name.removeprefix("table/").replace("/", ".")
+        table = DatasetId(platform, name)
+    return table
+
+
+def _catalog_platform(namespace: str, facets: JsonObject, settings: LineageSettings) -> str:
+    if namespace.startswith(_GLUE_PREFIXES):
+        return "glue"
+    if settings.catalog_platforms:
+        catalog, storage = as_object(facets.get("catalog")), as_object(facets.get("storage"))
+        for described in (catalog.get("framework"), catalog.get("type"), storage.get("storageLayer")):
+            platform = settings.catalog_platforms.get(as_text(described).lower())
+            if platform:
+                return platform
+    return settings.hive_platform_alias
+
+
+class DatasetNamer:
+    """Names the datasets of one application; remembers what it named, and nothing beyond it.
+
+    :param symlinks: the tables behind paths, known for the whole application.
+    """
+
+    def __init__(self, settings: LineageSettings, symlinks: Mapping[DatasetId, DatasetId]) -> None:
+        self._settings = settings
+        self._partition = settings.partition_pattern
+        self._cache: dict[DatasetId, DatasetName | None] = {}
+        self._by_location = self._table_names(symlinks)
+        self.unusable: dict[DatasetId, str] = {}
+        """Datasets that no URN can be made of, and why."""
+
+    def _table_names(self, symlinks: Mapping[DatasetId, DatasetId]) -> dict[str, DatasetName]:
+        names: dict[str, DatasetName] = {}
+        for dataset, table in symlinks.items():
+            location, name = self._plain_name(dataset), self._plain_name(table)
+            if location is not None and name is not None:
+                names[location.urn] = name
+        return names
+
+    def name(self, dataset: DatasetId) -> DatasetName | None:
+        """The dataset's name: its table's where one is known, or ``None`` where no URN can be made of it."""
+        if dataset not in self._cache:
+            self._cache[dataset] = self._resolve(dataset)
+        return self._cache[dataset]
+
+    def names(self, datasets: Iterable[DatasetId]) -> dict[str, DatasetName]:
+        """The usable ones by URN."""
+        named = (self.name(dataset) for dataset in datasets)
+        return {name.urn: name for name in named if name is not None}
+
+    def _resolve(self, dataset: DatasetId) -> DatasetName | None:
+        plain = self._plain_name(dataset)
+        if plain is None or not plain.name:
+            self.unusable[dataset] = "it has no name"
+            return None
+        name = self._by_location.get(plain.urn, plain)
+        if urns.is_too_long(name.urn):
+            self.unusable[dataset] = f"its URN is longer than {urns.MAX_URN_BYTES} bytes, which DataHub drops"
+            return None
+        return name
+
+    def _plain_name(self, dataset: DatasetId) -> DatasetName | None:
+        namespace, name = dataset
+        if self._settings.lower_case_dataset_urns:
+            namespace, name = namespace.lower(), name.lower()
+        if "://" not in namespace:
+            return self._named(namespace, "", name) if namespace else None
+        # jdbc:h2://x is a URI of the scheme jdbc.
+        scheme = namespace.partition(":")[0]
+        if scheme in PATH_PLATFORMS:
+            uri = _join(redact_url(namespace), name)
+            return self._path(name_of_uri(uri, self._settings.path_specs, self._partition))
+        platform = _SCHEME_PLATFORMS.get(scheme, scheme)
+        return self._named(platform, namespace.partition("://")[2], name) if platform else None
+
+    def _path(self, path: PathName) -> DatasetName:
+        if path.spec is not None:
+            return DatasetName(
+                path.platform, path.name, path.spec.env or self._settings.env, path.spec.platform_instance
+            )
+        return DatasetName(path.platform, path.name, self._settings.env, self._settings.dataset_platform_instance)
+
+    def _named(self, platform: str, authority: str, name: str) -> DatasetName:
+        """A dataset whose name is no URI: a table, a topic, or a path whose host is no part of the name."""
+        if name.startswith("/"):
+            path = name_of_plain_path(platform, authority, name, self._settings.path_specs, self._partition)
+            if path.spec is not None:
+                return self._path(path)
+            name = path.name
+        else:
+            name = self._with_schema(platform, name)
+        specs = [spec for spec in self._settings.path_specs if spec.platform == platform]
+        instance = next((spec.platform_instance for spec in specs if spec.platform_instance), None)
+        env = next((spec.env for spec in specs if spec.env), None)
+        return DatasetName(
+            platform, name, env or self._settings.env, instance or self._settings.dataset_platform_instance
+        )
+
+    def _with_schema(self, platform: str, name: str) -> str:
+        """Deviation 11: ``shop.orders`` of PostgreSQL is ``shop.public.orders``."""
+        schema = self._settings.default_schemas.get(platform)
+        parts = name.split(".")
+        if schema and len(parts) == 2 and all(parts) and "/" not in name:
+            return f"{parts[0]}.{schema}.{parts[1]}"
+        return name
+
+
+def _join(namespace: str, name: str) -> str:
+    """Namespace and name with exactly one slash between them."""
+    if name.startswith("/"):
+        authority = namespace.partition("://")[2]
+        return namespace + (name[1:] if authority.endswith("/") else name)
+    return namespace + name if namespace.endswith("/") else f"{namespace}/{name}"

@@ -1,0 +1,222 @@
+"""All events of one run folded into one run, and runs grouped into applications (conversion rules, section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from airflow_provider_spark_datahub.conversion.columns import DatasetColumns, read_columns
+from airflow_provider_spark_datahub.conversion.datasets import Symlinks
+from airflow_provider_spark_datahub.conversion.events import (
+    FAILED_TYPES,
+    TERMINAL_TYPES,
+    DatasetId,
+    EventDataset,
+    JsonObject,
+    RunEvent,
+    as_object,
+    as_text,
+)
+from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, application_name, flow_identity
+from airflow_provider_spark_datahub.conversion.properties import (
+    description,
+    flow_properties,
+    job_properties,
+    owner_names,
+)
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+APPLICATION = "APPLICATION"
+RDD_JOB = "RDD_JOB"
+_QUERY_TYPES = frozenset({"SQL_JOB", RDD_JOB})
+_KEPT_FACETS = ("schema", "columnLineage", "lifecycleStateChange")
+_NON_MATERIALISING = tuple(
+    f"{step}_{source}"
+    for step in ("map", "map_partitions", "flatmap", "filter", "distinct")
+    for source in ("parallel_collection", "text_file", "hadoopfile")
+)
+# A dropped or renamed table was not written (Deviation 9).
+_NOT_WRITTEN = frozenset({"DROP", "RENAME"})
+
+
+@dataclass(slots=True)
+class DatasetState:
+    """What the events of one run say of one of its datasets; of each facet the last one counts."""
+
+    schema: JsonObject | None = None
+    schema_index: int = -1
+    columns: DatasetColumns | None = None
+    lifecycle: str = ""
+    pending_facets: dict[str, JsonObject] = field(default_factory=dict)
+    """Facets not yet condensed into the fields above: a query's events repeat them, so only the last are read."""
+
+    def learn(self, facets: JsonObject, index: int) -> None:
+        """Take the facets of one more event."""
+        for name in _KEPT_FACETS:
+            facet = as_object(facets.get(name))
+            if facet:
+                self.pending_facets[name] = facet
+        if facets.get("schema"):
+            self.schema, self.schema_index = as_object(facets["schema"]), index
+
+    def condense(self, sql: str, *, with_columns: bool) -> None:
+        """Read the pending facets and let go of them."""
+        if not self.pending_facets:
+            return
+        if with_columns and "columnLineage" in self.pending_facets:
+            self.columns = read_columns(self.pending_facets, sql)
+        lifecycle = self.pending_facets.get("lifecycleStateChange", {})
+        self.lifecycle = as_text(lifecycle.get("lifecycleStateChange")).upper() or self.lifecycle
+        self.pending_facets = {}
+
+
+@dataclass(slots=True)
+class RunState:
+    """One run: a query, an RDD job, or the application itself.
+
+    :param index: where its first event stands among all events.
+    """
+
+    run_id: str
+    index: int
+    job_name: str
+    flow: FlowIdentity
+    job_type: str = ""
+    parent_run_id: str = ""
+    app_name: str = ""
+    description: str | None = None
+    sql: str = ""
+    last_index: int = 0
+    last_event: RunEvent | None = None
+    start_ms: int | None = None
+    end_ms: int | None = None
+    started: bool = False
+    ended: bool = False
+    failure: str = ""
+    inputs: dict[DatasetId, DatasetState] = field(default_factory=dict)
+    outputs: dict[DatasetId, DatasetState] = field(default_factory=dict)
+    job_properties: dict[str, tuple[int, str]] = field(default_factory=dict)
+    flow_properties: dict[str, tuple[int, str]] = field(default_factory=dict)
+    owners: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def is_query(self) -> bool:
+        """A Spark query or RDD job, which belongs to the application that its parent facet names."""
+        return self.job_type in _QUERY_TYPES
+
+    @property
+    def written(self) -> Iterator[tuple[DatasetId, DatasetState]]:
+        """Its outputs without those that it only dropped, renamed or passed through."""
+        names = ({dataset.name for dataset in datasets} for datasets in (self.inputs, self.outputs))
+        if self.job_type == RDD_JOB and self.job_name.endswith(_NON_MATERIALISING) and next(names) == next(names):
+            return
+        for dataset, state in self.outputs.items():
+            if state.lifecycle not in _NOT_WRITTEN:
+                yield dataset, state
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """The runs of one application, in the order of their first events.
+
+    :param run_id: the application's own run id.
+    """
+
+    run_id: str
+    runs: tuple[RunState, ...]
+
+    @property
+    def own_run(self) -> RunState | None:
+        """The application's own run; ``None`` where only its queries sent events."""
+        return next((run for run in self.runs if run.run_id == self.run_id), None)
+
+
+class Fold:
+    """Folds a stream of events; what it keeps grows with the distinct content, not with the number of events."""
+
+    def __init__(self, settings: LineageSettings) -> None:
+        self._settings = settings
+        self._runs: dict[str, RunState] = {}
+        self._columns: dict[DatasetColumns, DatasetColumns] = {}
+        self._count = 0
+        self.symlinks = Symlinks()
+
+    def add(self, event: RunEvent) -> None:
+        """Take one more event.
+
+        :raises EventError: where no flow can be named after it; the fold is as before then.
+        """
+        app_name = application_name(event)
+        flow = flow_identity(event, self._settings, app_name)
+        index, self._count = self._count, self._count + 1
+        run = self._runs.get(event.run_id)
+        if run is None:
+            run = self._runs[event.run_id] = RunState(event.run_id, index, event.job_name, flow)
+        run.flow, run.last_index, run.last_event = flow, index, event
+        run.job_type = event.job_type or run.job_type
+        run.parent_run_id = event.parent_run_id or run.parent_run_id
+        run.app_name = run.app_name or app_name
+        run.description = run.description or description(event)
+        run.sql = event.sql or run.sql
+        self._add_time_and_state(run, event)
+        self._add_properties(run, event, index)
+        self._add_datasets(run.inputs, event.inputs, index)
+        self._add_datasets(run.outputs, event.outputs, index)
+        if event.type in TERMINAL_TYPES:
+            self._condense(run)
+
+    @staticmethod
+    def _add_time_and_state(run: RunState, event: RunEvent) -> None:
+        if event.time_ms is not None:
+            run.start_ms = event.time_ms if run.start_ms is None else min(run.start_ms, event.time_ms)
+            run.end_ms = event.time_ms if run.end_ms is None else max(run.end_ms, event.time_ms)
+        run.started = run.started or event.type == "START"
+        run.ended = run.ended or event.type in TERMINAL_TYPES
+        if event.type in FAILED_TYPES:
+            run.failure = event.type
+
+    def _add_properties(self, run: RunState, event: RunEvent, index: int) -> None:
+        for key, value in job_properties(event).items():
+            run.job_properties.setdefault(key, (index, value))
+        for key, value in flow_properties(event, spark_plan=self._settings.capture_spark_plan).items():
+            run.flow_properties.setdefault(key, (index, value))
+        run.owners.update(dict.fromkeys(owner_names(event)))
+
+    def _add_datasets(self, known: dict[DatasetId, DatasetState], datasets: Iterable[EventDataset], index: int) -> None:
+        for dataset in datasets:
+            state = known.get(dataset.id)
+            if state is None:
+                state = known[dataset.id] = DatasetState()
+            state.learn(dataset.facets, index)
+            self.symlinks.learn(dataset.id, dataset.facets, self._settings)
+
+    def _condense(self, run: RunState) -> None:
+        with_columns = self._settings.capture_column_level_lineage
+        for state in run.inputs.values():
+            state.condense(run.sql, with_columns=False)
+        for state in run.outputs.values():
+            state.condense(run.sql, with_columns=with_columns)
+            if state.columns is not None:
+                # Runs that write the same table in the same way share one copy.
+                state.columns = self._columns.setdefault(state.columns, state.columns)
+
+    def applications(self) -> list[Application]:
+        """The applications in the order of their first events."""
+        groups: dict[str, list[RunState]] = {}
+        for run in self._runs.values():
+            self._condense(run)
+            groups.setdefault(self._application_of(run), []).append(run)
+        return [Application(run_id, tuple(runs)) for run_id, runs in groups.items()]
+
+    def _application_of(self, run: RunState) -> str:
+        """The run id of the application: the parent's, where the run is a query of it."""
+        seen = {run.run_id}
+        while run.job_type != APPLICATION and run.parent_run_id and run.parent_run_id not in seen:
+            parent = self._runs.get(run.parent_run_id)
+            if parent is None:
+                return run.parent_run_id if run.is_query else run.run_id
+            if not run.is_query and parent.job_type != APPLICATION:
+                return run.run_id
+            run = parent
+            seen.add(run.run_id)
+        return run.run_id

@@ -1,0 +1,85 @@
+"""A metadata change proposal: one aspect of one entity, as plain JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+ChangeType = Literal["UPSERT", "PATCH"]
+
+JSON_CONTENT_TYPE = "application/json"
+JSON_PATCH_CONTENT_TYPE = "application/json-patch+json"
+
+
+class ProposalFormatError(ValueError):
+    """A stored proposal that does not have the shape that :meth:`Proposal.to_obj` writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What DataHub calls a MetadataChangeProposal, without its generated classes.
+
+    :param entity_type: the entity's type as in its URN, e.g. ``dataJob``.
+    :param entity_urn: the entity's URN.
+    :param aspect_name: e.g. ``dataJobInfo``.
+    :param aspect: the aspect as JSON: an object, or for a ``PATCH`` the list of JSON-patch operations (or the
+        object that wraps one, where the patch names the keys of an array).
+    :param change_type: ``UPSERT`` replaces the aspect, ``PATCH`` changes parts of it.
+    """
+
+    entity_type: str
+    entity_urn: str
+    aspect_name: str
+    aspect: Any
+    change_type: ChangeType = "UPSERT"
+
+    @property
+    def content_type(self) -> str:
+        """The MIME type of :attr:`value`."""
+        return JSON_PATCH_CONTENT_TYPE if self.change_type == "PATCH" else JSON_CONTENT_TYPE
+
+    @property
+    def value(self) -> str:
+        """The aspect as JSON text: what a ``GenericAspect`` carries."""
+        return json.dumps(self.aspect, ensure_ascii=False, separators=(",", ":"))
+
+    def to_obj(self) -> dict[str, Any]:
+        """The proposal as ``MetadataChangeProposalWrapper.to_obj(simplified_structure=True)`` writes it.
+
+        A patch keeps its content type next to its text: acryl-datahub's reader takes every ``{"json": …}`` aspect
+        for a whole one, and would send a patch as an aspect.
+        """
+        aspect = (
+            {"value": self.value, "contentType": JSON_PATCH_CONTENT_TYPE}
+            if self.change_type == "PATCH"
+            else {"json": self.aspect}
+        )
+        return {
+            "entityType": self.entity_type,
+            "entityUrn": self.entity_urn,
+            "changeType": self.change_type,
+            "aspectName": self.aspect_name,
+            "aspect": aspect,
+        }
+
+    @classmethod
+    def from_obj(cls, obj: Mapping[str, Any]) -> Proposal:
+        """The proposal that :meth:`to_obj` wrote.
+
+        :raises ProposalFormatError: where a part is missing or of another type.
+        """
+        try:
+            change_type: ChangeType = "PATCH" if obj["changeType"] == "PATCH" else "UPSERT"
+            aspect = obj["aspect"]
+            content = json.loads(aspect["value"]) if "value" in aspect else aspect["json"]
+            return cls(obj["entityType"], obj["entityUrn"], obj["aspectName"], content, change_type)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProposalFormatError(f"not a stored proposal ({error!r}): {str(obj)[:200]}") from error
+
+
+def to_json_lines(proposals: Iterable[Proposal]) -> Iterator[str]:
+    """One line of JSON per proposal, each with its newline."""
+    for proposal in proposals:
+        yield json.dumps(proposal.to_obj(), ensure_ascii=False) + "\n"

@@ -1,0 +1,59 @@
+"""Secrets taken out of what a catalogue that everyone reads would show."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+# Spark's default of spark.redaction.regex, and "credential" (conversion rules, section 5).
+_SECRET_WORDS = r"secret|password|token|access[.]?key|credential"
+_SECRET_KEY = re.compile(_SECRET_WORDS, re.IGNORECASE)
+REDACTED = "*********(redacted)"
+"""What Spark itself shows instead of a secret."""
+
+_URL_USERINFO = re.compile(r"(://)[^/?#\s@:]*:[^/?#\s@]+@")
+_ASSIGNMENT = re.compile(
+    rf"""(?P<key>[\w.$-]*(?:{_SECRET_WORDS}|passwd|pwd)[\w.-]*)
+         (?P<between>["'`]?\s*(?:[=:]|=>)\s*|["'`]?\s+(?=["']))
+         (?P<value>"[^"]*"|'[^']*'|[^\s,;&"')}}\]]+)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def redact(key: str, value: str, pattern: str | None = None) -> str:
+    """The value, or what Spark shows for it where the key says that it is a secret.
+
+    :param key: the property's name.
+    :param pattern: the job's own ``spark.redaction.regex``, in addition to Spark's default.
+    """
+    if _SECRET_KEY.search(key) or (pattern and _matches(pattern, key)):
+        return REDACTED
+    return redact_text(value)
+
+
+def redact_text(text: str) -> str:
+    """Free text (a SQL statement, a description, a URL) without ``user:password@`` and without assigned secrets."""
+    if "://" in text:
+        text = redact_url(text)
+    if _SECRET_KEY.search(text) or "pwd" in text.lower() or "passwd" in text.lower():
+        text = _ASSIGNMENT.sub(rf"\g<key>\g<between>{REDACTED}", text)
+    return text
+
+
+def redact_url(text: str) -> str:
+    """The text without the ``user:password@`` of its URLs. A user alone stays: ``abfss://container@account``."""
+    return _URL_USERINFO.sub(r"\1", text)
+
+
+def _matches(pattern: str, key: str) -> bool:
+    compiled = _compile(pattern)
+    return bool(compiled and compiled.search(key))
+
+
+@lru_cache(maxsize=32)
+def _compile(pattern: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(pattern)
+    except re.error:
+        # A regular expression of Java that Python does not know: Spark's default still guards.
+        return None

@@ -1,0 +1,149 @@
+"""The ``schemaMetadata`` of a dataset from OpenLineage's ``schema`` facet (conversion rules, section 4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from airflow_provider_spark_datahub.conversion.events import JsonObject, as_objects, as_text
+
+# DataHub type class and the type's name in a version 2 field path (which are Avro's names, as acryl-datahub's
+# own Hive reader writes them).
+_TYPES: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(("string", "char", "varchar", "uuid"), ("StringType", "string")),
+    **dict.fromkeys(("byte", "tinyint", "short", "smallint", "int", "integer"), ("NumberType", "int")),
+    **dict.fromkeys(("long", "bigint"), ("NumberType", "long")),
+    **dict.fromkeys(("float", "real"), ("NumberType", "float")),
+    **dict.fromkeys(("double", "double precision"), ("NumberType", "double")),
+    **dict.fromkeys(("decimal", "numeric", "dec", "number"), ("NumberType", "bytes")),
+    **dict.fromkeys(("boolean", "bool"), ("BooleanType", "boolean")),
+    **dict.fromkeys(("binary", "bytes"), ("BytesType", "bytes")),
+    "date": ("DateType", "int"),
+    **dict.fromkeys(("timestamp", "timestamp_ntz", "timestamp_ltz", "timestamptz", "datetime"), ("TimeType", "long")),
+    **dict.fromkeys(("time", "interval", "calendarinterval"), ("TimeType", "long")),
+    "array": ("ArrayType", "array"),
+    "map": ("MapType", "map"),
+    **dict.fromkeys(("struct", "record", "variant", "geometry", "geography"), ("RecordType", "struct")),
+}
+_UNKNOWN = ("NullType", "null")
+_NESTED = frozenset({"array", "map", "struct", "record"})
+# How producers name the one child of an array, and the value of a map.
+_ELEMENT_NAMES = frozenset({"_element", "element", "array_element", "item"})
+_VALUE_NAMES = frozenset({"value", "_value"})
+
+
+def schema_metadata(facet: JsonObject, platform: str) -> dict[str, Any] | None:
+    """The aspect, or ``None`` where the facet lists no fields.
+
+    :param facet: the ``schema`` dataset facet.
+    :param platform: the URN of the dataset's platform.
+    """
+    listed = facet.get("fields")
+    if not isinstance(listed, list):
+        return None
+    fields = [field for field in as_objects(listed) if as_text(field.get("name"))]
+    unknown = {"time": 0, "actor": "urn:li:corpuser:unknown"}
+    unique: dict[str, dict[str, Any]] = {}
+    for field in fields:
+        for described in _schema_fields(field):
+            unique.setdefault(described["fieldPath"], described)
+    return {
+        "schemaName": "",
+        "platform": platform,
+        "version": 1,
+        "created": unknown,
+        "lastModified": unknown,
+        "hash": "",
+        "platformSchema": {"com.linkedin.schema.MySqlDDL": {"tableSchema": _table_schema(fields)}},
+        "fields": list(unique.values()),
+    }
+
+
+def _table_schema(fields: list[JsonObject]) -> str:
+    def plain(field: JsonObject) -> dict[str, Any]:
+        shown = {key: field[key] for key in ("name", "type", "description") if field.get(key) is not None}
+        children = [plain(child) for child in as_objects(field.get("fields"))]
+        return {**shown, "fields": children} if children else shown
+
+    return json.dumps([plain(field) for field in fields], ensure_ascii=False, separators=(",", ":"))
+
+
+def _schema_fields(field: JsonObject) -> Iterator[dict[str, Any]]:
+    """One field with, for a nested type, its descendants under version 2 field paths.
+
+    A field without nested ones keeps its plain name as path, which is what column lineage calls it.
+    """
+    if _base_type(field) in _NESTED and any(as_objects(field.get("fields"))):
+        yield from _nested_fields(field, "[version=2.0].[type=struct]")
+    else:
+        yield _schema_field(as_text(field.get("name")), field)
+
+
+def _nested_fields(field: JsonObject, prefix: str) -> Iterator[dict[str, Any]]:
+    tokens, inner = _type_tokens(field)
+    types = ".".join(f"[type={token}]" for token in tokens)
+    path = f"{prefix}.{types}.{as_text(field.get('name'))}"
+    yield _schema_field(path, field)
+    if inner is not None:
+        for child in as_objects(inner.get("fields")):
+            if as_text(child.get("name")):
+                yield from _nested_fields(child, path)
+
+
+def _type_tokens(field: JsonObject) -> tuple[list[str], JsonObject | None]:
+    """The types from the field down to the first struct or scalar, and the struct whose fields come next."""
+    tokens: list[str] = []
+    inner = field
+    while True:
+        base = _base_type(inner)
+        tokens.append(_TYPES.get(base, _UNKNOWN)[1])
+        if base in ("struct", "record"):
+            return tokens, inner
+        child = _content(inner) if base in ("array", "map") else None
+        if child is None:
+            return tokens, None
+        inner = child
+
+
+def _content(field: JsonObject) -> JsonObject | None:
+    """What an array holds, or the values of a map."""
+    children = list(as_objects(field.get("fields")))
+    wanted = _VALUE_NAMES if _base_type(field) == "map" else _ELEMENT_NAMES
+    named = [child for child in children if as_text(child.get("name")) in wanted]
+    if named:
+        return named[0]
+    # Older producers list a struct's fields right below the array that holds it.
+    return {"type": "struct", "fields": children} if children else None
+
+
+def _base_type(field: JsonObject) -> str:
+    """The type's name without parameters, lower case: ``decimal(10,2)`` → ``decimal``."""
+    name = as_text(field.get("type")).strip().lower()
+    for end in ("(", "<"):
+        name = name.partition(end)[0]
+    name = name.strip()
+    return name if name in _TYPES else name.partition(" ")[0]
+
+
+def _schema_field(path: str, field: JsonObject) -> dict[str, Any]:
+    return {
+        "fieldPath": path,
+        "nullable": False,
+        "type": {"type": {f"com.linkedin.schema.{_TYPES.get(_base_type(field), _UNKNOWN)[0]}": _type_body(field)}},
+        "nativeDataType": as_text(field.get("type")),
+        "recursive": False,
+        "isPartOfKey": False,
+    }
+
+
+def _type_body(field: JsonObject) -> dict[str, Any]:
+    base = _base_type(field)
+    content = _content(field) if base in ("array", "map") else None
+    if content is None:
+        return {}
+    name = as_text(content.get("type")) or "null"
+    if base == "array":
+        return {"nestedType": [name]}
+    keys = [child for child in as_objects(field.get("fields")) if as_text(child.get("name")) in ("key", "_key")]
+    return {"keyType": as_text(keys[0].get("type")) if keys else "string", "valueType": name}

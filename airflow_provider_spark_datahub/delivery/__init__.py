@@ -1,0 +1,1 @@
+"""Delivery of proposals: the outbox, the sinks and the time they have."""

@@ -1,0 +1,39 @@
+"""Holds a call to its deadline, whatever the call waits for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+
+
+def within(deadline: Deadline, call: Callable[[], None]) -> bool:
+    """Run ``call`` and wait for it until the deadline at most.
+
+    Timeouts of a socket bound the wait for the *next* bytes, so a server that sends one byte a second, a name
+    lookup or a hung network file system outlast each of them. The call therefore runs in a thread of its own. It
+    is a daemon thread, not one of an executor: the interpreter joins those before it exits.
+
+    :returns: True where the call ended, False where it was left behind. A call that is left behind must find out by
+        itself, by the same deadline, that it may not begin anything more.
+    :raises BaseException: whatever the call raised before the deadline.
+    """
+    if deadline.expired:
+        return False
+    outcome: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 (handed to the caller's thread, which raises it)
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(None)
+
+    threading.Thread(target=run, name="lineage-delivery", daemon=True).start()
+    done, _ = wait([outcome], timeout=deadline.remaining())
+    if done:
+        outcome.result()
+    return bool(done)

@@ -1,0 +1,280 @@
+"""One HTTP exchange with DataHub's GMS: acryl-datahub's emitter as transport, and what its failures mean.
+
+Imports requests at once; import this module where something is about to be sent.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import requests
+from requests.adapters import HTTPAdapter
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
+
+if TYPE_CHECKING:
+    from datahub.metadata.schema_classes import MetadataChangeProposalClass
+
+_LONGEST_WORDS = 500  # characters of an answer that are repeated in a log line
+
+
+class FailureKind(Enum):
+    """What a failure says about sending the same once more."""
+
+    REJECTED = "the server will never take this request"
+    THROTTLED = "the server wants us to wait"
+    UNAVAILABLE = "no answer, or the server failed: it may work later"
+    UNAUTHORISED = "the credentials are refused"
+    MISCONFIGURED = "what answers is not GMS, or cannot be reached with these settings"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a request was not acknowledged.
+
+    :param words: the server's or the network's own, in one line, without secrets.
+    :param retry_after: seconds that the server asked to wait; None where it did not.
+    """
+
+    kind: FailureKind
+    words: str
+    retry_after: float | None = None
+
+
+class RefusedAnswer(requests.RequestException):
+    """An answer that does not acknowledge the request."""
+
+    def __init__(self, failure: Failure, response: requests.Response) -> None:
+        super().__init__(failure.words, response=response)
+        self.failure = failure
+
+
+class GmsClient:
+    """Posts batches to GMS, each in one attempt, none after the deadline.
+
+    It keeps its credentials from acryl-datahub, whose ``repr`` shows a part of the token and whose debug log prints
+    requests as curl commands with all headers but ``Authorization``: :class:`_GmsAdapter` adds them on the wire.
+    """
+
+    def __init__(self, settings: RestSettings, deadline: Deadline) -> None:
+        from datahub.emitter.rest_emitter import DataHubRestEmitter, EmitMode
+
+        self._settings = settings
+        self._deadline = deadline
+        self._mode = EmitMode[settings.emit_mode]
+        self._emitter = DataHubRestEmitter(
+            settings.server,
+            timeout_sec=settings.timeout_sec,
+            retry_max_times=0,
+            openapi_ingestion=settings.openapi_ingestion,
+        )
+        self._adapter = _GmsAdapter(settings, deadline)
+        # The public property `session` exists only in newer versions.
+        for prefix in ("http://", "https://"):
+            self._emitter._session.mount(prefix, self._adapter)
+
+    def post(self, proposals: Sequence[Proposal]) -> bool | Failure:
+        """Send the proposals at once, in one request unless their size demands more.
+
+        :returns: True where they are stored, False where they are only accepted, else why they are neither. After a
+            failure some may be stored all the same.
+        """
+        from datahub.configuration.common import ConfigurationError, OperationalError
+
+        mcps = [to_mcp(proposal) for proposal in proposals]
+        wait = timedelta(seconds=self._deadline.remaining())
+        self._adapter.traced = False
+        try:
+            self._emitter.emit_mcps(mcps, emit_mode=self._mode, wait_timeout=wait)
+        except (OperationalError, ConfigurationError, OSError) as error:
+            failure = _failure_of(error)
+            return Failure(failure.kind, _one_line(self._settings.redact(failure.words)), failure.retry_after)
+        is_async = self._settings.emit_mode.startswith("ASYNC")
+        return not is_async or self._adapter.traced
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._emitter.close()
+
+
+def to_mcp(proposal: Proposal) -> MetadataChangeProposalClass:
+    """The proposal as DataHub's generated class, its aspect as it is: not parsed into the aspect's class, which
+    would drop what an older acryl-datahub does not know."""
+    from datahub.metadata.schema_classes import GenericAspectClass, MetadataChangeProposalClass
+
+    return MetadataChangeProposalClass(
+        entityType=proposal.entity_type,
+        entityUrn=proposal.entity_urn,
+        changeType=proposal.change_type,
+        aspectName=proposal.aspect_name,
+        aspect=GenericAspectClass(
+            # Half of a surrogate pair can only stand inside a JSON string, where its escape means the same.
+            value=proposal.value.encode("utf-8", "backslashreplace"),
+            contentType=proposal.content_type,
+        ),
+    )
+
+
+class _GmsAdapter(HTTPAdapter):
+    """Sends a request once, within the deadline, with the credentials, and refuses answers that are not GMS's yes.
+
+    Redirects are refused: requests would repeat a POST as GET, and take a login page for a yes.
+
+    :ivar traced: whether GMS was asked what became of an asynchronous write. The emitter does so in the mode
+        ASYNC_WAIT where GMS can tell, and else returns in the same way without having waited.
+    """
+
+    def __init__(self, settings: RestSettings, deadline: Deadline) -> None:
+        super().__init__(max_retries=0)
+        self._settings = settings
+        self._deadline = deadline
+        self.traced = False
+
+    def send(
+        self,
+        request: requests.PreparedRequest,
+        stream: bool = False,
+        timeout: object = None,  # noqa: ARG002 (the deadline's and the settings' instead)
+        verify: bool | str = True,
+        cert: str | tuple[str, str] | None = None,
+        proxies: dict[str, str] | None = None,
+    ) -> requests.Response:
+        settings = self._settings
+        if self._deadline.expired:
+            raise requests.Timeout("no time is left for the request", request=request)
+        request.headers.update(settings.headers())
+        self.traced = self.traced or "/openapi/v1/trace/write/" in (request.url or "")
+        # Here and not on the session, where REQUESTS_CA_BUNDLE would override both.
+        if settings.disable_ssl_verification:
+            verify = False
+        elif settings.ca_certificate_path:
+            verify = settings.ca_certificate_path
+        if settings.client_certificate_path:
+            key = settings.client_key_path
+            cert = (settings.client_certificate_path, key) if key else settings.client_certificate_path
+        seconds = min(settings.timeout_sec, self._deadline.remaining())
+        response = super().send(request, stream, timeout=seconds, verify=verify, cert=cert, proxies=proxies)
+        failure = _refusal(response)
+        if failure is not None:
+            raise RefusedAnswer(failure, response)
+        if settings.emit_mode != "ASYNC_WAIT":
+            # With it the emitter would read the body of its every answer, and stumble over one that it does not expect.
+            response.headers.pop("traceparent", None)
+        return response
+
+
+_KINDS = {
+    401: FailureKind.UNAUTHORISED,
+    403: FailureKind.UNAUTHORISED,
+    407: FailureKind.UNAUTHORISED,
+    # About the address, never about a proposal: else a wrong path in the connection would reject all of them.
+    404: FailureKind.MISCONFIGURED,
+    405: FailureKind.MISCONFIGURED,
+    408: FailureKind.UNAVAILABLE,
+    425: FailureKind.UNAVAILABLE,
+    429: FailureKind.THROTTLED,
+}
+
+
+def _refusal(response: requests.Response) -> Failure | None:
+    status = response.status_code
+    if 200 <= status < 300:
+        if _is_page(response):
+            return Failure(FailureKind.MISCONFIGURED, f"HTTP {status} with a web page: this is not the address of GMS")
+        return None
+    if 300 <= status < 400:
+        target = response.headers.get("Location", "elsewhere")
+        return Failure(FailureKind.MISCONFIGURED, f"HTTP {status}, a redirect to {target}: connect to that address")
+    kind = _KINDS.get(status, FailureKind.REJECTED if status < 500 else FailureKind.UNAVAILABLE)
+    # GMS rejects in JSON. Pages come from what stands before it, and say nothing of a proposal but its size (413).
+    if kind is FailureKind.REJECTED and _is_page(response) and status != 413:
+        kind = FailureKind.MISCONFIGURED
+    return Failure(kind, f"HTTP {status}: {_server_words(response)}", _retry_after(response))
+
+
+def _is_page(response: requests.Response) -> bool:
+    return "text/html" in response.headers.get("Content-Type", "").lower()
+
+
+def _server_words(response: requests.Response) -> str:
+    """What the server says about a failure: the message of its JSON, else the text."""
+    text = "" if _is_page(response) else response.text
+    try:
+        info = json.loads(text)
+    except ValueError:
+        info = None
+    if isinstance(info, dict):
+        text = str(info.get("message") or info.get("error") or text)
+    return text.strip() or response.reason or "no explanation"
+
+
+def _retry_after(response: requests.Response) -> float | None:
+    """The header ``Retry-After`` in seconds: it holds seconds or a date (RFC 9110, 10.2.3)."""
+    value = response.headers.get("Retry-After", "").strip()
+    if value.isdecimal():
+        return float(value)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
+
+
+def _failure_of(error: BaseException) -> Failure:
+    """What an exception of the emitter means. The emitter hides the real one in ``__cause__``."""
+    from datahub.configuration.common import ConfigurationError, TraceTimeoutError, TraceValidationError
+
+    cause = error.__cause__ or error
+    match cause:
+        case RefusedAnswer():
+            return cause.failure
+        case TraceValidationError():
+            return Failure(FailureKind.REJECTED, str(cause))
+        case TraceTimeoutError():
+            return Failure(FailureKind.UNAVAILABLE, str(cause))
+        case requests.exceptions.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(cause):
+            return Failure(FailureKind.MISCONFIGURED, f"its TLS certificate is not trusted: {_network_words(cause)}")
+        case requests.exceptions.InvalidURL() | requests.exceptions.InvalidSchema() | ConfigurationError():
+            return Failure(FailureKind.MISCONFIGURED, str(cause))
+        case requests.Timeout():
+            return Failure(FailureKind.UNAVAILABLE, f"no answer in time: {_network_words(cause)}")
+        case requests.RequestException() | ConnectionError() | TimeoutError():
+            return Failure(FailureKind.UNAVAILABLE, _network_words(cause))
+        case OSError():  # a certificate's file that is missing or cannot be read
+            return Failure(FailureKind.MISCONFIGURED, str(cause))
+    return Failure(FailureKind.UNAVAILABLE, str(cause))
+
+
+def _network_words(error: BaseException) -> str:
+    """The innermost reason, without the names of the layers around it."""
+    *_, innermost = _reasons(error)
+    return str(innermost).split("): ", 1)[-1]
+
+
+def _reasons(error: BaseException) -> Iterator[BaseException]:
+    while True:
+        yield error
+        inner = getattr(error, "reason", None)
+        if not isinstance(inner, BaseException):
+            inner = error.args[0] if error.args else None
+        if not isinstance(inner, BaseException):
+            return
+        error = inner
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_WORDS else f"{line[:_LONGEST_WORDS]} …"

@@ -1,0 +1,109 @@
+"""What Airflow's provider manager asks of this package."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+_PACKAGE = "airflow_provider_spark_datahub"
+_DATAHUB_PLUGIN = "acryl-datahub-airflow-plugin"
+
+
+def get_provider_info() -> dict[str, Any]:
+    """The provider's description, by Airflow's ``provider_info.schema.json``."""
+    return {
+        "package-name": "airflow-provider-spark-datahub",
+        "name": "Spark DataHub",
+        "description": "Task-scoped lineage of Spark jobs in `DataHub <https://datahub.com/>`__.",
+        "integrations": [
+            {
+                "integration-name": "DataHub for Spark",
+                "external-doc-url": "https://docs.datahub.com/docs/metadata-integration/java/acryl-spark-lineage",
+                "tags": ["software"],
+            }
+        ],
+        "operators": [
+            {"integration-name": "DataHub for Spark", "python-modules": [f"{_PACKAGE}.operators.spark_submit"]}
+        ],
+        "hooks": [{"integration-name": "DataHub for Spark", "python-modules": [f"{_PACKAGE}.hooks.datahub"]}],
+        "connection-types": _connection_types(),
+        "config": _config(),
+    }
+
+
+def _connection_types() -> list[dict[str, Any]]:
+    """DataHub's connection types, where DataHub's own plugin does not register them already."""
+    try:
+        importlib.metadata.distribution(_DATAHUB_PLUGIN)
+    except importlib.metadata.PackageNotFoundError:
+        return [_REST, _FILE]
+    return []
+
+
+def _option(description: str, default: str, kind: str = "string", example: str | None = None) -> dict[str, Any]:
+    return {"description": description, "version_added": "0.1.0", "type": kind, "example": example, "default": default}
+
+
+def _config() -> dict[str, Any]:
+    return {
+        "spark_datahub": {
+            "description": "Defaults of SparkSubmitDatahubOperator; each is an argument of the operator, too.",
+            "options": {
+                "enabled": _option("Whether the operator collects lineage at all.", "True", "boolean"),
+                "datahub_conn_id": _option("Connection to DataHub.", "datahub_rest_default"),
+                "lineage": _option(
+                    "Options of the converter, as a JSON object.", "", example='{"env": "DEV", "tags": ["nightly"]}'
+                ),
+                "lineage_on_failure": _option(
+                    "What becomes of a task whose Spark job succeeded and whose lineage did not arrive: "
+                    "warn (nothing), retry (the next try, where there is one, only delivers) or fail.",
+                    "warn",
+                ),
+                "events_location": _option(
+                    "Absolute folder for the OpenLineage events of the jobs, on the machine of the driver. "
+                    "Empty: $AIRFLOW_HOME/spark_datahub/events.",
+                    "",
+                ),
+                "outbox_location": _option(
+                    "Folder for lineage that waits for its delivery. Empty: $AIRFLOW_HOME/spark_datahub/outbox.", ""
+                ),
+                "lineage_timeout": _option(
+                    "Seconds after Spark's end in which all lineage steps of a task must be over.", "30", "float"
+                ),
+                "openlineage_jar": _option(
+                    "openlineage-spark: a path, a URI, a Maven coordinate ({scala} stands for Spark's Scala version), "
+                    "or 'provided'. Empty: the version that this provider was tested with.",
+                    "",
+                    example="/opt/jars/openlineage-spark_2.13-1.53.0.jar",
+                ),
+                "namespace": _option(
+                    "OpenLineage namespace of the Spark jobs: the cluster in the URNs of their flows. "
+                    "A job's own spark.openlineage.namespace wins.",
+                    "default",
+                ),
+                "keep_events": _option("Keep event files whose lineage was delivered.", "False", "boolean"),
+            },
+        }
+    }
+
+
+_REST: dict[str, Any] = {
+    "connection-type": "datahub-rest",
+    "hook-class-name": f"{_PACKAGE}.hooks.datahub.DatahubRestHook",
+    "hook-name": "DataHub REST Server",
+    "ui-field-behaviour": {
+        "hidden-fields": ["port", "schema", "login"],
+        "relabeling": {"host": "GMS URL", "password": "Access token"},
+        "placeholders": {"host": "http://datahub-gms:8080", "extra": '{"timeout_sec": 10}'},
+    },
+}
+_FILE: dict[str, Any] = {
+    "connection-type": "datahub-file",
+    "hook-class-name": f"{_PACKAGE}.hooks.datahub.DatahubFileHook",
+    "hook-name": "DataHub File",
+    "ui-field-behaviour": {
+        "hidden-fields": ["port", "schema", "login", "password", "extra"],
+        "relabeling": {"host": "Path of the file"},
+        "placeholders": {"host": "/var/lib/datahub/lineage.jsonl"},
+    },
+}

@@ -1,0 +1,1 @@
+"""Hooks: Airflow connections to DataHub."""

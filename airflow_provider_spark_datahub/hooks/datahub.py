@@ -1,0 +1,96 @@
+"""Airflow connections to DataHub, and the sink that each type of them stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import BaseHook
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.delivery.sink import Sink
+
+
+class ConnectionTypeError(ValueError):
+    """A connection that is no connection to DataHub; the message names its type and those that are."""
+
+
+class DatahubRestHook(BaseHook):
+    """A connection of type ``datahub-rest``: host = GMS, password = token.
+
+    Extra: see :meth:`RestSettings.from_connection
+    <airflow_provider_spark_datahub.delivery.rest_settings.RestSettings.from_connection>`.
+    """
+
+    conn_name_attr = "datahub_rest_conn_id"
+    default_conn_name = "datahub_rest_default"
+    conn_type = "datahub-rest"
+    hook_name = "DataHub REST Server"
+
+    def __init__(self, datahub_rest_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.datahub_rest_conn_id = datahub_rest_conn_id
+
+    def get_conn(self) -> Sink:
+        """The sink of the connection.
+
+        :raises SinkSettingsError: where the connection is incomplete or has an unknown option.
+        """
+        return _rest_sink(self.get_connection(self.datahub_rest_conn_id))
+
+
+class DatahubFileHook(BaseHook):
+    """A connection of type ``datahub-file``: host = path of the file."""
+
+    conn_name_attr = "datahub_file_conn_id"
+    default_conn_name = "datahub_file_default"
+    conn_type = "datahub-file"
+    hook_name = "DataHub File"
+
+    def __init__(self, datahub_file_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.datahub_file_conn_id = datahub_file_conn_id
+
+    def get_conn(self) -> Sink:
+        """The sink of the connection.
+
+        :raises SinkSettingsError: where the connection names no file.
+        """
+        return _file_sink(self.get_connection(self.datahub_file_conn_id))
+
+
+def sink_of(connection_id: str) -> Sink:
+    """The sink of a connection, by its type.
+
+    :raises ConnectionTypeError: where it is no connection to DataHub.
+    :raises SinkSettingsError: where it is incomplete or has an unknown option.
+    """
+    connection = BaseHook.get_connection(connection_id)
+    # Airflow turns the dashes of a type into underscores where the connection comes from a URI or an environment.
+    make = _SINKS.get((connection.conn_type or "").replace("_", "-"))
+    if make is None:
+        raise ConnectionTypeError(
+            f"connection {connection_id!r} is of type {connection.conn_type!r}; lineage goes through a connection of "
+            f"type {' or '.join(map(repr, _SINKS))}"
+        )
+    return make(connection)
+
+
+def _rest_sink(connection: Any) -> Sink:
+    from airflow_provider_spark_datahub.delivery.rest import RestSink
+    from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
+
+    return RestSink(
+        RestSettings.from_connection(
+            connection.host, connection.port, connection.schema, connection.password, connection.extra_dejson
+        )
+    )
+
+
+def _file_sink(connection: Any) -> Sink:
+    from airflow_provider_spark_datahub.delivery.file import FileSink
+
+    return FileSink.from_connection(connection.host)
+
+
+_SINKS: dict[str, Callable[[Any], Sink]] = {"datahub-rest": _rest_sink, "datahub-file": _file_sink}

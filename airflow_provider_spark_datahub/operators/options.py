@@ -1,0 +1,150 @@
+"""The operator's lineage options: its arguments, each with a default in Airflow's configuration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+
+from airflow.providers.common.compat.sdk import conf
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+SECTION = "spark_datahub"
+OnFailure = Literal["warn", "retry", "fail"]
+
+
+class OptionError(ValueError):
+    """An option of the operator has a wrong value; the message names it and what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineageOptions:
+    """The options of one try, resolved and checked.
+
+    :param settings: of the converter.
+    :param on_failure: what becomes of the task when Spark succeeded and its lineage did not arrive.
+    :param events_location: folder of the event files, on the machine of the driver.
+    :param outbox_location: folder of what waits for its delivery.
+    :param timeout: seconds after Spark's end in which the lineage steps must be over.
+    :param openlineage_jar: path, URI, Maven coordinate or ``provided``.
+    :param namespace: OpenLineage namespace of the Spark jobs, which is the cluster in their flows' URNs.
+    :param keep_events: leave event files in place when their lineage is delivered.
+    """
+
+    connection: str
+    settings: LineageSettings
+    on_failure: OnFailure
+    events_location: Path
+    outbox_location: Path
+    timeout: float
+    openlineage_jar: str
+    namespace: str
+    keep_events: bool
+
+
+def is_enabled(argument: object) -> bool:
+    """Whether lineage is switched on, by the operator's argument or the configuration.
+
+    :raises OptionError: where the value is neither true nor false.
+    """
+    if argument is None:
+        return bool(conf.getboolean(SECTION, "enabled", fallback=True))
+    return _truth("enabled", argument)
+
+
+def resolve_options(
+    *,
+    datahub_conn_id: str | None,
+    lineage: Mapping[str, Any] | LineageSettings | str | None,
+    lineage_on_failure: str | None,
+    events_location: str | None,
+    outbox_location: str | None,
+    lineage_timeout: float | str | None,
+    openlineage_jar: str | None,
+) -> LineageOptions:
+    """The options of one try: an argument that is ``None`` has its default in the section ``[spark_datahub]``.
+
+    :raises OptionError: where an option has a wrong value.
+    :raises SettingsError: where one of the converter's options has.
+    """
+    on_failure = lineage_on_failure or _configured("lineage_on_failure", "warn")
+    if on_failure not in get_args(OnFailure):
+        raise OptionError(f"lineage_on_failure is {on_failure!r}, want one of {', '.join(get_args(OnFailure))}")
+    timeout = lineage_timeout if lineage_timeout is not None else _configured("lineage_timeout", "30")
+    return LineageOptions(
+        connection=datahub_conn_id or connection_id(),
+        settings=_settings(lineage),
+        on_failure=cast("OnFailure", on_failure),
+        events_location=_folder("events", events_location),
+        outbox_location=_folder("outbox", outbox_location),
+        timeout=_seconds("lineage_timeout", timeout),
+        openlineage_jar=openlineage_jar or _configured("openlineage_jar", ""),
+        namespace=_configured("namespace", "default"),
+        keep_events=conf.getboolean(SECTION, "keep_events", fallback=False),
+    )
+
+
+def connection_id() -> str:
+    """The configured connection, for tasks that name none."""
+    return _configured("datahub_conn_id", "datahub_rest_default")
+
+
+def outbox_location(argument: str | None = None) -> Path:
+    """Folder of what waits for its delivery."""
+    return _folder("outbox", argument)
+
+
+def _configured(option: str, fallback: str) -> str:
+    return conf.get(SECTION, option, fallback=fallback) or fallback
+
+
+def _settings(lineage: Mapping[str, Any] | LineageSettings | str | None) -> LineageSettings:
+    from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+    if isinstance(lineage, LineageSettings):
+        return lineage
+    defaults = _object("[spark_datahub] lineage", _configured("lineage", "{}"))
+    return LineageSettings.from_mapping({**defaults, **_object("lineage", lineage or {})})
+
+
+def _object(name: str, value: Mapping[str, Any] | str) -> dict[str, Any]:
+    try:
+        decoded = json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise OptionError(f"{name} is no JSON: {error}") from error
+    if not isinstance(decoded, Mapping):
+        raise OptionError(f"{name} is {decoded!r}, want an object of options")
+    return dict(decoded)
+
+
+def _folder(kind: str, argument: str | None) -> Path:
+    configured = argument or _configured(f"{kind}_location", "")
+    if configured:
+        return Path(configured.removeprefix("file://")).expanduser()
+    from airflow.configuration import AIRFLOW_HOME
+
+    return Path(AIRFLOW_HOME) / SECTION / kind
+
+
+def _seconds(name: str, value: float | str) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = 0.0
+    # Written so that NaN, which compares with nothing, is refused as well.
+    if not 0 < seconds < 86400:
+        raise OptionError(f"{name} is {value!r}, want seconds, more than 0 and less than a day")
+    return seconds
+
+
+def _truth(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if str(value).strip().lower() in known:
+        return known[str(value).strip().lower()]
+    raise OptionError(f"{name} is {value!r}, want true or false")

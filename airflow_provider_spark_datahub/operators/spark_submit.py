@@ -1,0 +1,370 @@
+"""A drop-in SparkSubmitOperator whose job's lineage is in DataHub when the task ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    BaseHook,
+)
+
+from airflow_provider_spark_datahub.operators.options import LineageOptions, is_enabled, resolve_options
+from airflow_provider_spark_datahub.report import XCOM_KEY, LineageReport
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_spark_datahub.capture.submission import Submission
+    from airflow_provider_spark_datahub.conversion.relate import TryResult
+    from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+    from airflow_provider_spark_datahub.operators.task_lineage import SparkSubmit, TaskLineage, TryEnd
+
+T = TypeVar("T")
+
+KILL_SECONDS = 4.0
+"""Airflow kills a task 5 s after it asked it to end: what lineage may take of them."""
+_AWAITS_RETRY = "spark_datahub_awaits_retry"
+STOP_SECONDS = 10.0
+"""How long a killed spark-submit may take to disappear before its events are read."""
+
+
+class LineagePendingError(AirflowException):
+    """Spark succeeded, its lineage did not arrive, and the task was told to fail then (``lineage_on_failure``)."""
+
+
+class SparkSubmitDatahubOperator(SparkSubmitOperator):
+    """Submit a Spark job, and deliver its lineage to DataHub when it ends.
+
+    Takes every argument of ``SparkSubmitOperator`` and behaves as it does: whatever becomes of lineage, the task ends
+    as it would have ended without. All further arguments are keyword-only and templated, and have their default in
+    the section ``[spark_datahub]`` of Airflow's configuration.
+
+    :param datahub_conn_id: connection to DataHub, of type ``datahub-rest`` or ``datahub-file``.
+    :param lineage: the converter's options: a dict, its JSON, or
+        :class:`~airflow_provider_spark_datahub.conversion.settings.LineageSettings`.
+    :param lineage_on_failure: what becomes of the task when Spark succeeded and its lineage did not arrive: ``warn``
+        (nothing; the lineage stays in the outbox), ``retry`` (the next try, where there is one, only delivers) or
+        ``fail`` (likewise, and without one the task fails).
+    :param events_location: absolute folder for the job's OpenLineage events, on the machine of the driver; where that
+        is not the worker, on a disk that both share.
+    :param outbox_location: folder for what waits for its delivery.
+    :param lineage_timeout: seconds after Spark's end in which all lineage steps must be over.
+    :param openlineage_jar: path, URI or Maven coordinate (with ``{scala}`` for Spark's Scala version) of
+        openlineage-spark, or ``provided`` where the cluster has it.
+    :param enabled: ``False``: a plain ``SparkSubmitOperator``.
+    """
+
+    template_fields: Sequence[str] = (
+        *SparkSubmitOperator.template_fields,
+        "datahub_conn_id",
+        "lineage",
+        "lineage_on_failure",
+        "events_location",
+        "outbox_location",
+        "lineage_timeout",
+        "openlineage_jar",
+        "enabled",
+    )
+
+    def __init__(
+        self,
+        *,
+        datahub_conn_id: str | None = None,
+        lineage: Mapping[str, Any] | LineageSettings | str | None = None,
+        lineage_on_failure: str | None = None,
+        events_location: str | None = None,
+        outbox_location: str | None = None,
+        lineage_timeout: float | str | None = None,
+        openlineage_jar: str | None = None,
+        enabled: bool | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.datahub_conn_id = datahub_conn_id
+        self.lineage = lineage
+        self.lineage_on_failure = lineage_on_failure
+        self.events_location = events_location
+        self.outbox_location = outbox_location
+        self.lineage_timeout = lineage_timeout
+        self.openlineage_jar = openlineage_jar
+        self.enabled = enabled
+        self._options: LineageOptions | None = None
+        self._lineage: TaskLineage | None = None
+        self._killed_at: float | None = None
+
+    def execute(self, context: Context) -> None:
+        """Run the job as ``SparkSubmitOperator`` does, with lineage around it."""
+        self._lineage, self._killed_at = None, None
+        awaited = self._guarded("preparing", partial(self._prepare, context))
+        if awaited is not None:
+            self.log.info("Spark succeeded in try %s: this try only delivers its lineage.", awaited)
+            self._guarded("delivering", partial(self._redeliver, context, awaited))
+        else:
+            self._execute_spark(context)
+        self._fail_if_told_to(context)
+
+    def _execute_spark(self, context: Context) -> None:
+        submission = self._guarded("preparing", partial(self._inject, context))
+        with self._submitting(submission):
+            try:
+                super().execute(context)
+            except BaseException as failure:
+                self._guarded("delivering", partial(self._end_badly, context, failure))
+                raise
+        self._guarded("delivering", partial(self._end, context, "SUCCESS", spark_succeeded=True))
+
+    def on_kill(self) -> None:
+        """Stop the job; Airflow leaves few seconds after it."""
+        self._killed_at = time.monotonic()
+        super().on_kill()
+
+    def _guarded(self, doing: str, step: Callable[[], T]) -> T | None:
+        """The one place where lineage's own failures end: none of them reaches the task."""
+        try:
+            return step()
+        except (Exception, AirflowTaskTimeout) as error:
+            if doing == "preparing" and isinstance(error, AirflowTaskTimeout):
+                # The job has not run: this is the task's own time that is over.
+                raise
+            self.log.warning(
+                "%s lineage failed; the task is not affected. %s", doing.capitalize(), error, exc_info=True
+            )
+            return None
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 (Airflow's signature)
+        """The datasets of the Spark job, for the Airflow task of OpenLineage and of DataHub's own plugin.
+
+        DataHub's plugin takes a namespace for the platform: it gets each dataset under the name that is in DataHub.
+        """
+        from airflow.providers.openlineage.extractors import OperatorLineage
+        from openlineage.client.event_v2 import Dataset
+
+        from airflow_provider_spark_datahub.operators.airflow_run import datahub_plugin_is_active
+
+        if self._lineage is None:
+            return OperatorLineage()
+        inputs, outputs = self._lineage.openlineage_datasets(as_in_datahub=datahub_plugin_is_active())
+        return OperatorLineage(
+            inputs=[Dataset(namespace=one.namespace, name=one.name) for one in inputs],
+            outputs=[Dataset(namespace=one.namespace, name=one.name) for one in outputs],
+        )
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
+        """The same for a try that failed."""
+        return self.get_openlineage_facets_on_complete(task_instance)
+
+    # -- before the job
+
+    def _prepare(self, context: Context) -> int | None:
+        """Resolve the options; the earlier try whose lineage is all that this one has to deliver, if there is one."""
+        if not is_enabled(self.enabled):
+            self.log.info("Lineage is switched off (enabled).")
+            return None
+        self._options = resolve_options(
+            datahub_conn_id=self.datahub_conn_id,
+            lineage=self.lineage,
+            lineage_on_failure=self.lineage_on_failure,
+            events_location=self.events_location,
+            outbox_location=self.outbox_location,
+            lineage_timeout=self.lineage_timeout,
+            openlineage_jar=self.openlineage_jar,
+        )
+        self._lineage = self._task_lineage(context, self._options)
+        state = context.get("task_state_store")
+        return self._lineage.awaited_try(state.get(_AWAITS_RETRY) if state is not None else None)
+
+    def _task_lineage(self, context: Context, options: LineageOptions) -> TaskLineage:
+        from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
+        from airflow_provider_spark_datahub.hooks.datahub import ConnectionTypeError, sink_of
+        from airflow_provider_spark_datahub.operators import airflow_run
+        from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
+
+        sink, problem = None, None
+        try:
+            sink = sink_of(options.connection)
+        except (AirflowException, ConnectionTypeError, SinkSettingsError) as error:
+            problem = f"connection {options.connection!r} cannot be used: {error}"
+            self.log.warning("Lineage will stay in the outbox: %s", problem)
+        identity, task_try = airflow_run.try_identity(context), airflow_run.task_try(context)
+        return TaskLineage(options, identity, task_try, sink, problem)
+
+    def _inject(self, context: Context) -> Submission | None:
+        """The submission with lineage, or ``None`` where the job is to run without."""
+        lineage = self._lineage
+        if lineage is None:
+            return None
+        submission = self._injected(context, lineage)
+        announcement = partial(self._guarded, "announcing", lineage.announce)
+        threading.Thread(target=announcement, name="lineage-announcement", daemon=True).start()
+        return submission
+
+    def _injected(self, context: Context, lineage: TaskLineage) -> Submission | None:
+        from airflow_provider_spark_datahub.capture.inject import TransportNotCombinableError
+        from airflow_provider_spark_datahub.capture.location import RelativeEventsRootError
+        from airflow_provider_spark_datahub.capture.openlineage_jar import JarProblemError
+        from airflow_provider_spark_datahub.capture.submission import Submission
+        from airflow_provider_spark_datahub.operators import airflow_run
+        from airflow_provider_spark_datahub.operators.task_lineage import ListenerOffError
+
+        submission = Submission(
+            properties=self._conf_with_airflows_transport(context),
+            jars=self.jars,
+            packages=self.packages,
+            driver_class_path=self.driver_class_path,
+            repositories=getattr(self, "_repositories", None),
+        )
+        try:
+            injection = lineage.inject(submission, self._spark_submit(), *airflow_run.openlineage_runs(context))
+        except (
+            JarProblemError,
+            ListenerOffError,
+            OSError,
+            RelativeEventsRootError,
+            TransportNotCombinableError,
+        ) as error:
+            lineage.not_injected(str(error))
+            self.log.warning("The job runs without lineage: %s", error)
+            return None
+        for secret in injection.secrets:
+            # They were in a file, and come onto a command line that the hook logs.
+            _mask(secret)
+        return injection.submission
+
+    def _conf_with_airflows_transport(self, context: Context) -> dict[Any, Any]:
+        """The user's Spark properties, with the transport that the parent class would inject.
+
+        It injects none where there is one already, so ours would keep it from doing so.
+        """
+        conf = dict(self.conf or {})
+        if not getattr(self, "_openlineage_inject_transport_info", False):
+            return conf
+        from airflow.providers.common.compat.openlineage.utils.spark import (
+            inject_transport_information_into_spark_properties,
+        )
+
+        return dict(inject_transport_information_into_spark_properties(conf, context))
+
+    def _spark_submit(self) -> SparkSubmit:
+        """Which spark-submit will run where, from the operator's arguments and its Spark connection."""
+        from airflow_provider_spark_datahub.operators.task_lineage import SparkSubmit
+
+        try:
+            extra = BaseHook.get_connection(self._conn_id).extra_dejson
+        except AirflowException:
+            # SparkSubmitHook falls back to YARN in client mode then.
+            extra = {}
+        deploy_mode = self._deploy_mode or extra.get("deploy-mode")
+        env = {**os.environ, **{name: str(value) for name, value in (self.env_vars or {}).items()}}
+        return SparkSubmit(
+            binary=self._spark_binary or extra.get("spark-binary") or "spark-submit",
+            env=env,
+            local_driver=deploy_mode != "cluster",
+            properties_file=self.properties_file,
+        )
+
+    @contextmanager
+    def _submitting(self, submission: Submission | None) -> Iterator[None]:
+        """The operator with the submission's values for the time of one submit; the user's objects stay untouched."""
+        if submission is None:
+            yield
+            return
+        users = self.conf, self.jars, self.packages
+        self.conf, self.jars, self.packages = dict(submission.properties), submission.jars, submission.packages
+        # A hook made before would submit without them.
+        self._hook = None
+        try:
+            yield
+        finally:
+            self.conf, self.jars, self.packages = users
+
+    # -- after the job
+
+    def _end_badly(self, context: Context, failure: BaseException) -> None:
+        if isinstance(failure, AirflowTaskTimeout):
+            # Airflow stops the job only after execute() has ended; until then it would still write events.
+            super().on_kill()
+            self._wait_for_spark_submit()
+        self._end(context, self._try_result(context, failure), spark_succeeded=False)
+
+    def _end(self, context: Context, result: TryResult, *, spark_succeeded: bool) -> None:
+        if self._lineage is not None:
+            self._tell(context, self._lineage.finish(self._try_end(result, spark_succeeded)))
+
+    def _redeliver(self, context: Context, awaited: int) -> None:
+        if self._lineage is not None:
+            self._tell(context, self._lineage.redeliver(self._try_end("SUCCESS", spark_succeeded=True), awaited))
+
+    def _tell(self, context: Context, report: LineageReport) -> None:
+        self.log.info("%s", report.sentence)
+        for warning in report.warnings:
+            self.log.warning("Lineage: %s", warning)
+        context["ti"].xcom_push(key=XCOM_KEY, value=report.to_obj())
+
+    def _try_end(self, result: TryResult, spark_succeeded: bool) -> TryEnd:
+        from airflow_provider_spark_datahub.operators.task_lineage import TryEnd
+
+        seconds = self._options.timeout if self._options else KILL_SECONDS
+        if self._killed_at is not None:
+            seconds = min(seconds, max(0.0, self._killed_at + KILL_SECONDS - time.monotonic()))
+        return TryEnd(spark_succeeded, result, round(time.time() * 1000), seconds)
+
+    def _try_result(self, context: Context, failure: BaseException) -> TryResult:
+        if isinstance(failure, AirflowSkipException):
+            return "SKIPPED"
+        if isinstance(failure, AirflowFailException) or self._killed_at is not None:
+            return "FAILURE"
+        return "UP_FOR_RETRY" if _has_tries_left(context) else "FAILURE"
+
+    def _wait_for_spark_submit(self) -> None:
+        process = getattr(self._hook, "_submit_sp", None)
+        if process is not None:
+            process.wait(timeout=STOP_SECONDS)
+
+    def _fail_if_told_to(self, context: Context) -> None:
+        if self._lineage is None or self._options is None or self._lineage.report.is_complete:
+            return
+        policy, has_tries_left = self._options.on_failure, _has_tries_left(context)
+        if policy == "warn" or (policy == "retry" and not has_tries_left):
+            return
+        # Where it cannot be recorded that only lineage is missing, the next try would run Spark again: no failure then.
+        if has_tries_left and self._guarded("remembering", partial(self._await_retry, context)) is None:
+            return
+        raise LineagePendingError(
+            f"Spark succeeded, but its lineage did not arrive (lineage_on_failure={policy}): "
+            f"{self._lineage.report.reason}"
+        )
+
+    def _await_retry(self, context: Context) -> bool:
+        if self._lineage is None:
+            return False
+        remembered = self._lineage.await_retry()
+        state = context.get("task_state_store")
+        if state is not None:
+            state.set(_AWAITS_RETRY, remembered)
+        return True
+
+
+def _mask(secret: str) -> None:
+    for module in ("airflow.sdk.log", "airflow.sdk.execution_time.secrets_masker"):  # since, and before Airflow 3.2
+        with suppress(ImportError, AttributeError):
+            import_module(module).mask_secret(secret)
+            return
+
+
+def _has_tries_left(context: Context) -> bool:
+    """Whether Airflow will try the task again after a failure."""
+    ti: Any = context["ti"]
+    told = getattr(getattr(ti, "_ti_context_from_server", None), "should_retry", None)
+    return bool(told) if told is not None else ti.try_number <= ti.max_tries

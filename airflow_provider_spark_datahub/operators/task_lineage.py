@@ -1,0 +1,347 @@
+"""The lineage of one task try, from before the submit to the report."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_spark_datahub.capture.collect import CollectionReport, Outcome, collect
+from airflow_provider_spark_datahub.capture.inject import Injection, LineageInjection, ParentRun, inject
+from airflow_provider_spark_datahub.capture.ivy import IvyResolver
+from airflow_provider_spark_datahub.capture.location import TryIdentity, event_file, fresh
+from airflow_provider_spark_datahub.capture.openlineage_jar import DEFAULT_OPENLINEAGE_JAR, choose_jar
+from airflow_provider_spark_datahub.capture.outside_settings import replaced_transport, switched_off
+from airflow_provider_spark_datahub.capture.spark_install import base_properties, find_installation, version_banner
+from airflow_provider_spark_datahub.capture.submission import Submission
+from airflow_provider_spark_datahub.report import LineageReport
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.conversion.coalesce import JobDataset
+    from airflow_provider_spark_datahub.conversion.convert import Conversion
+    from airflow_provider_spark_datahub.conversion.events import DatasetId
+    from airflow_provider_spark_datahub.conversion.proposals import Proposal
+    from airflow_provider_spark_datahub.conversion.relate import TaskTry, TryResult
+    from airflow_provider_spark_datahub.delivery.deadline import Deadline
+    from airflow_provider_spark_datahub.delivery.outbox import Entry, OutboxKey
+    from airflow_provider_spark_datahub.delivery.sink import Delivery, Sink
+    from airflow_provider_spark_datahub.operators.options import LineageOptions
+
+RESOLVE_SECONDS = 60.0
+"""How long a Maven coordinate may take to be proven before the submit; a first download is 43 MB."""
+BANNER_SECONDS = 20.0
+"""How long ``spark-submit --version`` may take, where its folder does not tell which Spark it is."""
+UNNAMED_APPLICATION = "arrow-spark"
+"""The application name that SparkSubmitOperator falls back to: every task without a name shares it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSubmit:
+    """The ``spark-submit`` that will run.
+
+    :param env: its whole environment.
+    :param local_driver: the driver runs on this machine.
+    :param properties_file: the ``--properties-file`` option.
+    """
+
+    binary: str
+    env: Mapping[str, str]
+    local_driver: bool
+    properties_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TryEnd:
+    """How the try ended.
+
+    :param spark_succeeded: what spark-submit said.
+    :param end_ms: when, in ms since the epoch.
+    :param seconds: that the lineage steps may take.
+    """
+
+    spark_succeeded: bool
+    result: TryResult
+    end_ms: int
+    seconds: float
+
+
+class ListenerOffError(Exception):
+    """The job's own settings switch the OpenLineage listener off; the message names them."""
+
+
+class TaskLineage:
+    """Lineage steps of one try. Knows nothing of Airflow but what it is handed.
+
+    :param sink: ``None`` where the connection cannot be used; ``sink_problem`` says why.
+    """
+
+    def __init__(
+        self,
+        options: LineageOptions,
+        identity: TryIdentity,
+        task_try: TaskTry,
+        sink: Sink | None,
+        sink_problem: str | None = None,
+    ) -> None:
+        self._options = options
+        self._identity = identity
+        self._try = task_try
+        self._sink = sink
+        self._sink_problem = sink_problem
+        self.report = LineageReport(connection=options.connection)
+        self.conversion: Conversion | None = None
+        self._events_file: Path | None = None
+        self._not_injected: str | None = None
+
+    def inject(self, submission: Submission, spark: SparkSubmit, parent: ParentRun, root: ParentRun) -> Injection:
+        """The submission with the listener, its jar and its settings.
+
+        :raises JarProblemError: where no jar is safe for the job.
+        :raises TransportNotCombinableError: where the user's own transport cannot be kept.
+        :raises ListenerOffError: where the job's own settings switch the listener off.
+        :raises RelativeEventsRootError: where the location of events is relative.
+        :raises OSError: where the properties file cannot be read.
+        """
+        settings = self._options.settings
+        installation = find_installation(spark.binary, spark.env)
+        submission = replace(submission, base_properties=base_properties(installation, spark.properties_file))
+        self._check_outside_settings(submission, spark)
+        versions = version_banner(spark.binary, spark.env, BANNER_SECONDS) if installation is None else None
+        jar = choose_jar(
+            self._options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR,
+            submission,
+            installation=installation,
+            local_driver=spark.local_driver,
+            resolver=IvyResolver(installation, submission, spark.env, RESOLVE_SECONDS) if installation else None,
+            scala_version=versions.scala_version if versions else None,
+        )
+        events_file = fresh(event_file(self._options.events_location, self._identity))
+        facets = {"spark.logicalPlan": True} if settings.capture_spark_plan else {}
+        if not settings.capture_column_level_lineage:
+            facets["columnLineage"] = False
+        injection = inject(
+            submission, LineageInjection(str(events_file), jar, parent, root, self._options.namespace, facets)
+        )
+        if injection.users_parent:
+            self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
+        self._events_file = events_file
+        self.report.events_file = str(events_file)
+        return injection
+
+    def _check_outside_settings(self, submission: Submission, spark: SparkSubmit) -> None:
+        off = switched_off(submission, spark.env)
+        if off:
+            raise ListenerOffError(f"{off} switches the OpenLineage listener off")
+        replaced = replaced_transport(spark.env, Path.cwd(), Path.home()) if spark.local_driver else None
+        if replaced:
+            self.report.warnings.append(
+                f"the OpenLineage transport of {replaced} gets none of this job's events: set it as Spark properties "
+                "(spark.openlineage.transport.*), and it is kept beside ours"
+            )
+
+    def not_injected(self, reason: str) -> None:
+        """The job runs without lineage, for this reason; its place in the run tree is told all the same."""
+        self._not_injected = reason
+
+    def announce(self) -> None:
+        """Deliver that the try runs. What does not arrive is told again at its end."""
+        from airflow_provider_spark_datahub.conversion.relate import task_proposals
+        from airflow_provider_spark_datahub.delivery.deadline import Deadline
+
+        if self._sink is not None:
+            self._sink.deliver(task_proposals(self._try), Deadline.after(self._options.timeout))
+
+    def finish(self, end: TryEnd) -> LineageReport:
+        """Collect, convert, relate and deliver, within the end's budget.
+
+        :raises OutboxError: where it cannot be recorded in the outbox what of it arrived.
+        """
+        from airflow_provider_spark_datahub.conversion.relate import below, task_proposals
+        from airflow_provider_spark_datahub.delivery.deadline import Deadline
+
+        started = time.monotonic()
+        deadline = Deadline.after(end.seconds)
+        collected, conversion = self._convert(end, deadline)
+        conversion.jobs = [below(job, self._try) for job in conversion.jobs]
+        task = task_proposals(self._try.ended(end.end_ms, end.result), conversion.jobs)
+        self._deliver([*task, *conversion.proposals(self._options.settings)], end, deadline)
+        if self._events_file and self.report.is_complete and collected.outcome is not Outcome.TIMED_OUT:
+            self._remove_events_file(self._events_file)
+        self.report.seconds = round(time.monotonic() - started, 3)
+        return self.report
+
+    # -- a try after one that failed for its lineage alone
+
+    def awaited_try(self, remembered: object) -> int | None:
+        """The try whose Spark job succeeded and whose lineage this try has to deliver; ``None`` where there is none.
+
+        :param remembered: what :meth:`await_retry` handed to the task's state, where Airflow keeps one.
+        """
+        if self._options.on_failure == "warn":
+            return None
+        if isinstance(remembered, dict) and remembered.get("for_try") == self._identity.try_number:
+            return self._identity.try_number - 1
+        tries = [entry.manifest.key.try_number for entry in self._entries() if entry.manifest.awaits_retry]
+        earlier = [number for number in tries if number < self._identity.try_number]
+        return max(earlier, default=None)
+
+    def await_retry(self) -> dict[str, Any]:
+        """Record that the next try only has to deliver.
+
+        :returns: the same for the task's state, for a next try on a worker that does not see this outbox.
+        :raises OSError: the outbox refuses; the next try would run Spark again.
+        """
+        for entry in self._entries():
+            entry.await_retry()
+        return {"for_try": self._identity.try_number + 1, "outbox": str(self._options.outbox_location)}
+
+    def redeliver(self, end: TryEnd, awaited: int) -> LineageReport:
+        """Deliver what an earlier try collected, and this try's own place in the run tree.
+
+        :raises OutboxError: where it cannot be recorded in the outbox what of it arrived.
+        """
+        from airflow_provider_spark_datahub.conversion.relate import task_proposals
+        from airflow_provider_spark_datahub.delivery.deadline import Deadline
+
+        if not any(entry.manifest.awaits_retry for entry in self._entries()):
+            self.report.reason = (
+                f"Spark succeeded in try {awaited}, whose lineage is not in the outbox {self._options.outbox_location} "
+                "of this worker"
+            )
+        deadline = Deadline.after(end.seconds)
+        self._deliver(task_proposals(self._try.ended(end.end_ms, end.result)), end, deadline)
+        return self.report
+
+    def _entries(self) -> list[Entry]:
+        from airflow_provider_spark_datahub.delivery.outbox import Outbox
+
+        one = self._identity
+        return Outbox(self._options.outbox_location).entries(one.dag_id, one.run_id, one.task_id, one.map_index)
+
+    # -- steps
+
+    def openlineage_datasets(self, *, as_in_datahub: bool) -> tuple[list[DatasetId], list[DatasetId]]:
+        """What the job read and what it wrote: by OpenLineage's names, or by platform and name as in DataHub."""
+        from airflow_provider_spark_datahub.conversion.events import DatasetId
+
+        def listed(datasets: Iterable[JobDataset]) -> list[DatasetId]:
+            if as_in_datahub:
+                return sorted({DatasetId(one.name.platform, one.name.full_name) for one in datasets})
+            return sorted({dataset for one in datasets for dataset in one.ids})
+
+        jobs = self.conversion.jobs if self.conversion else []
+        return (
+            listed(one for job in jobs for one in job.inputs.values()),
+            listed(one for job in jobs for one in job.outputs.values()),
+        )
+
+    def _convert(self, end: TryEnd, deadline: Deadline) -> tuple[CollectionReport, Conversion]:
+        from airflow_provider_spark_datahub.conversion.coalesce import Ending
+        from airflow_provider_spark_datahub.conversion.convert import Converter
+
+        converter = Converter(self._options.settings)
+        collection = collect(self._events_file or (), deadline=lambda: deadline.expired)
+        for event in collection:
+            converter.add(event)
+        collected = collection.report
+        complete = collected.outcome is Outcome.COMPLETE and not collected.quarantined_count
+        self.conversion = converter.finish(Ending(end.spark_succeeded, events_complete=complete))
+        self._describe(collected, self.conversion)
+        return collected, self.conversion
+
+    def _describe(self, collected: CollectionReport, conversion: Conversion) -> None:
+        report = self.report
+        report.events = collected.events
+        report.bad_events = collected.quarantined_count + collected.torn + conversion.rejected
+        report.jobs = [job.job_urn for job in conversion.jobs]
+        report.inputs, report.outputs = conversion.inputs, conversion.outputs
+        report.warnings += [f"{one.source}, line {one.line}: {one.reason}" for one in collected.quarantined]
+        report.warnings += conversion.problems
+        report.warnings += [f"dataset {one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
+        if collected.outcome in (Outcome.TORN, Outcome.TIMED_OUT):
+            report.warnings.append(collected.sentence)
+        if any(job.flow.flow_id == UNNAMED_APPLICATION for job in conversion.jobs):
+            report.warnings.append(
+                f"the application has no name of its own: its flow is {UNNAMED_APPLICATION!r}, as that of every other "
+                "task without 'name'; set 'name', or the lineage option 'pipeline_name'"
+            )
+        if self._not_injected:
+            report.reason = self._not_injected
+        elif not collected.events:
+            report.reason = collected.sentence
+        elif not conversion.jobs:
+            report.reason = f"none of the {conversion.rejected} events could be converted: {conversion.problems[0]}"
+        elif not report.has_lineage:
+            report.reason = "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
+
+    def _deliver(self, proposals: Sequence[Proposal], end: TryEnd, deadline: Deadline) -> None:
+        from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxError
+
+        self.report.proposals = len(proposals)
+        try:
+            entry = Outbox(self._options.outbox_location).put(
+                self._outbox_key(),
+                proposals,
+                spark_succeeded=end.spark_succeeded,
+                connection_id=self._options.connection,
+            )
+        except OutboxError as error:
+            self.report.warnings.append(f"not kept in the outbox before the delivery: {error}")
+            self._count(self._send(proposals, deadline))
+        else:
+            self._deliver_entries(deadline, own=entry)
+
+    def _outbox_key(self) -> OutboxKey:
+        from airflow_provider_spark_datahub.delivery.outbox import OutboxKey
+
+        one = self._identity
+        return OutboxKey(one.dag_id, one.run_id, one.task_id, one.map_index, one.try_number)
+
+    def _deliver_entries(self, deadline: Deadline, own: Entry) -> None:
+        """Deliver what the task's tries left, the oldest first, so that an older never overwrites a newer one."""
+        for entry in self._entries():
+            delivery = self._send(entry.proposals(), deadline)
+            remaining = entry.settle(delivery)
+            if entry.path == own.path:
+                self._count(delivery)
+                self.report.outbox_entry = str(remaining.path) if remaining else None
+                return
+            if remaining is not None:
+                break
+        # An earlier try's lineage still waits: this one waits behind it.
+        self.report.pending = own.manifest.pending
+        self.report.outbox_entry = str(own.path)
+        self.report.reason = self.report.reason or "the lineage of an earlier try is still pending and goes first"
+
+    def _send(self, proposals: Sequence[Proposal], deadline: Deadline) -> Delivery:
+        from airflow_provider_spark_datahub.delivery.sink import Delivery
+
+        if self._sink is None:
+            return Delivery(0, pending=tuple(proposals), problem=self._sink_problem)
+        return self._sink.deliver(proposals, deadline)
+
+    def _count(self, delivery: Delivery) -> None:
+        report = self.report
+        report.delivered, report.stored = delivery.delivered, delivery.stored
+        report.rejected, report.pending = len(delivery.rejected), len(delivery.pending)
+        report.warnings += [
+            f"rejected {one.proposal.aspect_name} of {one.proposal.entity_urn}: {one.reason}"
+            for one in delivery.rejected[:10]
+        ]
+        if delivery.problem:
+            report.reason = f"{report.reason}; {delivery.problem}" if report.reason else delivery.problem
+
+    def _remove_events_file(self, path: Path) -> None:
+        if self._options.keep_events:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+            self.report.events_file = None
+            folder = path.parent
+            # Other tries of the run may still write here: a folder goes when it is empty.
+            while folder != self._options.events_location and not any(folder.iterdir()):
+                folder.rmdir()
+                folder = folder.parent

@@ -1,0 +1,1 @@
+"""Shows what proposals say, for the eyes of a person."""

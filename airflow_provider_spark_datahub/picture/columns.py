@@ -1,0 +1,100 @@
+"""The table of column lineage: each output column, the columns that it comes from, and how."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from airflow_provider_spark_datahub.picture.canvas import Glyphs, cells
+from airflow_provider_spark_datahub.picture.model import Column, ColumnLineage, JobLineage
+from airflow_provider_spark_datahub.picture.names import DatasetNames, harmless
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_COMMENT = "-- "
+_OPENLINEAGE = re.compile(r"(IN)?DIRECT:[A-Z_]+(,(IN)?DIRECT:[A-Z_]+)*")
+_GAP = 2
+
+
+def column_tables(
+    jobs: Sequence[JobLineage], names: DatasetNames, glyphs: Glyphs, width: int
+) -> list[tuple[str, Table]]:
+    """The column lineage of the jobs: the name of each output dataset, and a table of its columns.
+
+    The tables have the same columns, so that they read as one; the first, without name, holds the headings.
+    """
+    lineages = [lineage for job in jobs for lineage in job.columns]
+    tails = names.tails(column.dataset for column in _mentioned(lineages))
+    rows = {
+        dataset: [_cells(lineage, tails, names) for lineage in _merged(lineages, dataset)]
+        for dataset in dict.fromkeys(lineage.output.dataset for lineage in lineages)
+    }
+    heading = ("output column", f"{glyphs.back_arrow} input columns", "transformation")
+    widths = _widths([heading, *(row for several in rows.values() for row in several)], width)
+    tables = [("", _table([heading], widths, ("dim", "dim", "dim")))]
+    for dataset, several in rows.items():
+        tables.append((names.of(dataset).text, _table(several, widths, ("bold", "", "dim"))))
+    return tables
+
+
+def _table(rows: Iterable[Sequence[str]], widths: Sequence[int], styles: Sequence[str]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for width, style in zip(widths, styles, strict=True):
+        table.add_column(width=width, overflow="fold", style=style)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """As wide as the texts are, or in proportion to that where the page is too narrow."""
+    wanted = [max(cells(line) for row in rows for line in row[column].split("\n") or [""]) for column in range(3)]
+    room = width - 3 * _GAP
+    while sum(wanted) > room:
+        wanted[wanted.index(max(wanted))] -= 1
+    return wanted
+
+
+def _cells(lineage: ColumnLineage, tails: Mapping[str, str], names: DatasetNames) -> tuple[str, str, str]:
+    inputs = [_column(column, tails[column.dataset], names) for column in sorted(lineage.inputs)]
+    output = harmless(lineage.output.path, names.encoding) or "*"
+    return f"  {output}", "\n".join(inputs), harmless(lineage.transformation or "", names.encoding)
+
+
+def wording(transformation: str | None) -> str:
+    """A transformation in a few words, without the query that follows it.
+
+    ``-- DIRECT:IDENTITY,INDIRECT:FILTER`` with a query below it gives ``identity, indirect filter``; a query alone
+    gives its first line.
+    """
+    lines = (transformation or "").strip().splitlines()
+    first = lines[0].removeprefix(_COMMENT).strip() if lines else ""
+    if not _OPENLINEAGE.fullmatch(first):
+        return first
+    kinds = [kind.removeprefix("DIRECT:").replace(":", " ").replace("_", " ").lower() for kind in first.split(",")]
+    return ", ".join(kinds)
+
+
+def _mentioned(lineages: Iterable[ColumnLineage]) -> Iterable[Column]:
+    for lineage in lineages:
+        yield lineage.output
+        yield from lineage.inputs
+
+
+def _merged(lineages: Iterable[ColumnLineage], dataset: str) -> list[ColumnLineage]:
+    """The rows of a dataset; what differs in nothing that is shown becomes one."""
+    inputs: dict[tuple[Column, str], dict[Column, None]] = {}
+    for lineage in lineages:
+        if lineage.output.dataset == dataset:
+            row = inputs.setdefault((lineage.output, wording(lineage.transformation)), {})
+            row.update(dict.fromkeys(lineage.inputs))
+    return [ColumnLineage(output, tuple(columns), text) for (output, text), columns in inputs.items()]
+
+
+def _column(column: Column, tail: str, names: DatasetNames) -> str:
+    return f"{tail}.{harmless(column.path, names.encoding) if column.path else '*'}"

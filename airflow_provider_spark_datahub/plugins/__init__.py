@@ -1,0 +1,1 @@
+"""Airflow plugins: what the scheduler and the UI load of this package."""

@@ -1,0 +1,1 @@
+"""Tests of airflow-provider-spark-datahub; the folders mirror the package."""

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.capture.ivy import Coordinate, UnresolvableError
+from airflow_provider_spark_datahub.capture.openlineage_jar import (
+    DEFAULT_OPENLINEAGE_JAR,
+    JarChoice,
+    JarProblemError,
+    choose_jar,
+    listener_scala_version,
+)
+from airflow_provider_spark_datahub.capture.spark_install import SparkInstallation, find_installation
+from airflow_provider_spark_datahub.capture.submission import Submission
+from tests.capture.installations import openlineage_jar, spark_at
+
+COORDINATE = "io.openlineage:openlineage-spark_2.13:1.53.0"
+
+
+@dataclass
+class Repository:
+    """A package resolver that has the given files for every coordinate."""
+
+    files: tuple[Path, ...] = ()
+    asked: list[str] = field(default_factory=list)
+
+    def resolve(self, coordinate: Coordinate, /) -> tuple[Path, ...]:
+        self.asked.append(str(coordinate))
+        if not self.files:
+            raise UnresolvableError("Ivy says: not found")
+        return self.files
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> SparkInstallation:
+    found = find_installation("spark-submit", {"SPARK_HOME": str(spark_at(tmp_path / "spark"))})
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def jar(tmp_path: Path) -> Path:
+    return openlineage_jar(tmp_path / "openlineage-spark_2.13-1.53.0.jar")
+
+
+def problem(setting: str, submission: Submission | None = None, **situation: object) -> str:
+    """The reason for which there is no jar."""
+    installation, resolver = situation.get("installation"), situation.get("resolver")
+    assert installation is None or isinstance(installation, SparkInstallation)
+    assert resolver is None or isinstance(resolver, Repository)
+    with pytest.raises(JarProblemError) as caught:
+        choose_jar(
+            setting,
+            submission or Submission(),
+            installation=installation,
+            local_driver=bool(situation.get("local_driver", True)),
+            resolver=resolver,
+        )
+    assert caught.value.reason == str(caught.value)
+    return caught.value.reason
+
+
+@pytest.mark.parametrize("form", ["{jar}", "file:{jar}", "file://{jar}", "local:{jar}"])
+def test_file_that_fits_is_taken_as_it_is_named(spark: SparkInstallation, jar: Path, form: str) -> None:
+    setting = form.format(jar=jar)
+    assert choose_jar(setting, Submission(), installation=spark, local_driver=True).jars == (setting,)
+
+
+def test_scala_in_a_path_is_filled_in(spark: SparkInstallation, jar: Path) -> None:
+    setting = str(jar).replace("2.13", "{scala}")
+    assert choose_jar(setting, Submission(), installation=spark, local_driver=True).jars == (str(jar),)
+
+
+def test_file_of_the_other_scala_version_is_refused(spark: SparkInstallation, tmp_path: Path) -> None:
+    wrong = openlineage_jar(tmp_path / "openlineage-spark_2.12-1.53.0.jar", "2.12")
+    reason = problem(str(wrong), installation=spark)
+    assert "is built for Scala 2.12, Spark 4.3.0 runs on Scala 2.13" in reason
+    assert "use openlineage-spark_2.13" in reason
+
+
+def test_file_that_does_not_exist_is_refused(spark: SparkInstallation, tmp_path: Path) -> None:
+    assert "does not exist" in problem(str(tmp_path / "none.jar"), installation=spark)
+
+
+def test_file_that_is_no_jar_is_refused(spark: SparkInstallation, tmp_path: Path) -> None:
+    (tmp_path / "text.jar").write_text("no zip")
+    assert "cannot be read: File is not a zip file" in problem(str(tmp_path / "text.jar"), installation=spark)
+
+
+def test_jar_without_the_listener_is_refused(spark: SparkInstallation, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "other.jar", "w") as archive:
+        archive.writestr("org/example/Other.class", b"")
+    assert "OpenLineageSparkListener.class" in problem(str(tmp_path / "other.jar"), installation=spark)
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("jars/openlineage.jar", "is neither an absolute path, nor a URI"),
+        ("", "is neither an absolute path, nor a URI"),
+        ("/a.jar,/b.jar", "holds a comma"),
+        ("s3a://jars/openlineage.jar", "the Scala version of s3a://jars/openlineage.jar is not known"),
+        ("hdfs:///jars/openlineage-spark_2.12-1.53.0.jar", "is built for Scala 2.12"),
+    ],
+)
+def test_setting_that_cannot_work_is_refused(spark: SparkInstallation, setting: str, reason: str) -> None:
+    assert reason in problem(setting, installation=spark)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "pom", "scala"),
+    [
+        ("ol.jar", "2.12", None, "2.12"),
+        ("ol.jar", "2.13", None, "2.13"),
+        ("openlineage-spark_2.12-1.53.0.jar", "2.13", None, "2.13"),
+        ("openlineage-spark_2.12-1.53.0.jar", None, None, "2.12"),
+        ("openlineage-spark_2.13.jar", None, None, "2.13"),
+        ("ol.jar", None, "2.12", "2.12"),
+        ("openlineage-spark-1.2.2.jar", None, None, None),
+        ("ol.jar", None, "3.0", None),
+    ],
+)
+def test_scala_version_is_that_of_the_code_then_of_the_name(
+    tmp_path: Path, name: str, code: str | None, pom: str | None, scala: str | None
+) -> None:
+    assert listener_scala_version(openlineage_jar(tmp_path / name, code, pom_scala=pom)) == scala
+
+
+def test_uri_is_left_to_spark(spark: SparkInstallation) -> None:
+    uri = "https://jars.example/openlineage-spark_2.13-1.53.0.jar"
+    assert choose_jar(uri, Submission(), installation=spark, local_driver=True).jars == (uri,)
+
+
+def test_uri_is_trusted_where_neither_spark_nor_driver_is_here() -> None:
+    for uri in ("local:/opt/openlineage.jar", "s3a://jars/openlineage.jar"):
+        assert choose_jar(uri, Submission(), installation=None, local_driver=False).jars == (uri,)
+
+
+def test_coordinate_for_a_local_driver_becomes_its_files(spark: SparkInstallation, jar: Path, tmp_path: Path) -> None:
+    repository = Repository((jar, tmp_path / "dependency.jar"))
+    choice = choose_jar(
+        DEFAULT_OPENLINEAGE_JAR, Submission(), installation=spark, local_driver=True, resolver=repository
+    )
+    assert repository.asked == [COORDINATE]
+    assert choice == JarChoice(jars=(str(jar), str(tmp_path / "dependency.jar")), origin=COORDINATE)
+
+
+def test_coordinate_for_a_driver_elsewhere_stays_a_package(spark: SparkInstallation, jar: Path) -> None:
+    choice = choose_jar(
+        DEFAULT_OPENLINEAGE_JAR, Submission(), installation=spark, local_driver=False, resolver=Repository((jar,))
+    )
+    assert (choice.packages, choice.jars) == ((COORDINATE,), ())
+
+
+def test_coordinate_that_does_not_resolve_is_refused(spark: SparkInstallation) -> None:
+    reason = problem(DEFAULT_OPENLINEAGE_JAR, installation=spark, resolver=Repository())
+    assert reason == f"the OpenLineage package {COORDINATE} does not resolve: Ivy says: not found"
+
+
+def test_coordinate_of_the_other_scala_version_is_not_even_resolved(spark: SparkInstallation) -> None:
+    repository = Repository()
+    coordinate = "io.openlineage:openlineage-spark_2.12:1.53.0"
+    assert "is built for Scala 2.12" in problem(coordinate, installation=spark, resolver=repository)
+    assert repository.asked == []
+
+
+def test_without_a_known_spark_a_local_driver_gets_no_jar(jar: Path) -> None:
+    assert "needs Spark's Scala version" in problem(DEFAULT_OPENLINEAGE_JAR)
+    assert "the Scala version of Spark is not known" in problem(str(jar))
+    assert "the Scala version of Spark is not known" in problem(COORDINATE)
+
+
+def test_version_from_the_banner_serves_where_the_layout_is_unknown(jar: Path) -> None:
+    choice = choose_jar(str(jar), Submission(), installation=None, local_driver=True, scala_version="2.13")
+    assert choice.jars == (str(jar),)
+    with pytest.raises(JarProblemError, match="cannot be proven to resolve"):
+        choose_jar(COORDINATE, Submission(), installation=None, local_driver=True, scala_version="2.13")
+
+
+def test_coordinate_is_trusted_where_neither_spark_nor_driver_is_here() -> None:
+    choice = choose_jar(COORDINATE, Submission(), installation=None, local_driver=False)
+    assert choice.packages == (COORDINATE,)
+
+
+def test_jar_of_the_job_is_used_and_no_second_one_added(spark: SparkInstallation, jar: Path, tmp_path: Path) -> None:
+    base = {"spark.jars": f"/users.jar,{jar}"}
+    for submission in (
+        Submission(jars=f"/users.jar,{jar}"),
+        Submission({"spark.jars": str(jar)}),
+        Submission(base_properties=base),
+        Submission(packages=f"g:a:1,{COORDINATE}"),
+        Submission({"spark.jars.packages": COORDINATE}),
+        Submission(driver_class_path=str(jar)),
+        Submission({"spark.driver.extraClassPath": f"{tmp_path}/*"}),
+    ):
+        choice = choose_jar(DEFAULT_OPENLINEAGE_JAR, submission, installation=spark, local_driver=True)
+        assert (choice.jars, choice.packages) == ((), ())
+        assert choice.origin.startswith("the job's own")
+
+
+def test_jar_of_the_job_that_does_not_exist_is_none(spark: SparkInstallation, jar: Path) -> None:
+    for entry in ("/none/openlineage-spark_2.13-1.53.0.jar", "none/openlineage-spark_2.13-1.53.0.jar"):
+        choice = choose_jar(str(jar), Submission(jars=entry), installation=spark, local_driver=True)
+        assert choice.jars == (str(jar),)
+        elsewhere = choose_jar(str(jar), Submission(jars=entry), installation=spark, local_driver=False)
+        assert elsewhere.jars == ()
+
+
+def test_jar_of_the_job_in_a_store_is_told_by_its_name(spark: SparkInstallation, jar: Path) -> None:
+    right, wrong = (Submission(jars=f"s3a://jars/openlineage-spark_{scala}-1.53.0.jar") for scala in ("2.13", "2.12"))
+    assert choose_jar(str(jar), right, installation=spark, local_driver=True).jars == ()
+    assert "is built for Scala 2.12" in problem(str(jar), wrong, installation=spark)
+
+
+def test_jar_in_sparks_own_folder_is_used(spark: SparkInstallation) -> None:
+    openlineage_jar(spark.jars / "openlineage-spark_2.13-1.40.0.jar")
+    choice = choose_jar(DEFAULT_OPENLINEAGE_JAR, Submission(), installation=spark, local_driver=True)
+    assert choice.jars == ()
+    assert "openlineage-spark_2.13-1.40.0.jar" in choice.origin
+
+
+def test_jar_of_the_job_of_the_other_scala_version_gets_no_listener(spark: SparkInstallation) -> None:
+    submission = Submission(packages="io.openlineage:openlineage-spark_2.12:1.53.0")
+    assert "is built for Scala 2.12" in problem(DEFAULT_OPENLINEAGE_JAR, submission, installation=spark)
+
+
+def test_other_artifacts_of_openlineage_are_not_taken_for_the_listener(spark: SparkInstallation, jar: Path) -> None:
+    submission = Submission(packages="io.openlineage:openlineage-spark-extension-interfaces_2.13:1.0")
+    choice = choose_jar(str(jar), submission, installation=spark, local_driver=True)
+    assert choice.jars == (str(jar),)
+
+
+def test_provided_is_found_under_any_name(spark: SparkInstallation) -> None:
+    openlineage_jar(spark.jars / "company-bundle.jar")
+    choice = choose_jar("provided", Submission(), installation=spark, local_driver=True)
+    assert choice == JarChoice(origin=f"provided: {spark.jars / 'company-bundle.jar'}")
+
+
+def test_provided_of_the_other_scala_version_is_refused(spark: SparkInstallation, tmp_path: Path) -> None:
+    bundle = openlineage_jar(tmp_path / "bundle.jar", "2.12")
+    submission = Submission(driver_class_path=f"/etc/conf:{bundle}")
+    assert "is built for Scala 2.12" in problem("provided", submission, installation=spark)
+
+
+def test_provided_but_nowhere_is_refused(spark: SparkInstallation) -> None:
+    reason = problem("provided", Submission(jars="/users.jar,s3a://b/c.jar"), installation=spark)
+    assert f"nor in {spark.jars}" in reason
+
+
+def test_provided_is_trusted_where_the_class_path_cannot_be_seen(spark: SparkInstallation) -> None:
+    for installation, local_driver in ((spark, False), (None, True)):
+        choice = choose_jar("Provided", Submission(), installation=installation, local_driver=local_driver)
+        assert (choice.jars, choice.packages) == ((), ())
+        assert "unchecked" in choice.origin

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.capture.outside_settings import replaced_transport, switched_off
+from airflow_provider_spark_datahub.capture.submission import Submission
+
+DISABLED = "spark.openlineage.disabled"
+WITH_TRANSPORT = "facets: {}\ntransport:\n  type: http\n"
+WITHOUT_TRANSPORT = "facets:\n  transport: {}\n# transport:\n"
+
+
+@pytest.mark.parametrize(
+    ("properties", "env", "by"),
+    [
+        ({}, {}, None),
+        ({DISABLED: True}, {}, "the property spark.openlineage.disabled"),
+        ({}, {"OPENLINEAGE_DISABLED": "true"}, "the environment variable OPENLINEAGE_DISABLED"),
+        ({}, {"OPENLINEAGE_DISABLED": "0"}, None),
+        ({DISABLED: "false"}, {"OPENLINEAGE_DISABLED": "true"}, None),
+    ],
+)
+def test_switched_off(properties: dict[str, object], env: dict[str, str], by: str | None) -> None:
+    assert switched_off(Submission(properties), env) == by
+    assert switched_off(Submission(base_properties={n: str(v) for n, v in properties.items()}), env) == by
+
+
+def test_nothing_outside_is_replaced(tmp_path: Path) -> None:
+    assert replaced_transport({"OPENLINEAGE_URL": "x"}, tmp_path, tmp_path) is None
+
+
+def test_transport_in_the_environment_is_replaced(tmp_path: Path) -> None:
+    env = {"OPENLINEAGE__TRANSPORT__URL": "http://h", "OPENLINEAGE__TRANSPORT__TYPE": "http"}
+    assert replaced_transport(env, tmp_path, tmp_path) == "the environment variable OPENLINEAGE__TRANSPORT__TYPE"
+
+
+@pytest.mark.parametrize("name", ["named.yml", "folder/openlineage.yml", "home/.openlineage/openlineage.yml"])
+@pytest.mark.parametrize(("text", "replaced"), [(WITH_TRANSPORT, True), (WITHOUT_TRANSPORT, False)])
+def test_transport_in_a_configuration_file_is_replaced(tmp_path: Path, name: str, text: str, replaced: bool) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    env = {"OPENLINEAGE_CONFIG": str(tmp_path / "named.yml")}
+    found = replaced_transport(env, tmp_path / "folder", tmp_path / "home")
+    assert found == (str(file) if replaced else None)
+
+
+def test_first_configuration_file_is_the_only_one(tmp_path: Path) -> None:
+    (tmp_path / "openlineage.yml").write_text(WITHOUT_TRANSPORT)
+    (tmp_path / ".openlineage").mkdir()
+    (tmp_path / ".openlineage/openlineage.yml").write_text(WITH_TRANSPORT)
+    assert replaced_transport({}, tmp_path, tmp_path) is None
+
+
+def test_unreadable_configuration_file_is_none_to_the_listener_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "openlineage.yml").touch()
+
+    def refuse(*_: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert replaced_transport({}, tmp_path, tmp_path) is None

@@ -1,0 +1,126 @@
+"""What only a real Spark with the real listener can prove about an injected submission."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.capture.collect import Outcome, collect
+from airflow_provider_spark_datahub.capture.inject import LineageInjection, ParentRun, inject
+from airflow_provider_spark_datahub.capture.openlineage_jar import choose_jar
+from airflow_provider_spark_datahub.capture.spark_install import base_properties, find_installation
+from airflow_provider_spark_datahub.capture.submission import Submission
+
+pytestmark = pytest.mark.spark
+
+REPOSITORY = Path(__file__).parents[2]
+SPARK_SUBMIT = Path(os.environ.get("SPARK_SUBMIT") or REPOSITORY / ".venv-spark/bin/spark-submit")
+OPENLINEAGE_JAR = os.environ.get("OPENLINEAGE_JAR") or str(REPOSITORY / ".cache/jars/openlineage-spark_2.13-1.53.0.jar")
+PARENT = ParentRun("airflow", "shop.build", "01990000-0000-7000-8000-000000000001")
+ROOT = ParentRun("airflow", "shop", "01990000-0000-7000-8000-000000000000")
+
+COPY_JOB = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+spark.read.text(sys.argv[1]).write.text(sys.argv[2])
+"""
+
+CLASS_PATH_JOB = """
+import json, sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+jvm = spark.sparkContext._jvm
+loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+seen = {
+    "resource": loader.getResource("of-the-users-jar.txt") is not None,
+    "option": jvm.java.lang.System.getProperty("of.the.user"),
+}
+open(sys.argv[1], "w").write(json.dumps(seen))
+"""
+
+
+def submit(submission: Submission, env: Mapping[str, str], application: Path, *arguments: Path) -> str:
+    """Run spark-submit as Airflow's hook does; the result is its output."""
+    command = [str(SPARK_SUBMIT), "--master", "local[1]"]
+    for name, value in submission.properties.items():
+        command += ["--conf", f"{name}={value}"]
+    command += ["--jars", submission.jars] if submission.jars else []
+    command += [str(application), *map(str, arguments)]
+    done = subprocess.run(
+        command, env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def environment(conf_dir: Path) -> dict[str, str]:
+    path = f"{SPARK_SUBMIT.parent}{os.pathsep}{os.environ['PATH']}"
+    own = {"PATH": path, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(conf_dir)}
+    return {name: value for name, value in os.environ.items() if name != "SPARK_HOME"} | own
+
+
+def injected(properties: Mapping[str, object], env: Mapping[str, str], events_file: Path) -> Submission:
+    installation = find_installation(str(SPARK_SUBMIT), env)
+    submission = Submission(properties, base_properties=base_properties(installation, None))
+    jar = choose_jar(OPENLINEAGE_JAR, submission, installation=installation, local_driver=True)
+    facets = {"environment-properties": False}
+    return inject(submission, LineageInjection(str(events_file), jar, PARENT, ROOT, "analytics", facets)).submission
+
+
+def events_of(path: Path) -> list[dict[str, Any]]:
+    collection = collect(path)
+    events = list(collection)
+    assert collection.report.outcome is Outcome.COMPLETE
+    return events
+
+
+def identity_of(event: dict[str, Any]) -> tuple[str, str, str]:
+    return event["run"]["runId"], event["eventType"], event["eventTime"]
+
+
+def test_transport_of_spark_defaults_gets_every_event_beside_ours(tmp_path: Path) -> None:
+    users_file, events_file = tmp_path / "users.ndjson", tmp_path / "new" / "folder" / "ours.ndjson"
+    conf_dir = tmp_path / "conf"
+    conf_dir.mkdir()
+    (conf_dir / "spark-defaults.conf").write_text(
+        f"spark.openlineage.transport.type file\nspark.openlineage.transport.location {users_file}\n"
+    )
+    application = tmp_path / "copy_job.py"
+    application.write_text(COPY_JOB)
+    env = environment(conf_dir)
+
+    output = submit(injected({}, env, events_file), env, application, application, tmp_path / "out")
+
+    ours = events_of(events_file)
+    assert sorted(map(identity_of, ours)) == sorted(map(identity_of, events_of(users_file)))
+    assert (ours[0]["eventType"], ours[-1]["eventType"]) == ("START", "COMPLETE")
+    assert ours[-1]["job"]["namespace"] == "analytics"
+    assert any(event["outputs"] for event in ours)
+    parent = ours[0]["run"]["facets"]["parent"]
+    assert (parent["run"]["runId"], parent["root"]["run"]["runId"]) == (PARENT.run_id, ROOT.run_id)
+    assert parent["job"] == {"namespace": PARENT.namespace, "name": PARENT.job_name}
+    assert not any("environment-properties" in event["run"]["facets"] for event in ours)
+    assert "InaccessibleObjectException" not in output
+
+
+def test_jars_and_java_options_of_the_user_survive(tmp_path: Path) -> None:
+    events_file, seen_file = tmp_path / "events.ndjson", tmp_path / "seen.json"
+    with zipfile.ZipFile(tmp_path / "users.jar", "w") as jar:
+        jar.writestr("of-the-users-jar.txt", "")
+    application = tmp_path / "class_path_job.py"
+    application.write_text(CLASS_PATH_JOB)
+    env = environment(tmp_path)
+    users = {"spark.jars": str(tmp_path / "users.jar"), "spark.driver.extraJavaOptions": "-Dof.the.user=1"}
+
+    submit(injected(users, env, events_file), env, application, seen_file)
+
+    assert json.loads(seen_file.read_text()) == {"resource": True, "option": "1"}
+    assert [event["eventType"] for event in events_of(events_file)] == ["START", "COMPLETE"]

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_spark_datahub.capture.submission import Submission
+
+
+@pytest.mark.parametrize(
+    ("properties", "base", "seen"),
+    [
+        ({}, {}, None),
+        ({}, {"spark.a": "base"}, "base"),
+        ({"spark.a": "conf"}, {"spark.a": "base"}, "conf"),
+        ({"spark.a": ""}, {"spark.a": "base"}, ""),
+        ({"spark.a": True}, {}, "True"),
+        ({"spark.a": None}, {"spark.a": "base"}, "None"),
+    ],
+)
+def test_conf_hides_the_defaults(properties: dict[str, object], base: dict[str, str], seen: str | None) -> None:
+    submission = Submission(properties, base_properties=base)
+    assert submission.effective("spark.a") == seen
+    assert submission.effective_properties().get("spark.a") == seen
+
+
+def test_options_hide_their_properties() -> None:
+    properties = {
+        "spark.jars": "conf.jar",
+        "spark.jars.packages": "g:conf:1",
+        "spark.jars.repositories": "https://conf",
+        "spark.driver.extraClassPath": "/conf/*",
+    }
+    by_conf = Submission(properties)
+    by_option = Submission(properties, "/a.jar, /b.jar,", "g:a:1", "/opt:/lib/*", "https://one,https://two")
+    assert by_conf.effective_jars() == ("conf.jar",)
+    assert by_option.effective_jars() == ("/a.jar", "/b.jar")
+    assert by_conf.effective_packages() == ("g:conf:1",)
+    assert by_option.effective_packages() == ("g:a:1",)
+    assert by_conf.effective_repositories() == ("https://conf",)
+    assert by_option.effective_repositories() == ("https://one", "https://two")
+    assert by_conf.effective_driver_class_path() == ("/conf/*",)
+    assert by_option.effective_driver_class_path() == ("/opt", "/lib/*")

@@ -1,0 +1,173 @@
+"""OpenLineage events, spelled short, and what the converter makes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_spark_datahub.conversion.aspects import proposals_of
+from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage
+from airflow_provider_spark_datahub.conversion.convert import convert_events
+from airflow_provider_spark_datahub.conversion.events import RunEvent, parse_run_event
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+CORPUS = Path(__file__).parents[1] / "data" / "corpus"
+
+Json = dict[str, Any]
+
+SPARK_PRODUCER = "https://github.com/OpenLineage/OpenLineage/tree/1.53.0/integration/spark"
+APP = "01900000-0000-7000-8000-0000000000aa"
+QUERY = "01900000-0000-7000-8000-000000000001"
+OTHER_QUERY = "01900000-0000-7000-8000-000000000002"
+START_MS = 1_767_225_600_000
+"""2026-01-01T00:00:00Z, when second 0 of these events is."""
+
+
+def event(
+    kind: str | None = "COMPLETE",
+    *,
+    run_id: str = QUERY,
+    second: int = 0,
+    job: str = "shop.insert",
+    job_type: str | None = "SQL_JOB",
+    parent: str | None = None,
+    inputs: Sequence[Json] = (),
+    outputs: Sequence[Json] = (),
+    run_facets: Mapping[str, Any] | None = None,
+    job_facets: Mapping[str, Any] | None = None,
+    producer: str = SPARK_PRODUCER,
+    namespace: str = "default",
+) -> Json:
+    """A run event; without a parent it stands for itself."""
+    run: Json = {"runId": run_id, "facets": dict(run_facets or {})}
+    if parent:
+        run["facets"]["parent"] = {"run": {"runId": parent}, "job": {"namespace": "default", "name": "shop"}}
+    facets = dict(job_facets or {})
+    if job_type:
+        facets["jobType"] = {"processingType": "BATCH", "integration": "SPARK", "jobType": job_type}
+    return {
+        **({"eventType": kind} if kind else {}),
+        "eventTime": f"2026-01-01T00:{second // 60:02d}:{second % 60:02d}Z",
+        "producer": producer,
+        "run": run,
+        "job": {"namespace": namespace, "name": job, "facets": facets},
+        "inputs": list(inputs),
+        "outputs": list(outputs),
+    }
+
+
+def application(kind: str, *, second: int = 0, run_id: str = APP, job: str = "shop", **more: Any) -> Json:
+    """An event of the application itself."""
+    return event(kind, run_id=run_id, second=second, job=job, job_type="APPLICATION", **more)
+
+
+def query(kind: str = "COMPLETE", *, parent: str = APP, **more: Any) -> Json:
+    """An event of a query of the application."""
+    return event(kind, parent=parent, **more)
+
+
+def whole_application(*queries: Json, run_id: str = APP, **more: Any) -> list[Json]:
+    """An application that starts, does this, and ends well in second 59."""
+    return [
+        application("START", run_id=run_id, **more),
+        *queries,
+        application("COMPLETE", run_id=run_id, second=59, **more),
+    ]
+
+
+def dataset(namespace: str, name: str, **facets: Any) -> Json:
+    """A dataset as it stands in an event."""
+    return {"namespace": namespace, "name": name, "facets": facets}
+
+
+def file(path: str, **facets: Any) -> Json:
+    """A local file or folder."""
+    return dataset("file", path, **facets)
+
+
+def schema(*fields: tuple[str, str] | Json) -> Json:
+    """A ``schema`` facet of (name, type) pairs, or of fields as they are in JSON."""
+    return {"fields": [field if isinstance(field, dict) else {"name": field[0], "type": field[1]} for field in fields]}
+
+
+def symlink(namespace: str, name: str, kind: str = "TABLE") -> Json:
+    """A ``symlinks`` facet with one identifier."""
+    return {"identifiers": [{"namespace": namespace, "name": name, "type": kind}]}
+
+
+def column(path: str, field: str, *transformations: str, **more: Any) -> Json:
+    """A column of a local file as ``columnLineage`` names inputs; a transformation is ``TYPE:SUBTYPE``."""
+    spelled = [dict(zip(("type", "subtype"), text.split(":"), strict=True)) for text in transformations]
+    return {"namespace": "file", "name": path, "field": field, "transformations": spelled, **more}
+
+
+def column_lineage(fields: Mapping[str, Sequence[Json]], of_dataset: Sequence[Json] = ()) -> Json:
+    """A ``columnLineage`` facet: the inputs per output column, and those of the whole dataset."""
+    facet: Json = {"fields": {name: {"inputFields": list(inputs)} for name, inputs in fields.items()}}
+    return {**facet, "dataset": list(of_dataset)} if of_dataset else facet
+
+
+def spark_properties(**properties: Any) -> Json:
+    """Run facets with these Spark properties, ``__`` standing for a dot."""
+    return {"spark_properties": {"properties": {key.replace("__", "."): value for key, value in properties.items()}}}
+
+
+def parsed(**more: Any) -> RunEvent:
+    """:func:`event`, read."""
+    return parse_run_event(event(**more))
+
+
+def settings(**options: Any) -> LineageSettings:
+    return LineageSettings.from_mapping(options)
+
+
+def jobs(events: Iterable[object], ending: Ending | None = None, **options: Any) -> list[JobLineage]:
+    """The jobs of these events, all of which are usable."""
+    conversion = convert_events(events, settings(**options), ending)
+    if conversion.rejected:
+        raise AssertionError(conversion.problems)
+    return conversion.jobs
+
+
+def only_job(events: Iterable[object], ending: Ending | None = None, **options: Any) -> JobLineage:
+    (job,) = jobs(events, ending, **options)
+    return job
+
+
+def proposals(job: JobLineage, **options: Any) -> list[Proposal]:
+    return proposals_of(job, settings(**options))
+
+
+def find(found: Iterable[Proposal], aspect_name: str, entity_type: str | None = None) -> Proposal:
+    """The one proposal of this aspect."""
+    (proposal,) = find_all(found, aspect_name, entity_type)
+    return proposal
+
+
+def find_all(found: Iterable[Proposal], aspect_name: str, entity_type: str | None = None) -> list[Proposal]:
+    return [
+        proposal
+        for proposal in found
+        if proposal.aspect_name == aspect_name and entity_type in (None, proposal.entity_type)
+    ]
+
+
+def urn(platform: str, name: str, env: str = "PROD") -> str:
+    """A dataset's URN, spelled as the contract spells it."""
+    return f"urn:li:dataset:(urn:li:dataPlatform:{platform},{name},{env})"
+
+
+def file_urns(*paths: str) -> list[str]:
+    return sorted(urn("file", path) for path in paths)
+
+
+def corpus_events(case: str) -> list[Json]:
+    """What a real job wrote."""
+    return json_lines(CORPUS / "events" / f"{case}.ndjson")
+
+
+def json_lines(path: Path) -> list[Json]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]

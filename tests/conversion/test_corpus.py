@@ -1,0 +1,205 @@
+"""Real Spark jobs: their lineage against what the jobs truly read and wrote, by ``truth.json``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage
+from airflow_provider_spark_datahub.conversion.convert import convert_events, convert_run_event
+from airflow_provider_spark_datahub.conversion.proposals import to_json_lines
+from tests.conversion.builders import (
+    CORPUS,
+    Json,
+    corpus_events,
+    file_urns,
+    find,
+    jobs,
+    json_lines,
+    only_job,
+    proposals,
+    settings,
+)
+from tests.oracles.strict import canonical_violations
+
+TRUTH: dict[str, Json] = json.loads((CORPUS / "truth.json").read_text(encoding="utf-8"))
+CONFIGURATIONS: dict[str, Json] = {
+    "default": {},
+    "all aspects": {
+        "materialize_dataset": True,
+        "include_schema_metadata": True,
+        "capture_spark_plan": True,
+        "platform_instance": "prod-eu",
+        "dataset_platform_instance": "lake",
+        "tags": "spark,daily",
+        "domains": "urn:li:domain:sales",
+        "owners": "jane",
+        "parent_job_urn": "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),task)",
+    },
+    "patch": {"use_patch": True, "tags": "spark,daily"},
+}
+all_cases = pytest.mark.parametrize("case", TRUTH)
+
+
+def edges(found: list[JobLineage]) -> set[tuple[str, str]]:
+    """Every edge of the Spark jobs, as (direction, dataset URN)."""
+    return {("in", urn) for job in found for urn in job.inputs} | {("out", urn) for job in found for urn in job.outputs}
+
+
+def told_edges(truth: Json, prefix: str = "") -> set[tuple[str, str]]:
+    sides = (("in", "inputs"), ("out", "outputs"))
+    return {(side, urn) for side, key in sides for urn in truth.get(f"{prefix}{key}", [])}
+
+
+def exit_ending(truth: Json) -> Ending:
+    return Ending(succeeded=truth["result"] == "SUCCESS")
+
+
+@pytest.fixture(params=["exit code known", "events alone"])
+def knows_exit(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "exit code known")
+
+
+@pytest.fixture
+def converted(case: str, knows_exit: bool) -> list[JobLineage]:
+    return jobs(corpus_events(case), exit_ending(TRUTH[case]) if knows_exit else None)
+
+
+@all_cases
+def test_edges_are_what_the_job_read_and_wrote(case: str, converted: list[JobLineage]) -> None:
+    truth, got = TRUTH[case], edges(converted)
+    either, missing = told_edges(truth, "either_"), told_edges(truth) - got
+    if truth.get("min_outputs"):
+        # Which of its writes a killed job got to tell is luck.
+        missing = {edge for edge in missing if edge[0] == "in"}
+        assert len([edge for edge in got if edge[0] == "out"]) >= truth["min_outputs"]
+    assert got - told_edges(truth) - either == set()
+    assert missing - either == set()
+
+
+@all_cases
+def test_result_is_how_the_job_ended(case: str, converted: list[JobLineage], knows_exit: bool) -> None:
+    truth = TRUTH[case]
+    allowed = [truth["result"], *([] if knows_exit else truth.get("either_result", []))]
+    assert len(converted) == truth.get("applications", 1)
+    assert all(job.result is not None and job.result.type in allowed for job in converted)
+
+
+@all_cases
+def test_columns(case: str, converted: list[JobLineage]) -> None:
+    columns = {
+        (upstream, downstream)
+        for job in converted
+        for lineage in job.fine_grained
+        for upstream in lineage["upstreams"]
+        for downstream in lineage["downstreams"]
+    }
+    told = {
+        (f"urn:li:schemaField:({source},{field})", f"urn:li:schemaField:({target},{column})")
+        for source, field, target, column in TRUTH[case].get("columns", [])
+    }
+    assert told <= columns
+
+
+@all_cases
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+def test_gms_takes_every_proposal(case: str, configuration: str) -> None:
+    options = CONFIGURATIONS[configuration]
+    found = [each for job in jobs(corpus_events(case), **options) for each in proposals(job, **options)]
+    assert found
+    assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []
+
+
+@all_cases
+def test_gms_takes_every_proposal_of_a_single_event(case: str) -> None:
+    options = settings(**CONFIGURATIONS["all aspects"])
+    for event in corpus_events(case):
+        found = convert_run_event(event, options)
+        assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []
+
+
+@all_cases
+def test_same_events_same_bytes(case: str) -> None:
+    options = settings(**CONFIGURATIONS["all aspects"])
+
+    def text() -> str:
+        return "".join(to_json_lines(convert_events(corpus_events(case), options).proposals(options)))
+
+    assert text() == text()
+
+
+@all_cases
+def test_a_running_event_that_repeats_itself_changes_no_edge(case: str) -> None:
+    events = corpus_events(case)
+    seen, fewer = set(), []
+    for event in events:
+        names = {(side, one["namespace"], one["name"]) for side in ("inputs", "outputs") for one in event[side]}
+        said = (event["run"]["runId"], frozenset(names))
+        if event["eventType"] != "RUNNING" or said not in seen:
+            fewer.append(event)
+        seen.add(said)
+    assert edges(jobs(fewer)) == edges(jobs(events))
+
+
+@all_cases
+def test_a_running_event_that_comes_twice_changes_nothing(case: str) -> None:
+    events = corpus_events(case)
+    twice = [event for event in events for _ in range(2 if event["eventType"] == "RUNNING" else 1)]
+    assert [proposals(job) for job in jobs(twice)] == [proposals(job) for job in jobs(events)]
+
+
+@all_cases
+def test_entities_are_those_of_the_java_listener(case: str) -> None:
+    """Who switches must not get a second copy of a flow, job, run or dataset."""
+    written = json_lines(CORPUS / "java-listener" / f"{case}.coalesced.jsonl")
+    java_entities = {line["entityUrn"] for line in written}
+    (job, *others) = jobs(corpus_events(case))
+    if others:
+        # The Java listener converts the events of one driver; here it was fed those of two as one application,
+        # which it names after the last event's job (`l_a`), not as a listener does after the application (`l_A`).
+        assert job.run_urn in java_entities
+    else:
+        assert {job.flow.urn, job.job_urn, job.run_urn} <= java_entities
+    (edge_aspect,) = (line["aspect"] for line in written if line["aspectName"] == "dataJobInputOutput")
+    java_edges: set[Any] = {
+        edge["destinationUrn"] for key in ("inputDatasetEdges", "outputDatasetEdges") for edge in edge_aspect[key]
+    }
+    assert {urn for each in (job, *others) for urn in (*each.inputs, *each.outputs)} <= java_edges
+
+
+def test_a_killed_driver() -> None:
+    """No end of the application, a query in flight: a failure that adds edges and takes none away."""
+    job = only_job(corpus_events("k_killed"))
+    assert job.result is not None
+    assert (job.result.type, job.adds_only) == ("FAILURE", True)
+    assert find(proposals(job), "dataJobInputOutput").change_type == "PATCH"
+
+
+def test_a_job_that_is_not_over_has_no_result() -> None:
+    job = only_job(corpus_events("k_killed"), Ending(final=False))
+    assert job.result is None
+
+
+def test_the_exit_decides_over_the_events() -> None:
+    """The application event of ``c_fail_midway`` says COMPLETE though ``spark-submit`` returned 1, and a stopped
+    streaming query of ``h_streaming`` FAILs though it returned 0 (Deviation 13)."""
+    failed = only_job(corpus_events("c_fail_midway"), Ending(succeeded=False))
+    streamed = only_job(corpus_events("h_streaming"), Ending(succeeded=True))
+    assert failed.result is not None
+    assert streamed.result is not None
+    assert (failed.result.type, streamed.result.type) == ("FAILURE", "SUCCESS")
+
+
+def test_two_applications_in_one_file() -> None:
+    first, second = jobs(corpus_events("l_append"))
+    assert list(first.outputs) == file_urns(*(f"/lake/out/l_A/p{number}" for number in range(4)))
+    assert list(second.outputs) == file_urns(*(f"/lake/out/l_B/p{number}" for number in range(4)))
+    assert list(first.inputs) == list(second.inputs) == file_urns("/lake/raw/orders.csv")
+    assert (first.flow.flow_id, second.flow.flow_id) == ("l_A", "l_B")
+
+
+def test_of_two_applications_the_last_is_the_one_that_failed() -> None:
+    found = jobs(corpus_events("l_append"), Ending(succeeded=False))
+    assert [job.result and job.result.type for job in found] == ["SUCCESS", "FAILURE"]

@@ -1,0 +1,138 @@
+"""Path specs and partition folders (conversion rules, section 3.1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.paths import (
+    PathName,
+    PathSpec,
+    is_parent_folder,
+    match_path,
+    name_of_plain_path,
+    name_of_uri,
+    partition_pattern,
+)
+
+BAR = "s3://my-bucket/foo/tests/bar.avro"
+
+
+@pytest.mark.parametrize(
+    ("path", "pattern", "name"),
+    [
+        # The table of section 3.1.
+        (BAR, None, "my-bucket/foo/tests/bar.avro"),
+        (BAR, "s3://my-bucket/foo/{table}/*", "my-bucket/foo/tests"),
+        (BAR, "s3://my-bucket/foo/tests/{table}", "my-bucket/foo/tests/bar.avro"),
+        ("gs://my-bucket/foo/tests/bar.avro", "gs://my-bucket/{table}/*/*", "my-bucket/foo"),
+        # HdfsPathDatasetTest of the Java listener.
+        ("s3a://my-bucket/foo/tests/bar.avro", "s3a://my-bucket/foo/{table}", "my-bucket/foo/tests"),
+        ("s3a://my-bucket/foo/tests/bar.avro", "s3a://my-bucket/{table}", "my-bucket/foo"),
+        ("s3a://my-bucket/foo/tests/bar.avro", "s3a://my-bucket/other/{table}", "my-bucket/foo/tests/bar.avro"),
+        # StreamingDescriptionGCSWithPathSpec and OpenlineageDatasetWithPathSpec.
+        (
+            "gcs://my-bucket/foo/tests/year=2023/month=03/day=11/myfile.parquet",
+            "gcs://my-bucket/foo/{table}/*/*/*",
+            "my-bucket/foo/tests",
+        ),
+        ("s3a://d/kafka_backup/482_MCL/year=2023/x", "s3a://d/kafka_backup/{table}/year=*/*", "d/kafka_backup/482_MCL"),
+        # `*` is one folder, and the scheme counts.
+        ("s3://b/eu/sales/x", "s3://b/*/{table}", "b/eu/sales"),
+        ("s3://b/eu/sales", "s3://b/*/*/{table}", "b/eu/sales"),
+        (BAR, "s3a://my-bucket/{table}", "my-bucket/foo/tests/bar.avro"),
+        ("file:///lake/orders/x.csv", "file:///lake/{table}", "/lake/orders"),
+    ],
+)
+def test_path_spec(path: str, pattern: str | None, name: str) -> None:
+    platform = {"s3a": "s3", "gs": "gcs"}.get(path.partition("://")[0], path.partition("://")[0])
+    specs = [PathSpec(platform, (pattern,))] if pattern else []
+    assert name_of_uri(path, specs, None).name == name
+
+
+@pytest.mark.parametrize(
+    ("scheme", "platform"),
+    [
+        *((scheme, "s3") for scheme in ("s3", "s3a", "s3n")),
+        *((scheme, "gcs") for scheme in ("gs", "gcs")),
+        *((scheme, "abs") for scheme in ("abfs", "abfss", "wasb", "wasbs")),
+        ("dbfs", "dbfs"),
+        ("file", "file"),
+        ("cos", "hdfs"),
+    ],
+)
+def test_platform_of_a_scheme(scheme: str, platform: str) -> None:
+    assert name_of_uri(f"{scheme}://b/x", [], None).platform == platform
+
+
+@pytest.mark.parametrize(
+    ("uri", "name"),
+    [
+        ("s3://b/a/b///", "b/a/b"),
+        ("s3:///b/a", "b/a"),
+        ("file:///a/b", "/a/b"),
+        ("wasbs://c@acc.blob.core.windows.net/t", "c@acc.blob.core.windows.net/t"),
+    ],
+)
+def test_slashes(uri: str, name: str) -> None:
+    assert name_of_uri(uri, [], None).name == name
+
+
+@pytest.mark.parametrize("uri", ["s3://b/x://y", "/tmp/streaming_output"])
+def test_what_is_no_uri_is_an_hdfs_path(uri: str) -> None:
+    assert name_of_uri(uri, [], None) == PathName("hdfs", uri)
+
+
+def test_the_first_spec_that_fits_decides_with_its_own_instance() -> None:
+    first = PathSpec("s3", ("s3://b/x/{table}", "s3://b/*/{table}"), platform_instance="one")
+    second = PathSpec("s3", ("s3://b/{table}",), platform_instance="two", alias="whole bucket")
+    other = PathSpec("gcs", ("s3://b/{table}",))
+    assert name_of_uri("s3://b/a/t/f", [other, first, second], None) == PathName("s3", "b/a/t", first)
+    assert name_of_uri("s3://b/a", [other, first, second], None) == PathName("s3", "b/a", second)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("s3://b/t/dt=2026-01-01/h=1", "b/t"),
+        ("s3://b/t/dt=1/", "b/t"),
+        ("s3://b/dt=1/t", "b/dt=1/t"),
+        ("s3://b/t", "b/t"),
+    ],
+)
+def test_partition_pattern_cuts_the_end(path: str, name: str) -> None:
+    pattern = partition_pattern("/dt=[^/]*(/h=[^/]*)?")
+    assert name_of_uri(path, [], pattern).name == name
+
+
+def test_a_path_spec_goes_before_the_partition_pattern() -> None:
+    specs = [PathSpec("s3", ("s3://b/{table}",))]
+    assert name_of_uri("s3://b/t/dt=1", specs, partition_pattern("/t/dt=.*")).name == "b/t"
+
+
+@pytest.mark.parametrize(
+    "pattern", ["hdfs://nn:8020/wh/{table}", "hdfs:///wh/{table}", "hdfs:/wh/{table}", "/wh/{table}"]
+)
+def test_plain_paths_follow_specs_too(pattern: str) -> None:
+    """Deviation 16; the name keeps its leading slash."""
+    spec = PathSpec("hdfs", (pattern,))
+    assert name_of_plain_path("hdfs", "nn:8020", "/wh/t/part-0", [spec], None) == PathName("hdfs", "/wh/t", spec)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("/wh/t/dt=1", "/wh/t"), ("/wh/t/dt=1/", "/wh/t"), ("/wh/t/", "/wh/t/"), ("/dt=1", "/dt=1")]
+)
+def test_plain_paths_follow_the_partition_pattern_too(path: str, name: str) -> None:
+    """Deviation 16; a path without partition keeps its text, and nothing is cut to nothing."""
+    assert name_of_plain_path("file", "", path, [], partition_pattern("/dt=.*")).name == name
+
+
+def test_a_pattern_without_marker_matches_nothing() -> None:
+    assert match_path("s3://b/a", "s3://b/a") is None
+
+
+@pytest.mark.parametrize(
+    ("folder", "path", "expected"),
+    [("/a", "/a/b", True), ("/a/", "/a/b/c", True), ("/a", "/ab", False), ("/a", "/a", False), ("/", "/a", True)],
+)
+def test_is_parent_folder(folder: str, path: str, expected: bool) -> None:
+    assert is_parent_folder(folder, path) == expected

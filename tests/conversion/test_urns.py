@@ -1,0 +1,106 @@
+"""URNs, against acryl-datahub's URN classes."""
+
+from __future__ import annotations
+
+import urllib.parse
+
+import pytest
+from datahub.emitter.mcp_builder import DatahubKey
+from datahub.metadata.urns import (
+    CorpUserUrn,
+    DataFlowUrn,
+    DataJobUrn,
+    DataPlatformInstanceUrn,
+    DataPlatformUrn,
+    DataProcessInstanceUrn,
+    DatasetUrn,
+    SchemaFieldUrn,
+    TagUrn,
+)
+from datahub.utilities.urn_encoder import UrnEncoder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_spark_datahub.conversion import urns
+
+# A text that starts like a URN is taken for one; all else may stand in a part of a URN.
+names = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(",()%␟/. "), min_size=1).filter(
+    lambda text: not text.startswith("urn:li:")
+)
+words = st.text("abz-_09", min_size=1)
+
+
+@given(names)
+def test_encode(text: str) -> None:
+    assert urns.encode(text) == UrnEncoder.encode_string(text)
+
+
+@given(words, names, st.sampled_from(["PROD", "DEV"]))
+def test_dataset_urn(platform: str, name: str, env: str) -> None:
+    assert urns.dataset_urn(platform, name, env) == DatasetUrn(platform, name, env).urn()
+
+
+@given(names, names)
+def test_dataset_urn_with_instance(name: str, instance: str) -> None:
+    with_instance = DatasetUrn.create_from_ids("hive", name, "PROD", platform_instance=instance)
+    assert urns.dataset_urn("hive", name, "PROD", instance) == with_instance.urn()
+
+
+@given(words, names, names, names)
+def test_flow_and_job_urn(orchestrator: str, flow_id: str, cluster: str, job_id: str) -> None:
+    flow = DataFlowUrn(orchestrator, flow_id, cluster)
+    assert urns.dataflow_urn(orchestrator, flow_id, cluster) == flow.urn()
+    assert urns.datajob_urn(flow.urn(), job_id) == DataJobUrn(flow, job_id).urn()
+
+
+@given(names, names)
+def test_schema_field_urn(name: str, field: str) -> None:
+    dataset = DatasetUrn("hive", name, "PROD")
+    assert urns.schema_field_urn(dataset.urn(), field) == SchemaFieldUrn(dataset, field).urn()
+
+
+@given(names)
+def test_urns_of_one_part(name: str) -> None:
+    assert urns.platform_urn(name) == DataPlatformUrn(name).urn()
+    assert urns.platform_instance_urn("spark", name) == DataPlatformInstanceUrn("spark", name).urn()
+    assert urns.dpi_urn(name) == DataProcessInstanceUrn(name).urn()
+    assert urns.tag_urn(name) == TagUrn(name).urn()
+    assert urns.owner_urn(name) == CorpUserUrn(name).urn()
+
+
+@pytest.mark.parametrize("owner", ["urn:li:corpuser:jane", "urn:li:corpGroup:data,team"])
+def test_an_owner_may_be_a_urn(owner: str) -> None:
+    assert urns.owner_urn(owner) == owner
+
+
+def test_a_tag_may_be_a_urn() -> None:
+    assert urns.tag_urn("urn:li:tag:daily") == "urn:li:tag:daily"
+
+
+class _DagRunKey(DatahubKey):
+    cluster: str
+    dag_id: str
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_guid(dag_id: str) -> None:
+    key = _DagRunKey(cluster="prod", dag_id=dag_id)
+    assert urns.guid({"cluster": "prod", "dag_id": dag_id}) == key.guid()
+
+
+@pytest.mark.parametrize("letter", ["a", "/", "*", "ä", "日", "😀"])
+@pytest.mark.parametrize("by", [-1, 0, 1])
+def test_too_long_is_what_gms_drops(letter: str, by: int) -> None:
+    """GMS measures the URN URL-encoded, as Java's ``URLEncoder`` does it."""
+
+    def encoded_length(urn: str) -> int:
+        return len(urllib.parse.quote_plus(urn, safe="*-._"))
+
+    room = urns.MAX_URN_BYTES - encoded_length(urns.dataset_urn("hive", "", "PROD"))
+    urn = urns.dataset_urn("hive", letter * (room // encoded_length(letter) + by), "PROD")
+    assert urns.is_too_long(urn) == (encoded_length(urn) > urns.MAX_URN_BYTES)
+
+
+def test_too_long_takes_half_a_surrogate_pair() -> None:
+    """JSON can carry one; it is no reason to lose the other datasets."""
+    assert urns.is_too_long(urns.dataset_urn("hive", "\ud800" * 600, "PROD"))

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _no_delivery_goes_on() -> Iterator[None]:
+    """Deliveries that were left behind at their deadline end with the test, before the next one begins."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "lineage-delivery":
+            thread.join(10)
+            assert not thread.is_alive()

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.budget import within
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+
+
+def test_waits_for_a_call_that_ends_in_time() -> None:
+    calls: list[str] = []
+    assert within(Deadline.after(10), lambda: calls.append("done"))
+    assert calls == ["done"]
+
+
+def test_leaves_a_call_behind_at_the_deadline() -> None:
+    release = threading.Event()
+    started = time.monotonic()
+    assert not within(Deadline.after(0.2), lambda: assert_released(release))
+    assert 0.2 <= time.monotonic() - started < 0.7
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "lineage-delivery"]
+    assert thread.daemon
+    release.set()
+
+
+def assert_released(release: threading.Event) -> None:
+    assert release.wait(10)
+
+
+def test_begins_nothing_after_the_deadline() -> None:
+    calls: list[str] = []
+    assert not within(Deadline.after(0), lambda: calls.append("begun"))
+    assert calls == []
+
+
+@pytest.mark.parametrize("error", [ValueError("bug"), TimeoutError("of a socket"), SystemExit(3)])
+def test_hands_on_what_the_call_raises(error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        within(Deadline.after(10), fail)
+    assert caught.value is error

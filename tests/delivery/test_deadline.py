@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+
+
+def test_counts_down_to_zero_and_no_further() -> None:
+    now = [100.0]
+    deadline = Deadline.after(30, clock=lambda: now[0])
+    assert (deadline.remaining(), deadline.expired) == (30.0, False)
+    now[0] = 129.5
+    assert (deadline.remaining(), deadline.expired) == (0.5, False)
+    now[0] = 130.0
+    assert (deadline.remaining(), deadline.expired) == (0.0, True)
+    now[0] = 500.0
+    assert deadline.remaining() == 0.0
+
+
+def test_cannot_be_prolonged() -> None:
+    field = "at"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(Deadline.after(1), field, 2.0)

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from datahub.emitter.mcp import MetadataChangeProposalWrapper
+from datahub.emitter.synchronized_file_emitter import SynchronizedFileEmitter
+from datahub.ingestion.source.file import read_metadata_file
+from datahub.metadata.schema_classes import MetadataChangeProposalClass, StatusClass
+from filelock import FileLock
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.file import FileSink
+from airflow_provider_spark_datahub.delivery.sink import Delivery, SinkSettingsError
+from tests.delivery.samples import append_one_by_one, dataset_urn, job_urn, patch, upsert, upserts
+
+BOTH_FORMS = pytest.mark.parametrize("name", ["out.json", "out.jsonl"])
+
+
+def append(path: Path, proposals: list[Proposal]) -> None:
+    assert FileSink(path).deliver(proposals, Deadline.after(30)) == Delivery(len(proposals), stored=True)
+
+
+def read(path: Path) -> list[Proposal]:
+    text = path.read_text(encoding="utf-8")
+    objects = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.splitlines()]
+    return [Proposal.from_obj(each) for each in objects]
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.jsonl", "out.NDJSON", "out"])
+def test_appends(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "missing" / "folder" / name
+    proposals = [*upserts(3), patch("a"), upsert("b", title="half a pair: \ud800, 'ä', line\u2028end")]
+    append(path, proposals[:1])
+    append(path, proposals[1:4])
+    append(path, proposals[4:])
+    text = path.read_text(encoding="utf-8")
+    is_array = name in ("out.json", "out")
+    objects = json.loads(text) if is_array else [json.loads(line) for line in text.rstrip("\n").split("\n")]
+    assert objects == [each.to_obj() for each in proposals]
+
+
+def test_datahub_reads_the_array(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    append(path, [upsert("a")])
+    append(path, [patch("a")])
+    first, second = read_metadata_file(path)
+    assert isinstance(first, MetadataChangeProposalWrapper)
+    assert first.entityUrn == job_urn("a")
+    assert first.aspect is not None
+    assert first.aspect.to_obj()["customProperties"] == {"größe": "1 €"}
+    assert isinstance(second, MetadataChangeProposalClass)
+    assert second.changeType == "PATCH"
+    assert second.aspect is not None
+    assert json.loads(second.aspect.value) == patch("a").aspect
+
+
+def test_takes_turns_with_datahubs_own_emitter(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    theirs = MetadataChangeProposalWrapper(entityUrn=dataset_urn("orders"), aspect=StatusClass(removed=False))
+    emitter = SynchronizedFileEmitter(str(path))
+    emitter.emit(theirs)
+    append(path, [upsert("a"), patch("a")])
+    emitter.emit(theirs)
+    append(path, [upsert("b")])
+    urns = [each.entityUrn for each in read_metadata_file(path) if not hasattr(each, "proposedSnapshot")]
+    assert urns == [dataset_urn("orders"), job_urn("a"), job_urn("a"), dataset_urn("orders"), job_urn("b")]
+
+
+@BOTH_FORMS
+def test_two_processes_append_at_once(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    spawn = multiprocessing.get_context("spawn")
+    processes = [spawn.Process(target=append_one_by_one, args=(str(path), prefix, 40)) for prefix in ("a", "b")]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    found = read(path)
+    for prefix in ("a", "b"):
+        assert [each for each in found if f",{prefix}" in each.entity_urn] == upserts(40, prefix)
+    assert len(found) == 80
+
+
+@BOTH_FORMS
+def test_an_append_cut_off_at_any_byte_is_repaired_by_the_next(tmp_path: Path, name: str) -> None:
+    whole, path = tmp_path / f"whole-{name}", tmp_path / name
+    first, cut, later = upserts(2), [upsert("cut"), patch("cut")], upsert("later")
+    append(whole, [*first, *cut])
+    content = whole.read_bytes()
+    texts = [json.dumps(each.to_obj(), ensure_ascii=False).encode() for each in (first[1], *cut)]
+    ends = [content.index(text) + len(text) for text in texts]
+    for size in range(ends[0], len(content)):
+        path.write_bytes(content[:size])
+        append(path, [later])
+        survivors = max(number for number, end in enumerate(ends) if end <= size)
+        assert read(path) == [*first, *cut[:survivors], later]
+        torn = content[ends[survivors] : size]
+        kept = list(tmp_path.glob(f"{name}.torn-*"))
+        assert [aside.read_bytes() for aside in kept] == ([torn] if torn.strip(b"\n,]") else [])
+        for aside in kept:
+            aside.unlink()
+
+
+@BOTH_FORMS
+def test_a_torn_end_is_kept_beside_the_file(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / name
+    append(path, upserts(1))
+    for number in (1, 2):
+        content = path.read_bytes()
+        torn = b',\n{"entityType": "dataJob", "x": ["\xc3' if name == "out.json" else b'{"entityType": "dataJob", "\xc3'
+        path.write_bytes(content.removesuffix(b"\n]\n") + torn)
+        append(path, [upsert(f"later{number}")])
+        assert torn in (tmp_path / f"{name}.torn-{number}").read_bytes()
+        assert f"{name}.torn-{number}" in caplog.text
+    assert read(path) == [upsert("job0"), upsert("later1"), upsert("later2")]
+
+
+@BOTH_FORMS
+def test_a_first_append_cut_off_is_repaired(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    opening = b"[\n" if name == "out.json" else b""
+    for torn in (b"", b"\n", opening, opening + b"{", opening + b'{"entit', opening + b'{"entityType": "da'):
+        path.write_bytes(torn)
+        append(path, upserts(2))
+        assert read(path) == upserts(2)
+
+
+@pytest.mark.parametrize("content", ["[]", "[\n]\n", " [ ] ", "[{}]"])
+def test_any_layout_of_an_array(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "out.json"
+    path.write_text(content.replace("{}", json.dumps(upsert("old").to_obj())))
+    append(path, upserts(2))
+    append(path, [patch("a")])
+    assert read(path) == [*([upsert("old")] if "{" in content else []), *upserts(2), patch("a")]
+
+
+def test_a_last_line_without_its_end_is_no_torn_one(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text(json.dumps(upsert("old").to_obj()))
+    append(path, upserts(1))
+    assert read(path) == [upsert("old"), *upserts(1)]
+    assert sorted(each.suffix for each in tmp_path.iterdir() if "lock" not in each.name) == [".jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("out.json", "precious text\n"),
+        ("out.json", '{"entityType": "dataJob"}'),
+        ("out.json", '[\n{"name": "Ann"}\n]\n'),
+        ("out.json", "[1, 2, 3]"),
+        ("out.json", '[{"entityType": "dataJob"}, 5'),
+        ("out.jsonl", "precious text\n"),
+        ("out.jsonl", '{"name": "Ann"}\n'),
+        ("out.jsonl", "[\n"),
+        ("out.jsonl", '{"ent": '),
+    ],
+)
+def test_a_foreign_file_is_not_touched(tmp_path: Path, name: str, content: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    proposals = upserts(2)
+    delivery = FileSink(path).deliver(proposals, Deadline.after(30))
+    assert (delivery.delivered, delivery.pending) == (0, tuple(proposals))
+    assert delivery.problem is not None
+    assert delivery.problem.startswith(f"Nothing was appended to the file {path}: it ")
+    assert path.read_text() == content
+
+
+def test_an_append_to_a_large_file_reads_and_writes_little(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    line = json.dumps(upsert("old", title="x" * 1000).to_obj())
+    with path.open("w") as file:
+        file.write("[\n" + ",\n".join([line] * 100_000) + "\n]\n")
+    started = time.monotonic()
+    for proposal in upserts(20):
+        append(path, [proposal])
+    # To read the 120 MB once takes longer than this.
+    assert time.monotonic() - started < 1
+    with path.open("rb") as file:
+        file.seek(-2, 2)
+        assert file.read() == b"]\n"
+
+
+@pytest.fixture
+def _small_disk() -> Iterator[None]:
+    """No file may grow beyond 2,000 bytes, as on a disk that is full then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("_small_disk")
+@BOTH_FORMS
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    append(path, upserts(2))
+    before = path.read_bytes()
+    proposals = upserts(20)
+    delivery = FileSink(path).deliver(proposals, Deadline.after(30))
+    assert delivery == Delivery(
+        0, pending=tuple(proposals), problem=f"Cannot write the file {path}: File too large.", stored=None
+    )
+    assert path.read_bytes() == before
+
+
+def test_a_folder_in_the_place_of_the_file(tmp_path: Path) -> None:
+    delivery = FileSink(tmp_path).deliver(upserts(1), Deadline.after(30))
+    assert delivery.problem == f"Cannot write the file {tmp_path}: Is a directory."
+
+
+def test_a_lock_that_is_held_costs_no_more_than_the_time_given(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    started = time.monotonic()
+    with FileLock(tmp_path / "out.lock"):
+        delivery = FileSink(path).deliver(upserts(1), Deadline.after(0.3))
+    assert time.monotonic() - started < 0.8
+    assert len(delivery.pending) == 1
+    assert delivery.problem is not None
+    assert "before the time for lineage was over" in delivery.problem or "held the lock" in delivery.problem
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "path"),
+    [
+        ("/data/out.json", "/data/out.json"),
+        ("file:///data/my%20out.json", "/data/my out.json"),
+        ("file://localhost/data/out.json", "/data/out.json"),
+        (" out.jsonl ", "out.jsonl"),
+    ],
+)
+def test_from_connection(host: str, path: str) -> None:
+    assert FileSink.from_connection(host).describe() == f"the file {path}"
+
+
+@pytest.mark.parametrize("host", [None, "", "file://", "/data/", "file://server/out.json", "s3://bucket/out.json"])
+def test_unusable_hosts(host: str | None) -> None:
+    with pytest.raises(SinkSettingsError, match="must be"):
+        FileSink.from_connection(host)

@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.backoff import Backoff
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.rest import RestSink
+from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
+from airflow_provider_spark_datahub.delivery.sink import Delivery
+from tests.delivery.samples import job_urn, patch, upsert, upserts
+from tests.oracles.gms import Answer, GmsStandIn, Request
+
+TOKEN = "canary-token-0123456789"
+BOTH_PROTOCOLS = pytest.mark.parametrize("openapi", [False, True], ids=["rest.li", "openapi"])
+
+
+@pytest.fixture
+def gms() -> Iterator[GmsStandIn]:
+    with GmsStandIn(token=TOKEN) as gms:
+        yield gms
+    assert gms.dropped == []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _datahub_is_imported() -> None:
+    """Importing acryl-datahub takes a second, which would count in the tests of time."""
+    import datahub.emitter.rest_emitter  # noqa: F401
+
+
+def sink_of(url: str, waits: list[float] | None = None, token: str = TOKEN, **extra: Any) -> RestSink:
+    """A sink that notes its waits instead of waiting, where it is given a list."""
+    settings = RestSettings.from_connection(url, None, None, token, extra)
+    if waits is None:
+        return RestSink(settings)
+    return RestSink(settings, backoff=Backoff(jitter=lambda: 1.0), sleep=waits.append)
+
+
+def contents(gms: GmsStandIn) -> list[tuple[str, str, str, Any]]:
+    return [
+        (each["entityUrn"], each["aspectName"], each["changeType"], json.loads(each["aspect"]["value"]))
+        for each in gms.stored
+    ]
+
+
+def expected(proposals: list[Proposal]) -> list[tuple[str, str, str, Any]]:
+    return [(each.entity_urn, each.aspect_name, each.change_type, each.aspect) for each in proposals]
+
+
+def test_delivers_in_order_and_in_few_requests(gms: GmsStandIn) -> None:
+    proposals = upserts(450)
+    delivery = sink_of(gms.url).deliver(proposals, Deadline.after(30))
+    assert delivery == Delivery(delivered=450, stored=True)
+    assert contents(gms) == expected(proposals)
+    assert len(gms.requests) == 3
+
+
+@BOTH_PROTOCOLS
+def test_patches_go_with_upserts_and_nothing_of_ours_is_changed(gms: GmsStandIn, openapi: bool) -> None:
+    proposals = [upsert("a"), patch("a"), upsert("b"), patch("b")]
+    before = copy.deepcopy(proposals)
+    delivery = sink_of(gms.url, openapi_ingestion=openapi).deliver(proposals, Deadline.after(30))
+    assert delivery == Delivery(delivered=4, stored=True)
+    if openapi:  # it has a request of its own for patches, and wraps them
+        wanted = [expected(proposals)[number] for number in (0, 2, 1, 3)]
+        wanted = [(*each[:3], {"patch": each[3]} if each[2] == "PATCH" else each[3]) for each in wanted]
+    else:
+        wanted = expected(proposals)
+    assert contents(gms) == wanted
+    assert proposals == before
+
+
+def test_half_a_surrogate_pair_arrives(gms: GmsStandIn) -> None:
+    proposals = [upsert("a", title="broken \ud800 name")]
+    assert sink_of(gms.url).deliver(proposals, Deadline.after(30)).delivered == 1
+    assert contents(gms) == expected(proposals)
+
+
+@BOTH_PROTOCOLS
+def test_only_the_culprits_are_rejected(gms: GmsStandIn, openapi: bool) -> None:
+    proposals = upserts(100)
+    gms.reject(job_urn("job17"))
+    gms.reject(job_urn("job99"))
+    delivery = sink_of(gms.url, openapi_ingestion=openapi).deliver(proposals, Deadline.after(30))
+    assert (delivery.delivered, delivery.pending, delivery.problem) == (98, (), None)
+    assert [each.proposal for each in delivery.rejected] == [proposals[17], proposals[99]]
+    assert f"{job_urn('job17')} was rejected" in delivery.rejected[0].reason
+    assert contents(gms) == expected([each for number, each in enumerate(proposals) if number not in (17, 99)])
+    assert len(gms.requests) < 30
+
+
+@pytest.mark.parametrize("status", [408, 425, 500, 502, 503])
+def test_what_may_pass_is_tried_again(gms: GmsStandIn, status: int) -> None:
+    gms.fail_next(status, times=3)
+    waits: list[float] = []
+    delivery = sink_of(gms.url, waits).deliver(upserts(3), Deadline.after(30))
+    assert delivery == Delivery(delivered=3, stored=True)
+    assert waits == [0.5, 1.0, 2.0]
+    assert len(gms.requests) == 4
+
+
+def test_retry_after_is_waited_for(gms: GmsStandIn) -> None:
+    gms.fail_next(429, headers={"Retry-After": "7"})
+    waits: list[float] = []
+    assert sink_of(gms.url, waits).deliver(upserts(3), Deadline.after(30)).delivered == 3
+    assert waits == [7.0]
+
+
+def test_retry_after_may_be_a_date(gms: GmsStandIn) -> None:
+    gms.fail_next(503, headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"})
+    waits: list[float] = []
+    assert sink_of(gms.url, waits).deliver(upserts(3), Deadline.after(30)).delivered == 3
+    assert waits == [0.5]
+
+
+def test_no_wait_that_is_longer_than_the_time_left(gms: GmsStandIn) -> None:
+    gms.fail_next(429, headers={"Retry-After": "120"})
+    waits: list[float] = []
+    proposals = upserts(3)
+    delivery = sink_of(gms.url, waits).deliver(proposals, Deadline.after(30))
+    assert (delivery.delivered, delivery.pending, waits) == (0, tuple(proposals), [])
+    assert delivery.problem is not None
+    assert "HTTP 429: injected 429, wants a wait of 120 s" in delivery.problem
+
+
+def test_retry_max_times_limits_the_repetitions(gms: GmsStandIn) -> None:
+    gms.fail_next(503, times=10)
+    waits: list[float] = []
+    delivery = sink_of(gms.url, waits, retry_max_times=2).deliver(upserts(3), Deadline.after(30))
+    assert len(gms.requests) == 3
+    assert delivery.problem == f"DataHub at {gms.url} is not available (HTTP 503: injected 503, 3 attempts)."
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "words"),
+    [
+        (401, {}, {"message": "Unauthorized"}, "refuses the connection's credentials (HTTP 401: Unauthorized)"),
+        (403, {}, None, "refuses the connection's credentials (HTTP 403"),
+        (404, {}, None, "cannot be used with this connection (HTTP 404"),
+        (302, {"Location": "http://sso/login"}, None, "HTTP 302, a redirect to http://sso/login"),
+        (200, {"Content-Type": "text/html; charset=utf-8"}, "<html>", "HTTP 200 with a web page"),
+        (400, {"Content-Type": "text/html"}, "<html>", "cannot be used with this connection (HTTP 400: Bad Request)"),
+    ],
+)
+def test_what_no_repetition_heals_is_tried_once_and_all_stays(
+    gms: GmsStandIn, status: int, headers: dict[str, str], body: Any, words: str
+) -> None:
+    gms.fail_next(status, headers=headers, body=body)
+    proposals = upserts(300)
+    waits: list[float] = []
+    delivery = sink_of(gms.url, waits).deliver(proposals, Deadline.after(30))
+    assert (delivery.delivered, delivery.rejected, delivery.pending) == (0, (), tuple(proposals))
+    assert (len(gms.requests), waits) == (1, [])
+    assert delivery.problem is not None
+    assert words in delivery.problem
+
+
+def test_a_wrong_token_is_told(gms: GmsStandIn) -> None:
+    delivery = sink_of(gms.url, token="canary-wrong-token").deliver(upserts(1), Deadline.after(30))
+    assert delivery.problem == (
+        f"DataHub at {gms.url} refuses the connection's credentials (HTTP 401: Unauthorized to perform this action): "
+        "set a valid access token as its password."
+    )
+
+
+def test_a_request_too_large_for_what_stands_before_gms_is_halved(gms: GmsStandIn) -> None:
+    gms.fail_next(413, headers={"Content-Type": "text/html"}, body="<html>")
+    assert sink_of(gms.url).deliver(upserts(4), Deadline.after(30)) == Delivery(delivered=4, stored=True)
+    assert len(gms.requests) == 3
+
+
+@pytest.mark.parametrize("body", ["no object", ["a", "list"], 7, {"message": None}])
+def test_an_error_with_any_body_is_understood(gms: GmsStandIn, body: Any) -> None:
+    gms.fail_next(500, body=body)
+    assert sink_of(gms.url, []).deliver(upserts(1), Deadline.after(30)).delivered == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "openapi", "stored"),
+    [
+        ("SYNC_PRIMARY", False, True),
+        ("SYNC_WAIT", True, True),
+        ("ASYNC", False, False),
+        ("ASYNC", True, False),
+        ("ASYNC_WAIT", True, False),  # this GMS cannot say what became of a write
+    ],
+)
+def test_accepted_is_not_called_stored(gms: GmsStandIn, mode: str, openapi: bool, stored: bool) -> None:
+    sink = sink_of(gms.url, emit_mode=mode, openapi_ingestion=openapi)
+    assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(delivered=2, stored=stored)
+
+
+class TracingGms(GmsStandIn):
+    """A GMS that answers an asynchronous write with what it took, and later tells what became of it."""
+
+    def __init__(self, became: str) -> None:
+        super().__init__()
+        self.became = became
+
+    def answer(self, request: Request, body: bytes) -> Answer | None:
+        asked: Any = json.loads(body) if body else None
+        if request.path.startswith("/openapi/v1/trace/write/"):
+            storage = {"writeStatus": self.became}
+            status = {"success": self.became != "ERROR", "primaryStorage": storage, "searchStorage": storage}
+            return Answer(200, {urn: dict.fromkeys(aspects, status) for urn, aspects in asked.items()})
+        answer = super().answer(request, body)
+        return Answer(202, asked, answer.headers) if answer and answer.status == 202 else answer
+
+
+@pytest.mark.parametrize(
+    ("became", "delivered", "stored", "rejected", "pending"),
+    [("HISTORIC_STATE", 2, True, 0, 0), ("ERROR", 0, None, 2, 0), ("PENDING", 0, None, 0, 2)],
+)
+def test_async_wait_asks_what_became_of_the_write(
+    became: str, delivered: int, stored: bool | None, rejected: int, pending: int
+) -> None:
+    with TracingGms(became) as gms:
+        sink = sink_of(gms.url, emit_mode="ASYNC_WAIT", openapi_ingestion=True)
+        delivery = sink.deliver(upserts(2), Deadline.after(1))
+    assert (delivery.delivered, delivery.stored) == (delivered, stored)
+    assert (len(delivery.rejected), len(delivery.pending)) == (rejected, pending)
+
+
+@pytest.mark.parametrize("body", [["garbage"], {"value": "success"}, None])
+@BOTH_PROTOCOLS
+def test_the_body_of_a_success_does_not_matter(gms: GmsStandIn, openapi: bool, body: Any) -> None:
+    gms.fail_next(200, headers={"traceparent": f"00-{'0' * 32}-{'0' * 16}-01"}, body=body or "text")
+    sink = sink_of(gms.url, openapi_ingestion=openapi)
+    assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(delivered=2, stored=True)
+
+
+def test_a_server_that_hangs_costs_no_more_than_the_time_given(gms: GmsStandIn) -> None:
+    gms.hang(0)  # the first batch is answered
+    gms.hang(30)
+    proposals = upserts(300)
+    started = time.monotonic()
+    delivery = sink_of(gms.url, timeout_sec=60).deliver(proposals, Deadline.after(1))
+    assert time.monotonic() - started < 2
+    assert (delivery.delivered, delivery.pending) == (200, tuple(proposals[200:]))
+    assert delivery.problem is not None
+
+
+def test_one_request_may_take_timeout_sec_only(gms: GmsStandIn) -> None:
+    gms.hang(1)
+    waits: list[float] = []
+    assert sink_of(gms.url, waits, timeout_sec=0.3).deliver(upserts(1), Deadline.after(30)).delivered == 1
+    assert waits == [0.5]
+    assert len(gms.requests) == 2
+
+
+def test_a_server_that_drips_costs_no_more_than_the_time_given() -> None:
+    """Each byte comes within the timeout of the socket, the answer never."""
+    over = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            while not over.wait(0.05):
+                connection.sendall(b".")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=drip, args=[listener])
+        server.start()
+        started = time.monotonic()
+        sink = sink_of(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        delivery = sink.deliver(upserts(2), Deadline.after(1))
+        elapsed = time.monotonic() - started
+        over.set()
+        server.join()
+    assert elapsed < 2
+    assert len(delivery.pending) == 2
+    assert delivery.problem is not None
+    assert "did not acknowledge everything before the time for lineage was over" in delivery.problem
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def test_connection_refused() -> None:
+    port = closed_port()
+    proposals = upserts(2)
+    delivery = sink_of(f"http://127.0.0.1:{port}", [], retry_max_times=1).deliver(proposals, Deadline.after(30))
+    assert delivery.pending == tuple(proposals)
+    assert delivery.problem is not None
+    assert delivery.problem.startswith(f"DataHub at http://127.0.0.1:{port} is not available (")
+    assert delivery.problem.endswith("Connection refused, 2 attempts).")
+
+
+def test_an_impossible_host_is_told_at_once() -> None:
+    waits: list[float] = []
+    delivery = sink_of("http://*.example", waits).deliver(upserts(1), Deadline.after(30))
+    assert waits == []
+    assert delivery.problem is not None
+    assert "DataHub at http://*.example cannot be used with this connection" in delivery.problem
+
+
+class Frontend(GmsStandIn):
+    """DataHub's web server: its /config is not that of GMS."""
+
+    def answer(self, request: Request, body: bytes) -> Answer | None:
+        return Answer(200, {"appVersion": "1"}) if request.method == "GET" else super().answer(request, body)
+
+
+def test_datahubs_frontend_is_told_from_gms() -> None:
+    with Frontend() as frontend:
+        sink = sink_of(frontend.url, [], emit_mode="ASYNC_WAIT", openapi_ingestion=True)
+        delivery = sink.deliver(upserts(1), Deadline.after(30))
+    assert delivery.problem is not None
+    assert "You seem to have connected to the frontend service" in delivery.problem
+
+
+def test_a_missing_certificate_file_is_told_at_once() -> None:
+    waits: list[float] = []
+    sink = sink_of(f"https://127.0.0.1:{closed_port()}", waits, ca_certificate_path="/no/such/ca.pem")
+    delivery = sink.deliver(upserts(1), Deadline.after(30))
+    assert waits == []
+    assert delivery.problem is not None
+    assert "cannot be used with this connection" in delivery.problem
+    assert "/no/such/ca.pem" in delivery.problem
+
+
+def test_nothing_is_sent_after_the_deadline(gms: GmsStandIn) -> None:
+    delivery = sink_of(gms.url).deliver(upserts(2), Deadline.after(0))
+    assert len(delivery.pending) == 2
+    assert gms.requests == []
+
+
+def test_secrets_are_sent_and_shown_nowhere(gms: GmsStandIn, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    header = "canary-header-0123456789"
+    gms.reject(job_urn("job1"))
+    gms.fail_next(503, body={"message": f"you sent {TOKEN} and {header}"})
+    sink = sink_of(gms.url, [], extra_headers={"X-Api-Key": header, "authorization-2": header})
+    delivered = sink.deliver(upserts(3), Deadline.after(30))
+    gms.fail_next(401, body={"message": f"you sent {TOKEN} and {header}"})
+    refused = sink.deliver(upserts(3), Deadline.after(30))
+    nobody = sink_of(f"http://127.0.0.1:{closed_port()}", [], extra_headers={"X-Api-Key": header}, retry_max_times=0)
+    unreachable = nobody.deliver(upserts(3), Deadline.after(30))
+
+    assert (delivered.delivered, refused.delivered, unreachable.delivered) == (2, 0, 0)
+    assert all(each.headers["Authorization"] == f"Bearer {TOKEN}" for each in gms.requests)
+    assert all(each.headers["X-Api-Key"] == header for each in gms.requests)
+    shown = [caplog.text, repr(sink), sink.describe(), repr((delivered, refused, unreachable))]
+    assert refused.problem is not None
+    assert "you sent *** and ***" in refused.problem
+    assert "curl" in caplog.text  # acryl-datahub's debug log was on
+    assert not [text for text in shown if "canary" in text]

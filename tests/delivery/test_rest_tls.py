@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import certifi
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.rest import RestSink
+from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
+from airflow_provider_spark_datahub.delivery.sink import Delivery
+from tests.delivery.samples import upserts
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Says yes to everything, as GMS does."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(b'{"value": "success"}')
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that breaks off its handshake is what these tests are about."""
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that is its own authority, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gms")])
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    today = dt.datetime.now(dt.UTC)
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(today - dt.timedelta(days=1))
+        .not_valid_after(today + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    folder = tmp_path_factory.mktemp("tls")
+    pem, encoding = folder / "gms.pem", serialization.Encoding.PEM
+    pem.write_bytes(built.public_bytes(encoding))
+    key_pem = folder / "gms.key"
+    key_pem.write_bytes(key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    return pem, key_pem
+
+
+@pytest.fixture
+def server(certificate: tuple[Path, Path], request: pytest.FixtureRequest) -> Iterator[str]:
+    """A TLS server; one that wants the client's certificate too where the test's parameter is true."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    if getattr(request, "param", False):
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(certificate[0])
+    with Server(("127.0.0.1", 0), Answering) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"https://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def deliver(server: str, waits: list[float], **extra: Any) -> Delivery:
+    settings = RestSettings.from_connection(server, None, None, None, extra)
+    return RestSink(settings, sleep=waits.append).deliver(upserts(2), Deadline.after(30))
+
+
+def test_a_certificate_that_is_not_trusted_is_told_at_once(server: str) -> None:
+    waits: list[float] = []
+    delivery = deliver(server, waits)
+    assert (len(delivery.pending), waits) == (2, [])
+    assert delivery.problem is not None
+    assert "its TLS certificate is not trusted" in delivery.problem
+
+
+def test_its_authority_can_be_trusted(
+    server: str, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", certifi.where())
+    assert deliver(server, [], ca_certificate_path=str(certificate[0])).delivered == 2
+
+
+@pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
+def test_verification_can_be_switched_off(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", certifi.where())
+    assert deliver(server, [], disable_ssl_verification=True).delivered == 2
+
+
+@pytest.mark.parametrize("server", [True], indirect=True)
+def test_the_client_can_show_a_certificate(server: str, certificate: tuple[Path, Path], tmp_path: Path) -> None:
+    pem, key = certificate
+    both = tmp_path / "both.pem"
+    both.write_bytes(pem.read_bytes() + key.read_bytes())
+    trusted = {"ca_certificate_path": str(pem)}
+    shown = {"client_certificate_path": str(pem), "client_key_path": str(key)}
+    assert deliver(server, [], **trusted, **shown).delivered == 2
+    assert deliver(server, [], **trusted, client_certificate_path=str(both)).delivered == 2
+    assert deliver(server, [], **trusted, retry_max_times=0).delivered == 0

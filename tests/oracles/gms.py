@@ -1,0 +1,336 @@
+"""A stand-in for DataHub's GMS on a free loopback port: its endpoints, status codes and strictness, faults on demand.
+
+What it answers was read from GMS's sources: rest.li's ``/aspects``, OpenAPI's ``/openapi/v3/entity`` and the
+OpenLineage endpoint. It is stricter in one thing: a field that the aspect does not have is refused, where GMS leaves
+it out. It applies no patch and deletes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+import urllib.parse
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+from tests.oracles.strict import JSON_CONTENT_TYPE, JSON_PATCH_CONTENT_TYPE, dropping_violations, violations
+
+Proposal = dict[str, Any]
+
+_REST_LI_HEADERS = {"X-RestLi-Protocol-Version": "2.0.0"}
+_ENTITY_PATH = "/openapi/v3/entity/"
+_OPENLINEAGE_PATH = "/openapi/openlineage/api/v1/lineage"
+_CONFIG: Mapping[str, Any] = {
+    "noCode": "true",
+    "retention": "true",
+    "statefulIngestionCapable": True,
+    "patchCapable": True,
+    "supportsImpactAnalysis": True,
+    "timeZone": "GMT",
+    "models": {},
+    "telemetry": {"enabledCli": False, "enabledIngestion": False},
+    "managedIngestion": {"enabled": True, "defaultCliVersion": "1.7.0"},
+    "versions": {"acryldata/datahub": {"version": "v1.7.0", "commit": "0" * 40}},
+    "datahub": {"serverType": "quickstart", "serverEnv": "core"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request as it came in; ``body_length`` is in bytes."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer; ``body`` is written as JSON, None as nothing."""
+
+    status: int
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class _RefusedError(Exception):
+    """GMS would refuse the batch; the message says why."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__("; ".join(reasons))
+
+
+class GmsStandIn:
+    """A GMS for a ``with`` block; when it ends, so do its threads and connections.
+
+    :param token: the personal access token that writes need, None for a server without authentication.
+    """
+
+    def __init__(self, token: str | None = None) -> None:
+        self.token = token
+        self.stored: list[Proposal] = []
+        """The proposals GMS would keep, in wire form, in the order they came."""
+        self.dropped: list[tuple[Proposal, list[str]]] = []
+        """Those it would answer 200 for and not keep, with the reasons: a test must look here."""
+        self.openlineage: list[Any] = []
+        """The raw OpenLineage events it was sent."""
+        self.requests: list[Request] = []
+        """All requests, those that were refused included."""
+        self._faults: deque[Answer | float] = deque()
+        self._rejections: list[Callable[[Proposal], bool]] = []
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._server = _Server(self)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+
+    @property
+    def url(self) -> str:
+        """The base URL, without a slash at its end."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        self._server.shutdown()
+        self._server.disconnect()
+        self._server.server_close()
+        self._thread.join()
+
+    def fail_next(
+        self, status: int, headers: Mapping[str, str] | None = None, times: int = 1, body: Any = None
+    ) -> None:
+        """Answer the next writes with this status, after the faults asked for before.
+
+        :param headers: e.g. ``{"Retry-After": "1"}``.
+        :param body: the JSON in the answer, by default an error as GMS writes it.
+        """
+        error = {"message": f"injected {status}", "status": status} if body is None else body
+        with self._lock:
+            self._faults.extend([Answer(status, error, headers or {})] * times)
+
+    def hang(self, seconds: float) -> None:
+        """Accept the next write and answer it only after that many seconds, as usual then."""
+        with self._lock:
+            self._faults.append(seconds)
+
+    def reject(self, urn_or_predicate: str | Callable[[Proposal], bool]) -> None:
+        """Refuse, from now on, every batch with a proposal for this entity URN, or of which this is true."""
+        if isinstance(urn_or_predicate, str):
+            self._rejections.append(lambda proposal: proposal.get("entityUrn") == urn_or_predicate)
+        else:
+            self._rejections.append(urn_or_predicate)
+
+    def answer(self, request: Request, body: bytes) -> Answer | None:
+        """What GMS answers; None to close the connection without an answer, because the stand-in ends."""
+        with self._lock:
+            self.requests.append(request)
+            is_write = request.method != "GET"
+            fault = self._faults.popleft() if is_write and self._faults else None
+        if isinstance(fault, Answer):
+            return fault
+        if fault is not None and self._closing.wait(fault):
+            return None
+        if not is_write:
+            return _read(request)
+        if self.token is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
+            return Answer(401, {"message": "Unauthorized to perform this action.", "status": "401"})
+        return self._write(request, body)
+
+    def _write(self, request: Request, body: bytes) -> Answer:
+        url = urllib.parse.urlsplit(request.path)
+        query = dict(urllib.parse.parse_qsl(url.query))
+        try:
+            content = json.loads(body)
+        except ValueError as error:
+            return _rest_li_error(400, f"Cannot parse request entity: {error}")
+        if url.path == "/aspects" and request.method == "POST":
+            return self._ingest_rest_li(query.get("action"), content)
+        if url.path.startswith(_ENTITY_PATH) and request.method in ("POST", "PATCH"):
+            entity_type = url.path.removeprefix(_ENTITY_PATH)
+            is_async = query.get("async", "true") == "true"
+            return self._ingest_openapi(request.method, entity_type, content, is_async)
+        if url.path == _OPENLINEAGE_PATH and request.method == "POST":
+            return self._ingest_openlineage(content)
+        return _not_found(request)
+
+    def _ingest_rest_li(self, action: str | None, content: Any) -> Answer:
+        if action not in ("ingestProposal", "ingestProposalBatch") or not isinstance(content, dict):
+            return _rest_li_error(400, f"Action {action!r} is not supported")
+        proposals = content.get("proposals") if action == "ingestProposalBatch" else [content.get("proposal")]
+        if not isinstance(proposals, list) or not all(isinstance(each, dict) for each in proposals):
+            return _rest_li_error(400, "Parameter 'proposal' or 'proposals' is required")
+        if content.get("async") not in (None, "true", "false", "UNSET"):
+            return _rest_li_error(400, f"Parameter 'async' is invalid: {content['async']!r}")
+        try:
+            self._ingest(proposals, may_drop=True)
+        except _RefusedError as refused:
+            return _rest_li_error(422, f"Failed to validate MCP: {refused}")
+        return Answer(200, {"value": "success"}, {**_REST_LI_HEADERS, **_trace_headers()})
+
+    def _ingest_openapi(self, method: str, entity_type: str, content: Any, is_async: bool) -> Answer:
+        try:
+            proposals = list(_openapi_proposals(method, entity_type, content))
+            self._ingest(proposals, may_drop=False)
+        except (KeyError, TypeError, AttributeError) as error:
+            return Answer(400, {"error": "Bad Request", "message": f"no list of entities: {error!r}"})
+        except _RefusedError as refused:
+            return Answer(400, {"error": "Validation Error", "message": str(refused)})
+        return Answer(202, [], _trace_headers()) if is_async else Answer(200, content, _trace_headers())
+
+    def _ingest(self, proposals: Iterable[Proposal], *, may_drop: bool) -> None:
+        """Keep all of a batch, or nothing.
+
+        :raises _RefusedError: where one of them is not valid.
+        """
+        kept: list[Proposal] = []
+        dropped: list[tuple[Proposal, list[str]]] = []
+        for proposal in proposals:
+            reasons = violations(proposal)
+            if any(is_rejected(proposal) for is_rejected in self._rejections):
+                reasons.append(f"{proposal.get('entityUrn')} was rejected")
+            if not reasons:
+                kept.append(proposal)
+            elif may_drop and reasons == dropping_violations(proposal):
+                dropped.append((proposal, reasons))
+            else:
+                raise _RefusedError(reasons)
+        with self._lock:
+            self.stored += kept
+            self.dropped += dropped
+
+    def _ingest_openlineage(self, event: Any) -> Answer:
+        try:
+            is_complete = all([event["eventTime"], event["run"]["runId"], event["job"]["name"]])
+        except (KeyError, TypeError):
+            is_complete = False
+        if not is_complete:
+            return Answer(500)
+        with self._lock:
+            self.openlineage.append(event)
+        return Answer(200)
+
+
+def _read(request: Request) -> Answer:
+    match urllib.parse.urlsplit(request.path).path:
+        case "/config":
+            return Answer(200, _CONFIG)
+        case "/health":
+            return Answer(200)
+        case _:
+            return _not_found(request)
+
+
+def _not_found(request: Request) -> Answer:
+    return Answer(404, {"error": f"No endpoint {request.method} {request.path}."})
+
+
+def _rest_li_error(status: int, message: str) -> Answer:
+    name = "com.linkedin.restli.server.RestLiServiceException"
+    body = {"exceptionClass": name, "message": message, "status": status, "stackTrace": f"{name}: {message}"}
+    return Answer(status, body, {**_REST_LI_HEADERS, "X-RestLi-Error-Response": "true"})
+
+
+def _trace_headers() -> dict[str, str]:
+    """GMS's trace id begins with the time in microseconds, which acryl-datahub reads."""
+    trace_id = f"{int(time.time() * 1_000_000):016x}{uuid.uuid4().hex[:16]}"
+    return {"traceparent": f"00-{trace_id}-{uuid.uuid4().hex[:16]}-01"}
+
+
+def _openapi_proposals(method: str, entity_type: str, entities: Any) -> Iterable[Proposal]:
+    """The proposals that OpenAPI's ``[{"urn": …, <aspect>: {"value": …}}]`` stands for."""
+    change = ("PATCH", JSON_PATCH_CONTENT_TYPE) if method == "PATCH" else ("UPSERT", JSON_CONTENT_TYPE)
+    for entity in entities:
+        for name, aspect in entity.items():
+            if name != "urn":
+                yield {
+                    "entityType": entity_type,
+                    "entityUrn": entity["urn"],
+                    "changeType": change[0],
+                    "aspectName": name,
+                    "aspect": {"contentType": change[1], "value": json.dumps(aspect["value"])},
+                    "systemMetadata": aspect.get("systemMetadata"),
+                    "headers": aspect.get("headers"),
+                }
+
+
+class _Server(ThreadingHTTPServer):
+    """Knows its connections, so that clients that keep them open do not keep its threads alive."""
+
+    daemon_threads = False
+
+    def __init__(self, stand_in: GmsStandIn) -> None:
+        self.stand_in = stand_in
+        self._connections: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def close_request(self, request: Any) -> None:
+        with self._lock:
+            self._connections.discard(request)
+        super().close_request(request)
+
+    def disconnect(self) -> None:
+        """End all connections: their threads then read the end of the stream."""
+        with self._lock:
+            for connection in self._connections:
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_GET(self) -> None:
+        """Answer a read."""
+        self._serve()
+
+    def do_POST(self) -> None:
+        """Answer a write."""
+        self._serve()
+
+    def do_PATCH(self) -> None:
+        """Answer a write of patches."""
+        self._serve()
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Say nothing: ``GmsStandIn.requests`` is the log."""
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        request = Request(self.command, self.path, dict(self.headers), len(body))
+        answer = self.server.stand_in.answer(request, body)
+        if answer is None:
+            self.close_connection = True
+            return
+        try:
+            self._send(answer)
+        except ConnectionError:
+            # The client gave up waiting, as a test of its timeout wants it to.
+            self.close_connection = True
+
+    def _send(self, answer: Answer) -> None:
+        content = b"" if answer.body is None else json.dumps(answer.body).encode()
+        self.send_response(answer.status)
+        for name, value in {"Content-Type": "application/json", **answer.headers}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)

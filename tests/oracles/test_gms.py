@@ -1,0 +1,198 @@
+"""The GMS stand-in, through the emitter that the deliveries use."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from datahub.configuration.common import OperationalError
+from datahub.emitter.mcp import MetadataChangeProposalWrapper
+from datahub.emitter.rest_emitter import DataHubRestEmitter
+from datahub.metadata.schema_classes import DataJobInfoClass, DatasetPropertiesClass, StatusClass
+from datahub.specific.datajob import DataJobPatchBuilder
+
+from tests.oracles.gms import GmsStandIn
+
+TABLE = "urn:li:dataset:(urn:li:dataPlatform:hive,db.t,PROD)"
+JOB = "urn:li:dataJob:(urn:li:dataFlow:(airflow,etl,prod),load)"
+TOO_LONG = f"urn:li:dataset:(urn:li:dataPlatform:hive,{'x' * 600},PROD)"
+GOOD = MetadataChangeProposalWrapper(entityUrn=TABLE, aspect=DatasetPropertiesClass(name="t"))
+REMOVED = MetadataChangeProposalWrapper(entityUrn=TABLE, aspect=StatusClass(removed=True))
+BAD = MetadataChangeProposalWrapper(entityUrn=TABLE, aspect=DataJobInfoClass(name="x", type="SPARK"))
+LOST = MetadataChangeProposalWrapper(entityUrn=TOO_LONG, aspect=StatusClass(removed=False))
+
+both_endpoints = pytest.mark.parametrize("openapi", [False, True], ids=["rest.li", "openapi"])
+
+
+@pytest.fixture
+def gms() -> Iterator[GmsStandIn]:
+    with GmsStandIn(token="s3cret") as stand_in:
+        yield stand_in
+
+
+def emitter(gms: GmsStandIn, *, openapi: bool = False, token: str = "s3cret", retries: int = 0) -> DataHubRestEmitter:
+    return DataHubRestEmitter(gms.url, token=token, openapi_ingestion=openapi, retry_max_times=retries)
+
+
+def stored_names(gms: GmsStandIn) -> list[tuple[str, str]]:
+    return [(proposal["changeType"], proposal["aspectName"]) for proposal in gms.stored]
+
+
+@both_endpoints
+def test_one_proposal_is_stored(gms: GmsStandIn, openapi: bool) -> None:
+    client = emitter(gms, openapi=openapi)
+    client.test_connection()
+    client.emit(GOOD)
+    [stored] = gms.stored
+    assert (stored["entityType"], stored["entityUrn"], stored["aspectName"]) == ("dataset", TABLE, "datasetProperties")
+    assert json.loads(stored["aspect"]["value"])["name"] == "t"
+    assert gms.dropped == []
+
+
+@both_endpoints
+def test_a_batch_is_stored_in_order(gms: GmsStandIn, openapi: bool) -> None:
+    emitter(gms, openapi=openapi).emit_mcps([GOOD, REMOVED])
+    assert stored_names(gms) == [("UPSERT", "datasetProperties"), ("UPSERT", "status")]
+    [write] = [request for request in gms.requests if request.method == "POST"]
+    assert write.headers["Authorization"] == "Bearer s3cret"
+    assert write.path.startswith("/openapi/v3/entity/dataset?" if openapi else "/aspects?action=ingestProposalBatch")
+    assert write.body_length > 100
+
+
+@both_endpoints
+def test_a_patch_is_stored(gms: GmsStandIn, openapi: bool) -> None:
+    emitter(gms, openapi=openapi).emit_mcps(DataJobPatchBuilder(JOB).add_input_dataset(TABLE).build())
+    assert stored_names(gms) == [("PATCH", "dataJobInputOutput")]
+
+
+@both_endpoints
+def test_one_bad_proposal_fails_its_batch(gms: GmsStandIn, openapi: bool) -> None:
+    with pytest.raises(OperationalError, match="unknown aspect 'dataJobInfo' for entity dataset") as raised:
+        emitter(gms, openapi=openapi).emit_mcps([GOOD, BAD])
+    assert raised.value.info.get("status") == (None if openapi else 422)
+    assert gms.stored == []
+
+
+@both_endpoints
+def test_without_the_token_nothing_is_stored(gms: GmsStandIn, openapi: bool) -> None:
+    with pytest.raises(OperationalError, match="Unauthorized to perform this action"):
+        emitter(gms, openapi=openapi, token="other").emit(GOOD)
+    assert gms.stored == []
+
+
+def test_rest_li_drops_a_bad_entity_urn_and_says_nothing(gms: GmsStandIn) -> None:
+    emitter(gms).emit_mcps([LOST, GOOD])
+    assert stored_names(gms) == [("UPSERT", "datasetProperties")]
+    [(lost, [reason])] = gms.dropped
+    assert lost["entityUrn"] == TOO_LONG
+    assert "longer than 512 bytes" in reason
+
+
+def test_openapi_refuses_a_bad_entity_urn(gms: GmsStandIn) -> None:
+    with pytest.raises(OperationalError, match="longer than 512 bytes"):
+        emitter(gms, openapi=True).emit_mcps([LOST, GOOD])
+    assert (gms.stored, gms.dropped) == ([], [])
+
+
+@both_endpoints
+def test_a_rejected_urn_fails_its_batch(gms: GmsStandIn, openapi: bool) -> None:
+    gms.reject(TABLE)
+    with pytest.raises(OperationalError, match="was rejected"):
+        emitter(gms, openapi=openapi).emit_mcps([GOOD])
+    assert gms.stored == []
+
+
+def test_rejection_by_predicate_leaves_other_batches_alone(gms: GmsStandIn) -> None:
+    gms.reject(lambda proposal: proposal["aspectName"] == "status")
+    with pytest.raises(OperationalError, match="was rejected") as raised:
+        emitter(gms).emit_mcps([GOOD, REMOVED])
+    assert raised.value.info["status"] == 422
+    emitter(gms).emit_mcps([GOOD])
+    assert stored_names(gms) == [("UPSERT", "datasetProperties")]
+
+
+def test_the_emitter_retries_through_injected_failures(gms: GmsStandIn) -> None:
+    gms.fail_next(503)
+    gms.fail_next(429, headers={"Retry-After": "0"})
+    emitter(gms, retries=2).emit(GOOD)
+    assert len([request for request in gms.requests if request.method == "POST"]) == 3
+    assert stored_names(gms) == [("UPSERT", "datasetProperties")]
+
+
+def test_an_injected_failure_has_the_given_body(gms: GmsStandIn) -> None:
+    gms.fail_next(403, times=2, body={"message": "no policy"})
+    for _ in range(2):
+        with pytest.raises(OperationalError, match="no policy"):
+            emitter(gms).emit(GOOD)
+    emitter(gms).emit(GOOD)
+    assert len(gms.stored) == 1
+
+
+def test_a_hanging_server_answers_late(gms: GmsStandIn) -> None:
+    gms.hang(0.2)
+    start = time.monotonic()
+    emitter(gms).emit(GOOD)
+    assert time.monotonic() - start >= 0.2
+    assert len(gms.stored) == 1
+
+
+def test_the_end_does_not_wait_for_what_hangs_nor_for_open_connections() -> None:
+    before = threading.active_count()
+    with GmsStandIn() as gms:
+        url = gms.url
+        idle = emitter(gms)
+        idle.emit(GOOD)
+        gms.hang(600)
+        # The emitter warns of timeouts below a second.
+        with pytest.raises(OperationalError, match="timed out"):
+            DataHubRestEmitter(url, openapi_ingestion=False, read_timeout_sec=1, retry_max_times=0).emit(GOOD)
+        assert threading.active_count() > before
+    assert threading.active_count() == before
+    assert len(gms.stored) == 1
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"{url}/health", timeout=5)
+
+
+def post(gms: GmsStandIn, path: str, body: bytes) -> int:
+    request = urllib.request.Request(gms.url + path, body, {"Authorization": "Bearer s3cret"}, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=5) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_openlineage_events_are_stored_raw(gms: GmsStandIn) -> None:
+    event = {"eventTime": "2026-01-01T00:00:00Z", "run": {"runId": "r"}, "job": {"namespace": "n", "name": "j"}}
+    assert post(gms, "/openapi/openlineage/api/v1/lineage", json.dumps(event).encode()) == 200
+    assert post(gms, "/openapi/openlineage/api/v1/lineage", b"{}") == 500
+    assert gms.openlineage == [event]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/aspects?action=ingestProposal", b"{", 400),
+        ("/aspects?action=ingest", b"{}", 400),
+        ("/aspects?action=ingestProposalBatch", b"{}", 400),
+        ("/aspects?action=ingestProposalBatch", b'{"proposals": [], "async": true}', 400),
+        ("/openapi/v3/entity/dataset", b'[{"status": {"value": {}}}]', 400),
+        ("/openapi/v3/entity/dataset", b'["status"]', 400),
+        ("/api/gms", b"{}", 404),
+    ],
+)
+def test_malformed_requests_are_refused(gms: GmsStandIn, path: str, body: bytes, status: int) -> None:
+    assert post(gms, path, body) == status
+    assert gms.stored == []
+
+
+def test_health_needs_no_token(gms: GmsStandIn) -> None:
+    with urllib.request.urlopen(f"{gms.url}/health", timeout=5) as response:
+        assert response.status == 200
+    assert [(request.method, request.path) for request in gms.requests] == [("GET", "/health")]

@@ -1,0 +1,127 @@
+"""A DAG run as the operator reports it: two Spark tasks in a chain, the first with a failed try."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+
+MIDNIGHT = 1_795_132_800_000  # 2026-11-20T00:00:00Z, in milliseconds
+DAG = "urn:li:dataFlow:(airflow,daily_sales,prod)"
+DAG_RUN = "urn:li:dataProcessInstance:d0"
+RAW = "urn:li:dataset:(urn:li:dataPlatform:s3,shop-raw/2026/{}.csv,PROD)"
+TABLE = "urn:li:dataset:(urn:li:dataPlatform:hive,sales.{},PROD)"
+
+
+def spark_job(name: str) -> str:
+    return f"urn:li:dataJob:(urn:li:dataFlow:(spark,{name},default),{name})"
+
+
+def run_proposals(urn: str, name: str, template: str, parent: str | None, upstreams: tuple[str, ...]) -> list[Proposal]:
+    relationships: dict[str, Any] = {"parentTemplate": template, "upstreamInstances": list(upstreams)}
+    if parent:
+        relationships["parentInstance"] = parent
+    created = {"time": MIDNIGHT, "actor": "urn:li:corpuser:datahub"}
+    return [
+        Proposal("dataProcessInstance", urn, "dataProcessInstanceProperties", {"name": name, "created": created}),
+        Proposal("dataProcessInstance", urn, "dataProcessInstanceRelationships", relationships),
+    ]
+
+
+def event(
+    urn: str, second: float, result: str | None = None, *, attempt: int | None = None, lasted: float = 0
+) -> Proposal:
+    """STARTED without a result, COMPLETE with one; seconds after midnight."""
+    content: dict[str, Any] = {"timestampMillis": MIDNIGHT + int(second * 1000), "status": "STARTED"}
+    if attempt:
+        content["attempt"] = attempt
+    if result:
+        content |= {"status": "COMPLETE", "result": {"type": result, "nativeResultType": "airflow"}}
+        content["durationMillis"] = int(lasted * 1000)
+    return Proposal("dataProcessInstance", urn, "dataProcessInstanceRunEvent", content)
+
+
+def lineage(job: str, inputs: list[str], outputs: list[str], columns: list[tuple[str, list[str], str]]) -> Proposal:
+    """Columns as ``(output, inputs, transformation)``, each column as ``<dataset URN>#<field>``."""
+
+    def field_urn(column: str) -> str:
+        dataset, path = column.split("#")
+        return f"urn:li:schemaField:({dataset},{path})"
+
+    aspect = {
+        "inputDatasets": [],
+        "outputDatasets": [],
+        "inputDatasetEdges": [{"destinationUrn": urn} for urn in inputs],
+        "outputDatasetEdges": [{"destinationUrn": urn} for urn in outputs],
+        "inputDatajobs": [f"urn:li:dataJob:({DAG},{job})"],
+        "fineGrainedLineages": [
+            {
+                "upstreamType": "FIELD_SET",
+                "downstreamType": "FIELD_SET",
+                "upstreams": [field_urn(column) for column in upstreams],
+                "downstreams": [field_urn(downstream)],
+                "transformOperation": transformation,
+                "confidenceScore": 0.5,
+            }
+            for downstream, upstreams, transformation in columns
+        ],
+    }
+    return Proposal("dataJob", spark_job(job), "dataJobInputOutput", aspect)
+
+
+def task_run(task: str, upstreams: tuple[str, ...] = ()) -> list[Proposal]:
+    urn = f"urn:li:dataProcessInstance:{task}"
+    return run_proposals(urn, f"daily_sales_{task}_x", f"urn:li:dataJob:({DAG},{task})", DAG_RUN, upstreams)
+
+
+def application_run(urn: str, task: str) -> list[Proposal]:
+    return run_proposals(urn, urn.split(":")[-1], spark_job(task), f"urn:li:dataProcessInstance:{task}", ())
+
+
+@pytest.fixture
+def daily_sales() -> list[Proposal]:
+    build, revenue = "urn:li:dataProcessInstance:build_orders", "urn:li:dataProcessInstance:revenue"
+    first_app, second_app = "urn:li:dataProcessInstance:01a1fd23-34f9", "urn:li:dataProcessInstance:01a1fd24-77de"
+    third_app = "urn:li:dataProcessInstance:01a1fd25-d000"
+    orders, customers = RAW.format("orders"), RAW.format("customers")
+    clean, daily = TABLE.format("orders"), TABLE.format("daily_revenue")
+    return [
+        *run_proposals(DAG_RUN, "daily_sales_scheduled__2026-11-20T00:00:00+00:00", DAG, None, ()),
+        event(DAG_RUN, 1),
+        # revenue first: the order must come from the upstream edge
+        *task_run("revenue", (build,)),
+        event(revenue, 60, attempt=1),
+        event(revenue, 90, "SUCCESS", attempt=1, lasted=30),
+        *task_run("build_orders"),
+        event(build, 2, attempt=1),
+        event(build, 14.3, "UP_FOR_RETRY", attempt=1, lasted=12.3),
+        event(build, 20, attempt=2),
+        event(build, 55, "SUCCESS", attempt=2, lasted=35),
+        *application_run(first_app, "build_orders"),
+        event(first_app, 5),
+        event(first_app, 14, "FAILURE", lasted=9),
+        *application_run(second_app, "build_orders"),
+        event(second_app, 23),
+        event(second_app, 54, "SUCCESS", lasted=31),
+        *application_run(third_app, "revenue"),
+        event(third_app, 63),
+        event(third_app, 89, "SUCCESS", lasted=26),
+        event(DAG_RUN, 91, "SUCCESS", lasted=90),
+        lineage(
+            "build_orders",
+            [orders, customers],
+            [clean, TABLE.format("rejects")],
+            [
+                (f"{clean}#order_id", [f"{orders}#order_id"], "DIRECT:IDENTITY"),
+                (f"{clean}#name", [f"{customers}#name"], "-- DIRECT:TRANSFORMATION\nSELECT upper(name) FROM c"),
+            ],
+        ),
+        lineage(
+            "revenue",
+            [clean, TABLE.format("rates")],
+            [daily],
+            [(f"{daily}#revenue", [f"{clean}#amount", f"{TABLE.format('rates')}#rate"], "DIRECT:AGGREGATION")],
+        ),
+    ]

@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.picture.graph import Attempt, Column, Graph, RunEvent, RunKind, RunNode, fold
+
+RUN = "urn:li:dataProcessInstance:{}"
+JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,app,default),app)"
+AIRFLOW_JOB = "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),task)"
+A = "urn:li:dataset:(urn:li:dataPlatform:s3,bucket/a,PROD)"
+B = "urn:li:dataset:(urn:li:dataPlatform:s3,bucket/b,PROD)"
+COLUMN_A = f"urn:li:schemaField:({A},x)"
+COLUMN_B = f"urn:li:schemaField:({B},y)"
+
+
+def run(name: str, parent: str | None = None, *upstreams: str, created: int = 0) -> list[Proposal]:
+    relationships: dict[str, Any] = {"upstreamInstances": [RUN.format(urn) for urn in upstreams]}
+    if parent:
+        relationships["parentInstance"] = RUN.format(parent)
+    properties = {"name": name, "created": {"time": created, "actor": "urn:li:corpuser:datahub"}}
+    return [
+        Proposal("dataProcessInstance", RUN.format(name), "dataProcessInstanceProperties", properties),
+        Proposal("dataProcessInstance", RUN.format(name), "dataProcessInstanceRelationships", relationships),
+    ]
+
+
+def event(time: int, attempt: int | None = None, result: str | None = None, **more: Any) -> Proposal:
+    content: dict[str, Any] = {"timestampMillis": time, "status": "COMPLETE" if result else "STARTED", **more}
+    if attempt is not None:
+        content["attempt"] = attempt
+    if result:
+        content["result"] = {"type": result, "nativeResultType": "airflow"}
+    return Proposal("dataProcessInstance", RUN.format("r"), "dataProcessInstanceRunEvent", content)
+
+
+def edges(aspect: Any, *, patch: bool = False, job: str = JOB) -> Proposal:
+    return Proposal("dataJob", job, "dataJobInputOutput", aspect, "PATCH" if patch else "UPSERT")
+
+
+def outline(runs: list[RunNode] | tuple[RunNode, ...]) -> dict[str, Any]:
+    return {node.name: outline(node.children) for node in runs}
+
+
+def add(path: str, op: str = "add") -> dict[str, Any]:
+    return {"op": op, "path": path, "value": {}}
+
+
+def escaped(urn: str) -> str:
+    return urn.replace("~", "~0").replace("/", "~1")
+
+
+def test_nothing_folds_to_nothing() -> None:
+    assert fold([]) == Graph()
+
+
+def test_the_runs_of_a_dag_run_hang_under_it_upstream_first(daily_sales: list[Proposal]) -> None:
+    graph = fold(daily_sales)
+    assert outline(graph.roots) == {
+        "daily_sales_scheduled__2026-11-20T00:00:00+00:00": {
+            "daily_sales_build_orders_x": {"01a1fd23-34f9": {}, "01a1fd24-77de": {}},
+            "daily_sales_revenue_x": {"01a1fd25-d000": {}},
+        }
+    }
+    assert not graph.problems
+    assert not graph.unread
+
+
+@pytest.mark.parametrize(
+    ("template", "kind"),
+    [
+        ("urn:li:dataFlow:(airflow,dag,prod)", RunKind.DAG_RUN),
+        (AIRFLOW_JOB, RunKind.TASK_RUN),
+        (JOB, RunKind.APPLICATION_RUN),
+        ("urn:li:dataset:nonsense", RunKind.UNKNOWN),
+        (None, RunKind.UNKNOWN),
+    ],
+)
+def test_the_template_tells_what_a_run_is(template: str | None, kind: RunKind) -> None:
+    relationships: dict[str, Any] = {"parentTemplate": template, "upstreamInstances": []}
+    urn = RUN.format("r")
+    graph = fold([Proposal("dataProcessInstance", urn, "dataProcessInstanceRelationships", relationships)])
+    assert [(node.urn, node.kind, node.name) for node in graph.roots] == [(urn, kind, "r")]
+
+
+@pytest.mark.parametrize(
+    ("proposals", "expected"),
+    [
+        pytest.param([*run("a", "missing")], {"a": {}}, id="a parent that is not there"),
+        pytest.param([*run("late", created=9), *run("early", created=1)], {"early": {}, "late": {}}, id="by time"),
+        pytest.param([*run("b", None, "a"), *run("a", created=5)], {"a": {}, "b": {}}, id="upstream before time"),
+        pytest.param([*run("a", "b"), *run("b", "a")], {"a": {"b": {}}}, id="each other's parent"),
+        pytest.param([*run("a", "a")], {"a": {}}, id="its own parent"),
+        pytest.param([*run("a", "b"), *run("b", "c"), *run("c", "b")], {"b": {"a": {}, "c": {}}}, id="below a circle"),
+        pytest.param([*run("a", None, "b"), *run("b", None, "a")], {"a": {}, "b": {}}, id="each other's upstream"),
+        pytest.param([*run("a", None, "a")], {"a": {}}, id="its own upstream"),
+    ],
+)
+def test_every_run_is_in_the_tree_once(proposals: list[Proposal], expected: dict[str, Any]) -> None:
+    graph = fold(proposals)
+    assert outline(graph.roots) == expected
+    assert list(outline(graph.roots)) == list(expected)
+
+
+def test_a_circle_of_parents_is_reported() -> None:
+    [problem] = fold([*run("a", "b"), *run("b", "a")]).problems
+    assert problem.startswith(RUN.format("a"))
+
+
+def test_a_very_deep_tree_can_be_walked() -> None:
+    graph = fold([p for n in range(3000) for p in run(str(n), str(n - 1) if n else None)])
+    assert [node.name for node in graph.runs()] == [str(number) for number in range(3000)]
+
+
+def test_the_last_upsert_of_an_aspect_wins_and_events_add_up() -> None:
+    graph = fold([*run("r", "x"), event(1), event(1), event(5, result="SUCCESS"), *run("r", created=7)])
+    [node] = graph.roots
+    assert node.parent is None
+    assert node.created == 7
+    assert node.events == (RunEvent(1, "STARTED"), RunEvent(5, "COMPLETE", result="SUCCESS"))
+
+
+@pytest.mark.parametrize(
+    ("events", "attempts"),
+    [
+        pytest.param([], [], id="none"),
+        pytest.param([event(10)], [Attempt(None, 10)], id="runs"),
+        pytest.param(
+            [event(10), event(20), event(30, result="SUCCESS")],
+            [Attempt(None, 10, 30, "SUCCESS", 20)],
+            id="Spark's START, RUNNING and COMPLETE",
+        ),
+        pytest.param(
+            [event(10, 1), event(20, 1, "UP_FOR_RETRY", durationMillis=9), event(30, 2), event(40, 2, "FAILURE")],
+            [Attempt(1, 10, 20, "UP_FOR_RETRY", 9), Attempt(2, 30, 40, "FAILURE", 10)],
+            id="two tries",
+        ),
+        pytest.param(
+            [event(40, 2, "SUCCESS"), event(30, 2), event(20, 1, "UP_FOR_RETRY"), event(10, 1)],
+            [Attempt(1, 10, 20, "UP_FOR_RETRY", 10), Attempt(2, 30, 40, "SUCCESS", 10)],
+            id="backwards",
+        ),
+        pytest.param(
+            [event(10, 1), event(20, result="SUCCESS")],
+            [Attempt(1, 10, 20, "SUCCESS", 10)],
+            id="the end without number, as DataHub's own plugin writes it",
+        ),
+        pytest.param(
+            [event(10, 1), event(20, 1, "SUCCESS"), event(21, result="SUCCESS")],
+            [Attempt(1, 10, 21, "SUCCESS", 11)],
+            id="the end twice, by the plugin too",
+        ),
+        pytest.param([event(20, 1, "SKIPPED")], [Attempt(1, None, 20, "SKIPPED")], id="skipped without start"),
+        pytest.param(
+            [event(10), event(20, result="FAILURE"), event(30)],
+            [Attempt(None, 10, 20, "FAILURE", 10), Attempt(None, 30)],
+            id="started anew",
+        ),
+    ],
+)
+def test_the_events_of_a_run_make_its_tries(events: list[Proposal], attempts: list[Attempt]) -> None:
+    [node] = fold([*run("r"), *events]).roots
+    assert node.attempts() == attempts
+
+
+@pytest.mark.parametrize(
+    ("attempt", "state"),
+    [(Attempt(1, 10), "RUNNING"), (Attempt(1, 10, 20), "COMPLETE"), (Attempt(1, 10, 20, "SUCCESS"), "SUCCESS")],
+)
+def test_the_state_of_a_try(attempt: Attempt, state: str) -> None:
+    assert attempt.state == state
+
+
+WHOLE = {
+    "inputDatasets": [],
+    "outputDatasets": [],
+    "inputDatasetEdges": [{"destinationUrn": A}],
+    "outputDatasetEdges": [{"destinationUrn": B}],
+    "inputDatajobs": [AIRFLOW_JOB],
+    "fineGrainedLineages": [{"upstreams": [COLUMN_A], "downstreams": [COLUMN_B], "transformOperation": "t"}],
+}
+
+
+def test_a_job_has_the_edges_of_its_aspect_and_the_name_of_its_info() -> None:
+    info = Proposal("dataJob", JOB, "dataJobInfo", {"name": "My application"})
+    [job] = fold([edges(WHOLE), info]).jobs
+    assert (job.name, job.inputs, job.outputs, job.upstream_jobs) == ("My application", (A,), (B,), (AIRFLOW_JOB,))
+    [column] = job.columns
+    assert (column.output, column.inputs, column.transformation) == (Column(B, "y"), (Column(A, "x"),), "t")
+
+
+@pytest.mark.parametrize(
+    ("proposals", "inputs", "outputs", "columns"),
+    [
+        pytest.param([edges(WHOLE), edges({})], (), (), 0, id="the last upsert wins"),
+        pytest.param([edges({"inputDatasets": [A], "outputDatasets": [B]})], (A,), (B,), 0, id="lists without edges"),
+        pytest.param(
+            [edges([add(f"/inputDatasetEdges/{escaped(A)}")], patch=True)], (A,), (), 0, id="a patch of nothing"
+        ),
+        pytest.param(
+            [edges(WHOLE), edges([add(f"/inputDatasetEdges/{escaped(B)}")], patch=True)], (A, B), (B,), 1, id="patched"
+        ),
+        pytest.param(
+            [edges(WHOLE), edges([add(f"/outputDatasetEdges/{escaped(B)}", "remove")], patch=True)],
+            (A,),
+            (),
+            1,
+            id="a patch that removes",
+        ),
+        pytest.param(
+            [edges({"arrayPrimaryKeys": {}, "patch": [add(f"/inputDatasetEdges/{escaped(A)}")]}, patch=True)],
+            (A,),
+            (),
+            0,
+            id="a patch that names its keys",
+        ),
+        pytest.param([edges([add("/other/part")], patch=True)], (), (), 0, id="a patch of something else"),
+    ],
+)
+def test_the_edges_of_a_job(
+    proposals: list[Proposal], inputs: tuple[str, ...], outputs: tuple[str, ...], columns: int
+) -> None:
+    graph = fold(proposals)
+    [job] = graph.jobs
+    assert (job.inputs, job.outputs, len(job.columns)) == (inputs, outputs, columns)
+    assert not graph.problems
+
+
+def test_a_patch_adds_one_input_column_after_the_other() -> None:
+    # acryl-datahub's DataJobPatchBuilder: /fineGrainedLineages/<transformation>/<downstream>/<query>/<upstream>
+    path = "/fineGrainedLineages/{}/" + escaped(COLUMN_B) + "/NONE/"
+    patch = [
+        add(path.format("IDENTITY") + escaped(COLUMN_A)),
+        add(path.format("IDENTITY") + escaped(f"urn:li:schemaField:({A},z)")),
+        add(path.format("SELECT a/b") + escaped(COLUMN_A)),
+        add(path.format("NONE") + escaped(A)),
+    ]
+    [job] = fold([edges(patch, patch=True)]).jobs
+    assert [(column.inputs, column.transformation) for column in job.columns] == [
+        ((Column(A, "x"), Column(A, "z")), "IDENTITY"),
+        ((Column(A, "x"),), "SELECT a/b"),
+        ((Column(A, ""),), None),
+    ]
+    [job] = fold([edges(patch, patch=True), edges([{**patch[3], "op": "remove"}], patch=True)]).jobs
+    assert [column.transformation for column in job.columns] == ["IDENTITY", "SELECT a/b"]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        edges("text"),
+        edges({"inputDatasetEdges": "text"}),
+        edges({"inputDatasetEdges": ["text"]}),
+        edges({"inputDatasetEdges": [{}]}),
+        edges({"outputDatasets": [1]}),
+        edges({"fineGrainedLineages": {"a": 1}}),
+        edges({"fineGrainedLineages": [{"upstreams": ["no urn"], "downstreams": [COLUMN_B]}]}),
+        edges("text", patch=True),
+        edges([{"op": "add"}], patch=True),
+        edges([{"op": "move", "path": "/inputDatasetEdges/x"}], patch=True),
+        event(1, status="OTHER"),
+        Proposal("dataProcessInstance", RUN.format("r"), "dataProcessInstanceRunEvent", {"status": "STARTED"}),
+        Proposal("dataProcessInstance", RUN.format("r"), "dataProcessInstanceRunEvent", [1]),
+        Proposal("dataProcessInstance", RUN.format("r"), "dataProcessInstanceProperties", None),
+        Proposal("dataJob", "no urn", "dataJobInputOutput", {}),
+    ],
+)
+def test_a_malformed_proposal_costs_only_itself(broken: Proposal) -> None:
+    graph = fold([*run("a"), edges(WHOLE), broken])
+    assert [node.name for node in graph.roots] == ["a"]
+    assert [(job.inputs, job.outputs) for job in graph.jobs] == [((A,), (B,))]
+    assert len(graph.problems) == 1
+    assert broken.entity_urn in graph.problems[0]
+
+
+def test_aspects_without_picture_are_counted() -> None:
+    status = Proposal("dataset", A, "status", {"removed": False})
+    tags = Proposal("dataFlow", "urn:li:dataFlow:(spark,app,default)", "globalTags", [add("/tags/x")], "PATCH")
+    graph = fold([status, status, tags])
+    assert graph.unread == {"status": 2, "globalTags": 1}
+    assert graph.read == 3
+    assert not graph.problems
+
+
+def test_a_task_that_repeats_the_lineage_of_its_spark_job_tells_nothing() -> None:
+    same = {**WHOLE, "inputDatajobs": [], "fineGrainedLineages": []}
+    more = {**same, "inputDatasetEdges": [{"destinationUrn": A}, {"destinationUrn": B}]}
+    assert [job.urn for job in fold([edges(same, job=AIRFLOW_JOB), edges(WHOLE)]).telling_jobs()] == [JOB]
+    assert len(fold([edges(more, job=AIRFLOW_JOB), edges(WHOLE)]).telling_jobs()) == 2
+    assert len(fold([edges(same, job=AIRFLOW_JOB)]).telling_jobs()) == 1
+
+
+def test_a_run_keeps_what_it_read_and_wrote() -> None:
+    reads = {"inputs": [A], "inputEdges": [{"destinationUrn": A}, {"destinationUrn": B}]}
+    broken = {"outputs": "text"}
+    urn = RUN.format("r")
+    graph = fold(
+        [
+            Proposal("dataProcessInstance", urn, "dataProcessInstanceInput", reads),
+            Proposal("dataProcessInstance", urn, "dataProcessInstanceOutput", broken),
+        ]
+    )
+    assert [(node.inputs, node.outputs) for node in graph.roots] == [((A, B), ())]
+    assert len(graph.problems) == 1
