@@ -244,7 +244,7 @@ class _Edges:
         for output, state in self._written(run):
             if state.columns is not None:
                 own = self._namer.name(output)
-                for dataset in dict.fromkeys(state.columns.input_datasets):
+                for dataset in state.columns.inputs:
                     if dataset not in run.inputs and self._namer.name(dataset) != own:
                         yield dataset, DatasetState()
 

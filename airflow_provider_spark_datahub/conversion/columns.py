@@ -35,25 +35,18 @@ class ColumnEdge:
 
 @dataclass(frozen=True, slots=True)
 class DatasetColumns:
-    """The column lineage of one output of one query."""
+    """The column lineage of one output of one query.
+
+    :param inputs: every dataset that it names, those of no edge included.
+    """
 
     edges: tuple[ColumnEdge, ...]
     sql: str
-
-    @property
-    def input_datasets(self) -> Iterator[DatasetId]:
-        """Every dataset that an input column belongs to."""
-        for edge in self.edges:
-            for column in edge.upstreams:
-                yield column.dataset
+    inputs: tuple[DatasetId, ...]
 
 
 def read_columns(facets: JsonObject, sql: str) -> DatasetColumns | None:
-    """The column lineage of an output dataset, or ``None`` where its facets tell none.
-
-    Inputs that act on all rows (``columnLineage.dataset``: filters, joins, sort keys) become one edge per
-    transformation, to all columns at once: a column's worth of them for each column would be quadratic.
-    """
+    """The column lineage of an output dataset, or ``None`` where its facets tell none."""
     facet = as_object(facets.get("columnLineage"))
     fields = as_object(facet.get("fields"))
     edges = [
@@ -62,20 +55,30 @@ def read_columns(facets: JsonObject, sql: str) -> DatasetColumns | None:
         if name
     ]
     schema = as_objects(as_object(facets.get("schema")).get("fields"))
-    columns = tuple(dict.fromkeys([*fields, *(as_text(field.get("name")) for field in schema)]))
-    columns = tuple(column for column in columns if column)
-    if columns:
-        edges.extend(_dataset_edges(facet, columns))
-    return DatasetColumns(tuple(edges), redact_text(sql.strip())) if edges else None
+    columns = dict.fromkeys([*fields, *(as_text(field.get("name")) for field in schema)])
+    whole = list(as_objects(facet.get("dataset")))
+    edges += _dataset_edges(whole, tuple(column for column in columns if column))
+    inputs = dict.fromkeys(column.dataset for edge in edges for column in edge.upstreams)
+    inputs |= dict.fromkeys(column.dataset for column in _inputs(whole)[0])
+    return DatasetColumns(tuple(edges), redact_text(sql.strip()), tuple(inputs)) if edges or inputs else None
 
 
-def _dataset_edges(facet: JsonObject, columns: tuple[str, ...]) -> Iterator[ColumnEdge]:
+def _dataset_edges(items: Iterable[JsonObject], columns: tuple[str, ...]) -> Iterator[ColumnEdge]:
+    """Inputs that act on all rows (``columnLineage.dataset``: filters, joins, sort keys).
+
+    One edge per transformation, to all columns at once: one for each column would be quadratic. OpenLineage also
+    lists columns there that only go into another expression (a partition key's, say): with nothing but ``DIRECT``
+    transformations, they are no input of *every* column.
+    """
     by_transform: dict[str, list[JsonObject]] = {}
-    for item in as_objects(facet.get("dataset")):
-        by_transform.setdefault(_transform([item]), []).append(item)
-    for items in by_transform.values():
-        upstreams, transform = _inputs(items)
-        if upstreams:
+    for item in items:
+        kept = [one for one in as_objects(item.get("transformations")) if one.get("type") != "DIRECT"]
+        if kept or not item.get("transformations"):
+            indirect = {**item, "transformations": kept}
+            by_transform.setdefault(_transform([indirect]), []).append(indirect)
+    for several in by_transform.values():
+        upstreams, transform = _inputs(several)
+        if upstreams and columns:
             yield ColumnEdge(columns, upstreams, transform)
 
 

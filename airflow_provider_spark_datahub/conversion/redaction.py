@@ -11,12 +11,19 @@ _SECRET_KEY = re.compile(_SECRET_WORDS, re.IGNORECASE)
 REDACTED = "*********(redacted)"
 """What Spark itself shows instead of a secret."""
 
-_URL_USERINFO = re.compile(r"(://)[^/?#\s@:]*:[^/?#\s@]+@")
+# An `@` or a `/` may stand in the password; digits and then an end are a port, not a password.
+_URL_USERINFO = re.compile(r"""(://)[^/?#\s@:]*:(?!\d+(?:[;,/?#\s]|$))(?:[^/?#\s]*|[^\s@"']*)@""")
+_ORACLE_LOGIN = re.compile(r"""(jdbc:oracle:\w+:)[^/\s@]*/(?:"[^"]*"|[^\s@])+(?=@)""", re.IGNORECASE)
+# A quoted value may hold quotes, doubled or behind a backslash, and lack its end where the text was cut.
 _ASSIGNMENT = re.compile(
     rf"""(?P<key>[\w.$-]*(?:{_SECRET_WORDS}|passwd|pwd)[\w.-]*)
-         (?P<between>["'`]?\s*(?:[=:]|=>)\s*|["'`]?\s+(?=["']))
-         (?P<value>"[^"]*"|'[^']*'|[^\s,;&"')}}\]]+)""",
-    re.IGNORECASE | re.VERBOSE,
+         (?P<between>\\*["'`]?\s*(?:=>|[=:]+)\s*\\*|\\*["'`]?\s+(?=["']))
+         (?:{re.escape(REDACTED)}
+           |"(?:[^"\\]|""|\\.)*(?:"|\\?$)
+           |'(?:[^'\\]|''|\\.)*(?:'|\\?$)
+           |\{{[^}}]*\}}?
+           |[^\s,;&"')}}\]]+)""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 
 
@@ -33,11 +40,12 @@ def redact(key: str, value: str, pattern: str | None = None) -> str:
 
 def redact_text(text: str) -> str:
     """Free text (a SQL statement, a description, a URL) without ``user:password@`` and without assigned secrets."""
-    if "://" in text:
-        text = redact_url(text)
     if _SECRET_KEY.search(text) or "pwd" in text.lower() or "passwd" in text.lower():
+        # Before the URLs, where an `@` in an assigned password would look like the end of a login.
         text = _ASSIGNMENT.sub(rf"\g<key>\g<between>{REDACTED}", text)
-    return text
+    if "jdbc:oracle:" in text.lower():
+        text = _ORACLE_LOGIN.sub(r"\1", text)
+    return redact_url(text) if "://" in text else text
 
 
 def redact_url(text: str) -> str:

@@ -77,5 +77,7 @@ def guid(key: Mapping[str, str]) -> str:
 
 def is_too_long(urn: str) -> bool:
     """Whether GMS would drop what is said of this entity because of its URN's length."""
+    # Half a surrogate pair, which JSON can carry, is a question mark to Java's URLEncoder.
+    encoded = urn.encode(errors="replace")
     # A URL-encoded byte takes at most three characters: most URNs need no encoding to be told short enough.
-    return len(urn) * 3 > MAX_URN_BYTES and len(quote_plus(urn, safe="*-._")) > MAX_URN_BYTES
+    return len(encoded) * 3 > MAX_URN_BYTES and len(quote_plus(encoded, safe="*-._")) > MAX_URN_BYTES

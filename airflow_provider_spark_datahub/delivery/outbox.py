@@ -31,6 +31,9 @@ FORMAT = "spark-datahub-outbox"
 FORMAT_VERSION = 1
 CREATED_BY = "airflow-provider-spark-datahub"
 
+_QUARANTINED = "quarantined"
+_CORRUPT = "corrupt"
+
 
 class OutboxError(OSError):
     """The outbox cannot be written: says which file and why."""
@@ -167,7 +170,7 @@ class Entry:
         content = b"".join(lines)
         # Named by content: to settle again after a crash writes the same file.
         name = f"{self.path.stem}-{hashlib.sha256(content).hexdigest()[:12]}.jsonl"
-        write_durably(self.root / "quarantined" / self.path.parent.name / name, [content])
+        write_durably(self.root / _QUARANTINED / self.path.parent.name / name, [content])
 
 
 class Outbox:
@@ -207,7 +210,16 @@ class Outbox:
 
         Files that cannot be read as entries are moved to ``corrupt/`` and logged.
         """
-        folder = self._root / _folder_name(dag_id, run_id, task_id, map_index)
+        return self._entries_in(self._root / _folder_name(dag_id, run_id, task_id, map_index))
+
+    def all_entries(self) -> list[Entry]:
+        """The entries of every task instance, those of one next to each other, its oldest try first."""
+        if not self._root.is_dir():
+            return []
+        folders = sorted(path for path in self._root.iterdir() if path.name not in (_QUARANTINED, _CORRUPT))
+        return [entry for folder in folders for entry in self._entries_in(folder)]
+
+    def _entries_in(self, folder: Path) -> list[Entry]:
         if not folder.is_dir():
             return []
         found = sorted((path for path in folder.iterdir() if _ENTRY_NAME.fullmatch(path.name)), key=_age)
@@ -225,7 +237,7 @@ class Outbox:
         return None
 
     def _set_aside(self, path: Path, reason: str) -> None:
-        aside = self._root / "corrupt" / path.parent.name / path.name
+        aside = self._root / _CORRUPT / path.parent.name / path.name
         try:
             write_durably(aside.with_suffix(".reason.txt"), [f"{reason}\n".encode("utf-8", "backslashreplace")])
             path.rename(aside)

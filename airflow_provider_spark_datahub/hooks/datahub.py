@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import BaseHook
+from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.sink import Sink
@@ -74,6 +74,16 @@ def sink_of(connection_id: str) -> Sink:
             f"type {' or '.join(map(repr, _SINKS))}"
         )
     return make(connection)
+
+
+def open_sink(connection_id: str) -> tuple[Sink | None, str | None]:
+    """The sink of a connection, or the reason why it has none."""
+    from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
+
+    try:
+        return sink_of(connection_id), None
+    except (AirflowException, ConnectionTypeError, SinkSettingsError) as error:
+        return None, f"connection {connection_id!r} cannot be used: {error}"
 
 
 def _rest_sink(connection: Any) -> Sink:

@@ -186,16 +186,12 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         return self._lineage.awaited_try(state.get(_AWAITS_RETRY) if state is not None else None)
 
     def _task_lineage(self, context: Context, options: LineageOptions) -> TaskLineage:
-        from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
-        from airflow_provider_spark_datahub.hooks.datahub import ConnectionTypeError, sink_of
+        from airflow_provider_spark_datahub.hooks.datahub import open_sink
         from airflow_provider_spark_datahub.operators import airflow_run
         from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 
-        sink, problem = None, None
-        try:
-            sink = sink_of(options.connection)
-        except (AirflowException, ConnectionTypeError, SinkSettingsError) as error:
-            problem = f"connection {options.connection!r} cannot be used: {error}"
+        sink, problem = open_sink(options.connection)
+        if problem:
             self.log.warning("Lineage will stay in the outbox: %s", problem)
         identity, task_try = airflow_run.try_identity(context), airflow_run.task_try(context)
         return TaskLineage(options, identity, task_try, sink, problem)

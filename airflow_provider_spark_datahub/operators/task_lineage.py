@@ -301,17 +301,14 @@ class TaskLineage:
         return OutboxKey(one.dag_id, one.run_id, one.task_id, one.map_index, one.try_number)
 
     def _deliver_entries(self, deadline: Deadline, own: Entry) -> None:
-        """Deliver what the task's tries left, the oldest first, so that an older never overwrites a newer one."""
-        for entry in self._entries():
-            delivery = self._send(entry.proposals(), deadline)
-            remaining = entry.settle(delivery)
-            if entry.path == own.path:
-                self._count(delivery)
-                self.report.outbox_entry = str(remaining.path) if remaining else None
+        """Deliver what the task's tries left, this one's last."""
+        from airflow_provider_spark_datahub.delivery.drain import deliver_in_order
+
+        for settled in deliver_in_order(self._entries(), lambda entry: self._send(entry.proposals(), deadline)):
+            if settled.entry.path == own.path:
+                self._count(settled.delivery)
+                self.report.outbox_entry = str(settled.remaining.path) if settled.remaining else None
                 return
-            if remaining is not None:
-                break
-        # An earlier try's lineage still waits: this one waits behind it.
         self.report.pending = own.manifest.pending
         self.report.outbox_entry = str(own.path)
         self.report.reason = self.report.reason or "the lineage of an earlier try is still pending and goes first"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.picture.canvas import Glyphs, cells
@@ -60,10 +61,9 @@ def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
     return wanted
 
 
-def _cells(lineage: ColumnLineage, tails: Mapping[str, str], names: DatasetNames) -> tuple[str, str, str]:
-    inputs = [_column(column, tails[column.dataset], names) for column in sorted(lineage.inputs)]
-    output = harmless(lineage.output.path, names.encoding) or "*"
-    return f"  {output}", "\n".join(inputs), harmless(lineage.transformation or "", names.encoding)
+def _cells(row: _Row, tails: Mapping[str, str], names: DatasetNames) -> tuple[str, str, str]:
+    inputs = [_column(column, tails[column.dataset], names) for column in sorted(row.inputs)]
+    return f"  {row.output(names)}", "\n".join(inputs), harmless(row.transformation, names.encoding)
 
 
 def wording(transformation: str | None) -> str:
@@ -86,14 +86,38 @@ def _mentioned(lineages: Iterable[ColumnLineage]) -> Iterable[Column]:
         yield from lineage.inputs
 
 
-def _merged(lineages: Iterable[ColumnLineage], dataset: str) -> list[ColumnLineage]:
-    """The rows of a dataset; what differs in nothing that is shown becomes one."""
-    inputs: dict[tuple[Column, str], dict[Column, None]] = {}
+@dataclass(slots=True)
+class _Row:
+    """Output columns of one dataset that come from the same columns in the same way."""
+
+    outputs: list[str]
+    inputs: tuple[Column, ...]
+    transformation: str
+    of: int
+
+    def output(self, names: DatasetNames) -> str:
+        """The output column, or how many of the dataset's columns there are."""
+        if len(self.outputs) == 1:
+            return harmless(self.outputs[0], names.encoding) or "*"
+        return "(every column)" if len(self.outputs) == self.of else f"({len(self.outputs)} columns)"
+
+
+def _merged(lineages: Iterable[ColumnLineage], dataset: str) -> list[_Row]:
+    """The rows of a dataset; what differs in nothing that is shown becomes one.
+
+    A filter or a join key acts on every column: that is one row, below those of the columns themselves.
+    """
+    inputs: dict[tuple[str, str], dict[Column, None]] = {}
     for lineage in lineages:
         if lineage.output.dataset == dataset:
-            row = inputs.setdefault((lineage.output, wording(lineage.transformation)), {})
+            row = inputs.setdefault((lineage.output.path, wording(lineage.transformation)), {})
             row.update(dict.fromkeys(lineage.inputs))
-    return [ColumnLineage(output, tuple(columns), text) for (output, text), columns in inputs.items()]
+    columns = {path for path, _ in inputs}
+    rows: dict[tuple[tuple[Column, ...], str], _Row] = {}
+    for (path, text), upstreams in inputs.items():
+        key = tuple(upstreams), text
+        rows.setdefault(key, _Row([], *key, len(columns))).outputs.append(path)
+    return sorted(rows.values(), key=lambda row: len(row.outputs) > 1)
 
 
 def _column(column: Column, tail: str, names: DatasetNames) -> str:

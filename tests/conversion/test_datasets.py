@@ -115,7 +115,10 @@ GLUE_NAME = "table/my_glue_database/my_glue_table"
             {},
             ("hive", "c.d"),
         ),
-        *((broken, {}, None) for broken in (None, [], {"identifiers": None}, {"identifiers": [None, 1]})),
+        (None, {}, None),
+        ([], {}, None),
+        ({"identifiers": None}, {}, None),
+        ({"identifiers": [None, 1]}, {}, None),
     ],
 )
 def test_table_of_symlinks(facet: Any, options: Any, expected: tuple[str, str] | None) -> None:
@@ -222,9 +225,3 @@ def test_what_no_urn_can_be_made_of(namespace: str, name: str, reason: str) -> N
     namer = DatasetNamer(settings(), {})
     assert namer.name(DatasetId(namespace, name)) is None
     assert namer.unusable == {DatasetId(namespace, name): reason}
-
-
-def test_names_are_by_urn() -> None:
-    namer = DatasetNamer(settings(), {})
-    same = [DatasetId("s3://b", "t"), DatasetId("s3a://b", "/t"), DatasetId("hive", "")]
-    assert list(namer.names(same)) == [urn("s3", "b/t")]

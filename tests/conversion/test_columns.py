@@ -1,0 +1,177 @@
+"""Column-level lineage (conversion rules, section 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from datahub.metadata.schema_classes import FineGrainedLineageClass
+
+from airflow_provider_spark_datahub.conversion.columns import DatasetColumns, fine_grained_lineages, read_columns
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
+from airflow_provider_spark_datahub.conversion.events import DatasetId
+from tests.conversion.builders import Json, column, column_lineage, schema, settings, urn
+
+OUTPUT = urn("hive", "db.t")
+
+
+def field(dataset: str, name: str) -> str:
+    return f"urn:li:schemaField:({dataset},{name})"
+
+
+def source(path: str, name: str) -> str:
+    return field(urn("file", path), name)
+
+
+def read(facet: Json, sql: str = "", **other_facets: Any) -> DatasetColumns | None:
+    return read_columns({"columnLineage": facet, **other_facets}, sql)
+
+
+def lineages(*told: DatasetColumns | None, output: str = OUTPUT) -> list[Json]:
+    namer = DatasetNamer(settings(), {DatasetId("file", "/wh/t"): DatasetId("hive", "db.source")})
+    return fine_grained_lineages([(output, columns) for columns in told if columns is not None], namer)
+
+
+def test_one_column() -> None:
+    facet = column_lineage({"z": [column("/b", "y", "DIRECT:IDENTITY"), column("/a", "x", "INDIRECT:FILTER")]})
+    (lineage,) = lineages(read(facet))
+    assert lineage == {
+        "upstreamType": "FIELD_SET",
+        "upstreams": [source("/a", "x"), source("/b", "y")],
+        "downstreamType": "FIELD_SET",
+        "downstreams": [field(OUTPUT, "z")],
+        "transformOperation": "DIRECT:IDENTITY,INDIRECT:FILTER",
+        "confidenceScore": 0.5,
+    }
+    assert FineGrainedLineageClass.from_obj(lineage).validate()
+
+
+@pytest.mark.parametrize(
+    ("transformations", "sql", "expected"),
+    [
+        # CaptureTransformOption, CaptureSQLJobFacet of the Java listener's tests.
+        (["DIRECT:IDENTITY", "INDIRECT:FILTER"], "", "DIRECT:IDENTITY,INDIRECT:FILTER"),
+        (
+            ["DIRECT:IDENTITY", "INDIRECT:FILTER"],
+            "SELECT age, name FROM people WHERE age > 18",
+            "-- DIRECT:IDENTITY,INDIRECT:FILTER\nSELECT age, name FROM people WHERE age > 18",
+        ),
+        ([], "SELECT 1", "SELECT 1"),
+        ([], "  ", ""),
+        ([], "", ""),
+        # Distinct, sorted ignoring case.
+        (
+            ["INDIRECT:JOIN", "direct:x", "INDIRECT:JOIN", "DIRECT:IDENTITY"],
+            "",
+            "DIRECT:IDENTITY,direct:x,INDIRECT:JOIN",
+        ),
+    ],
+)
+def test_transform_text(transformations: list[str], sql: str, expected: str) -> None:
+    (lineage,) = lineages(read(column_lineage({"z": [column("/a", "x", *transformations)]}), sql))
+    assert lineage["transformOperation"] == expected
+
+
+def test_a_transformation_without_subtype() -> None:
+    item = {**column("/a", "x"), "transformations": [{"type": "DIRECT"}, {"subtype": "JOIN"}]}
+    (lineage,) = lineages(read(column_lineage({"z": [item]})))
+    assert lineage["transformOperation"] == "DIRECT:null,null:JOIN"
+
+
+def test_transformations_that_mask_or_not_are_one() -> None:
+    """OpenLineage lists an input once with and once without ``masking``."""
+    item = column("/a", "x")
+    item["transformations"] = [
+        {"type": "DIRECT", "subtype": "TRANSFORMATION", "masking": masking} for masking in (True, False)
+    ]
+    (lineage,) = lineages(read(column_lineage({"z": [item, item]})))
+    assert (lineage["upstreams"], lineage["transformOperation"]) == ([source("/a", "x")], "DIRECT:TRANSFORMATION")
+
+
+def test_only_indirect_inputs() -> None:
+    (lineage,) = lineages(read(column_lineage({"z": [column("/a", "x", "INDIRECT:CONDITIONAL")]})))
+    assert (lineage["upstreams"], lineage["transformOperation"]) == ([source("/a", "x")], "INDIRECT:CONDITIONAL")
+
+
+def test_inputs_of_the_whole_dataset_act_on_all_its_columns() -> None:
+    facet = column_lineage(
+        {"z": [column("/a", "x", "DIRECT:IDENTITY")]},
+        [
+            column("/a", "day", "INDIRECT:FILTER"),
+            column("/b", "id", "INDIRECT:JOIN"),
+            column("/a", "id", "INDIRECT:JOIN"),
+        ],
+    )
+    direct, *indirect = lineages(read(facet, schema=schema(("z", "int"), ("one", "int"))))
+    assert direct["upstreams"] == [source("/a", "x")]
+    assert [(each["upstreams"], each["transformOperation"]) for each in indirect] == [
+        ([source("/a", "day")], "INDIRECT:FILTER"),
+        ([source("/a", "id"), source("/b", "id")], "INDIRECT:JOIN"),
+    ]
+    assert all(each["downstreams"] == [field(OUTPUT, "z"), field(OUTPUT, "one")] for each in indirect)
+
+
+def test_a_dataset_whose_columns_have_no_inputs_of_their_own() -> None:
+    """``SELECT count(*) FROM a WHERE day = 1``."""
+    facet = column_lineage({}, [column("/a", "day", "INDIRECT:FILTER")])
+    (lineage,) = lineages(read(facet, schema=schema(("count", "long"))))
+    assert (lineage["downstreams"], lineage["upstreams"]) == ([field(OUTPUT, "count")], [source("/a", "day")])
+
+
+@pytest.mark.parametrize(
+    "facet",
+    [
+        {},
+        {"fields": None},
+        {"fields": {}},
+        {"fields": []},
+        {"fields": None, "dataset": None},
+        {"fields": {}, "dataset": [None, {}]},
+    ],
+)
+def test_nothing_told(facet: Json) -> None:
+    assert read(facet) is None
+
+
+@pytest.mark.parametrize("described", [None, {}, {"inputFields": None}, {"inputFields": [None, 1, {"field": None}]}])
+def test_a_column_without_inputs_comes_from_nothing(described: Any) -> None:
+    """As the Java listener has it: the constant column is listed, without upstreams."""
+    (lineage,) = lineages(read({"fields": {"z": described}}))
+    assert (lineage["downstreams"], lineage["upstreams"]) == ([field(OUTPUT, "z")], [])
+
+
+def test_a_path_of_a_table_is_the_table() -> None:
+    (lineage,) = lineages(read(column_lineage({"z": [column("/wh/t", "x")]})))
+    assert lineage["upstreams"] == [field(urn("hive", "db.source"), "x")]
+
+
+def test_reserved_characters_in_column_names() -> None:
+    """Deviation 21."""
+    (lineage,) = lineages(read(column_lineage({"sum(x)": [column("/a", "c,d")]})))
+    assert (lineage["downstreams"], lineage["upstreams"]) == ([field(OUTPUT, "sum%28x%29")], [source("/a", "c%2Cd")])
+
+
+def test_union_over_queries() -> None:
+    """Deviation 2: per (downstream, upstreams, transform), each once."""
+    x, y = column("/a", "x", "DIRECT:IDENTITY"), column("/a", "y", "DIRECT:IDENTITY")
+    first, again, second = (read(column_lineage({"z": [item]})) for item in (x, x, y))
+    other_statement = read(column_lineage({"z": [x]}), "SELECT x AS z")
+    found = lineages(first, again, second, other_statement)
+    assert [(each["upstreams"], each["transformOperation"]) for each in found] == [
+        ([source("/a", "x")], "DIRECT:IDENTITY"),
+        ([source("/a", "y")], "DIRECT:IDENTITY"),
+        ([source("/a", "x")], "-- DIRECT:IDENTITY\nSELECT x AS z"),
+    ]
+
+
+def test_a_secret_in_the_statement() -> None:
+    statement = "CREATE TABLE t USING jdbc OPTIONS (password 'hunter2') AS SELECT x FROM a"
+    (lineage,) = lineages(read(column_lineage({"z": [column("/a", "x")]}), statement))
+    assert "hunter2" not in lineage["transformOperation"]
+    assert "SELECT x FROM a" in lineage["transformOperation"]
+
+
+def test_input_datasets() -> None:
+    columns = read(column_lineage({"z": [column("/a", "x"), column("/b", "y")]}, [column("/c", "w", "INDIRECT:SORT")]))
+    assert columns is not None
+    assert {dataset.name for dataset in columns.input_datasets} == {"/a", "/b", "/c"}

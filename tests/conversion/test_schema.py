@@ -1,0 +1,173 @@
+"""``schemaMetadata`` (conversion rules, section 4 and deviation 1)."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from datahub.metadata.schema_classes import SchemaMetadataClass
+from datahub.utilities.hive_schema_to_avro import get_schema_fields_for_hive_column
+
+from airflow_provider_spark_datahub.conversion.schema import schema_metadata
+from tests.conversion.builders import Json, schema
+
+PLATFORM = "urn:li:dataPlatform:s3"
+
+
+def metadata(*fields: tuple[str, str] | Json) -> Json:
+    aspect = schema_metadata(schema(*fields), PLATFORM)
+    assert aspect is not None
+    return aspect
+
+
+def kind(field: Json) -> str:
+    (name,) = field["type"]["type"]
+    return str(name).removeprefix("com.linkedin.schema.")
+
+
+@pytest.mark.parametrize(
+    ("native", "expected"),
+    [
+        *((native, "StringType") for native in ("string", "STRING", "char(3)", "varchar(10)")),
+        *(
+            (native, "NumberType")
+            for native in ("byte", "short", "int", "integer", "long", "bigint", "float", "double")
+        ),
+        *((native, "NumberType") for native in ("tinyint", "smallint", "decimal(10,2)", "decimal(38, 18)", "decimal")),
+        ("boolean", "BooleanType"),
+        ("date", "DateType"),
+        *((native, "TimeType") for native in ("timestamp", "timestamp_ntz", "timestamp_ltz")),
+        *((native, "TimeType") for native in ("interval", "interval day to second", "interval year to month")),
+        ("binary", "BytesType"),
+        ("array", "ArrayType"),
+        ("array<string>", "ArrayType"),
+        ("map<string,int>", "MapType"),
+        ("struct<a:int>", "RecordType"),
+        ("variant", "RecordType"),
+        ("void", "NullType"),
+        ("no such type", "NullType"),
+    ],
+)
+def test_types(native: str, expected: str) -> None:
+    (field,) = metadata(("c", native))["fields"]
+    assert (field["fieldPath"], field["nativeDataType"], kind(field)) == ("c", native, expected)
+
+
+def test_aspect() -> None:
+    aspect = metadata({"name": "id", "type": "long", "description": "key"}, ("at", "timestamp"))
+    assert {key: aspect[key] for key in ("schemaName", "platform", "version", "hash")} == {
+        "schemaName": "",
+        "platform": PLATFORM,
+        "version": 1,
+        "hash": "",
+    }
+    # The fields as they came, as the Java listener writes them.
+    assert aspect["platformSchema"]["com.linkedin.schema.MySqlDDL"]["tableSchema"] == (
+        '[{"name":"id","type":"long","description":"key"},{"name":"at","type":"timestamp"}]'
+    )
+    assert SchemaMetadataClass.from_obj(aspect, tuples=False).validate()
+
+
+def open_lineage(hive_type: str) -> Json:
+    """A Hive type as OpenLineage's Spark listener spells a field's type: nested fields below."""
+    name, _, inside = hive_type.partition("<")
+    parts = _split(inside.removesuffix(">")) if inside else []
+    if name == "struct":
+        children = [{"name": part.partition(":")[0], **open_lineage(part.partition(":")[2])} for part in parts]
+    elif name == "array":
+        children = [{"name": "_element", **open_lineage(parts[0])}]
+    elif name == "map":
+        children = [{"name": side, **open_lineage(part)} for side, part in zip(("key", "value"), parts, strict=True)]
+    else:
+        return {"type": hive_type}
+    return {"type": name, "fields": children}
+
+
+def _split(text: str) -> list[str]:
+    """At commas outside of brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(letter, 0)
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+@pytest.mark.parametrize(
+    "hive_type",
+    [
+        "struct<a:int,b:struct<c:string>>",
+        "struct<a:array<int>,m:map<string,string>,d:decimal(3,1),f:float,x:boolean,day:date>",
+        "array<string>",
+        "array<struct<a:int>>",
+        "array<array<struct<x:int>>>",
+        "map<string,int>",
+        "map<string,struct<a:int>>",
+        "array<map<string,struct<a:bigint>>>",
+    ],
+)
+def test_nested_fields_are_where_acryl_datahub_has_them(hive_type: str) -> None:
+    fields = metadata({"name": "c", **open_lineage(hive_type)})["fields"]
+    expected = get_schema_fields_for_hive_column("c", hive_type)
+    assert [(field["fieldPath"], f"{kind(field)}Class") for field in fields] == [
+        (field.fieldPath, type(field.type.type).__name__) for field in expected
+    ]
+
+
+@pytest.mark.parametrize("element", ["_element", "element", "array_element", "item"])
+def test_elements_of_arrays_have_several_names(element: str) -> None:
+    field = {"name": "c", "type": "array", "fields": [{"name": element, "type": "int"}]}
+    (described,) = metadata(field)["fields"]
+    assert described["fieldPath"] == "[version=2.0].[type=struct].[type=array].[type=int].c"
+    assert described["type"]["type"] == {"com.linkedin.schema.ArrayType": {"nestedType": ["int"]}}
+
+
+def test_fields_of_a_struct_right_below_its_array() -> None:
+    field = {"name": "c", "type": "array", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "date"}]}
+    assert [re.sub(r"\[[^]]*]\.", "", each["fieldPath"]) for each in metadata(field)["fields"]] == ["c", "c.a", "c.b"]
+
+
+def test_keys_and_values_of_a_map() -> None:
+    children = [{"name": "key", "type": "int"}, {"name": "value", "type": "double"}]
+    (described,) = metadata({"name": "c", "type": "map", "fields": children})["fields"]
+    assert described["type"]["type"] == {"com.linkedin.schema.MapType": {"keyType": "int", "valueType": "double"}}
+
+
+@pytest.mark.parametrize("facet", [{}, {"fields": None}, {"fields": "x"}, {"fields": {}}])
+def test_no_fields_no_schema(facet: Any) -> None:
+    assert schema_metadata(facet, PLATFORM) is None
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [None, 1, {}, {"name": None, "type": "int"}, {"name": ""}, {"type": "int"}],
+)
+def test_a_broken_field_costs_only_itself(broken: Any) -> None:
+    """Deviation 15."""
+    facet = {"fields": [broken, {"name": "a", "type": "int"}]}
+    aspect = schema_metadata(facet, PLATFORM)
+    assert aspect is not None
+    assert [field["fieldPath"] for field in aspect["fields"]] == ["a"]
+
+
+@pytest.mark.parametrize("broken", [{}, {"type": None}, {"type": 1}, {"type": "struct", "fields": None}])
+def test_a_field_without_type_keeps_its_name(broken: Json) -> None:
+    """Deviation 15."""
+    (field,) = metadata({"name": "a", **broken})["fields"]
+    assert field["fieldPath"] == "a"
+    assert field["nativeDataType"] == (broken["type"] if broken.get("fields", 0) is None else "")
+
+
+def test_a_field_path_is_there_once() -> None:
+    """GMS takes no schema that has the same path twice; the first counts."""
+    (field,) = metadata(("a", "int"), ("a", "string"))["fields"]
+    assert kind(field) == "NumberType"
+
+
+def test_no_fields_at_all() -> None:
+    assert metadata()["fields"] == []
+    assert json.loads(metadata()["platformSchema"]["com.linkedin.schema.MySqlDDL"]["tableSchema"]) == []
