@@ -56,8 +56,9 @@ class DatasetState:
             facet = as_object(facets.get(name))
             if facet:
                 self.pending_facets[name] = facet
-        if facets.get("schema"):
-            self.schema, self.schema_index = as_object(facets["schema"]), index
+        schema = as_object(facets.get("schema"))
+        if isinstance(schema.get("fields"), list):
+            self.schema, self.schema_index = schema, index
 
     def condense(self, sql: str, *, with_columns: bool) -> None:
         """Read the pending facets and let go of them."""

@@ -11,12 +11,13 @@ _SECRET_KEY = re.compile(_SECRET_WORDS, re.IGNORECASE)
 REDACTED = "*********(redacted)"
 """What Spark itself shows instead of a secret."""
 
+# Repetitions are bounded where a text could make the search quadratic.
 # An `@` or a `/` may stand in the password; digits and then an end are a port, not a password.
-_URL_USERINFO = re.compile(r"""(://)[^/?#\s@:]*:(?!\d+(?:[;,/?#\s]|$))(?:[^/?#\s]*|[^\s@"']*)@""")
-_ORACLE_LOGIN = re.compile(r"""(jdbc:oracle:\w+:)[^/\s@]*/(?:"[^"]*"|[^\s@])+(?=@)""", re.IGNORECASE)
+_URL_USERINFO = re.compile(r"""(://)[^/?#\s@:]{0,256}:(?!\d+(?:[;,/?#\s]|$))(?:[^/?#\s]{0,256}|[^\s@"']{0,256})@""")
+_ORACLE_LOGIN = re.compile(r"""(jdbc:oracle:\w+:)[^/\s@]{0,128}/(?:"[^"]{0,128}"|[^\s@"]{0,128})(?=@)""", re.IGNORECASE)
 # A quoted value may hold quotes, doubled or behind a backslash, and lack its end where the text was cut.
 _ASSIGNMENT = re.compile(
-    rf"""(?P<key>[\w.$-]*(?:{_SECRET_WORDS}|passwd|pwd)[\w.-]*)
+    rf"""(?P<key>(?:{_SECRET_WORDS}|passwd|pwd)[\w.-]{{0,64}})
          (?P<between>\\*["'`]?\s*(?:=>|[=:]+)\s*\\*|\\*["'`]?\s+(?=["']))
          (?:{re.escape(REDACTED)}
            |"(?:[^"\\]|""|\\.)*(?:"|\\?$)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -83,7 +84,7 @@ class LineageSettings:
     def from_mapping(cls, options: Mapping[str, Any]) -> LineageSettings:
         """Settings from plain values: JSON, YAML, an operator's argument, ``--set`` of the command line.
 
-        Text is accepted for every type: ``"true"`` for a boolean, ``"a,b"`` for a list.
+        Text is accepted for every type: ``"true"`` for a boolean, ``"a,b"`` for a list, JSON for an object.
 
         :raises SettingsError: for an unknown option (naming the nearest one) or a wrong value.
         """
@@ -124,7 +125,18 @@ def _texts(name: str, value: object) -> tuple[str, ...]:
     return tuple(item.strip() for item in items if item.strip())
 
 
+def _from_json(name: str, value: object) -> object:
+    """The object that a text spells as JSON; any other value as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise SettingsError(f"{name} is {value!r}, no JSON: {error}") from error
+
+
 def _text_map(name: str, value: object) -> dict[str, str]:
+    value = _from_json(name, value)
     if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
         raise SettingsError(f"{name} is {value!r}, want an object of texts")
     return dict(value)
@@ -160,6 +172,7 @@ def _path_specs(name: str, value: object) -> tuple[paths.PathSpec, ...]:
     """
     if isinstance(value, tuple) and all(isinstance(item, paths.PathSpec) for item in value):
         return value
+    value = _from_json(name, value)
     if not isinstance(value, Mapping):
         raise SettingsError(f"{name} is {value!r}, want an object: {{platform: {{alias: {{path_spec_list: […]}}}}}}")
     specs: list[paths.PathSpec] = []

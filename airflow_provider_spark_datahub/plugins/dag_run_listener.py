@@ -6,7 +6,7 @@ Runs in the scheduler: it only looks at the DAG there, and delivers in one threa
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
@@ -60,16 +60,28 @@ def _ended(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
 
 
 def _connections(dag: Any) -> Iterator[str]:
-    """The connections of the DAG's lineage tasks; one that is a template can't be told here."""
-    from airflow_provider_spark_datahub.operators.options import connection_id
+    """The connections of the DAG's lineage tasks; one that is a template or expanded can't be told here."""
+    from airflow_provider_spark_datahub.operators.options import connection_id, is_enabled
 
     for task in dag.tasks:
         if _LINEAGE_FIELD not in (getattr(task, "template_fields", None) or ()):
             continue
-        partial = getattr(task, "partial_kwargs", None) or {}
-        named = getattr(task, "datahub_conn_id", None) or partial.get("datahub_conn_id") or connection_id()
-        if "{{" not in named:
+        named = _argument(dag, task, "datahub_conn_id") or connection_id()
+        enabled = _argument(dag, task, "enabled")
+        if "{{" not in named and ("{{" in str(enabled) or is_enabled(enabled)):
             yield named
+
+
+def _argument(dag: Any, task: Any, name: str) -> Any:
+    """What the task's author gave for an argument: a mapped task is not made yet, its defaults are not applied."""
+    expanded = getattr(getattr(task, "expand_input", None), "value", None)
+    if isinstance(expanded, Mapping) and name in expanded:
+        return "{{ expanded }}"
+    partial = getattr(task, "partial_kwargs", None)
+    if partial is None:
+        return getattr(task, name, None)
+    defaults = {**(getattr(dag, "default_args", None) or {}), **(partial.get("default_args") or {})}
+    return partial.get(name, defaults.get(name))
 
 
 @cache

@@ -118,6 +118,15 @@ def test_a_dataset_whose_columns_have_no_inputs_of_their_own() -> None:
     assert (lineage["downstreams"], lineage["upstreams"]) == ([field(OUTPUT, "count")], [source("/a", "day")])
 
 
+def test_a_direct_input_of_the_whole_dataset_is_read_but_is_no_column_of_every_column() -> None:
+    facet = column_lineage({"z": [column("/a", "x")]}, [column("/b", "key", "DIRECT:TRANSFORMATION")])
+    columns = read(facet)
+    (lineage,) = lineages(columns)
+    assert lineage["upstreams"] == [source("/a", "x")]
+    assert columns is not None
+    assert [dataset.name for dataset in columns.inputs] == ["/a", "/b"]
+
+
 @pytest.mark.parametrize(
     "facet",
     [
@@ -171,7 +180,7 @@ def test_a_secret_in_the_statement() -> None:
     assert "SELECT x FROM a" in lineage["transformOperation"]
 
 
-def test_input_datasets() -> None:
+def test_inputs() -> None:
     columns = read(column_lineage({"z": [column("/a", "x"), column("/b", "y")]}, [column("/c", "w", "INDIRECT:SORT")]))
     assert columns is not None
-    assert {dataset.name for dataset in columns.input_datasets} == {"/a", "/b", "/c"}
+    assert {dataset.name for dataset in columns.inputs} == {"/a", "/b", "/c"}

@@ -154,3 +154,24 @@ def test_what_is_redacted_stays_as_it_is(text: str) -> None:
     """Redacting twice, as convert and report may do, changes nothing more."""
     once = redact_text(text)
     assert redact_text(once) == once
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password" * 20_000,
+        "password " * 20_000,
+        "a." * 50_000 + "password",
+        "secret" + " " * 100_000 + "x",
+        "password='" + "''" * 50_000,
+        "pwd" + "\\" * 50_000,
+        "://u:" * 20_000,
+        "://" + "a:" * 50_000,
+        "jdbc:oracle:thin:" + '"' * 50_000,
+        "jdbc:oracle:thin:a/" * 10_000,
+    ],
+)
+def test_no_text_takes_long(text: str) -> None:
+    """Statements and plans are as long as their authors like. In proportion this is well below a second."""
+    assert redact_text(text)

@@ -1,0 +1,353 @@
+"""Runs to applications to jobs (conversion rules, section 7, and the deviations that bear on it)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage, RunResult
+from tests.conversion.builders import (
+    APP,
+    OTHER_QUERY,
+    QUERY,
+    START_MS,
+    Json,
+    application,
+    column,
+    column_lineage,
+    dataset,
+    event,
+    file,
+    file_urns,
+    find,
+    jobs,
+    only_job,
+    proposals,
+    query,
+    schema,
+    symlink,
+    urn,
+    whole_application,
+)
+
+SUCCESS = RunResult("SUCCESS", "COMPLETE")
+OTHER_APP = "01900000-0000-7000-8000-0000000000bb"
+
+
+def edges(job: JobLineage) -> tuple[list[str], list[str]]:
+    return list(job.inputs), list(job.outputs)
+
+
+def rdd(*inputs: Json, outputs: tuple[Json, ...] = (), run_id: str = OTHER_QUERY) -> Json:
+    return query("START", run_id=run_id, job="shop.map_partitions", job_type="RDD_JOB", inputs=inputs, outputs=outputs)
+
+
+def test_one_job_per_application() -> None:
+    read = query(second=1, inputs=[file("/b"), file("/a")])
+    write = query(run_id=OTHER_QUERY, second=2, inputs=[file("/a")], outputs=[file("/z")])
+    job = only_job(whole_application(read, write))
+    assert job.job_urn == "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),shop)"
+    assert job.run_urn == f"urn:li:dataProcessInstance:{APP}"
+    assert edges(job) == (file_urns("/a", "/b"), file_urns("/z"))
+    assert (job.start_ms, job.end_ms, job.created_ms) == (START_MS, START_MS + 59_000, START_MS)
+    assert (job.result, job.adds_only, job.parent_instance) == (SUCCESS, False, None)
+
+
+def test_queries_without_their_application_are_one_job() -> None:
+    """The parent facet tells which runs belong together, not the file."""
+    job = only_job([query(inputs=[file("/a")]), query(run_id=OTHER_QUERY, outputs=[file("/z")])])
+    assert (job.run_id, edges(job)) == (APP, (file_urns("/a"), file_urns("/z")))
+    assert job.adds_only
+
+
+def test_two_applications_are_two_jobs() -> None:
+    first = whole_application(query(outputs=[file("/one")]))
+    second = whole_application(query(run_id=OTHER_QUERY, parent=OTHER_APP, outputs=[file("/two")]), run_id=OTHER_APP)
+    for events in ([*first, *second], [one for pair in zip(first, second, strict=True) for one in pair]):
+        assert [(job.run_id, list(job.outputs)) for job in jobs(events)] == [
+            (APP, file_urns("/one")),
+            (OTHER_APP, file_urns("/two")),
+        ]
+
+
+def test_the_run_above_the_application() -> None:
+    """Deviation 4, also where nobody knows the parent's producer."""
+    parent = "00000000-0000-0000-0000-000000000005"
+    job = only_job([application("START", parent=parent), query(), application("COMPLETE", second=9, parent=parent)])
+    assert job.parent_instance == f"urn:li:dataProcessInstance:{parent}"
+
+
+def test_parents_in_a_circle_are_an_end() -> None:
+    circle = [query(run_id=QUERY, parent=OTHER_QUERY), query(run_id=OTHER_QUERY, parent=QUERY)]
+    assert {job.run_id for job in jobs(circle)} <= {QUERY, OTHER_QUERY}
+
+
+@pytest.mark.parametrize("kind", ["FAIL", "ABORT"])
+def test_a_failure_is_sticky(kind: str) -> None:
+    """Spark sends FAIL and then COMPLETE for the same query, and COMPLETE for the application."""
+    failed = [query(kind, second=3, inputs=[file("/a")], outputs=[file("/never")]), query("COMPLETE", second=4)]
+    for events in (whole_application(*failed), whole_application(*reversed(failed))):
+        job = only_job(events)
+        assert job.result == RunResult("FAILURE", kind)
+        # Deviation 10: what a failed query was to write is no edge; what it read it did read.
+        assert edges(job) == (file_urns("/a"), [])
+        assert job.adds_only
+
+
+def test_failure_beats_success_whatever_the_order() -> None:
+    good, bad = query("COMPLETE", outputs=[file("/z")]), query("FAIL", run_id=OTHER_QUERY)
+    for queries in ([good, bad], [bad, good]):
+        assert only_job(whole_application(*queries)).result == RunResult("FAILURE", "FAIL")
+
+
+@pytest.mark.parametrize(
+    ("kind", "succeeded", "result"),
+    [
+        ("COMPLETE", True, SUCCESS),
+        ("COMPLETE", False, RunResult("FAILURE", "FAIL")),
+        ("FAIL", True, SUCCESS),
+        ("ABORT", False, RunResult("FAILURE", "ABORT")),
+    ],
+)
+def test_the_exit_decides(kind: str, succeeded: bool, result: RunResult) -> None:
+    """Deviation 13."""
+    job = only_job(whole_application(query(kind)), Ending(succeeded=succeeded))
+    assert (job.result, job.adds_only) == (result, not succeeded)
+
+
+@pytest.mark.parametrize(
+    ("ending", "result"),
+    [(Ending(), RunResult("FAILURE", "FAIL")), (Ending(final=False), None), (Ending(succeeded=True), SUCCESS)],
+)
+def test_an_application_without_end_was_killed(ending: Ending, result: RunResult | None) -> None:
+    started = [application("START"), query("COMPLETE", outputs=[file("/z")])]
+    job = only_job(started, ending)
+    assert (job.result, job.adds_only, list(job.outputs)) == (result, True, file_urns("/z"))
+
+
+def test_what_was_in_flight_when_the_driver_died_is_no_output() -> None:
+    done = query("COMPLETE", outputs=[file("/done")])
+    in_flight = query("RUNNING", run_id=OTHER_QUERY, inputs=[file("/a")], outputs=[file("/half")])
+    assert edges(only_job([application("START"), done, in_flight])) == (file_urns("/a"), file_urns("/done"))
+
+
+def test_a_query_whose_end_was_lost_still_wrote() -> None:
+    """The listener loses ends of fast queries of an application that ends well."""
+    assert list(only_job(whole_application(query("RUNNING", outputs=[file("/z")]))).outputs) == file_urns("/z")
+
+
+@pytest.mark.parametrize(
+    ("events", "ending"),
+    [
+        (whole_application(query("FAIL")), Ending()),
+        (whole_application(query()), Ending(events_complete=False)),
+        (whole_application(query()), Ending(final=False)),
+        ([query(), application("COMPLETE", second=9)], Ending()),
+        ([application("START"), query()], Ending(succeeded=True)),
+    ],
+)
+def test_what_may_not_be_all_only_adds(events: list[Json], ending: Ending) -> None:
+    """Deviation 10: no edge is taken away by a run that failed or of which events are missing."""
+    job = only_job(events, ending)
+    assert job.adds_only
+    assert only_job(whole_application(query())).adds_only is False
+
+
+SQL_READ = query(inputs=[file("/lake/raw/orders.csv")], outputs=[file("/lake/out")])
+
+
+@pytest.mark.parametrize(
+    ("listed", "inputs"),
+    [
+        # Deviation 5: file listing and schema inference, reading back the own output.
+        ("/lake/raw", ["/lake/raw/orders.csv"]),
+        ("/lake/raw/", ["/lake/raw/orders.csv"]),
+        ("/lake/raw/orders.csv", ["/lake/raw/orders.csv"]),
+        ("/lake/out", ["/lake/raw/orders.csv"]),
+        # True reads.
+        ("/lake/raw/orders.csv/part", ["/lake/raw/orders.csv", "/lake/raw/orders.csv/part"]),
+        ("/lake/ra", ["/lake/ra", "/lake/raw/orders.csv"]),
+        ("/elsewhere", ["/elsewhere", "/lake/raw/orders.csv"]),
+    ],
+)
+def test_phantom_reads(listed: str, inputs: list[str]) -> None:
+    for queries in itertools.permutations([SQL_READ, rdd(file(listed))]):
+        assert list(only_job(whole_application(*queries)).inputs) == file_urns(*inputs)
+
+
+def test_a_folder_of_another_namespace_is_no_phantom() -> None:
+    job = only_job(whole_application(SQL_READ, rdd(dataset("s3://b", "/lake/raw"))))
+    assert urn("s3", "b/lake/raw") in job.inputs
+
+
+def test_an_application_of_rdds_alone_has_no_phantoms() -> None:
+    write = rdd(file("/lake/raw"), outputs=(file("/lake/raw/x"),))
+    assert edges(only_job(whole_application(write))) == (file_urns("/lake/raw"), file_urns("/lake/raw/x"))
+
+
+def test_a_table_that_the_application_wrote_and_then_read_is_an_input() -> None:
+    read_back = query(run_id=OTHER_QUERY, second=2, inputs=[file("/z")], outputs=[file("/y")])
+    job = only_job(whole_application(query(outputs=[file("/z")]), read_back, rdd(file("/z"), run_id=OTHER_APP)))
+    assert edges(job) == (file_urns("/z"), file_urns("/y", "/z"))
+
+
+@pytest.mark.parametrize("source", ["text_file", "parallel_collection", "hadoopfile"])
+@pytest.mark.parametrize("step", ["map", "map_partitions", "flatmap", "filter", "distinct"])
+def test_an_rdd_that_passes_through_writes_nothing(step: str, source: str) -> None:
+    """MappartitionJob of the Java listener's tests."""
+    same: dict[str, Any] = {"inputs": [file("/a")], "outputs": [file("/a")]}
+    passing = event(job=f"shop.{step}_{source}", job_type="RDD_JOB", **same)
+    assert edges(only_job([passing])) == (file_urns("/a"), [])
+    writing = event(job=f"shop.{step}_{source}", job_type="RDD_JOB", inputs=[file("/a")], outputs=[file("/b")])
+    assert edges(only_job([writing])) == (file_urns("/a"), file_urns("/b"))
+    of_a_query = event(job=f"shop.{step}_{source}", job_type="SQL_JOB", **same)
+    assert edges(only_job([of_a_query])) == (file_urns("/a"), file_urns("/a"))
+
+
+def test_inputs_that_only_columns_name() -> None:
+    """Deviation 8: the source of Delta's MERGE; the target is no input of itself."""
+    columns = column_lineage(
+        {"id": [column("/wh/target", "id", "DIRECT:IDENTITY"), column("/source", "id", "DIRECT:IDENTITY")]},
+        [column("/filter", "day", "INDIRECT:FILTER")],
+    )
+    target = file("/wh/target", columnLineage=columns, symlinks=symlink("hive://m", "db.target"))
+    job = only_job(whole_application(query(outputs=[target])))
+    assert edges(job) == (file_urns("/filter", "/source"), [urn("hive", "db.target")])
+
+
+@pytest.mark.parametrize("change", ["DROP", "RENAME"])
+def test_what_was_dropped_was_not_written(change: str) -> None:
+    """Deviation 9."""
+    gone = file("/wh/sales.db/sales.db/t", lifecycleStateChange={"lifecycleStateChange": change})
+    kept = file("/wh/t", lifecycleStateChange={"lifecycleStateChange": "OVERWRITE"})
+    assert list(only_job(whole_application(query(outputs=[gone, kept]))).outputs) == file_urns("/wh/t")
+
+
+def test_symlinks_of_a_later_event_count_from_the_start() -> None:
+    """Deviation 12."""
+    linked = file("/wh/t", symlinks=symlink("hive://m", "db.t"))
+    early = query("COMPLETE", inputs=[file("/wh/t")], outputs=[file("/z")])
+    late = query("COMPLETE", run_id=OTHER_QUERY, second=5, outputs=[linked])
+    for queries in ([early, late], [late, early]):
+        assert edges(only_job(whole_application(*queries))) == (
+            [urn("hive", "db.t")],
+            [*file_urns("/z"), urn("hive", "db.t")],
+        )
+
+
+def fields_of(job: JobLineage) -> list[str]:
+    (found,) = job.outputs.values()
+    return [field["fieldPath"] for field in (found.schema or {"fields": []})["fields"]]
+
+
+def test_of_schemas_the_last_counts() -> None:
+    """Deviation 2, within a run and between runs."""
+    old, new = file("/z", schema=schema(("a", "int"))), file("/z", schema=schema(("a", "int"), ("b", "int")))
+    between_runs = whole_application(query(outputs=[old]), query(run_id=OTHER_QUERY, second=2, outputs=[new]))
+    within_a_run = whole_application(query("START", outputs=[old]), query("COMPLETE", second=2, outputs=[new]))
+    assert fields_of(only_job(between_runs)) == fields_of(only_job(within_a_run)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("later", [{}, {"schema": None}, {"schema": {}}, {"schema": {"_producer": "x"}}])
+@pytest.mark.parametrize("run_id", [QUERY, OTHER_QUERY])
+def test_an_event_without_schema_takes_none_away(later: Json, run_id: str) -> None:
+    """A facet without ``fields`` is no schema (section 4)."""
+    known = query("START", outputs=[file("/z", schema=schema(("a", "int")))])
+    events = whole_application(known, query("COMPLETE", run_id=run_id, second=2, outputs=[file("/z", **later)]))
+    assert fields_of(only_job(events)) == ["a"]
+
+
+def test_columns_of_all_queries_into_a_table() -> None:
+    """Deviation 2; the events of one query repeat their columns."""
+
+    def into_z(kind: str, run_id: str, source: str) -> Json:
+        columns = column_lineage({"c": [column(source, "c", "DIRECT:IDENTITY")]})
+        return query(kind, run_id=run_id, inputs=[file(source)], outputs=[file("/z", columnLineage=columns)])
+
+    events = [
+        into_z(kind, run_id, path)
+        for kind in ("START", "COMPLETE")
+        for run_id, path in ((QUERY, "/a"), (OTHER_QUERY, "/b"))
+    ]
+    upstreams = [lineage["upstreams"] for lineage in only_job(whole_application(*events)).fine_grained]
+    assert upstreams == [[f"urn:li:schemaField:({urn('file', path)},c)"] for path in ("/a", "/b")]
+
+
+def test_column_lineage_is_an_option() -> None:
+    output = file("/z", columnLineage=column_lineage({"c": [column("/a", "c")]}))
+    job = only_job(whole_application(query(outputs=[output])), capture_column_level_lineage=False)
+    assert job.fine_grained == []
+
+
+def test_the_order_of_events_changes_no_edge_and_no_result() -> None:
+    """Listeners race: a COMPLETE may stand before its START, and the application's end before a query's."""
+    columns = column_lineage({"c": [column("/b", "c", "DIRECT:IDENTITY")]})
+    events = [
+        application("START"),
+        query("START", second=1, inputs=[file("/a")]),
+        query("COMPLETE", second=2, outputs=[file("/z", columnLineage=columns, symlinks=symlink("hive://m", "db.z"))]),
+        query("FAIL", run_id=OTHER_QUERY, second=3, inputs=[file("/c")], outputs=[file("/never")]),
+        application("COMPLETE", second=9),
+    ]
+    for order in itertools.permutations(events):
+        job = only_job(order)
+        assert edges(job) == (file_urns("/a", "/b", "/c"), [urn("hive", "db.z")])
+        assert job.result == RunResult("FAILURE", "FAIL")
+        assert (job.start_ms, job.end_ms, job.run_id) == (START_MS, START_MS + 9_000, APP)
+
+
+def test_properties() -> None:
+    """The first value wins; the application's times; the flow's name from whichever event carries it."""
+    details = {"spark_applicationDetails": {"appName": "My Shop", "applicationId": "local-1", "userName": "jane"}}
+    first = {"spark_properties": {"properties": {"spark.master": "local[2]"}}}
+    second = {"spark_properties": {"properties": {"spark.master": "yarn", "spark.x": "1"}}}
+    events = [
+        application("START", job="my_shop", run_facets={**first, **details}),
+        query(second=1, job="my_shop.insert", run_facets=second),
+        application("COMPLETE", second=59, job="my_shop"),
+    ]
+    job = only_job(events)
+    assert (job.flow.flow_id, job.job_id, job.job_name) == ("My Shop", "My Shop", "My Shop")
+    times = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:59Z")
+    shared = {"spark.master": "local[2]", "spark.x": "1"}
+    assert job.job_properties == {**shared, "startTime": times[0], "endTime": times[1]}
+    assert job.flow_properties == {
+        **shared,
+        "appName": "My Shop",
+        "appId": "local-1",
+        "sparkUser": "jane",
+        "startedAt": times[0],
+        "finishedAt": times[1],
+    }
+
+
+def test_description_and_owners_are_those_of_any_event() -> None:
+    documented: Any = {"documentation": {"description": "daily"}, "ownership": {"owners": [{"name": "jane"}, {}, None]}}
+    job = only_job([application("START"), query(job_facets=documented), application("COMPLETE", second=9)])
+    assert (job.description, job.owners) == ("daily", ("jane",))
+
+
+def test_the_flow_is_the_last_events() -> None:
+    job = only_job([application("START", namespace="old"), application("COMPLETE", second=9, namespace="new")])
+    assert job.flow.urn == "urn:li:dataFlow:(spark,shop,new)"
+
+
+def test_emitted_again_and_again_the_run_stays_the_same() -> None:
+    """``emit_coalesced_periodically``: the same DataProcessInstance each time."""
+    events = whole_application(query(outputs=[file("/z")]))
+    runs = {only_job(events[: count + 1], Ending(final=False)).run_urn for count in range(len(events))}
+    assert runs == {f"urn:li:dataProcessInstance:{APP}"}
+
+
+def test_a_dataset_too_long_for_gms_is_told_and_costs_only_itself() -> None:
+    job = only_job(whole_application(query(inputs=[file("/" + "a" * 600), file("/b")])))
+    assert list(job.inputs) == file_urns("/b")
+    assert [identity.name[:2] for identity in job.unusable] == ["/a"]
+
+
+def test_a_parent_job_of_the_settings() -> None:
+    parent = "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),task)"
+    job = only_job(whole_application(query()), parent_job_urn=parent)
+    assert find(proposals(job), "dataJobInputOutput").aspect["inputDatajobs"] == [parent]

@@ -1,0 +1,85 @@
+"""Run events, read tolerantly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.events import (
+    DatasetId,
+    EventError,
+    iso_instant,
+    parse_run_event,
+    parse_time_ms,
+)
+from tests.conversion.builders import APP, QUERY, START_MS, Json, event, parsed
+
+
+def test_a_run_event() -> None:
+    read = parsed(kind="complete", parent=APP.upper(), job_facets={"sql": {"query": "SELECT 1"}})
+    assert (read.type, read.time_ms, read.run_id, read.parent_run_id) == ("COMPLETE", START_MS, QUERY, APP)
+    assert (read.job_namespace, read.job_name, read.job_type, read.sql) == (
+        "default",
+        "shop.insert",
+        "SQL_JOB",
+        "SELECT 1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("obj", "message"),
+    [
+        (None, "not a JSON object but NoneType"),
+        ([], "not a JSON object but list"),
+        ({"job": {"name": "x"}}, "not a run event"),
+        ({"run": {"runId": " "}, "job": {"name": "x"}}, "run.runId is missing"),
+        ({"run": {"runId": "1"}, "job": None}, "job.name is ''"),
+        ({"run": {"runId": "1"}, "job": {"name": "..."}}, "job.name is '...'"),
+    ],
+)
+def test_what_is_no_run_event(obj: Any, message: str) -> None:
+    with pytest.raises(EventError) as told:
+        parse_run_event(obj)
+    assert message in str(told.value)
+
+
+@pytest.mark.parametrize("datasets", [None, {}, "x", [None, 1, {}, {"namespace": None, "name": None}]])
+def test_what_are_no_datasets(datasets: Any) -> None:
+    read = parse_run_event({**event(), "inputs": datasets, "outputs": datasets})
+    assert read.inputs == read.outputs == ()
+
+
+def test_a_dataset_may_have_nothing_but_a_name() -> None:
+    spelled: list[Json] = [{"namespace": "file", "name": "/a", "facets": None}]
+    (dataset,) = parse_run_event({**event(), "inputs": spelled}).inputs
+    assert (dataset.id, dataset.facets) == (DatasetId("file", "/a"), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-01-01T00:00:00Z", START_MS),
+        ("2026-01-01T00:00:00.123Z", START_MS + 123),
+        ("2026-01-01T00:00:00.123456789Z", START_MS + 123),
+        ("2026-01-01T01:00:00+01:00", START_MS),
+        ("2026-01-01T00:00:00", START_MS),
+        ("yesterday", None),
+        ("", None),
+        (None, None),
+        (1, None),
+        # No instant that Python or DataHub could show.
+        ("0001-01-01T00:00:00+05:00", None),
+        ("9999-12-31T23:59:59-05:00", None),
+    ],
+)
+def test_time(text: Any, expected: int | None) -> None:
+    assert parse_time_ms(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("millis", "expected"),
+    [(0, "2026-01-01T00:00:00Z"), (694, "2026-01-01T00:00:00.694Z"), (60_000, "2026-01-01T00:01:00Z")],
+)
+def test_iso_instant(millis: int, expected: str) -> None:
+    assert iso_instant(START_MS + millis) == expected

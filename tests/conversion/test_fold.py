@@ -1,0 +1,61 @@
+"""Events folded into runs: what a fold keeps, and what it gives back."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.events import EventError, parse_run_event
+from airflow_provider_spark_datahub.conversion.fold import Fold
+from tests.conversion.builders import (
+    APP,
+    OTHER_QUERY,
+    QUERY,
+    Json,
+    application,
+    column,
+    column_lineage,
+    event,
+    file,
+    query,
+    settings,
+)
+
+
+def fold(*events: Json) -> Fold:
+    result = Fold(settings())
+    for each in events:
+        result.add(parse_run_event(each))
+    return result
+
+
+def test_runs_of_an_application() -> None:
+    found = fold(query("START"), application("START", second=1), query("COMPLETE", second=2)).applications()
+    assert [(each.run_id, [run.run_id for run in each.runs]) for each in found] == [(APP, [QUERY, APP])]
+    assert found[0].own_run is not None
+
+
+def test_an_application_that_sent_nothing_itself() -> None:
+    (found,) = fold(query()).applications()
+    assert (found.run_id, found.own_run) == (APP, None)
+
+
+def test_an_event_that_nothing_can_be_made_of_leaves_the_fold_as_it_is() -> None:
+    folded = fold(query())
+    unknown = event(run_id=OTHER_QUERY, producer="https://example.com")
+    with pytest.raises(EventError, match=r"https://example\.com"):
+        folded.add(parse_run_event(unknown))
+    assert [run.run_id for found in folded.applications() for run in found.runs] == [QUERY]
+
+
+def test_the_same_columns_of_many_queries_are_kept_once() -> None:
+    """Memory grows with what is told, not with how often: a query per micro-batch tells the same."""
+    output = file("/z", columnLineage=column_lineage({"c": [column("/a", "c")]}))
+    runs = [f"01900000-0000-7000-8000-00000000{number:04d}" for number in range(20)]
+    (found,) = fold(*(query(run_id=run_id, outputs=[output]) for run_id in runs)).applications()
+    assert len({id(state.columns) for run in found.runs for state in run.outputs.values()}) == 1
+
+
+def test_a_job_without_type_stands_for_itself() -> None:
+    """Other producers' parents are no Spark applications."""
+    airflow_task = event(run_id=QUERY, parent=APP, job_type=None, job="dag.task")
+    assert [found.run_id for found in fold(airflow_task).applications()] == [QUERY]

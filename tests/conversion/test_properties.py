@@ -1,0 +1,146 @@
+"""Custom properties, tags, owners, description (conversion rules, sections 1 and 5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.properties import (
+    airflow_tags,
+    description,
+    flow_properties,
+    job_properties,
+    owner_names,
+)
+from airflow_provider_spark_datahub.conversion.redaction import REDACTED
+from tests.conversion.builders import parsed, spark_properties
+
+SPEC_KEYS = {"_producer": "https://example.com", "_schemaURL": "https://example.com"}
+
+
+def both(**facets: Any) -> tuple[dict[str, str], dict[str, str]]:
+    event = parsed(run_facets=facets)
+    return flow_properties(event), job_properties(event)
+
+
+@pytest.mark.parametrize(
+    ("facets", "expected"),
+    [
+        (
+            {"processing_engine": {"name": "spark", "version": "4.1", "openlineageAdapterVersion": "1.53"}},
+            {"processingEngine": "spark", "processingEngineVersion": "4.1", "openlineageAdapterVersion": "1.53"},
+        ),
+        (
+            {"spark_version": {"spark-version": "3.5", "openlineage-spark-version": "1.33"}},
+            {"spark-version": "3.5", "openlineage-spark-version": "1.33"},
+        ),
+        (
+            {"spark_jobDetails": {"jobId": 4, "jobDescription": "d", "jobGroup": "g", "jobCallSite": "c", "x": 1}},
+            {"jobId": "4", "jobDescription": "d", "jobGroup": "g", "jobCallSite": "c"},
+        ),
+        # Flattened without the keys above, as Java's toString writes the values.
+        (
+            {"spark_properties": {"properties": {"a": True, "b": 1.5, "n": {"c": [1, "x", {"k": None}]}}}},
+            {"a": "true", "b": "1.5", "c": "[1, x, {k=null}]"},
+        ),
+        # Deviation 15.
+        ({"spark_properties": {"properties": {"a": None, "b": "1"}}}, {"b": "1"}),
+        ({"spark_jobDetails": {"jobDescription": {"k": 1}}}, {"jobDescription": "{k=1}"}),
+        ({"spark_properties": None, "processing_engine": [], "spark_jobDetails": "x"}, {}),
+    ],
+)
+def test_of_flow_and_job(facets: Any, expected: dict[str, str]) -> None:
+    assert both(**facets) == (expected, expected)
+
+
+def test_airflow_has_a_dag_and_a_task() -> None:
+    facet = {"dag": {"dag_id": "d", "timetable": {"delta": 1.5}}, "task": {"task_id": "t", "retries": 2}, "x": 1}
+    assert both(airflow=facet) == ({"dag_id": "d", "delta": "1.5"}, {"task_id": "t", "retries": "2"})
+
+
+def test_unknown_sources_are_the_jobs() -> None:
+    items = [{"name": "Scan", "properties": {"path": "/a"}}, None, {"type": "x"}]
+    assert both(unknownSourceAttribute={"unknownItems": items}) == ({}, {"name": "Scan", "path": "/a", "type": "x"})
+
+
+def test_the_application_is_the_flows() -> None:
+    facet = {
+        **SPEC_KEYS,
+        "applicationId": "local-1",
+        "userName": "jane",
+        "applicationAttemptId": None,
+        "appName": "Shop",
+        "master": "local[2]",
+        "deployMode": "client",
+    }
+    flow = {"appId": "local-1", "sparkUser": "jane", "appName": "Shop", "master": "local[2]", "deployMode": "client"}
+    assert both(spark_applicationDetails=facet) == (flow, {})
+
+
+def test_the_plan_is_the_flows_where_wanted() -> None:
+    event = parsed(run_facets={"spark.logicalPlan": {**SPEC_KEYS, "plan": [{"class": "Scan", "tree": None}]}})
+    assert flow_properties(event, spark_plan=True) == {"spark.logicalPlan": '{"plan":[{"class":"Scan"}]}'}
+    assert (flow_properties(event), job_properties(event)) == ({}, {})
+
+
+def test_secrets() -> None:
+    """Deviation 7."""
+    properties = {
+        "spark.db.password": "hunter2",
+        "app.pin": "hunter2",
+        "spark.redaction.regex": "(?i)pin",
+        "n": {"token": "hunter2"},
+    }
+    details = {"jobDescription": "load jdbc:x://u:hunter2@h", "jobCallSite": "x"}
+    flow, job = both(
+        spark_properties={"properties": properties},
+        spark_jobDetails=details,
+        airflow={"dag": {"secret": "hunter2"}, "task": {"env": "password=hunter2", "list": [{"password": "hunter2"}]}},
+        spark_applicationDetails={"appToken": "hunter2", "conf": {"password": "hunter2"}},
+        unknownSourceAttribute={"unknownItems": [{"properties": {"password": "hunter2", "url": "a://b:hunter2@c"}}]},
+    )
+    assert "hunter2" not in str((flow, job))
+    assert flow["spark.db.password"] == flow["app.pin"] == job["token"] == REDACTED
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("['b', 'a']", ["b", "a"]),
+        ("[]", []),
+        (["b", "", None, 1], ["b"]),
+        ("[a", None),
+        ("'x'", None),
+        (None, None),
+        ({}, None),
+    ],
+)
+def test_airflow_tags(tags: Any, expected: list[str] | None) -> None:
+    assert airflow_tags(parsed(run_facets={"airflow": {"dag": {"tags": tags}}})) == expected
+
+
+@pytest.mark.parametrize(
+    ("facet", "expected"),
+    [({"description": "é ☃ 😀"}, "é ☃ 😀"), ({"description": ""}, None), ({"description": 1}, None), (None, None)],
+)
+def test_description(facet: Any, expected: str | None) -> None:
+    assert description(parsed(job_facets={"documentation": facet})) == expected
+
+
+@pytest.mark.parametrize(
+    ("facet", "expected"),
+    [
+        ({"owners": [{"name": "bob", "type": "MAINTAINER"}, {"name": "team:x"}]}, ["bob", "team:x"]),
+        ({"owners": [None, {}, {"name": None}, {"name": " "}]}, []),
+        ({"owners": None}, []),
+        (None, []),
+    ],
+)
+def test_owners(facet: Any, expected: list[str]) -> None:
+    assert owner_names(parsed(job_facets={"ownership": facet})) == expected
+
+
+def test_an_event_that_says_nothing() -> None:
+    assert both() == ({}, {})
+    assert spark_properties() == {"spark_properties": {"properties": {}}}

@@ -1,0 +1,127 @@
+"""The converter's options from plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from datahub.metadata.schema_classes import FabricTypeClass
+
+from airflow_provider_spark_datahub.conversion.paths import PathSpec
+from airflow_provider_spark_datahub.conversion.settings import ENVIRONMENTS, LineageSettings, SettingsError
+
+JOB_URN = "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),task)"
+
+FROM_TEXT: dict[str, tuple[str, Any]] = {
+    "orchestrator": (" spark ", "spark"),
+    "pipeline_name": ("shop", "shop"),
+    "platform_instance": ("eu", "eu"),
+    "owners": ("jane, urn:li:corpGroup:data ,", ("jane", "urn:li:corpGroup:data")),
+    "tags": ("daily,spark", ("daily", "spark")),
+    "domains": ("urn:li:domain:sales", ("urn:li:domain:sales",)),
+    "coalesce_jobs": ("false", False),
+    "use_patch": ("TRUE", True),
+    "parent_job_urn": (JOB_URN, JOB_URN),
+    "enhanced_merge_into_extraction": ("yes", True),
+    "capture_spark_plan": ("1", True),
+    "env": ("dev", "DEV"),
+    "dataset_platform_instance": ("lake", "lake"),
+    "hive_platform_alias": ("glue", "glue"),
+    "catalog_platforms": ('{"delta": "delta-lake"}', {"delta": "delta-lake"}),
+    "disable_symlink_resolution": ("true", True),
+    "lower_case_dataset_urns": ("true", True),
+    "default_schemas": ('{"redshift": "dev"}', {"redshift": "dev"}),
+    "path_specs": ('{"s3": ["s3://b/{table}"]}', (PathSpec("s3", ("s3://b/{table}",)),)),
+    "file_partition_regexp": ("/dt=.*", "/dt=.*"),
+    "materialize_dataset": ("true", True),
+    "include_schema_metadata": ("true", True),
+    "capture_column_level_lineage": ("no", False),
+}
+
+
+@pytest.mark.parametrize("option", [field.name for field in dataclasses.fields(LineageSettings)])
+def test_every_option_from_text(option: str) -> None:
+    text, expected = FROM_TEXT[option]
+    assert getattr(LineageSettings.from_mapping({option: text}), option) == expected
+    assert expected != getattr(LineageSettings(), option)
+
+
+@pytest.mark.parametrize("option", FROM_TEXT)
+def test_what_is_read_can_be_read_again(option: str) -> None:
+    expected = FROM_TEXT[option][1]
+    assert getattr(LineageSettings.from_mapping({option: expected}), option) == expected
+
+
+def test_nothing_is_the_default() -> None:
+    assert LineageSettings.from_mapping(dict.fromkeys(FROM_TEXT)) == LineageSettings()
+
+
+def test_defaults_are_the_java_listeners() -> None:
+    defaults = LineageSettings()
+    assert (defaults.env, defaults.hive_platform_alias) == ("PROD", "hive")
+    assert (defaults.coalesce_jobs, defaults.use_patch, defaults.capture_column_level_lineage) == (True, False, True)
+    assert (defaults.materialize_dataset, defaults.include_schema_metadata) == (False, False)
+    # Deviation 11.
+    assert defaults.default_schemas == {"postgres": "public", "mssql": "dbo"}
+
+
+def test_environments_are_datahubs() -> None:
+    names = {name for name in vars(FabricTypeClass) if name.isupper()}
+    assert set(ENVIRONMENTS) == names
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"use_patches": True}, "unknown lineage option 'use_patches'; did you mean 'use_patch'?"),
+        ({"platformInstance": "x"}, "did you mean 'platform_instance'?"),
+        ({"zzz": 1}, "known are capture_column_level_lineage, "),
+        ({"env": "PRODUCTION"}, "env is 'PRODUCTION', want one of DEV, TEST"),
+        ({"env": ""}, "env is '', want one of"),
+        ({"use_patch": "maybe"}, "use_patch is 'maybe', want true or false"),
+        ({"use_patch": 1}, "use_patch is 1, want true or false"),
+        ({"pipeline_name": 7}, "pipeline_name is 7, want text"),
+        ({"tags": [1]}, "tags is [1], want a list of texts"),
+        ({"catalog_platforms": {"a": 1}}, "catalog_platforms is {'a': 1}, want an object of texts"),
+        ({"catalog_platforms": "a=b"}, "catalog_platforms is 'a=b', no JSON"),
+        ({"parent_job_urn": "task"}, "parent_job_urn is 'task', want the URN of a DataJob"),
+        ({"file_partition_regexp": "("}, "file_partition_regexp is '(', no regular expression"),
+        ({"path_specs": ["x"]}, "path_specs is ['x'], want an object"),
+        ({"path_specs": {"s3": 1}}, "path_specs.s3 is 1, want {path_spec_list"),
+        (
+            {"path_specs": {"s3": {"a": {"path_spec": []}}}},
+            "unknown option path_specs.s3.a.path_spec; did you mean 'path_spec_list'?",
+        ),
+        ({"path_specs": {"s3": {"a": {"env": "X"}}}}, "path_specs.s3.a.env is 'X', want one of"),
+        ({"path_specs": {"s3": "s3://b/t"}}, "path_specs.s3: the path spec 's3://b/t' has no folder {table}"),
+    ],
+)
+def test_mistakes_are_told(options: Any, message: str) -> None:
+    with pytest.raises(SettingsError) as told:
+        LineageSettings.from_mapping(options)
+    assert message in str(told.value)
+
+
+PATTERN = "s3://b/{table}"
+
+
+@pytest.mark.parametrize(
+    ("spelled", "expected"),
+    [
+        ({"s3": PATTERN}, [PathSpec("s3", (PATTERN,))]),
+        ({"s3": {"path_spec_list": [PATTERN], "env": "dev"}}, [PathSpec("s3", (PATTERN,), env="DEV")]),
+        ({"s3": {"path_spec_list": PATTERN, "env": None}}, [PathSpec("s3", (PATTERN,))]),
+        (
+            {"s3": {"raw": {"platform_instance": "eu"}, "out": [PATTERN]}},
+            [PathSpec("s3", platform_instance="eu", alias="raw"), PathSpec("s3", (PATTERN,), alias="out")],
+        ),
+        (
+            {"s3": [{"env": "QA"}, {"path_spec_list": [PATTERN]}]},
+            [PathSpec("s3", env="QA"), PathSpec("s3", (PATTERN,))],
+        ),
+        ({"s3": PATTERN, "hive": {"env": "QA"}}, [PathSpec("s3", (PATTERN,)), PathSpec("hive", env="QA")]),
+    ],
+)
+def test_path_specs(spelled: Any, expected: list[PathSpec]) -> None:
+    assert LineageSettings.from_mapping({"path_specs": spelled}).path_specs == tuple(expected)

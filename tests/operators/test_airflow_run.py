@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import builtins
+import importlib.metadata
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException
+from airflow.providers.openlineage.plugins import macros
+from airflow.sdk import DAG, TaskGroup, task, task_group
+
+from airflow_provider_spark_datahub.capture.inject import ParentRun
+from airflow_provider_spark_datahub.capture.location import TryIdentity
+from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry, UpstreamTask
+from airflow_provider_spark_datahub.operators import airflow_run
+from tests.operators import tries
+from tests.operators.tries import RUN_ID, START, START_MS, TaskInstance, context_of
+
+
+class Task:
+    """A task that nothing is upstream of."""
+
+    task_id = "build"
+    upstream_list: tuple[object, ...] = ()
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, options: Mapping[str, str]) -> None:
+    for option, value in options.items():
+        section, _, name = option.partition(".")
+        monkeypatch.setenv(f"AIRFLOW__{section.upper()}__{name.upper()}", value)
+
+
+@pytest.mark.parametrize(
+    ("options", "site"),
+    [
+        ({}, AirflowSite("prod", None)),
+        ({"datahub.cluster": "PROD"}, AirflowSite("PROD", None)),
+        ({"datahub.cluster": "eu", "datahub.platform_instance": "team"}, AirflowSite("eu", "team")),
+        ({"datahub.cluster": "", "datahub.platform_instance": ""}, AirflowSite("prod", None)),
+    ],
+)
+def test_site_is_that_of_datahubs_own_plugin(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, str], site: AirflowSite
+) -> None:
+    configure(monkeypatch, options)
+    assert airflow_run.airflow_site() == site
+
+
+@pytest.mark.parametrize(
+    ("installed", "options", "active"),
+    [
+        (False, {}, False),
+        (True, {}, True),
+        (True, {"datahub.enabled": "False"}, False),
+        (False, {"datahub.enabled": "True"}, False),
+    ],
+)
+def test_datahubs_own_plugin(
+    monkeypatch: pytest.MonkeyPatch, installed: bool, options: dict[str, str], active: bool
+) -> None:
+    def distribution(name: str) -> object:
+        assert name == "acryl-datahub-airflow-plugin"
+        if not installed:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return object()
+
+    monkeypatch.setattr(importlib.metadata, "distribution", distribution)
+    configure(monkeypatch, options)
+    assert airflow_run.datahub_plugin_is_active() is active
+    assert airflow_run.task_try(context_of(Task())).written_by_plugin is active
+
+
+@pytest.mark.parametrize(("given", "expected"), [(-1, -1), (None, -1), (0, 0), (7, 7)])
+def test_identity(given: int | None, expected: int) -> None:
+    ti = TaskInstance(task_id="group.build", try_number=3, map_index=given)
+    assert airflow_run.try_identity(context_of(Task(), ti)) == TryIdentity(
+        "shop", RUN_ID, "group.build", expected, 3, "01990000-0000-7000-8000-000000000001"
+    )
+
+
+def test_task_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(monkeypatch, {"api.base_url": "https://airflow/"})
+    dag = DAG("shop", schedule=None, description="The shop")
+    with dag:
+        build = tries_task("build")
+    found = airflow_run.task_try(context_of(build, TaskInstance(try_number=2, map_index=4)))
+    run_page = "https://airflow/dags/shop/runs/scheduled__2026-01-01T00%3A00%3A00%2B00%3A00"
+    assert found == TaskTry(
+        dag_run=DagRun(
+            AirflowSite(), "shop", RUN_ID, "BATCH_SCHEDULED", START_MS, run_page, "https://airflow/dags/shop", "The shop"
+        ),
+        task_id="build",
+        try_number=2,
+        map_index=4,
+        start_ms=START_MS,
+        log_url="http://airflow/log",
+    )
+
+
+def test_what_airflow_does_not_tell_stays_open() -> None:
+    run = tries.DagRun(start_date=None)
+    ti = TaskInstance(start_date=None, log_url="", dag_run=run)
+    found = airflow_run.task_try(context_of(Task(), ti))
+    assert (found.start_ms, found.log_url, found.dag_run.start_ms) == (None, None, None)
+    assert (found.dag_run.url, found.dag_run.dag_url, found.dag_run.dag_description) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("run_type", "kind"),
+    [
+        ("scheduled", "BATCH_SCHEDULED"),
+        ("backfill", "BATCH_SCHEDULED"),
+        ("asset_triggered", "BATCH_SCHEDULED"),
+        ("manual", "BATCH_AD_HOC"),
+        ("operator_triggered", "BATCH_AD_HOC"),
+    ],
+)
+def test_kind_of_a_run(run_type: str, kind: str) -> None:
+    assert airflow_run.dag_run_of(tries.DagRun(run_type=run_type)).kind == kind
+
+
+def test_kind_of_a_run_of_the_scheduler() -> None:
+    from airflow.utils.types import DagRunType
+
+    run: Any = tries.DagRun()
+    for run_type in DagRunType:
+        run.run_type = run_type
+        expected = "BATCH_AD_HOC" if run_type.value in ("manual", "operator_triggered") else "BATCH_SCHEDULED"
+        assert airflow_run.dag_run_of(run).kind == expected
+
+
+def tries_task(task_id: str) -> Any:
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    return EmptyOperator(task_id=task_id)
+
+
+def test_upstream_tasks() -> None:
+    with DAG("shop", schedule=None):
+        with TaskGroup("group"):
+            second, first = tries_task("b"), tries_task("a")
+        build = tries_task("build")
+        [second, first] >> build >> tries_task("after")
+    found = airflow_run.task_try(context_of(build))
+    assert found.upstream == (UpstreamTask("group.a"), UpstreamTask("group.b"))
+
+
+@pytest.mark.parametrize(
+    ("counts", "indexes"),
+    [
+        ({"numbers": 3}, (0, 1, 2)),
+        ({"numbers": 0}, ()),
+        ({"numbers": 1000}, tuple(range(1000))),
+        ({"numbers": 1001}, ()),
+        (AirflowException("no supervisor"), ()),
+        (OSError("broken pipe"), ()),
+    ],
+)
+def test_runs_of_a_mapped_upstream_task(
+    counts: Mapping[str, int] | Exception, indexes: tuple[int, ...]
+) -> None:
+    @task
+    def numbers(one: int) -> int:
+        return one
+
+    with DAG("shop", schedule=None):
+        build = tries_task("build")
+        numbers.expand(one=[1, 2, 3]) >> build
+    found = airflow_run.task_try(context_of(build, TaskInstance(counts=counts)))
+    assert found.upstream == (UpstreamTask("numbers", indexes),)
+
+
+def test_an_airflow_that_cannot_count_runs() -> None:
+    class OldTaskInstance(TaskInstance):
+        @property
+        def get_ti_count(self) -> Any:  # type: ignore[override]
+            raise AttributeError("get_ti_count")
+
+    @task
+    def numbers(one: int) -> int:
+        return one
+
+    with DAG("shop", schedule=None):
+        build = tries_task("build")
+        numbers.expand(one=[1, 2, 3]) >> build
+    found = airflow_run.task_try(context_of(build, OldTaskInstance()))
+    assert found.upstream == (UpstreamTask("numbers", ()),)
+
+
+def test_runs_of_upstream_tasks_in_a_mapped_group() -> None:
+    with DAG("shop", schedule=None) as dag:
+
+        @task_group
+        def shops(name: str) -> None:  # noqa: ARG001 (what the group is expanded over)
+            tries_task("load") >> tries_task("build")
+
+        after = tries_task("after")
+        shops.expand(name=["de", "fr"]) >> after
+    inside = TaskInstance(task_id="shops.build", map_index=1)
+    build = dag.get_task("shops.build")
+    assert airflow_run.task_try(context_of(build, inside)).upstream == (UpstreamTask("shops.load", (1,)),)
+    outside = TaskInstance(task_id="after", counts={"shops.build": 2})
+    assert airflow_run.task_try(context_of(after, outside)).upstream == (UpstreamTask("shops.build", (0, 1)),)
+
+
+LOGICAL_DATE = datetime(2026, 1, 1, tzinfo=UTC)
+RUN_AFTER = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("namespace", [None, "airflow-eu"])
+@pytest.mark.parametrize("logical_date", [LOGICAL_DATE, None])
+@pytest.mark.parametrize(("try_number", "map_index", "clear_number"), [(1, -1, 0), (3, 7, 2)])
+def test_openlineage_runs_are_those_of_airflows_provider(
+    monkeypatch: pytest.MonkeyPatch,
+    namespace: str | None,
+    logical_date: datetime | None,
+    try_number: int,
+    map_index: int,
+    clear_number: int,
+) -> None:
+    if namespace:
+        configure(monkeypatch, {"openlineage.namespace": namespace})
+        monkeypatch.setattr("airflow.providers.openlineage.conf.namespace", lambda: namespace)
+    run = tries.DagRun(logical_date=logical_date, run_after=RUN_AFTER, clear_number=clear_number)
+    ti: Any = TaskInstance(task_id="group.build", try_number=try_number, map_index=map_index, dag_run=run)
+    expected = (
+        ParentRun(namespace or "default", "shop.group.build", macros.lineage_run_id(ti)),
+        ParentRun(namespace or "default", "shop", macros.lineage_root_run_id(ti)),
+    )
+    assert airflow_run.openlineage_runs(context_of(Task(), ti)) == expected
+
+    without_provider(monkeypatch)
+    assert airflow_run.openlineage_runs(context_of(Task(), ti)) == expected
+
+
+def without_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *arguments: Any, **keywords: Any) -> Any:
+        if name.startswith("airflow.providers.openlineage"):
+            raise ModuleNotFoundError(name)
+        return real(name, *arguments, **keywords)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+
+
+def test_times_are_milliseconds() -> None:
+    assert airflow_run.epoch_ms(START) == START_MS
+    assert airflow_run.epoch_ms(None) is None

@@ -1,0 +1,155 @@
+"""``lineage_on_failure``: the one way in which lineage may fail a task, chosen by the user."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException
+
+from airflow_provider_spark_datahub.delivery.outbox import Entry
+from airflow_provider_spark_datahub.operators.spark_submit import LineagePendingError
+from tests.operators.tries import FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
+
+
+@pytest.fixture
+def obstacle(tmp_path: Path) -> Path:
+    """A file where the sink wants a folder: until it goes, nothing is delivered."""
+    path = tmp_path / "sink"
+    path.write_text("in the way")
+    return path
+
+
+@pytest.fixture(params=["with task state", "without"])
+def state(request: pytest.FixtureRequest) -> TaskState | None:
+    """Airflow keeps a state of tasks since 3.3."""
+    return TaskState() if request.param == "with task state" else None
+
+
+def run_try(spark: FakeSpark, number: int, state: TaskState | None, max_tries: int = 1, **arguments: Any) -> Any:
+    """One try, by an operator of its own, as each try has; the result is its report."""
+    operator = operator_with_lineage(spark, **arguments)
+    ti = TaskInstance(try_number=number, max_tries=max_tries)
+    try:
+        execute(operator, context_of(operator, ti, state))
+    finally:
+        report = ti.xcoms.get("lineage_report")
+    return report
+
+
+def run_events(tmp_path: Path) -> list[tuple[str, int | None, str | None]]:
+    lines = (tmp_path / "sink/lineage.jsonl").read_text().splitlines()
+    events = [one["aspect"]["json"] for one in map(json.loads, lines) if "RunEvent" in one["aspectName"]]
+    found = [(one["status"], one.get("attempt"), one.get("result", {}).get("type")) for one in events]
+    return [one for one in found if one[1] is not None and one[0] == "COMPLETE"]
+
+
+def test_warn_leaves_it_in_the_outbox(spark: FakeSpark, obstacle: Path, state: TaskState | None) -> None:
+    spark.writes("a_csv_join_agg")
+    report = run_try(spark, 1, state, lineage_on_failure="warn")
+    assert obstacle.is_file()
+    assert report["pending"] == report["proposals"] > 0
+    assert Path(report["outbox_entry"]).is_file()
+    assert Path(report["events_file"]).is_file()
+    assert "Not a directory" in report["reason"] or "File exists" in report["reason"]
+
+
+@pytest.mark.parametrize("policy", ["retry", "fail"])
+def test_the_next_try_only_delivers(
+    spark: FakeSpark, obstacle: Path, tmp_path: Path, state: TaskState | None, policy: str
+) -> None:
+    spark.writes("a_csv_join_agg")
+    with pytest.raises(LineagePendingError, match=f"Spark succeeded, but .*lineage_on_failure={policy}.*sink"):
+        run_try(spark, 1, state, lineage_on_failure=policy)
+    obstacle.unlink()
+
+    report = run_try(spark, 2, state, lineage_on_failure=policy)
+
+    assert len(spark.runs) == 1
+    assert (report["pending"], report["reason"]) == (0, None)
+    assert run_events(tmp_path) == [("COMPLETE", 1, "SUCCESS"), ("COMPLETE", 2, "SUCCESS")]
+    assert "/lake/out/a/revenue_by_country" in (tmp_path / "sink/lineage.jsonl").read_text()
+    assert not list((tmp_path / "outbox").rglob("*.jsonl"))
+
+
+def test_delivering_may_take_several_tries(spark: FakeSpark, obstacle: Path, state: TaskState | None) -> None:
+    spark.writes("a_csv_join_agg")
+    for number in (1, 2):
+        with pytest.raises(LineagePendingError):
+            run_try(spark, number, state, max_tries=3, lineage_on_failure="retry")
+    obstacle.unlink()
+    assert run_try(spark, 3, state, max_tries=3, lineage_on_failure="retry")["pending"] == 0
+    assert len(spark.runs) == 1
+
+
+@pytest.mark.parametrize(("policy", "fails"), [("retry", False), ("fail", True)])
+def test_the_last_try(spark: FakeSpark, obstacle: Path, state: TaskState | None, policy: str, fails: bool) -> None:
+    spark.writes("a_csv_join_agg")
+    if fails:
+        with pytest.raises(LineagePendingError):
+            run_try(spark, 1, state, max_tries=0, lineage_on_failure=policy)
+    else:
+        run_try(spark, 1, state, max_tries=0, lineage_on_failure=policy)
+    obstacle.unlink()
+    # Somebody clears the task: it is to run again, whole.
+    run_try(spark, 2, state, max_tries=1, lineage_on_failure=policy)
+    assert len(spark.runs) == 2
+
+
+@pytest.mark.parametrize("policy", ["warn", "retry", "fail"])
+def test_after_a_failure_of_spark_spark_runs_again(
+    spark: FakeSpark, obstacle: Path, tmp_path: Path, state: TaskState | None, policy: str
+) -> None:
+    spark.writes("c_fail_midway")
+    spark.exits(1)
+    with pytest.raises(AirflowException, match="Error code is: 1") as caught:
+        run_try(spark, 1, state, lineage_on_failure=policy)
+    assert not isinstance(caught.value, LineagePendingError)
+    obstacle.unlink()
+    spark.writes("a_csv_join_agg")
+    spark.exits(0)
+    report = run_try(spark, 2, state, lineage_on_failure=policy)
+    assert len(spark.runs) == 2
+    assert report["pending"] == 0
+    # The older try's lineage, still pending, went first.
+    assert run_events(tmp_path) == [("COMPLETE", 1, "UP_FOR_RETRY"), ("COMPLETE", 2, "SUCCESS")]
+
+
+def test_without_a_record_that_only_lineage_is_missing_the_task_does_not_fail(
+    spark: FakeSpark, obstacle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next try would run Spark again."""
+
+    def refuse(self: Entry) -> Entry:
+        raise OSError(28, "No space left on device", str(self.path))
+
+    monkeypatch.setattr(Entry, "await_retry", refuse)
+    spark.writes("a_csv_join_agg")
+    report = run_try(spark, 1, TaskState(), lineage_on_failure="retry")
+    assert report["pending"] > 0
+    assert obstacle.is_file()
+
+
+def test_on_another_worker_the_state_still_keeps_spark_from_running(
+    spark: FakeSpark, obstacle: Path, tmp_path: Path
+) -> None:
+    state = TaskState()
+    spark.writes("a_csv_join_agg")
+    with pytest.raises(LineagePendingError):
+        run_try(spark, 1, state, lineage_on_failure="retry")
+    obstacle.unlink()
+    report = run_try(spark, 2, state, lineage_on_failure="retry", outbox_location=str(tmp_path / "other-worker"))
+    assert len(spark.runs) == 1
+    assert f"not in the outbox {tmp_path / 'other-worker'} of this worker" in report["reason"]
+
+
+def test_a_try_that_is_not_the_next_one_is_not_held_to_it(spark: FakeSpark, obstacle: Path, tmp_path: Path) -> None:
+    state = TaskState()
+    spark.writes("a_csv_join_agg")
+    with pytest.raises(LineagePendingError):
+        run_try(spark, 1, state, lineage_on_failure="retry")
+    obstacle.unlink()
+    run_try(spark, 3, state, lineage_on_failure="retry", outbox_location=str(tmp_path / "other-worker"))
+    assert len(spark.runs) == 2

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.configuration import AIRFLOW_HOME
+
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings, SettingsError
+from airflow_provider_spark_datahub.operators.options import (
+    LineageOptions,
+    OptionError,
+    connection_id,
+    is_enabled,
+    outbox_location,
+    resolve_options,
+)
+
+ARGUMENTS: dict[str, Any] = dict.fromkeys(
+    (
+        "datahub_conn_id",
+        "lineage",
+        "lineage_on_failure",
+        "events_location",
+        "outbox_location",
+        "lineage_timeout",
+        "openlineage_jar",
+    )
+)
+
+
+@pytest.fixture(autouse=True)
+def airflow_configuration() -> None:
+    """Instead of the package's: here the defaults are tested."""
+
+
+def resolved(**arguments: Any) -> LineageOptions:
+    return resolve_options(**{**ARGUMENTS, **arguments})
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, option: str, value: str) -> None:
+    monkeypatch.setenv(f"AIRFLOW__SPARK_DATAHUB__{option.upper()}", value)
+
+
+def test_defaults() -> None:
+    home = Path(AIRFLOW_HOME) / "spark_datahub"
+    assert resolved() == LineageOptions(
+        connection="datahub_rest_default",
+        settings=LineageSettings(),
+        on_failure="warn",
+        events_location=home / "events",
+        outbox_location=home / "outbox",
+        timeout=30.0,
+        openlineage_jar="",
+        namespace="default",
+        keep_events=False,
+    )
+    assert is_enabled(None) is True
+    assert connection_id() == "datahub_rest_default"
+    assert outbox_location() == home / "outbox"
+
+
+@pytest.mark.parametrize(
+    ("argument", "field", "configured", "from_configuration", "given", "from_argument"),
+    [
+        ("datahub_conn_id", "connection", "configured", "configured", "given", "given"),
+        ("lineage_on_failure", "on_failure", "fail", "fail", "retry", "retry"),
+        ("events_location", "events_location", "/conf/e", Path("/conf/e"), "file:///given/e", Path("/given/e")),
+        ("outbox_location", "outbox_location", "file:///conf/o", Path("/conf/o"), "/given/o", Path("/given/o")),
+        ("lineage_timeout", "timeout", "7.5", 7.5, "12", 12.0),
+        ("lineage_timeout", "timeout", "7.5", 7.5, 3, 3.0),
+        ("openlineage_jar", "openlineage_jar", "provided", "provided", "/given.jar", "/given.jar"),
+    ],
+)
+def test_argument_beats_configuration_beats_default(
+    monkeypatch: pytest.MonkeyPatch,
+    argument: str,
+    field: str,
+    configured: str,
+    from_configuration: object,
+    given: object,
+    from_argument: object,
+) -> None:
+    configure(monkeypatch, argument, configured)
+    assert getattr(resolved(), field) == from_configuration
+    assert getattr(resolved(**{argument: given}), field) == from_argument
+
+
+@pytest.mark.parametrize(("option", "value", "expected"), [("namespace", "eu", "eu"), ("keep_events", "True", True)])
+def test_options_without_an_argument(
+    monkeypatch: pytest.MonkeyPatch, option: str, value: str, expected: object
+) -> None:
+    configure(monkeypatch, option, value)
+    assert getattr(resolved(), option) == expected
+
+
+def test_home_folder_in_a_location() -> None:
+    assert resolved(events_location="~/events").events_location == Path.home() / "events"
+
+
+@pytest.mark.parametrize(
+    ("lineage", "expected"),
+    [
+        (None, LineageSettings(env="DEV", tags=("a", "b"))),
+        ({}, LineageSettings(env="DEV", tags=("a", "b"))),
+        ({"env": "QA"}, LineageSettings(env="QA", tags=("a", "b"))),
+        ('{"env": "QA", "tags": ["c"]}', LineageSettings(env="QA", tags=("c",))),
+        (LineageSettings(orchestrator="x"), LineageSettings(orchestrator="x")),
+    ],
+)
+def test_converter_options_are_laid_over_the_configured_ones(
+    monkeypatch: pytest.MonkeyPatch, lineage: object, expected: LineageSettings
+) -> None:
+    configure(monkeypatch, "lineage", '{"env": "DEV", "tags": "a,b"}')
+    assert resolved(lineage=lineage).settings == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"lineage_on_failure": "ignore"}, "lineage_on_failure is 'ignore', want one of warn, retry, fail"),
+        ({"lineage_timeout": 0}, "lineage_timeout is 0, want seconds"),
+        ({"lineage_timeout": "-1"}, "lineage_timeout is '-1', want seconds"),
+        ({"lineage_timeout": "nan"}, "lineage_timeout is 'nan', want seconds"),
+        ({"lineage_timeout": "inf"}, "lineage_timeout is 'inf', want seconds"),
+        ({"lineage_timeout": 86400}, "lineage_timeout is 86400, want seconds"),
+        ({"lineage_timeout": "soon"}, "lineage_timeout is 'soon', want seconds"),
+        ({"lineage_timeout": []}, r"lineage_timeout is \[\], want seconds"),
+        ({"lineage": "env=DEV"}, "lineage is no JSON: "),
+        ({"lineage": "[1]"}, r"lineage is \[1\], want an object"),
+        ({"lineage": 5}, "lineage is 5, want an object"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        resolved(**arguments)
+
+
+def test_wrong_converter_options_are_named() -> None:
+    with pytest.raises(SettingsError, match="unknown lineage option 'tag'; did you mean 'tags'"):
+        resolved(lineage={"tag": "a"})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("lineage_on_failure", "never", "lineage_on_failure is 'never'"),
+        ("lineage_timeout", "long", "lineage_timeout is 'long'"),
+        ("lineage", "{", r"\[spark_datahub\] lineage is no JSON"),
+    ],
+)
+def test_wrong_configuration_is_named(monkeypatch: pytest.MonkeyPatch, option: str, value: str, message: str) -> None:
+    configure(monkeypatch, option, value)
+    with pytest.raises(OptionError, match=message):
+        resolved()
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [(True, True), (False, False), ("true", True), (" No ", False), ("1", True), ("0", False), ("False", False)],
+)
+def test_switch(monkeypatch: pytest.MonkeyPatch, argument: object, expected: bool) -> None:
+    configure(monkeypatch, "enabled", str(not expected))
+    assert is_enabled(argument) is expected
+    assert is_enabled(None) is not expected
+
+
+@pytest.mark.parametrize("argument", ["maybe", "", 2])
+def test_a_wrong_switch_is_named(argument: object) -> None:
+    with pytest.raises(OptionError, match=f"enabled is {argument!r}, want true or false"):
+        is_enabled(argument)

@@ -1,0 +1,232 @@
+"""Whatever lineage does, the task ends as it would have ended with SparkSubmitOperator, by the same exception."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+)
+
+from airflow_provider_spark_datahub.conversion import relate
+from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
+from airflow_provider_spark_datahub.delivery.file import FileSink
+from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox
+from airflow_provider_spark_datahub.hooks import datahub
+from airflow_provider_spark_datahub.operators import airflow_run, spark_submit, task_lineage
+from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
+from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag, execute, operator_with_lineage, raised_by
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How Spark's part of the task ends: by its exit code, or by what is raised while it runs."""
+
+    code: int = 0
+    raised: BaseException | None = None
+
+    def arrange(self, spark: FakeSpark) -> Any:
+        spark.exits(self.code)
+        if self.raised is None:
+            return nullcontext()
+        spark.signals("USR1")
+        return raised_by(signal.SIGUSR1, lambda: self.raised)
+
+
+ENDINGS = {
+    "success": Ending(),
+    "exit 1": Ending(code=1),
+    "AirflowException": Ending(raised=AirflowException("e")),
+    "AirflowFailException": Ending(raised=AirflowFailException("f")),
+    "AirflowSkipException": Ending(raised=AirflowSkipException("s")),
+    "AirflowTaskTimeout": Ending(raised=AirflowTaskTimeout("t")),
+    "KeyboardInterrupt": Ending(raised=KeyboardInterrupt("k")),
+    "SystemExit": Ending(raised=SystemExit(3)),
+}
+
+STEPS: dict[str, tuple[Any, str]] = {
+    "the switch": (spark_submit, "is_enabled"),
+    "the options": (spark_submit, "resolve_options"),
+    "the sink": (datahub, "open_sink"),
+    "the identity": (airflow_run, "try_identity"),
+    "the place in the run tree": (airflow_run, "task_try"),
+    "an earlier try": (TaskLineage, "awaited_try"),
+    "OpenLineage's runs": (airflow_run, "openlineage_runs"),
+    "Airflow's transport": (spark_submit.SparkSubmitDatahubOperator, "_conf_with_airflows_transport"),
+    "spark-submit": (spark_submit.SparkSubmitDatahubOperator, "_spark_submit"),
+    "the installation": (task_lineage, "find_installation"),
+    "the jar": (task_lineage, "choose_jar"),
+    "the location": (task_lineage, "event_file"),
+    "the injection": (task_lineage, "inject"),
+    "the announcement": (TaskLineage, "announce"),
+    "the end": (spark_submit.SparkSubmitDatahubOperator, "_try_end"),
+    "collecting": (task_lineage, "collect"),
+    "converting an event": (Converter, "add"),
+    "converting": (Converter, "finish"),
+    "relating": (relate, "task_proposals"),
+    "relating the Spark job": (relate, "below"),
+    "the proposals": (Conversion, "proposals"),
+    "the outbox": (Outbox, "put"),
+    "what is in the outbox": (Outbox, "entries"),
+    "delivering": (FileSink, "deliver"),
+    "sending": (FileSink, "send"),
+    "settling": (Entry, "settle"),
+    "the report": (TaskInstance, "xcom_push"),
+}
+
+
+class LineageBugError(Exception):
+    """Nobody expects it."""
+
+
+def outcome(operator: SparkSubmitOperator, ending: Ending, spark: FakeSpark) -> tuple[object, BaseException | None]:
+    with ending.arrange(spark):
+        try:
+            return execute(operator, context_of(operator)), None
+        except BaseException as failure:  # noqa: BLE001 (whatever it is, it is compared)
+            return None, failure
+
+
+def assert_ends_as_plain(spark: FakeSpark, ending: Ending) -> None:
+    plain = SparkSubmitOperator(task_id="build", application="job.py", name="build", dag=dag())
+    result, failure = outcome(operator_with_lineage(spark), ending, spark)
+    expected_result, expected_failure = outcome(plain, ending, spark)
+    assert result == expected_result
+    if ending.raised is not None:
+        assert failure is expected_failure is ending.raised
+    else:
+        assert type(failure) is type(expected_failure)
+        assert str(failure).partition("Error code is")[2] == str(expected_failure).partition("Error code is")[2]
+    assert len(spark.runs) == 2
+
+
+@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+def test_with_lineage(spark: FakeSpark, ending: Ending) -> None:
+    spark.writes("a_csv_join_agg")
+    assert_ends_as_plain(spark, ending)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+def test_with_a_failure_in_a_step(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, ending: Ending, step: str
+) -> None:
+    spark.writes("a_csv_join_agg")
+    calls: list[str] = []
+
+    def fail(*_: object, **__: object) -> NoReturn:
+        calls.append(step)
+        raise LineageBugError(step)
+
+    monkeypatch.setattr(*STEPS[step], fail)
+    assert_ends_as_plain(spark, ending)
+    assert calls
+
+
+@pytest.mark.parametrize("step", ["collecting", "converting", "delivering", "settling", "the report"])
+@pytest.mark.parametrize("ending", [ENDINGS["success"], ENDINGS["exit 1"]], ids=["success", "exit 1"])
+def test_the_tasks_time_over_in_a_step_after_the_job(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, ending: Ending, step: str
+) -> None:
+    spark.writes("a_csv_join_agg")
+
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise AirflowTaskTimeout(step)
+
+    monkeypatch.setattr(*STEPS[step], fail)
+    if step == "delivering":
+        monkeypatch.setattr(TaskLineage, "announce", lambda self: None)  # noqa: ARG005 (a method)
+    assert_ends_as_plain(spark, ending)
+
+
+@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"datahub_conn_id": "missing"},
+        {"datahub_conn_id": "spark_default"},
+        {"openlineage_jar": "/missing.jar"},
+        {"events_location": "relative"},
+        {"lineage": {"unknown": 1}},
+        {"lineage_timeout": "soon"},
+        {"enabled": "maybe"},
+        {"conf": {"spark.openlineage.disabled": "true"}},
+        {"conf": {"spark.openlineage.transport.url": "http://x"}},
+    ],
+    ids=str,
+)
+def test_with_wrong_settings(spark: FakeSpark, ending: Ending, arguments: dict[str, Any]) -> None:
+    spark.writes("a_csv_join_agg")
+    plain_arguments = {name: value for name, value in arguments.items() if name == "conf"}
+    plain = SparkSubmitOperator(task_id="build", application="job.py", name="build", dag=dag(), **plain_arguments)
+    _, failure = outcome(operator_with_lineage(spark, **arguments), ending, spark)
+    _, expected = outcome(plain, ending, spark)
+    assert type(failure) is type(expected)
+    if ending.raised is not None:
+        assert failure is expected
+    assert len(spark.runs) == 2
+
+
+def test_a_store_of_task_state_that_fails(spark: FakeSpark) -> None:
+    class Broken:
+        def get(self, key: str) -> NoReturn:
+            raise LineageBugError(key)
+
+    spark.writes("a_csv_join_agg")
+    operator = operator_with_lineage(spark, lineage_on_failure="retry")
+    context = context_of(operator)
+    context["task_state_store"] = Broken()
+    execute(operator, context)
+    assert len(spark.runs) == 1
+    assert context["ti"].xcoms["lineage_report"]["pending"] == 0
+
+
+@pytest.mark.parametrize(
+    ("ending", "max_tries", "told", "result"),
+    [
+        (ENDINGS["success"], 0, None, "SUCCESS"),
+        (ENDINGS["exit 1"], 0, None, "FAILURE"),
+        (ENDINGS["exit 1"], 1, None, "UP_FOR_RETRY"),
+        (ENDINGS["exit 1"], 1, False, "FAILURE"),
+        (ENDINGS["exit 1"], 0, True, "UP_FOR_RETRY"),
+        (ENDINGS["AirflowFailException"], 1, None, "FAILURE"),
+        (ENDINGS["AirflowSkipException"], 1, None, "SKIPPED"),
+        (ENDINGS["AirflowTaskTimeout"], 1, None, "UP_FOR_RETRY"),
+    ],
+)
+def test_the_task_runs_result(
+    spark: FakeSpark,
+    monkeypatch: pytest.MonkeyPatch,
+    ending: Ending,
+    max_tries: int,
+    told: bool | None,
+    result: str,
+) -> None:
+    results: list[str | None] = []
+    real: Callable[..., Any] = relate.task_proposals
+
+    def noting(task_try: relate.TaskTry, *arguments: Any) -> Any:
+        if task_try.result is not None:
+            results.append(task_try.result)
+        return real(task_try, *arguments)
+
+    monkeypatch.setattr(relate, "task_proposals", noting)
+    operator = operator_with_lineage(spark)
+    ti: Any = TaskInstance(max_tries=max_tries)
+    if told is not None:
+        ti._ti_context_from_server = type("Told", (), {"should_retry": told})()
+    with ending.arrange(spark):
+        try:
+            execute(operator, context_of(operator, ti))
+        except (AirflowException, AirflowTaskTimeout):
+            assert result != "SUCCESS"
+    assert results == [result]

@@ -1,0 +1,360 @@
+"""A drop-in: whoever swaps the import loses nothing of SparkSubmitOperator."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout
+from airflow.sdk import DAG
+
+from airflow_provider_spark_datahub.operators import spark_submit
+from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from tests.operators.tries import (
+    FakeSpark,
+    TaskInstance,
+    context_of,
+    dag,
+    execute,
+    operator_with_lineage,
+    raised_by,
+)
+
+OURS = (
+    "datahub_conn_id",
+    "lineage",
+    "lineage_on_failure",
+    "events_location",
+    "outbox_location",
+    "lineage_timeout",
+    "openlineage_jar",
+    "enabled",
+)
+VALUES = {"bool": True, "int": 3, "str": "text", "dict": {"a": "b"}, "list": ["a", "b"]}
+THEIRS = [
+    name
+    for name, parameter in inspect.signature(SparkSubmitOperator.__init__).parameters.items()
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+]
+DEPRECATED = "reconnect_on_retry"
+
+
+def value_for(name: str) -> Any:
+    annotation = str(inspect.signature(SparkSubmitOperator.__init__).parameters[name].annotation)
+    return next((value for kind, value in VALUES.items() if annotation.startswith(kind)), "text")
+
+
+@pytest.mark.parametrize("name", [name for name in THEIRS if name != DEPRECATED])
+def test_every_argument_is_accepted_and_kept(name: str) -> None:
+    arguments = {"task_id": "build", name: value_for(name)}
+    plain, ours = SparkSubmitOperator(**arguments), SparkSubmitDatahubOperator(**arguments)
+    kept = {key: value for key, value in vars(plain).items() if not key.startswith("_BaseOperator")}
+    ignored = {"_task_type", "start_date", "task_group", "_lock_for_execution"}
+    for key in kept.keys() - ignored:
+        if "init_kwargs" not in key and "instantiated" not in key:
+            assert getattr(ours, key) == getattr(plain, key), key
+
+
+def test_a_deprecated_argument_warns_as_before() -> None:
+    with pytest.warns(DeprecationWarning, match="reconnect_on_retry"):
+        assert SparkSubmitDatahubOperator(task_id="build", reconnect_on_retry=False).durable is False
+
+
+def test_an_unknown_argument_is_refused_as_before() -> None:
+    with pytest.raises(TypeError, match="datahub_connection"):
+        SparkSubmitDatahubOperator(task_id="build", datahub_connection="x")
+
+
+def test_template_fields() -> None:
+    assert tuple(SparkSubmitDatahubOperator.template_fields) == (*SparkSubmitOperator.template_fields, *OURS)
+
+
+def test_our_arguments_are_rendered() -> None:
+    given = {name: f"{{{{ name }}}}-{name}" for name in OURS}
+    operator = SparkSubmitDatahubOperator(task_id="build", application="{{ name }}.py", dag=dag(), **given)  # type: ignore[arg-type]
+    operator.render_template_fields({"name": "x"})  # type: ignore[typeddict-unknown-key]
+    assert operator.application == "x.py"
+    assert {name: getattr(operator, name) for name in OURS} == {name: f"x-{name}" for name in OURS}
+
+
+def test_partial_and_expand() -> None:
+    with DAG("shop", schedule=None) as one, pytest.MonkeyPatch.context():
+        SparkSubmitDatahubOperator.partial(
+            task_id="build", application="job.py", datahub_conn_id="one", lineage={"env": "DEV"}
+        ).expand(application_args=[["a"], ["b"]], lineage_timeout=[1, 2])
+    mapped: Any = one.get_task("build")
+    assert mapped.is_mapped
+    task = mapped.unmap({"application_args": ["b"], "lineage_timeout": 2})
+    assert isinstance(task, SparkSubmitDatahubOperator)
+    assert (task.application_args, task.lineage_timeout, task.datahub_conn_id) == (["b"], 2, "one")
+    assert task.lineage == {"env": "DEV"}
+
+
+def test_default_args() -> None:
+    defaults = {"conn_id": "spark_eu", "datahub_conn_id": "datahub_eu", "lineage_on_failure": "retry", "durable": False}
+    with DAG("shop", schedule=None, default_args=defaults):
+        operator = SparkSubmitDatahubOperator(task_id="build", lineage_on_failure="fail")
+    assert (operator._conn_id, operator.datahub_conn_id, operator.durable) == ("spark_eu", "datahub_eu", False)
+    assert operator.lineage_on_failure == "fail"
+
+
+def test_the_job_gets_the_users_settings_and_ours(spark: FakeSpark, tmp_path: Path) -> None:
+    spark.writes("a_csv_join_agg")
+    (tmp_path / "users.jar").touch()
+    operator = operator_with_lineage(
+        spark,
+        conf={"spark.extraListeners": "com.example.Own", "spark.executor.memory": "1g"},
+        jars=str(tmp_path / "users.jar"),
+        application_args=["--day", "2026-01-01"],
+    )
+    users = {name: copy.deepcopy(getattr(operator, name)) for name in ("conf", "jars", "packages")}
+    conf, content = operator.conf, copy.deepcopy(operator.conf)
+
+    assert execute(operator, context_of(operator)) is None
+
+    (run,) = spark.runs
+    assert "--conf spark.extraListeners=com.example.Own,io.openlineage.spark.agent.OpenLineageSparkListener" in run
+    assert "--conf spark.executor.memory=1g" in run
+    assert f"--jars {tmp_path / 'users.jar'},{spark.jar}" in run
+    assert run.endswith("job.py --day 2026-01-01")
+    assert {name: getattr(operator, name) for name in users} == users
+    assert operator.conf is conf
+    assert conf == content
+
+
+def test_a_second_execution_starts_anew(spark: FakeSpark) -> None:
+    spark.writes("a_csv_join_agg")
+    operator = operator_with_lineage(spark)
+    for number in (1, 2):
+        ti = TaskInstance(try_number=number)
+        execute(operator, context_of(operator, ti))
+        assert ti.xcoms["lineage_report"]["events"] == 23
+    first, second = spark.runs
+    assert first != second
+    assert second.count("OpenLineageSparkListener") == 1
+
+
+@pytest.mark.parametrize("how", ["argument", "configuration"])
+def test_switched_off_it_is_the_plain_operator(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    if how == "configuration":
+        monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__ENABLED", "False")
+    operator = operator_with_lineage(spark, **({"enabled": "false"} if how == "argument" else {}))
+    context = context_of(operator)
+    execute(operator, context)
+    execute(SparkSubmitOperator(task_id="build", application="job.py", name="build", dag=dag()), context)
+    ours, plain = spark.runs
+    assert ours == plain
+    assert context["ti"].xcoms == {}
+    assert not (tmp_path / "sink").exists()
+    assert not (tmp_path / "outbox").exists()
+
+
+def test_report_is_an_xcom_and_one_line_of_the_log(spark: FakeSpark, capsys: pytest.CaptureFixture[str]) -> None:
+    spark.writes("a_csv_join_agg")
+    operator = operator_with_lineage(spark)
+    context = context_of(operator)
+    execute(operator, context)
+    report = context["ti"].xcoms["lineage_report"]
+    assert report["events"] == 23
+    assert (len(report["inputs"]), len(report["outputs"]), report["pending"]) == (2, 1, 0)
+    count = report["proposals"]
+    sentence = (
+        f"Lineage: 23 events; 2 inputs, 1 outputs; {count} proposals: {count} delivered, 0 rejected, 0 pending "
+        "(datahub_file)"
+    )
+    assert capsys.readouterr().out.count(sentence) == 1
+
+
+@pytest.mark.parametrize("beside_the_plugin", [False, True])
+@pytest.mark.parametrize("code", [0, 1])
+def test_datasets_for_openlineage_and_for_datahubs_plugin(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, code: int, beside_the_plugin: bool
+) -> None:
+    spark.writes("a_csv_join_agg")
+    spark.exits(code)
+    operator = operator_with_lineage(spark)
+    context = context_of(operator)
+    if code:
+        with pytest.raises(AirflowException, match="Error code is: 1"):
+            execute(operator, context)
+    else:
+        execute(operator, context)
+    monkeypatch.setattr(
+        "airflow_provider_spark_datahub.operators.airflow_run.datahub_plugin_is_active", lambda: beside_the_plugin
+    )
+    hook = "get_openlineage_facets_on_failure" if code else "get_openlineage_facets_on_complete"
+    lineage = getattr(operator, hook)(context["ti"])
+    namespace = "file"
+    assert [(one.namespace, one.name) for one in lineage.inputs] == [
+        (namespace, "/lake/raw/customers.csv"),
+        (namespace, "/lake/raw/orders.csv"),
+    ]
+    assert [(one.namespace, one.name) for one in lineage.outputs] == [(namespace, "/lake/out/a/revenue_by_country")]
+
+
+def test_tables_have_the_name_that_is_in_datahub_beside_the_plugin(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.writes("b_multi_sql_hive")
+    operator = operator_with_lineage(spark)
+    execute(operator, context_of(operator))
+    named: dict[bool, set[tuple[str, str]]] = {}
+    for active in (False, True):
+        monkeypatch.setattr(
+            "airflow_provider_spark_datahub.operators.airflow_run.datahub_plugin_is_active", lambda active=active: active
+        )
+        outputs = operator.get_openlineage_facets_on_complete(None).outputs
+        named[active] = {(one.namespace, one.name) for one in outputs}
+    assert ("hive", "sales.orders_clean") in named[True]
+    assert not any(namespace == "hive" for namespace, _ in named[False])
+
+
+def test_no_datasets_before_and_without_lineage(spark: FakeSpark) -> None:
+    operator = operator_with_lineage(spark, enabled=False)
+    assert operator.get_openlineage_facets_on_complete(None).inputs == []
+    execute(operator, context_of(operator))
+    assert operator.get_openlineage_facets_on_complete(None).outputs == []
+
+
+def test_a_killed_task_has_four_seconds_for_lineage(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Airflow sends SIGTERM, calls ``on_kill`` in its handler, and kills the process 5 s later."""
+    spark.writes("k_killed")
+    spark.signals("USR1")
+    seconds: list[float] = []
+    real_end = SparkSubmitDatahubOperator._try_end
+
+    def noting(self: SparkSubmitDatahubOperator, *arguments: Any, **keywords: Any) -> Any:
+        end = real_end(self, *arguments, **keywords)
+        seconds.append(end.seconds)
+        return end
+
+    monkeypatch.setattr(SparkSubmitDatahubOperator, "_try_end", noting)
+    operator = operator_with_lineage(spark, lineage_timeout=30)
+    context = context_of(operator, TaskInstance(try_number=1, max_tries=5))
+
+    def kill() -> None:
+        operator.on_kill()
+
+    began = time.monotonic()
+    with raised_by(signal.SIGUSR1, kill), pytest.raises(AirflowException, match="Error code is: -9"):
+        execute(operator, context)
+
+    assert time.monotonic() - began < 5
+    assert 0 < seconds[0] <= spark_submit.KILL_SECONDS
+    assert not spark.is_running
+    assert context["ti"].xcoms["lineage_report"]["events"] > 0
+    sink = (tmp_path / "sink" / "lineage.jsonl").read_text()
+    assert '"type": "FAILURE", "nativeResultType": "airflow"' in sink
+    assert "UP_FOR_RETRY" not in sink
+
+
+def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.writes("k_killed")
+    spark.signals("USR1")
+    operator = operator_with_lineage(spark)
+    context = context_of(operator)
+
+    def kill_late() -> None:
+        operator.on_kill()
+        assert operator._killed_at is not None
+        operator._killed_at -= 60
+
+    with raised_by(signal.SIGUSR1, kill_late), pytest.raises(AirflowException):
+        execute(operator, context)
+    report = context["ti"].xcoms["lineage_report"]
+    assert report["pending"] == report["proposals"] > 0
+    assert report["outbox_entry"]
+
+
+def test_a_task_whose_time_is_over_stops_spark_before_it_collects(spark: FakeSpark) -> None:
+    spark.writes("k_killed")
+    spark.signals("USR1")
+    operator = operator_with_lineage(spark)
+    context = context_of(operator, TaskInstance(max_tries=1))
+    running: list[bool] = []
+    context["ti"].xcom_push = lambda key, value: running.append(spark.is_running)  # noqa: ARG005 (xcom_push's names)
+    with raised_by(signal.SIGUSR1, lambda: AirflowTaskTimeout("over")), pytest.raises(AirflowTaskTimeout):
+        execute(operator, context)
+    assert running == [False]
+
+
+def test_the_jobs_own_time_over_before_the_job_is_the_tasks(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = AirflowTaskTimeout("over")
+
+    def late(**_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(spark_submit, "resolve_options", late)
+    operator = operator_with_lineage(spark, execution_timeout=timedelta(seconds=1))
+    with pytest.raises(AirflowTaskTimeout) as caught:
+        execute(operator, context_of(operator))
+    assert caught.value is failure
+    assert spark.runs == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "connection", "binary", "local"),
+    [
+        ({}, {}, "spark-submit", True),
+        ({"spark_binary": "spark3-submit"}, {"spark-binary": "spark2-submit"}, "spark3-submit", True),
+        ({}, {"spark-binary": "spark2-submit"}, "spark2-submit", True),
+        ({"deploy_mode": "cluster"}, {"deploy-mode": "client"}, "spark-submit", False),
+        ({}, {"deploy-mode": "cluster"}, "spark-submit", False),
+        ({"deploy_mode": "client"}, {"deploy-mode": "cluster"}, "spark-submit", True),
+    ],
+)
+def test_which_spark_submit_runs_where(
+    spark: FakeSpark,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, Any],
+    connection: dict[str, Any],
+    binary: str,
+    local: bool,
+) -> None:
+    import json
+
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "extra": connection}))
+    operator = operator_with_lineage(spark, env_vars={"A": 1}, **arguments)
+    found = operator._spark_submit()
+    assert (found.binary, found.local_driver) == (binary, local)
+    assert found.env == {**os.environ, "A": "1"}
+
+
+def test_without_its_spark_connection_the_job_goes_where_it_went_before(spark: FakeSpark) -> None:
+    operator = operator_with_lineage(spark, conn_id="missing")
+    found = operator._spark_submit()
+    assert (found.binary, found.local_driver) == ("spark-submit", True)
+
+
+def test_secrets_that_come_onto_the_command_line_are_masked(
+    spark: FakeSpark, tmp_path: Path
+) -> None:
+    from airflow.sdk.log import redact
+
+    spark.writes("a_csv_join_agg")
+    defaults = tmp_path / "spark" / "conf" / "spark-defaults.conf"
+    defaults.parent.mkdir()
+    defaults.write_text(
+        "spark.openlineage.transport.type http\nspark.openlineage.transport.url http://ol:5000\n"
+        "spark.openlineage.transport.auth.type api_key\nspark.openlineage.transport.auth.apiKey a-very-secret-key\n"
+    )
+    operator = operator_with_lineage(spark)
+    execute(operator, context_of(operator))
+    assert "a-very-secret-key" in spark.runs[0]
+    assert redact("key a-very-secret-key") == "key ***"

@@ -1,0 +1,203 @@
+"""Tries of tasks as Airflow's context shows them, and a ``spark-submit`` that is a shell script."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG
+
+from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from tests.capture.installations import executable, openlineage_jar, spark_at
+
+CORPUS = Path(__file__).parents[1] / "data" / "corpus" / "events"
+RUN_ID = "scheduled__2026-01-01T00:00:00+00:00"
+START = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
+START_MS = 1_767_225_900_000
+
+# Writes the canned events where the listener would, and ends as it is told.
+SPARK_SUBMIT = """#!/bin/bash
+echo "$*" >> "$FAKE_SPARK/runs"
+for argument in "$@"; do
+  case "$argument" in
+    spark.openlineage.transport.location=*) location="${argument#*=}" ;;
+  esac
+done
+if [ -n "$location" ] && [ -f "$FAKE_SPARK/events" ]; then
+  mkdir -p "$(dirname "$location")"
+  cp "$FAKE_SPARK/events" "$location"
+fi
+echo "$$" > "$FAKE_SPARK/pid"
+if [ -n "$FAKE_SPARK_SIGNAL" ]; then
+  kill -s "$FAKE_SPARK_SIGNAL" "$PPID"
+  exec sleep 30
+fi
+exit "${FAKE_SPARK_EXIT:-0}"
+"""
+
+
+@dataclass
+class DagRun:
+    """What a context's ``dag_run`` has of what is read of it."""
+
+    dag_id: str = "shop"
+    run_id: str = RUN_ID
+    run_type: str = "scheduled"
+    logical_date: datetime | None = datetime(2026, 1, 1, tzinfo=UTC)
+    run_after: datetime = datetime(2026, 1, 2, tzinfo=UTC)
+    start_date: datetime | None = START
+    end_date: datetime | None = None
+    clear_number: int = 0
+    conf: dict[str, Any] = field(default_factory=dict)
+    dag: Any = None
+
+    def get_dag(self) -> Any:
+        return self.dag
+
+
+@dataclass
+class TaskInstance:
+    """What a context's ``ti`` has of what is read of it; :attr:`xcoms` is what was pushed."""
+
+    task_id: str = "build"
+    try_number: int = 1
+    max_tries: int = 0
+    map_index: int | None = -1
+    dag_run: DagRun = field(default_factory=DagRun)
+    start_date: datetime | None = START
+    id: str = "01990000-0000-7000-8000-000000000001"
+    log_url: str = "http://airflow/log"
+    counts: Mapping[str, int] | Exception = field(default_factory=dict)
+    xcoms: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def dag_id(self) -> str:
+        return self.dag_run.dag_id
+
+    @property
+    def run_id(self) -> str:
+        return self.dag_run.run_id
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.xcoms[key] = value
+
+    def get_template_context(self) -> dict[str, Any]:
+        return {"dag_run": self.dag_run}
+
+    def get_ti_count(self, dag_id: str, task_ids: Sequence[str], run_ids: Sequence[str]) -> int:
+        assert (dag_id, list(run_ids)) == (self.dag_id, [self.run_id])
+        if isinstance(self.counts, Exception):
+            raise self.counts
+        (task_id,) = task_ids
+        return self.counts[task_id]
+
+
+class TaskState:
+    """Airflow's store of a task's state, which survives its tries."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+
+    def get(self, key: str) -> Any:
+        return self._values.get(key)
+
+    def set(self, key: str, value: Any) -> None:
+        self._values[key] = value
+
+
+def context_of(task: Any, ti: TaskInstance | None = None, state: TaskState | None = None) -> Any:
+    """The context that Airflow hands to ``execute``; one before 3.3 has no task state."""
+    ti = ti or TaskInstance(task_id=task.task_id)
+    context = {"ti": ti, "task_instance": ti, "task": task, "dag_run": ti.dag_run, "dag": getattr(task, "dag", None)}
+    return context if state is None else {**context, "task_state_store": state}
+
+
+def dag() -> DAG:
+    """An empty DAG."""
+    return DAG("shop", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC))
+
+
+class FakeSpark:
+    """A Spark whose ``spark-submit`` on the PATH is :data:`SPARK_SUBMIT`.
+
+    :param folder: where it is laid out.
+    """
+
+    def __init__(self, folder: Path, environment: Callable[[str, str], None]) -> None:
+        self._folder = folder / "fake-spark"
+        self._environment = environment
+        home = spark_at(folder / "spark")
+        executable(home / "bin" / "spark-submit", SPARK_SUBMIT)
+        self._folder.mkdir()
+        self.jar = str(openlineage_jar(folder / "openlineage-spark_2.13-1.53.0.jar"))
+        environment("FAKE_SPARK", str(self._folder))
+        environment("PATH", f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+    def writes(self, events: str | bytes) -> None:
+        """The events of the next runs: a case of the corpus, or what the file is to hold."""
+        content = (CORPUS / f"{events}.ndjson").read_bytes() if isinstance(events, str) else events
+        (self._folder / "events").write_bytes(content)
+
+    def exits(self, code: int) -> None:
+        """The next runs end with this code."""
+        self._environment("FAKE_SPARK_EXIT", str(code))
+
+    def signals(self, name: str) -> None:
+        """The next runs send their parent a signal, and go on running."""
+        self._environment("FAKE_SPARK_SIGNAL", name)
+
+    @property
+    def runs(self) -> list[str]:
+        """The arguments of each run."""
+        path = self._folder / "runs"
+        return path.read_text().splitlines() if path.exists() else []
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the last run is still there."""
+        try:
+            os.kill(int((self._folder / "pid").read_text()), 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+def execute(operator: SparkSubmitOperator, context: Any) -> object:
+    """Call ``execute``; whatever is left of spark-submit ends."""
+    try:
+        return operator.execute(context)
+    finally:
+        process = getattr(operator._hook, "_submit_sp", None)
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+
+@contextmanager
+def raised_by(signal_number: signal.Signals, failure: Callable[[], BaseException | None]) -> Iterator[None]:
+    """The signal raises what ``failure`` makes, wherever the code is; the way Airflow's own timeouts and kills go."""
+
+    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the handler's signature)
+        error = failure()
+        if error is not None:
+            raise error
+
+    before = signal.signal(signal_number, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal_number, before)
+
+
+def operator_with_lineage(spark: FakeSpark, **arguments: Any) -> SparkSubmitDatahubOperator:
+    """A task of an own DAG whose lineage goes to the connection ``datahub_file``."""
+    given = {"task_id": "build", "application": "job.py", "datahub_conn_id": "datahub_file", "name": "build"}
+    return SparkSubmitDatahubOperator(**{"dag": dag(), "openlineage_jar": spark.jar, **given, **arguments})

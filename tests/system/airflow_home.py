@@ -1,0 +1,122 @@
+"""A real Airflow with a home of its own, that runs the DAGs of this folder on a real Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+REPOSITORY = Path(__file__).parents[2]
+SPARK_ENV = REPOSITORY / ".venv-spark"
+OPENLINEAGE_JAR = REPOSITORY / ".cache/jars/openlineage-spark_2.13-1.53.0.jar"
+SPARK_CONNECTION = {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}}
+DAG_TEST_SECONDS = 400
+
+
+def spark_home() -> Path:
+    """The Spark that runs the jobs.
+
+    :raises RuntimeError: it or the OpenLineage jar is not there.
+    """
+    homes = sorted(SPARK_ENV.glob("lib/python3*/site-packages/pyspark"))
+    missing = [str(path) for path in (SPARK_ENV / "bin/spark-submit", OPENLINEAGE_JAR) if not path.is_file()]
+    if missing or not homes:
+        raise RuntimeError(f"{', '.join(missing) or 'pyspark'} is not there: run `make setup`")
+    return homes[0]
+
+
+@dataclass(frozen=True)
+class DagTest:
+    """What ``airflow dags test`` did.
+
+    :param succeeded: how the DAG run ended.
+    :param output: everything it printed, the logs of its tasks included.
+    :param reports: the ``LineageReport`` of every try, by ``<task id>[<map index>] try <number>``.
+    """
+
+    succeeded: bool
+    output: str
+    reports: Mapping[str, Json]
+
+
+@dataclass(frozen=True)
+class AirflowHome:
+    """``AIRFLOW_HOME`` with a migrated database.
+
+    :param folder: for this home alone.
+    """
+
+    folder: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def create(cls, folder: Path) -> AirflowHome:
+        """A new home: ``airflow db migrate``."""
+        home = cls(folder, _environment(folder))
+        code, output = home._airflow("db", "migrate", environment=home.environment)
+        assert code == 0, output
+        return home
+
+    def dags_test(self, dag_id: str, folder: Path, connections: Mapping[str, Json], **variables: object) -> DagTest:
+        """Run a DAG of ``dags/``.
+
+        :param folder: where its tasks find and leave their data; its outbox and events are there as well.
+        :param connections: Airflow's connections, beside ``spark_default``.
+        :param variables: environment variables.
+        """
+        reports = folder / "reports"
+        reports.mkdir(parents=True)
+        connections = {"spark_default": SPARK_CONNECTION, **connections}
+        environment = {
+            **self.environment,
+            "SYSTEM_FOLDER": str(folder),
+            "AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION": str(folder / "outbox"),
+            "AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION": str(folder / "events"),
+            **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(one) for name, one in connections.items()},
+            **{name: str(value) for name, value in variables.items()},
+        }
+        code, output = self._airflow("dags", "test", dag_id, environment=environment)
+        tries = {path.stem: json.loads(path.read_text()) for path in sorted(reports.iterdir())}
+        return DagTest(code == 0, output, tries)
+
+    def _airflow(self, *arguments: str, environment: Mapping[str, str]) -> tuple[int, str]:
+        log = self.folder / f"{'-'.join(arguments)}.log"
+        with log.open("w") as stream:
+            done = subprocess.run(
+                [str(Path(sys.executable).parent / "airflow"), *arguments],
+                env=dict(environment),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                timeout=DAG_TEST_SECONDS,
+                check=False,
+            )
+        return done.returncode, log.read_text(errors="replace")
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    foreign = ("AIRFLOW", "SPARK_", "PYSPARK_", "OPENLINEAGE_", "DATAHUB_", "PYTHON")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return {
+        **kept,
+        "AIRFLOW_HOME": str(folder),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(Path(__file__).parent / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+        "AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR": str(OPENLINEAGE_JAR),
+        "PATH": f"{SPARK_ENV / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYSPARK_PYTHON": str(SPARK_ENV / "bin/python"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # The DAGs save their reports with this package.
+        "PYTHONPATH": str(REPOSITORY),
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }

@@ -1,0 +1,161 @@
+"""What a catalogue holds after proposals: looked up by entity and aspect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from datahub.emitter.mcp_builder import DatahubKey
+
+from tests.oracles.strict import canonical_violations, violations
+
+Json = dict[str, Any]
+
+
+class Column(NamedTuple):
+    """A column of a dataset."""
+
+    dataset: str
+    name: str
+
+
+class DagRunKey(DatahubKey):
+    """The key of a DAG run (run tree, URNs)."""
+
+    cluster: str = "prod"
+    orchestrator: str = "airflow"
+    dag_id: str
+    run_id: str
+
+
+class TaskRunKey(DatahubKey):
+    """The key of a task run, as acryl-datahub's ``DataProcessInstanceKey``."""
+
+    cluster: str = "prod"
+    orchestrator: str = "airflow"
+    id: str
+
+
+class MappedTaskRunKey(TaskRunKey):
+    """The key of a mapped task's run."""
+
+    map_index: str
+
+
+def instance(key: DatahubKey) -> str:
+    """The DataProcessInstance of a key."""
+    return f"urn:li:dataProcessInstance:{key.guid()}"
+
+
+def task_job(dag_id: str, task_id: str) -> str:
+    """The DataJob of an Airflow task."""
+    return f"urn:li:dataJob:(urn:li:dataFlow:(airflow,{dag_id},prod),{task_id})"
+
+
+def spark_job(name: str) -> str:
+    """The DataJob of a Spark application."""
+    return f"urn:li:dataJob:(urn:li:dataFlow:(spark,{name},default),{name})"
+
+
+def file_dataset(path: Path) -> str:
+    """A dataset on the local disk."""
+    return f"urn:li:dataset:(urn:li:dataPlatform:file,{path},PROD)"
+
+
+class Catalogue:
+    """Proposals in the order in which they arrived, as JSON."""
+
+    def __init__(self, proposals: Iterable[Json]) -> None:
+        self.proposals = list(proposals)
+
+    @classmethod
+    def of_file(cls, path: Path) -> Catalogue:
+        """What the file sink wrote."""
+        return cls(json.loads(line) for line in path.read_text().splitlines())
+
+    def assert_strict(self) -> None:
+        """Every proposal is what acryl-datahub would write and GMS would keep."""
+        assert self.proposals
+        for proposal in self.proposals:
+            assert violations(proposal) == [], proposal
+            assert canonical_violations(proposal) == [], proposal
+
+    def all(self, urn: str, aspect: str, change_type: str = "UPSERT") -> list[Any]:
+        """The aspect's values in the order they arrived, repeated ones once."""
+        found: list[Any] = []
+        for one in self.proposals:
+            if (one["entityUrn"], one["aspectName"], one["changeType"]) == (urn, aspect, change_type):
+                value = _content(one["aspect"])
+                if value not in found:
+                    found.append(value)
+        return found
+
+    def one(self, urn: str, aspect: str) -> Any:
+        """The aspect, which is always the same."""
+        (value,) = self.all(urn, aspect)
+        return value
+
+    def run_events(self, urn: str) -> list[tuple[str, int | None, str | None]]:
+        """Status, attempt and result of a run's events."""
+        return [
+            (event["status"], event.get("attempt"), (event.get("result") or {}).get("type"))
+            for event in self.all(urn, "dataProcessInstanceRunEvent")
+        ]
+
+    def children(self, urn: str) -> list[str]:
+        """The instances whose parent is this one, in the order they arrived."""
+        found = [
+            one["entityUrn"]
+            for one in self.proposals
+            if one["aspectName"] == "dataProcessInstanceRelationships"
+            and _content(one["aspect"]).get("parentInstance") == urn
+        ]
+        return list(dict.fromkeys(found))
+
+    def urns(self, entity_type: str) -> set[str]:
+        """All entities of a type."""
+        return {one["entityUrn"] for one in self.proposals if one["entityType"] == entity_type}
+
+
+def _content(aspect: Json) -> Any:
+    return aspect["json"] if "json" in aspect else json.loads(aspect["value"])
+
+
+def edges(input_output: Json, side: str) -> set[str]:
+    """The datasets of a ``dataJobInputOutput``.
+
+    :param side: ``input`` or ``output``.
+    """
+    return {edge["destinationUrn"] for edge in input_output[f"{side}DatasetEdges"]}
+
+
+def patched_paths(operations: list[Json]) -> list[str]:
+    """What a patch adds, as JSON pointers; the URNs in it as they are."""
+    assert {operation["op"] for operation in operations} == {"add"}
+    return [operation["path"].replace("~1", "/").replace("~0", "~") for operation in operations]
+
+
+def direct_columns(input_output: Json) -> set[tuple[Column, Column]]:
+    """Pairs of columns of which the second is computed from the first."""
+    return set(_column_pairs(input_output, "DIRECT"))
+
+
+def indirect_columns(input_output: Json) -> set[Column]:
+    """Columns that decide about rows: filters, joins, groups."""
+    return {source for source, _ in _column_pairs(input_output, "INDIRECT")}
+
+
+def _column_pairs(input_output: Json, kind: str) -> Iterator[tuple[Column, Column]]:
+    for lineage in input_output["fineGrainedLineages"]:
+        kinds = {part.partition(":")[0] for part in lineage["transformOperation"].split(",")}
+        if kind in kinds:
+            for source in lineage["upstreams"]:
+                for target in lineage["downstreams"]:
+                    yield _column(source), _column(target)
+
+
+def _column(urn: str) -> Column:
+    dataset, _, name = urn.removeprefix("urn:li:schemaField:(").removesuffix(")").rpartition(",")
+    return Column(dataset, name)

@@ -1,0 +1,55 @@
+"""One task for each thing that can become of a delivery."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG
+
+from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from tests.system.reports import CALLBACKS, JOBS, QUICK_SPARK, data_folder, save_report
+
+FOLDER = data_folder()
+
+
+def copy(name: str) -> list[str]:
+    """The arguments of a copy job."""
+    return [f"{FOLDER}/{name}.csv", f"{FOLDER}/{name}", f"{FOLDER}/{name}.runs"]
+
+
+def clear_the_way(context: Any) -> None:
+    """What stands in the way of the file sink goes between the tries."""
+    save_report(context)
+    (FOLDER / "sink").unlink()
+
+
+with DAG(
+    dag_id="deliveries",
+    schedule=None,
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    default_args={"conf": QUICK_SPARK, "datahub_conn_id": "datahub_rest", "lineage_timeout": 15, **CALLBACKS},
+):
+    SparkSubmitDatahubOperator.partial(
+        task_id="mapped", name="copy_{{ ti.map_index }}", application=str(JOBS / "copy_csv.py")
+    ).expand(application_args=[copy("first"), copy("second")])
+    SparkSubmitDatahubOperator(task_id="nothing", name="nothing", application=str(JOBS / "count_rows.py"))
+    SparkSubmitDatahubOperator(
+        task_id="kept",
+        name="kept",
+        application=str(JOBS / "copy_csv.py"),
+        application_args=copy("kept"),
+        datahub_conn_id="datahub_refused",
+        lineage_timeout=3,
+    )
+    SparkSubmitDatahubOperator(
+        task_id="delivered_late",
+        name="delivered_late",
+        application=str(JOBS / "copy_csv.py"),
+        application_args=copy("late"),
+        datahub_conn_id="datahub_file",
+        lineage_on_failure="retry",
+        retries=1,
+        retry_delay=timedelta(seconds=1),
+        on_retry_callback=clear_the_way,
+    )

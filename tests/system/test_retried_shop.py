@@ -1,0 +1,216 @@
+"""The main promise: a DAG run of two Spark tasks, one of them retried, is in DataHub when it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.system.airflow_home import AirflowHome, DagTest
+from tests.system.catalogue import (
+    Catalogue,
+    Column,
+    DagRunKey,
+    TaskRunKey,
+    direct_columns,
+    edges,
+    file_dataset,
+    indirect_columns,
+    instance,
+    patched_paths,
+    spark_job,
+    task_job,
+)
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+
+DAG = "retried_shop"
+ORDERS = "order_id,customer_id,order_date,amount,status\n1,7,2026-01-03,10.5,PAID\n2,8,2026-02-04,3.0,OPEN\n"
+CUSTOMERS = "customer_id,name,country\n7,Ada,DE\n8,Bob,FR\n"
+
+
+@dataclass(frozen=True)
+class Shop:
+    run: DagTest
+    catalogue: Catalogue
+    folder: Path
+
+    @property
+    def run_id(self) -> str:
+        (run_id,) = {
+            one["aspect"]["json"]["customProperties"]["run_id"]
+            for one in self.catalogue.proposals
+            if one["entityType"] == "dataProcessInstance" and "run_id" in str(one["aspect"])
+        }
+        return str(run_id)
+
+    @property
+    def dag_run(self) -> str:
+        return instance(DagRunKey(dag_id=DAG, run_id=self.run_id))
+
+    def task_run(self, task_id: str) -> str:
+        return instance(TaskRunKey(id=f"{DAG}_{task_id}_{self.run_id}"))
+
+    def dataset(self, path: str) -> str:
+        return file_dataset(self.folder / path)
+
+
+@pytest.fixture(scope="module")
+def shop(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    folder = tmp_path_factory.mktemp("shop")
+    (folder / "raw").mkdir()
+    (folder / "raw/orders.csv").write_text(ORDERS)
+    (folder / "raw/customers.csv").write_text(CUSTOMERS)
+    sink = folder / "lineage.jsonl"
+    connections = {"datahub_file": {"conn_type": "datahub-file", "host": str(sink)}}
+    run = airflow_home.dags_test(DAG, folder, connections)
+    return Shop(run, Catalogue.of_file(sink), folder)
+
+
+def test_every_proposal_is_strict_and_arrived(shop: Shop) -> None:
+    shop.catalogue.assert_strict()
+    assert list(shop.run.reports) == ["build_orders try 1", "build_orders try 2", "revenue try 1"]
+    for report in shop.run.reports.values():
+        assert (report["pending"], report["rejected"], report["reason"], report["bad_events"]) == (0, 0, None, 0)
+        assert report["delivered"] == report["proposals"] > 0
+        assert report["stored"] is True
+    assert not list((shop.folder / "outbox").rglob("*.jsonl"))
+    assert not list((shop.folder / "events").rglob("*.ndjson"))
+
+
+def test_dag_run(shop: Shop) -> None:
+    assert shop.run.succeeded, shop.run.output[-20_000:]
+    catalogue, urn = shop.catalogue, shop.dag_run
+    assert catalogue.one(urn, "dataProcessInstanceRelationships") == {
+        "parentTemplate": f"urn:li:dataFlow:(airflow,{DAG},prod)",
+        "upstreamInstances": [],
+    }
+    assert catalogue.one(urn, "dataProcessInstanceProperties")["type"] == "BATCH_AD_HOC"
+    assert catalogue.run_events(urn) == [("STARTED", None, None), ("COMPLETE", None, "SUCCESS")]
+    started, ended = catalogue.all(urn, "dataProcessInstanceRunEvent")
+    assert ended["durationMillis"] == ended["timestampMillis"] - started["timestampMillis"] > 0
+    assert catalogue.children(urn) == [shop.task_run("build_orders"), shop.task_run("revenue")]
+
+
+def test_task_runs(shop: Shop) -> None:
+    catalogue = shop.catalogue
+    orders, revenue = shop.task_run("build_orders"), shop.task_run("revenue")
+    assert catalogue.one(orders, "dataProcessInstanceRelationships") == {
+        "parentTemplate": task_job(DAG, "build_orders"),
+        "parentInstance": shop.dag_run,
+        "upstreamInstances": [],
+    }
+    assert catalogue.one(revenue, "dataProcessInstanceRelationships") == {
+        "parentTemplate": task_job(DAG, "revenue"),
+        "parentInstance": shop.dag_run,
+        "upstreamInstances": [orders],
+    }
+    assert catalogue.run_events(orders) == [
+        ("STARTED", 1, None),
+        ("COMPLETE", 1, "UP_FOR_RETRY"),
+        ("STARTED", 2, None),
+        ("COMPLETE", 2, "SUCCESS"),
+    ]
+    assert catalogue.run_events(revenue) == [("STARTED", 1, None), ("COMPLETE", 1, "SUCCESS")]
+
+
+def test_durations_of_the_tries(shop: Shop) -> None:
+    events = shop.catalogue.all(shop.task_run("build_orders"), "dataProcessInstanceRunEvent")
+    times = [event["timestampMillis"] for event in events]
+    assert times == sorted(times)
+    assert [event.get("durationMillis") for event in events] == [
+        None,
+        times[1] - times[0],
+        None,
+        times[3] - times[2],
+    ]
+
+
+def test_spark_runs(shop: Shop) -> None:
+    catalogue = shop.catalogue
+    failed, succeeded = catalogue.children(shop.task_run("build_orders"))
+    (revenue,) = catalogue.children(shop.task_run("revenue"))
+    for urn, name, result in (
+        (failed, "build_orders", "FAILURE"),
+        (succeeded, "build_orders", "SUCCESS"),
+        (revenue, "revenue", "SUCCESS"),
+    ):
+        assert catalogue.run_events(urn) == [("STARTED", None, None), ("COMPLETE", None, result)]
+        assert catalogue.one(urn, "dataProcessInstanceRelationships")["parentTemplate"] == spark_job(name)
+    assert catalogue.urns("dataProcessInstance") == {
+        shop.dag_run,
+        shop.task_run("build_orders"),
+        shop.task_run("revenue"),
+        failed,
+        succeeded,
+        revenue,
+    }
+
+
+@pytest.mark.parametrize("job", [spark_job("build_orders"), task_job(DAG, "build_orders")])
+def test_a_failed_try_only_adds(shop: Shop, job: str) -> None:
+    (operations,) = shop.catalogue.all(job, "dataJobInputOutput", "PATCH")
+    paths = patched_paths(operations)
+    datasets = [path for path in paths if not path.startswith(("/fineGrainedLineages/", "/inputDatajobEdges/"))]
+    assert datasets == [
+        f"/inputDatasetEdges/{shop.dataset('raw/orders.csv')}",
+        f"/outputDatasetEdges/{shop.dataset('staged_orders')}",
+    ]
+
+
+def test_datasets(shop: Shop) -> None:
+    truth = {
+        "build_orders": ({"raw/orders.csv", "raw/customers.csv"}, {"staged_orders", "orders"}),
+        "revenue": ({"orders"}, {"revenue_by_country"}),
+    }
+    for name, (inputs, outputs) in truth.items():
+        for job in (spark_job(name), task_job(DAG, name)):
+            found = shop.catalogue.one(job, "dataJobInputOutput")
+            assert edges(found, "input") == set(map(shop.dataset, inputs))
+            assert edges(found, "output") == set(map(shop.dataset, outputs))
+        assert shop.catalogue.one(spark_job(name), "dataJobInputOutput")["inputDatajobs"] == [task_job(DAG, name)]
+    revenue = shop.catalogue.one(task_job(DAG, "revenue"), "dataJobInputOutput")
+    assert revenue["inputDatajobs"] == [task_job(DAG, "build_orders")]
+    every = {path for sides in truth.values() for side in sides for path in side}
+    assert shop.catalogue.urns("dataset") == set(map(shop.dataset, every))
+
+
+def test_columns_of_build_orders(shop: Shop) -> None:
+    found = shop.catalogue.one(spark_job("build_orders"), "dataJobInputOutput")
+    raw, staged, built = map(shop.dataset, ("raw/orders.csv", "staged_orders", "orders"))
+    customers = shop.dataset("raw/customers.csv")
+    copied = ("order_id", "customer_id", "order_date", "amount", "status")
+    assert direct_columns(found) == {
+        *((Column(raw, name), Column(staged, name)) for name in copied),
+        *((Column(raw, name), Column(built, name)) for name in copied),
+        (Column(raw, "amount"), Column(built, "amount_with_tax")),
+        (Column(customers, "name"), Column(built, "name")),
+        (Column(customers, "country"), Column(built, "country")),
+    }
+    assert indirect_columns(found) == {
+        Column(raw, "status"),
+        Column(raw, "customer_id"),
+        Column(customers, "customer_id"),
+    }
+
+
+def test_columns_of_revenue(shop: Shop) -> None:
+    found = shop.catalogue.one(spark_job("revenue"), "dataJobInputOutput")
+    orders, revenue = shop.dataset("orders"), shop.dataset("revenue_by_country")
+    assert direct_columns(found) == {
+        (Column(orders, "country"), Column(revenue, "country")),
+        (Column(orders, "order_date"), Column(revenue, "month")),
+        (Column(orders, "amount_with_tax"), Column(revenue, "revenue")),
+        (Column(orders, "customer_id"), Column(revenue, "buyers")),
+    }
+
+
+def test_schema_of_what_was_written(shop: Shop) -> None:
+    fields = shop.catalogue.one(shop.dataset("revenue_by_country"), "schemaMetadata")["fields"]
+    assert {field["fieldPath"]: field["nativeDataType"] for field in fields} == {
+        "country": "string",
+        "month": "string",
+        "revenue": "double",
+        "buyers": "long",
+    }
