@@ -13,7 +13,8 @@ from typing import IO, Annotated, Any, NoReturn
 import typer
 
 from airflow_provider_spark_datahub import __version__
-from airflow_provider_spark_datahub.capture.collect import CollectionReport, EventSource, Outcome, collect
+from airflow_provider_spark_datahub.capture.collect import CollectionReport, EventSource, Outcome, collect_text
+from airflow_provider_spark_datahub.conversion.aspects import unusable_domains
 from airflow_provider_spark_datahub.conversion.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.convert import Converter, convert_run_event
 from airflow_provider_spark_datahub.conversion.events import EventError
@@ -99,6 +100,8 @@ def convert(
         count = _write(proposals, output, format_)
     except OSError as error:
         _fail(f"cannot write {output or 'standard output'}: {error.strerror or error}", EXIT_INCOMPLETE)
+    for domain in unusable_domains(settings):
+        _say(f"domain {domain!r} is no URN of a domain, and left out")
     for problem in conversion.problems:
         _say(problem)
     _say(f"{conversion.converted} events, {count} proposals")
@@ -129,7 +132,7 @@ class _EventConversion:
 
     def per_event(self) -> Iterator[Proposal]:
         """Each event by itself."""
-        collection = collect(self._sources)
+        collection = collect_text(self._sources)
         for event in collection:
             try:
                 proposals = convert_run_event(event, self._settings)
@@ -141,7 +144,7 @@ class _EventConversion:
         self._describe(collection.report)
 
     def _read(self, add: Callable[[object], None]) -> CollectionReport:
-        collection = collect(self._sources)
+        collection = collect_text(self._sources)
         for event in collection:
             add(event)
         self._describe(collection.report)
@@ -208,7 +211,7 @@ def _write_to(file: IO[str], proposals: Iterable[Proposal], format_: Format) -> 
     count = 0
     file.write(opening)
     for proposal in proposals:
-        file.write(f"{separator if count else ''}{json.dumps(proposal.to_obj())}")
+        file.write(f"{separator if count else ''}{proposal.to_json()}")
         count += 1
     if count or format_ is Format.DATAHUB:
         file.write(closing)

@@ -7,7 +7,11 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import IO, Any, NoReturn, Protocol, runtime_checkable
+from typing import IO, Any, Generic, NoReturn, Protocol, TypeVar, runtime_checkable
+
+import msgspec
+
+T = TypeVar("T")
 
 MEBIBYTE = 1024 * 1024
 _SKIP_CHUNK_BYTES = MEBIBYTE
@@ -91,14 +95,14 @@ class CollectionReport:
         return f"{self.outcome.value} ({self.detail})" if self.detail else self.outcome.value
 
 
-class Collection:
+class Collection(Generic[T]):
     """The events of one or more files, once: iterate over it, then read :attr:`report`."""
 
-    def __init__(self, events: Iterator[dict[str, Any]], report: CollectionReport) -> None:
+    def __init__(self, events: Iterator[T], report: CollectionReport) -> None:
         self._events = events
         self.report = report
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[T]:
         return self._events
 
 
@@ -107,17 +111,39 @@ def collect(
     *,
     limits: CollectLimits | None = None,
     deadline: Callable[[], bool] | None = None,
-) -> Collection:
-    """Read the events of one file, or of several in their order.
+) -> Collection[dict[str, Any]]:
+    """Read the events of one file, or of several in their order, decoded.
 
     Nothing is opened before the first event is asked for. What is wrong with a file or a line is in the report, never
     an exception.
 
     :param deadline: says True when the time is up; asked between lines.
     """
+    return _collect(_decoded_event(), sources, limits, deadline)
+
+
+def collect_text(
+    sources: EventSource | Iterable[EventSource],
+    *,
+    limits: CollectLimits | None = None,
+    deadline: Callable[[], bool] | None = None,
+) -> Collection[bytes]:
+    """The same, each event as its JSON text in UTF-8: checked, but not decoded, which costs a tenth.
+
+    The parameters are those of :func:`collect`.
+    """
+    return _collect(_checked_text(), sources, limits, deadline)
+
+
+def _collect(
+    parse: Callable[[bytes], T],
+    sources: EventSource | Iterable[EventSource],
+    limits: CollectLimits | None,
+    deadline: Callable[[], bool] | None,
+) -> Collection[T]:
     listed = [sources] if isinstance(sources, EventSource) else list(sources)
     report = CollectionReport()
-    reader = _Reader(report, limits or CollectLimits(), deadline or _never)
+    reader = _Reader(parse, report, limits or CollectLimits(), deadline or _never)
     return Collection(reader.read_all(listed), report)
 
 
@@ -140,14 +166,20 @@ _SEVERITY = (
 )
 
 
-class _Reader:
-    def __init__(self, report: CollectionReport, limits: CollectLimits, deadline: Callable[[], bool]) -> None:
+class _Reader(Generic[T]):
+    def __init__(
+        self,
+        parse: Callable[[bytes], T],
+        report: CollectionReport,
+        limits: CollectLimits,
+        deadline: Callable[[], bool],
+    ) -> None:
         self._report = report
         self._limits = limits
         self._deadline = deadline
-        self._parse = _event_parser()
+        self._parse = parse
 
-    def read_all(self, sources: list[EventSource]) -> Iterator[dict[str, Any]]:
+    def read_all(self, sources: list[EventSource]) -> Iterator[T]:
         endings = []
         for source in sources:
             before = self._report.events
@@ -161,7 +193,7 @@ class _Reader:
         if endings:
             self._ended(*max(endings, key=lambda ending: _SEVERITY.index(ending[0])))
 
-    def _read_source(self, source: EventSource) -> Iterator[dict[str, Any]]:
+    def _read_source(self, source: EventSource) -> Iterator[T]:
         try:
             with source.open("rb") as stream:
                 yield from self._read_lines(stream, str(source))
@@ -172,7 +204,7 @@ class _Reader:
         except _OutOfTimeError:
             self._ended(Outcome.TIMED_OUT, f"{source}, after {self._report.lines} lines")
 
-    def _read_lines(self, stream: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
+    def _read_lines(self, stream: IO[bytes], name: str) -> Iterator[T]:
         limit = self._limits.max_event_bytes
         offset = 0
         number = 0
@@ -198,7 +230,7 @@ class _Reader:
             self._report.lines += 1
             self._report.bytes_read += size
 
-    def _event_of(self, raw: bytes, name: str, number: int, offset: int) -> dict[str, Any] | None:
+    def _event_of(self, raw: bytes, name: str, number: int, offset: int) -> T | None:
         if offset == 0:
             raw = raw.removeprefix(_BYTE_ORDER_MARK)
         try:
@@ -233,7 +265,33 @@ class _Reader:
         self._report.detail = detail
 
 
-def _event_parser() -> Callable[[bytes], dict[str, Any]]:
+def _checked_text() -> Callable[[bytes], bytes]:
+    check = msgspec.json.Decoder(msgspec.Raw).decode
+    decode = _decoded_event()
+
+    def parse(raw: bytes) -> bytes:
+        text = raw.strip()
+        if b"\\ud" in text or b"\\uD" in text:
+            return json.dumps(decode(text), ensure_ascii=False).encode()
+        try:
+            # The check of the JSON's grammar does not look into strings.
+            if not text.isascii():
+                text.decode()
+            check(text)
+        except UnicodeDecodeError as error:
+            raise _BadLineError(f"no UTF-8 at byte {error.start} of the line") from error
+        except msgspec.DecodeError as error:
+            raise _BadLineError(f"no JSON: {error}") from error
+        except RecursionError as error:
+            raise _BadLineError("JSON nested too deeply") from error
+        if not text.startswith(b"{"):
+            raise _BadLineError("not a JSON object")
+        return text
+
+    return parse
+
+
+def _decoded_event() -> Callable[[bytes], dict[str, Any]]:
     decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite_float)
 
     def parse(raw: bytes) -> dict[str, Any]:

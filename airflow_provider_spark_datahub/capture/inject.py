@@ -1,11 +1,12 @@
-"""Adds the OpenLineage listener and its settings to a spark-submit call: a pure function."""
+"""Adds the OpenLineage listener, and Spark's own event log, to a spark-submit call: pure functions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from urllib.parse import parse_qsl, urlsplit
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
 from airflow_provider_spark_datahub.capture.submission import Submission, split_list
@@ -24,6 +25,22 @@ _MEMBERS = "spark.openlineage.transport.transports."
 # Whatever follows one of these is one key to OpenLineage, dots included: but only directly under "transport.".
 _FREE_KEYS = ("properties.", "urlParams.", "headers.")
 _SENSITIVE = re.compile(r"api_?key|token|secret|passw|credential|authorization|jaas", re.IGNORECASE)
+
+_EVENT_LOG = "spark.eventLog."
+_DEFAULT_EVENT_LOG_DIR = "file:///tmp/spark-events"
+# What grows with the number of tasks, and tells nothing of queries. Spark 4.1 and later can leave it out.
+_UNREAD_EVENTS = (
+    *(f"SparkListener{kind}{stage}" for kind in ("Job", "Task") for stage in ("Start", "End")),
+    "SparkListenerStageSubmitted",
+    "SparkListenerStageCompleted",
+    "SparkListenerTaskGettingResult",
+    "SparkListenerSpeculativeTaskSubmitted",
+    "SparkListenerStageExecutorMetrics",
+    "SparkListenerUnpersistRDD",
+    "org.apache.spark.sql.execution.ui.SparkListenerDriverAccumUpdates",
+    "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate",
+    "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveSQLMetricUpdates",
+)
 
 
 class TransportNotCombinableError(Exception):
@@ -114,6 +131,64 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
         users_transport=transport[f"{_TRANSPORT}type"] == "composite",
         secrets=tuple(value for name, value in transport.items() if _SENSITIVE.search(name.rpartition(".")[2])),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class EventLogInjection:
+    """The result of :func:`inject_event_log`.
+
+    :param folder: where the event log will be; ``None`` where there is none to read.
+    :param ours: the folder is this try's own: it must exist before the job starts, and may be removed after it is read.
+        Else it is the user's, with the logs of other applications in it.
+    :param reason: for people, why there is none to read; empty where there is one.
+    """
+
+    submission: Submission
+    folder: Path | None
+    ours: bool
+    reason: str = ""
+
+
+def inject_event_log(submission: Submission, folder: Path, *, local_driver: bool) -> EventLogInjection:
+    """The submission with Spark's own event log; ``submission`` itself stays as it is.
+
+    The log tells of streaming queries what OpenLineage does not: their sinks. A log of the user's own stays as it is,
+    and is read where it lies on this machine; so does a job that says that it wants none.
+
+    :param folder: absolute, of this try alone. The caller creates it: without it, the job fails to start.
+    :param local_driver: the driver runs on this machine; elsewhere there is no such folder.
+    """
+    wanted = (submission.effective(f"{_EVENT_LOG}enabled") or "").strip().lower()
+    if wanted == "true":
+        users, reason = _local_folder(submission.effective(f"{_EVENT_LOG}dir") or _DEFAULT_EVENT_LOG_DIR)
+        if users is not None and not local_driver:
+            users, reason = None, "the driver, and so the job's own Spark event log, is on another machine"
+        return EventLogInjection(submission, users, ours=False, reason=reason)
+    if wanted:
+        return EventLogInjection(submission, None, ours=False, reason=f"the job sets {_EVENT_LOG}enabled={wanted}")
+    if not local_driver:
+        return EventLogInjection(
+            submission, None, ours=False, reason="the driver runs on another machine: no Spark event log is written"
+        )
+    properties = {
+        f"{_EVENT_LOG}enabled": "true",
+        f"{_EVENT_LOG}dir": folder.as_uri(),
+        f"{_EVENT_LOG}compress": "false",
+        f"{_EVENT_LOG}rolling.enabled": "false",
+        f"{_EVENT_LOG}logBlockUpdates.enabled": "false",
+        f"{_EVENT_LOG}logStageExecutorMetrics": "false",
+        f"{_EVENT_LOG}excludedPatterns": ",".join(_UNREAD_EVENTS),
+    }
+    injected = replace(submission, properties={**submission.properties, **properties})
+    return EventLogInjection(injected, folder, ours=True)
+
+
+def _local_folder(place: str) -> tuple[Path | None, str]:
+    """The folder that ``spark.eventLog.dir`` names, or why it cannot be read; a path without scheme is a local one."""
+    parts = urlsplit(place.strip())
+    if parts.scheme not in ("", "file"):
+        return None, f"the job's own Spark event log is in {parts.scheme}://, which is not read"
+    return Path(unquote(parts.path) if parts.scheme else place.strip()), ""
 
 
 def _extended(value: str | None, entries: Iterable[str]) -> str:

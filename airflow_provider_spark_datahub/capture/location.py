@@ -1,4 +1,4 @@
-"""Where the OpenLineage events of one task try are written."""
+"""Where the OpenLineage events and the Spark event log of one task try are written."""
 
 from __future__ import annotations
 
@@ -69,6 +69,14 @@ def fresh(path: Path) -> Path:
         return path
     candidates = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(2))
     return next(candidate for candidate in candidates if not candidate.exists())
+
+
+def event_log_folder(events_file: Path) -> Path:
+    """Where Spark's own event log of the same try goes: a folder beside its event file, which the caller creates.
+
+    :param events_file: from :func:`event_file` and :func:`fresh`; a fresh file gives a fresh folder.
+    """
+    return events_file.with_suffix(".eventlog")
 
 
 def _slug(text: str) -> str:

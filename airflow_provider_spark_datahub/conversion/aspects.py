@@ -89,7 +89,7 @@ def _classification(job: JobLineage, settings: LineageSettings) -> Iterator[Prop
             yield Proposal("dataFlow", urn, "globalTags", patch, "PATCH")
         else:
             yield Proposal("dataFlow", urn, "globalTags", {"tags": [{"tag": tag} for tag in tags]})
-    domains = sorted((one for one in settings.domains if one.startswith("urn:li:domain:")), key=_ignoring_case)
+    domains = sorted(set(settings.domains).difference(unusable_domains(settings)), key=_ignoring_case)
     if domains:
         yield Proposal("dataFlow", urn, "domains", {"domains": domains})
     owners = dict.fromkeys(urns.owner_urn(owner) for owner in (*settings.owners, *job.owners))
@@ -97,6 +97,11 @@ def _classification(job: JobLineage, settings: LineageSettings) -> Iterator[Prop
         listed = [{"owner": owner, "type": "DEVELOPER", "source": {"type": "SERVICE"}} for owner in owners]
         aspect = {"owners": listed, "ownerTypes": {}, "lastModified": audit_stamp(job.end_ms)}
         yield Proposal("dataFlow", urn, "ownership", aspect)
+
+
+def unusable_domains(settings: LineageSettings) -> list[str]:
+    """Configured domains that are no URN of a domain: they are left out."""
+    return [domain for domain in settings.domains if not domain.startswith("urn:li:domain:")]
 
 
 def _ignoring_case(text: str) -> tuple[str, str]:

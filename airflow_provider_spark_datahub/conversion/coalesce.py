@@ -9,12 +9,17 @@ from typing import Any, Literal
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns import DatasetColumns, fine_grained_lineages
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer
-from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject, iso_instant
+from airflow_provider_spark_datahub.conversion.events import DatasetId, iso_instant
 from airflow_provider_spark_datahub.conversion.fold import APPLICATION, RDD_JOB, Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.identity import FlowIdentity
 from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
 from airflow_provider_spark_datahub.conversion.schema import schema_metadata
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+FLOW_TIMES = ("startedAt", "finishedAt")
+"""Properties of a coalesced flow: when its application began and ended."""
+JOB_TIMES = ("startTime", "endTime")
+"""The same, of a coalesced job."""
 
 ResultType = Literal["SUCCESS", "FAILURE"]
 
@@ -81,6 +86,8 @@ class JobLineage:
     parent_instance: str | None = None
     upstream_jobs: tuple[str, ...] = ()
     unusable: dict[DatasetId, str] = field(default_factory=dict)
+    is_application: bool = True
+    """Its run is an application's, not one of the queries in it."""
 
     @property
     def job_urn(self) -> str:
@@ -124,12 +131,18 @@ def _coalesce_one(
     starts = [run.start_ms for run in runs if run.start_ms is not None]
     ends = [run.end_ms for run in runs if run.end_ms is not None]
     start_ms, end_ms = min(starts, default=None), max(ends, default=None)
-    lineage = _Edges(application, namer, _lost_in_flight(application, result))
+    lineage = _Edges(
+        application,
+        namer,
+        lost_in_flight=_lost_in_flight(application, result),
+        with_schemas=settings.materialize_dataset and settings.include_schema_metadata,
+    )
     flow_properties = _first_wins(run.flow_properties for run in runs)
     job_properties = _first_wins(run.job_properties for run in runs)
     if start_ms is not None and end_ms is not None:
-        flow_properties |= {"startedAt": iso_instant(start_ms), "finishedAt": iso_instant(end_ms)}
-        job_properties |= {"startTime": iso_instant(start_ms), "endTime": iso_instant(end_ms)}
+        times = iso_instant(start_ms), iso_instant(end_ms)
+        flow_properties |= dict(zip(FLOW_TIMES, times, strict=True))
+        job_properties |= dict(zip(JOB_TIMES, times, strict=True))
     return JobLineage(
         flow=flow,
         job_id=flow.flow_id,
@@ -210,8 +223,11 @@ def _whole_story(application: Application, result: RunResult | None, ending: End
 class _Edges:
     """The datasets of an application's runs that are edges of its job."""
 
-    def __init__(self, application: Application, namer: DatasetNamer, lost_in_flight: bool) -> None:
+    def __init__(
+        self, application: Application, namer: DatasetNamer, *, lost_in_flight: bool, with_schemas: bool
+    ) -> None:
         self._runs = application.runs
+        self._with_schemas = with_schemas
         self._namer = namer
         self._lost_in_flight = lost_in_flight
 
@@ -251,27 +267,25 @@ class _Edges:
     def _phantom_reads(self) -> set[DatasetId]:
         """Deviation 5: what only RDD jobs of an application with queries read, where a query's dataset is the same
         or lies below: file listing, schema inference, reading back the own output."""
-        queried: set[DatasetId] = set()
-        listed: set[DatasetId] = set()
-        for run in self._runs:
-            if run.job_type == RDD_JOB:
-                listed.update(run.inputs)
-            else:
-                queried.update(run.inputs, run.outputs, (dataset for dataset, _ in self._read(run)))
-        read_by_queries = {dataset for run in self._runs if run.job_type != RDD_JOB for dataset, _ in self._read(run)}
+        listed = {dataset for run in self._runs if run.job_type == RDD_JOB for dataset in run.inputs}
+        if not listed:
+            return set()
+        queries = [run for run in self._runs if run.job_type != RDD_JOB]
+        read = {dataset for run in queries for dataset, _ in self._read(run)}
+        touched = read.union(*(run.outputs for run in queries))
         paths: dict[str, list[str]] = {}
-        for dataset in queried:
+        for dataset in touched:
             paths.setdefault(dataset.namespace, []).append(dataset.name)
         return {
             dataset
-            for dataset in listed - read_by_queries
-            if dataset in queried
+            for dataset in listed - read
+            if dataset in touched
             or any(is_parent_folder(dataset.name, path) for path in paths.get(dataset.namespace, ()))
         }
 
     def _by_urn(self, datasets: Iterable[tuple[DatasetId, DatasetState]]) -> dict[str, JobDataset]:
         found: dict[str, JobDataset] = {}
-        schemas: dict[str, tuple[int, JsonObject]] = {}
+        schemas: dict[str, tuple[int, object]] = {}
         for dataset, state in datasets:
             name = self._namer.name(dataset)
             if name is None:
@@ -280,8 +294,8 @@ class _Edges:
             entry = found.setdefault(urn, JobDataset(name))
             if dataset not in entry.ids:
                 entry.ids.append(dataset)
-            if state.schema is not None and state.schema_index >= schemas.get(urn, (-1, {}))[0]:
+            if state.schema is not None and state.schema_index >= schemas.get(urn, (-1, None))[0]:
                 schemas[urn] = (state.schema_index, state.schema)
-        for urn, (_, facet) in schemas.items():
+        for urn, (_, facet) in schemas.items() if self._with_schemas else ():
             found[urn].schema = schema_metadata(facet, urns.platform_urn(found[urn].name.platform))
         return dict(sorted(found.items()))

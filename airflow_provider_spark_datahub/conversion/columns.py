@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
+
+from msgspec import Raw
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
@@ -47,15 +50,28 @@ class DatasetColumns:
 
 def read_columns(facets: JsonObject, sql: str) -> DatasetColumns | None:
     """The column lineage of an output dataset, or ``None`` where its facets tell none."""
-    facet = as_object(facets.get("columnLineage"))
+    if "columnLineage" not in facets:
+        return None
+    lineage, schema = facets["columnLineage"], facets.get("schema")
+    if type(lineage) is Raw and (schema is None or type(schema) is Raw):
+        return _read_again(bytes(lineage), bytes(schema) if schema is not None else b"", sql)
+    return _read(as_object(lineage), as_object(schema), sql)
+
+
+@lru_cache(maxsize=64)
+def _read_again(lineage: bytes, schema: bytes, sql: str) -> DatasetColumns | None:
+    """The events of a query repeat its column lineage byte by byte, which may be hundreds of kilobytes."""
+    return _read(as_object(Raw(lineage)), as_object(Raw(schema)) if schema else {}, sql)
+
+
+def _read(facet: JsonObject, schema: JsonObject, sql: str) -> DatasetColumns | None:
     fields = as_object(facet.get("fields"))
     edges = [
         ColumnEdge((name,), *_inputs(as_objects(as_object(described).get("inputFields"))))
         for name, described in fields.items()
         if name
     ]
-    schema = as_objects(as_object(facets.get("schema")).get("fields"))
-    columns = dict.fromkeys([*fields, *(as_text(field.get("name")) for field in schema)])
+    columns = dict.fromkeys([*fields, *(as_text(field.get("name")) for field in as_objects(schema.get("fields")))])
     whole = list(as_objects(facet.get("dataset")))
     edges += _dataset_edges(whole, tuple(column for column in columns if column))
     inputs = dict.fromkeys(column.dataset for edge in edges for column in edge.upstreams)
@@ -106,26 +122,38 @@ def fine_grained_lineages(lineages: Iterable[tuple[str, DatasetColumns]], namer:
     :param lineages: the output's URN and its column lineage, per query.
     """
     found: dict[tuple[tuple[str, ...], tuple[str, ...], str], dict[str, Any]] = {}
-    for output, columns in lineages:
-        for edge in columns.edges:
-            upstreams = sorted(
-                {urns.schema_field_urn(name.urn, column.field) for column in edge.upstreams
-                 if (name := namer.name(column.dataset)) is not None}
-            )  # fmt: skip
-            downstreams = [urns.schema_field_urn(output, column) for column in edge.downstreams]
-            transform = _transform_text(edge.transform, columns.sql)
-            found.setdefault(
-                (tuple(downstreams), tuple(upstreams), transform),
-                {
-                    "upstreamType": "FIELD_SET",
-                    "upstreams": upstreams,
-                    "downstreamType": "FIELD_SET",
-                    "downstreams": downstreams,
-                    "transformOperation": transform,
-                    "confidenceScore": 0.5,
-                },
-            )
+    for output, columns in dict.fromkeys(lineages):
+        names = tuple((dataset, name.urn) for dataset in columns.inputs if (name := namer.name(dataset)) is not None)
+        for key, lineage in _fine_grained(output, columns, names):
+            found.setdefault(key, lineage)
     return list(found.values())
+
+
+_Keyed = tuple[tuple[tuple[str, ...], tuple[str, ...], str], dict[str, Any]]
+
+
+@lru_cache(maxsize=64)
+def _fine_grained(output: str, columns: DatasetColumns, names: tuple[tuple[DatasetId, str], ...]) -> tuple[_Keyed, ...]:
+    urn_of = dict(names)
+    return tuple(_one_lineage(output, edge, columns.sql, urn_of) for edge in columns.edges)
+
+
+def _one_lineage(output: str, edge: ColumnEdge, sql: str, urn_of: Mapping[DatasetId, str]) -> _Keyed:
+    upstreams = sorted(
+        {urns.schema_field_urn(urn_of[column.dataset], column.field) for column in edge.upstreams
+         if column.dataset in urn_of}
+    )  # fmt: skip
+    downstreams = [urns.schema_field_urn(output, column) for column in edge.downstreams]
+    transform = _transform_text(edge.transform, sql)
+    lineage = {
+        "upstreamType": "FIELD_SET",
+        "upstreams": upstreams,
+        "downstreamType": "FIELD_SET",
+        "downstreams": downstreams,
+        "transformOperation": transform,
+        "confidenceScore": 0.5,
+    }
+    return (tuple(downstreams), tuple(upstreams), transform), lineage
 
 
 def _transform_text(transform: str, sql: str) -> str:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
-from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage, RunResult, coalesce
+from airflow_provider_spark_datahub.conversion.coalesce import (
+    FLOW_TIMES,
+    JOB_TIMES,
+    Ending,
+    JobLineage,
+    RunResult,
+    coalesce,
+)
 from airflow_provider_spark_datahub.conversion.events import (
     FAILED_TYPES,
     TERMINAL_TYPES,
@@ -16,9 +23,9 @@ from airflow_provider_spark_datahub.conversion.events import (
     RunEvent,
     parse_run_event,
 )
-from airflow_provider_spark_datahub.conversion.fold import Fold
+from airflow_provider_spark_datahub.conversion.fold import APPLICATION, Fold
 from airflow_provider_spark_datahub.conversion.identity import job_id_and_name
-from airflow_provider_spark_datahub.conversion.properties import airflow_tags, flow_properties, job_properties
+from airflow_provider_spark_datahub.conversion.properties import airflow_tags
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -72,34 +79,50 @@ class Converter:
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
         self._fold = Fold(settings)
+        self._single: list[JobLineage] = []
         self._conversion = Conversion()
 
     def add(self, event: object) -> None:
-        """Take one more event, as decoded JSON. One that cannot be converted costs only itself."""
+        """Take one more event, as JSON text or decoded. One that cannot be converted costs only itself."""
         try:
-            self._fold.add(parse_run_event(event))
+            parsed = parse_run_event(event)
+            if self._settings.coalesce_jobs:
+                self._fold.add(parsed)
+            else:
+                self._single.append(job_of_event(parsed, self._settings))
         except EventError as error:
             self._conversion.reject(error)
         else:
             self._conversion.events += 1
 
     def finish(self, ending: Ending) -> Conversion:
-        """Everything that the events came to, one DataJob per application.
+        """Everything that the events came to: one DataJob per application, or (``coalesce_jobs`` off) one per event.
 
         :param ending: how the job ended, where more is known than its events tell.
         """
-        if self._conversion.rejected:
+        conversion = self._conversion
+        if not self._settings.coalesce_jobs:
+            conversion.jobs = self._single
+            _let_exit_decide(conversion.jobs, ending)
+            return conversion
+        if conversion.rejected:
             ending = replace(ending, events_complete=False)
-        self._conversion.jobs = coalesce(
-            self._fold.applications(), self._fold.symlinks.by_dataset, self._settings, ending
-        )
-        return self._conversion
+        symlinks = self._fold.symlinks.by_dataset
+        conversion.jobs = coalesce(self._fold.applications(), symlinks, self._settings, ending)
+        return conversion
+
+
+def _let_exit_decide(jobs: list[JobLineage], ending: Ending) -> None:
+    """The end of the last application is what spark-submit said (Deviation 13)."""
+    ends = [job for job in jobs if job.is_application and job.result is not None]
+    if ends and ending.succeeded is not None:
+        ends[-1].result = RunResult("SUCCESS", "COMPLETE") if ending.succeeded else RunResult("FAILURE", "FAIL")
 
 
 def convert_events(events: Iterable[object], settings: LineageSettings, ending: Ending | None = None) -> Conversion:
     """All events of a job (or of several applications), one DataJob per application.
 
-    :param events: decoded JSON, in the order in which they were written; read once.
+    :param events: JSON texts or decoded, in the order in which they were written; read once.
     """
     converter = Converter(settings)
     for event in events:
@@ -112,35 +135,31 @@ def convert_run_event(event: object, settings: LineageSettings) -> list[Proposal
 
     This function is public API: its signature and, within a minor version, what it returns stay as they are.
 
-    :param event: an OpenLineage run event as decoded JSON, of any producer.
+    :param event: an OpenLineage run event of any producer: its JSON text in UTF-8 (faster), or what that decodes to.
     :raises EventError: where it is no run event, or nothing tells which platform ran the job.
     """
-    parsed = parse_run_event(event)
+    return proposals_of(job_of_event(parse_run_event(event), settings), settings)
+
+
+def job_of_event(event: RunEvent, settings: LineageSettings) -> JobLineage:
+    """The job that one event tells of, by itself.
+
+    :raises EventError: where nothing tells which platform ran the job.
+    """
     fold = Fold(settings)
-    fold.add(parsed)
+    fold.add(event)
     (job,) = coalesce(fold.applications(), fold.symlinks.by_dataset, settings, Ending(final=False))
-    job_id, job_name = job_id_and_name(parsed, settings)
-    return proposals_of(
-        replace(
-            job,
-            job_id=job_id,
-            job_name=job_name,
-            run_id=parsed.run_id,
-            flow_properties=dict(sorted(flow_properties(parsed, spark_plan=settings.capture_spark_plan).items())),
-            job_properties=dict(sorted(job_properties(parsed).items())),
-            tags=_tags(parsed, settings),
-            created_ms=parsed.time_ms,
-            result=_result(parsed),
-            started=parsed.type in ("START", "RUNNING"),
-            adds_only=settings.use_patch or parsed.type in FAILED_TYPES,
-            parent_instance=urns.dpi_urn(parsed.parent_run_id) if parsed.parent_run_id else None,
-        ),
-        settings,
-    )
-
-
-def _tags(event: RunEvent, settings: LineageSettings) -> Sequence[str] | None:
-    return settings.tags or airflow_tags(event)
+    job.job_id, job.job_name = job_id_and_name(event, settings)
+    job.run_id = event.run_id
+    for properties, times in ((job.flow_properties, FLOW_TIMES), (job.job_properties, JOB_TIMES)):
+        for time in times:
+            properties.pop(time, None)
+    job.tags = settings.tags or airflow_tags(event)
+    job.result, job.started = _result(event), event.type in ("START", "RUNNING")
+    job.adds_only = settings.use_patch or event.type in FAILED_TYPES
+    job.parent_instance = urns.dpi_urn(event.parent_run_id) if event.parent_run_id else None
+    job.is_application = event.job_type == APPLICATION
+    return job
 
 
 def _result(event: RunEvent) -> RunResult | None:

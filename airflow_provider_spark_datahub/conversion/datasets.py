@@ -23,11 +23,12 @@ class DatasetName:
     name: str
     env: str
     instance: str | None = None
+    urn: str = field(init=False, compare=False)
+    """The dataset's URN."""
 
-    @property
-    def urn(self) -> str:
-        """The dataset's URN."""
-        return urns.dataset_urn(self.platform, self.name, self.env, self.instance)
+    def __post_init__(self) -> None:
+        """Spell the URN once: every edge of the dataset holds it."""
+        object.__setattr__(self, "urn", urns.dataset_urn(self.platform, self.name, self.env, self.instance))
 
     @property
     def full_name(self) -> str:
@@ -106,11 +107,6 @@ class DatasetNamer:
         if dataset not in self._cache:
             self._cache[dataset] = self._resolve(dataset)
         return self._cache[dataset]
-
-    def names(self, datasets: Iterable[DatasetId]) -> dict[str, DatasetName]:
-        """The usable ones by URN."""
-        named = (self.name(dataset) for dataset in datasets)
-        return {name.urn: name for name in named if name is not None}
 
     def _resolve(self, dataset: DatasetId) -> DatasetName | None:
         plain = self._plain_name(dataset)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from msgspec import Raw
 
 from airflow_provider_spark_datahub.conversion.columns import DatasetColumns, read_columns
 from airflow_provider_spark_datahub.conversion.datasets import Symlinks
@@ -18,18 +20,13 @@ from airflow_provider_spark_datahub.conversion.events import (
     as_text,
 )
 from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, application_name, flow_identity
-from airflow_provider_spark_datahub.conversion.properties import (
-    description,
-    flow_properties,
-    job_properties,
-    owner_names,
-)
+from airflow_provider_spark_datahub.conversion.properties import description, job_and_flow_properties, owner_names
+from airflow_provider_spark_datahub.conversion.schema import lists_fields
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 APPLICATION = "APPLICATION"
 RDD_JOB = "RDD_JOB"
 _QUERY_TYPES = frozenset({"SQL_JOB", RDD_JOB})
-_KEPT_FACETS = ("schema", "columnLineage", "lifecycleStateChange")
 _NON_MATERIALISING = tuple(
     f"{step}_{source}"
     for step in ("map", "map_partitions", "flatmap", "filter", "distinct")
@@ -41,34 +38,25 @@ _NOT_WRITTEN = frozenset({"DROP", "RENAME"})
 
 @dataclass(slots=True)
 class DatasetState:
-    """What the events of one run say of one of its datasets; of each facet the last one counts."""
+    """What the events of one run say of one of its datasets; of each facet the last one counts.
 
-    schema: JsonObject | None = None
+    :param schema: the ``schema`` facet, undecoded where it came as text.
+    """
+
+    schema: object = None
     schema_index: int = -1
     columns: DatasetColumns | None = None
     lifecycle: str = ""
-    pending_facets: dict[str, JsonObject] = field(default_factory=dict)
-    """Facets not yet condensed into the fields above: a query's events repeat them, so only the last are read."""
 
     def learn(self, facets: JsonObject, index: int) -> None:
         """Take the facets of one more event."""
-        for name in _KEPT_FACETS:
-            facet = as_object(facets.get(name))
-            if facet:
-                self.pending_facets[name] = facet
-        schema = as_object(facets.get("schema"))
-        if isinstance(schema.get("fields"), list):
-            self.schema, self.schema_index = schema, index
-
-    def condense(self, sql: str, *, with_columns: bool) -> None:
-        """Read the pending facets and let go of them."""
-        if not self.pending_facets:
-            return
-        if with_columns and "columnLineage" in self.pending_facets:
-            self.columns = read_columns(self.pending_facets, sql)
-        lifecycle = self.pending_facets.get("lifecycleStateChange", {})
-        self.lifecycle = as_text(lifecycle.get("lifecycleStateChange")).upper() or self.lifecycle
-        self.pending_facets = {}
+        schema = facets.get("schema")
+        if lists_fields(schema):
+            # A facet as text is a view of its whole event, which must not stay in memory with it.
+            self.schema, self.schema_index = schema.copy() if type(schema) is Raw else schema, index
+        if "lifecycleStateChange" in facets:
+            change = as_object(facets["lifecycleStateChange"]).get("lifecycleStateChange")
+            self.lifecycle = as_text(change).upper() or self.lifecycle
 
 
 @dataclass(slots=True)
@@ -88,7 +76,6 @@ class RunState:
     description: str | None = None
     sql: str = ""
     last_index: int = 0
-    last_event: RunEvent | None = None
     start_ms: int | None = None
     end_ms: int | None = None
     started: bool = False
@@ -125,11 +112,8 @@ class Application:
 
     run_id: str
     runs: tuple[RunState, ...]
-
-    @property
-    def own_run(self) -> RunState | None:
-        """The application's own run; ``None`` where only its queries sent events."""
-        return next((run for run in self.runs if run.run_id == self.run_id), None)
+    own_run: RunState | None
+    """The application's own run; ``None`` where only its queries sent events."""
 
 
 class Fold:
@@ -153,7 +137,7 @@ class Fold:
         run = self._runs.get(event.run_id)
         if run is None:
             run = self._runs[event.run_id] = RunState(event.run_id, index, event.job_name, flow)
-        run.flow, run.last_index, run.last_event = flow, index, event
+        run.flow, run.last_index = flow, index
         run.job_type = event.job_type or run.job_type
         run.parent_run_id = event.parent_run_id or run.parent_run_id
         run.app_name = run.app_name or app_name
@@ -161,10 +145,15 @@ class Fold:
         run.sql = event.sql or run.sql
         self._add_time_and_state(run, event)
         self._add_properties(run, event, index)
-        self._add_datasets(run.inputs, event.inputs, index)
-        self._add_datasets(run.outputs, event.outputs, index)
-        if event.type in TERMINAL_TYPES:
-            self._condense(run)
+        for dataset in event.inputs:
+            self._add_dataset(run.inputs, dataset, index)
+        with_columns = self._settings.capture_column_level_lineage
+        for dataset in event.outputs:
+            state = self._add_dataset(run.outputs, dataset, index)
+            columns = read_columns(dataset.facets, run.sql) if with_columns else None
+            if columns is not None:
+                # Runs that write the same table in the same way share one copy.
+                state.columns = self._columns.setdefault(columns, columns)
 
     @staticmethod
     def _add_time_and_state(run: RunState, event: RunEvent) -> None:
@@ -177,37 +166,28 @@ class Fold:
             run.failure = event.type
 
     def _add_properties(self, run: RunState, event: RunEvent, index: int) -> None:
-        for key, value in job_properties(event).items():
-            run.job_properties.setdefault(key, (index, value))
-        for key, value in flow_properties(event, spark_plan=self._settings.capture_spark_plan).items():
-            run.flow_properties.setdefault(key, (index, value))
-        run.owners.update(dict.fromkeys(owner_names(event)))
+        job, flow = job_and_flow_properties(event, spark_plan=self._settings.capture_spark_plan)
+        for properties, known in ((job, run.job_properties), (flow, run.flow_properties)):
+            for key, value in properties.items():
+                if key not in known:
+                    known[key] = index, value
+        if "ownership" in event.job_facets:
+            run.owners.update(dict.fromkeys(owner_names(event)))
 
-    def _add_datasets(self, known: dict[DatasetId, DatasetState], datasets: Iterable[EventDataset], index: int) -> None:
-        for dataset in datasets:
-            state = known.get(dataset.id)
-            if state is None:
-                state = known[dataset.id] = DatasetState()
-            state.learn(dataset.facets, index)
-            self.symlinks.learn(dataset.id, dataset.facets, self._settings)
-
-    def _condense(self, run: RunState) -> None:
-        with_columns = self._settings.capture_column_level_lineage
-        for state in run.inputs.values():
-            state.condense(run.sql, with_columns=False)
-        for state in run.outputs.values():
-            state.condense(run.sql, with_columns=with_columns)
-            if state.columns is not None:
-                # Runs that write the same table in the same way share one copy.
-                state.columns = self._columns.setdefault(state.columns, state.columns)
+    def _add_dataset(self, known: dict[DatasetId, DatasetState], dataset: EventDataset, index: int) -> DatasetState:
+        state = known.get(dataset.id)
+        if state is None:
+            state = known[dataset.id] = DatasetState()
+        state.learn(dataset.facets, index)
+        self.symlinks.learn(dataset.id, dataset.facets, self._settings)
+        return state
 
     def applications(self) -> list[Application]:
         """The applications in the order of their first events."""
         groups: dict[str, list[RunState]] = {}
         for run in self._runs.values():
-            self._condense(run)
             groups.setdefault(self._application_of(run), []).append(run)
-        return [Application(run_id, tuple(runs)) for run_id, runs in groups.items()]
+        return [Application(run_id, tuple(runs), self._runs.get(run_id)) for run_id, runs in groups.items()]
 
     def _application_of(self, run: RunState) -> str:
         """The run id of the application: the parent's, where the run is a query of it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.events import (
@@ -33,11 +33,12 @@ class FlowIdentity:
     orchestrator: str
     flow_id: str
     cluster: str
+    urn: str = field(init=False, compare=False)
+    """The flow's URN."""
 
-    @property
-    def urn(self) -> str:
-        """The flow's URN."""
-        return urns.dataflow_urn(self.orchestrator, self.flow_id, self.cluster)
+    def __post_init__(self) -> None:
+        """Spell the URN once: it stands in half of a flow's aspects."""
+        object.__setattr__(self, "urn", urns.dataflow_urn(self.orchestrator, self.flow_id, self.cluster))
 
 
 def orchestrator_of(event: RunEvent, settings: LineageSettings) -> str:

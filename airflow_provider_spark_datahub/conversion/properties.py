@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion.events import JsonObject, RunEvent, as_object, as_objects, as_text
@@ -18,46 +18,67 @@ _APPLICATION_KEYS = {"applicationId": "appId", "userName": "sparkUser", "applica
 _APPLICATION_FACET = "spark_applicationDetails"
 
 
-def job_properties(event: RunEvent) -> dict[str, str]:
-    """Properties of the job that the event describes."""
-    found = dict(_shared(event))
-    found.update(_flattened(event, as_object(_facet(event, "airflow").get("task"))))
-    for item in as_objects(_facet(event, "unknownSourceAttribute").get("unknownItems")):
-        found.update(_flattened(event, item))
-    return found
+def job_and_flow_properties(event: RunEvent, *, spark_plan: bool = False) -> tuple[dict[str, str], dict[str, str]]:
+    """Properties of the job that the event describes, and of its flow, with the application's metadata.
 
-
-def flow_properties(event: RunEvent, *, spark_plan: bool = False) -> dict[str, str]:
-    """Properties of the flow, with the application's metadata.
-
-    :param spark_plan: keep the ``spark.logicalPlan`` facet as JSON text.
+    :param spark_plan: keep the ``spark.logicalPlan`` facet as JSON text, on the flow.
     """
-    found = dict(_shared(event))
-    found.update(_flattened(event, as_object(_facet(event, "airflow").get("dag"))))
-    for key, value in _content(_facet(event, _APPLICATION_FACET)).items():
-        if value is not None:
-            found[_APPLICATION_KEYS.get(key, key)] = redact(key, _text(value))
-    if spark_plan and _facet(event, "spark.logicalPlan"):
-        plan = _without_nulls(_content(_facet(event, "spark.logicalPlan")))
-        found["spark.logicalPlan"] = redact_text(json.dumps(plan, ensure_ascii=False, separators=(",", ":")))
-    return found
+    facets = event.run_facets
+    job: dict[str, str] = {}
+    for name, read in _SHARED.items():
+        if name in facets:
+            job.update(read(as_object(facets[name])))
+    flow = dict(job)
+    if "airflow" in facets:
+        airflow, pattern = as_object(facets["airflow"]), _redaction_pattern(event)
+        job.update(_flattened(as_object(airflow.get("task")), pattern))
+        flow.update(_flattened(as_object(airflow.get("dag")), pattern))
+    if "unknownSourceAttribute" in facets:
+        for item in as_objects(as_object(facets["unknownSourceAttribute"]).get("unknownItems")):
+            job.update(_flattened(item, _redaction_pattern(event)))
+    if _APPLICATION_FACET in facets:
+        flow.update(_application(as_object(facets[_APPLICATION_FACET]), _redaction_pattern(event)))
+    if spark_plan and "spark.logicalPlan" in facets:
+        plan = _without_nulls(_content(as_object(facets["spark.logicalPlan"])))
+        if plan:
+            flow["spark.logicalPlan"] = redact_text(json.dumps(plan, ensure_ascii=False, separators=(",", ":")))
+    return job, flow
 
 
-def _shared(event: RunEvent) -> Iterator[tuple[str, str]]:
-    """What the flow and the job both show."""
-    engine = _facet(event, "processing_engine")
-    for key, name in _ENGINE_KEYS.items():
-        if engine.get(key) is not None:
-            yield name, _text(engine[key])
-    versions = _facet(event, "spark_version")
-    for key in ("spark-version", "openlineage-spark-version"):
-        if versions.get(key) is not None:
-            yield key, _text(versions[key])
-    details = _facet(event, "spark_jobDetails")
-    for key in ("jobId", "jobDescription", "jobGroup", "jobCallSite"):
-        if details.get(key) is not None:
-            yield key, redact_text(_text(details[key]))
-    yield from _flattened(event, as_object(_facet(event, "spark_properties").get("properties"))).items()
+def _engine(facet: JsonObject) -> dict[str, str]:
+    return {name: _text(facet[key]) for key, name in _ENGINE_KEYS.items() if facet.get(key) is not None}
+
+
+def _versions(facet: JsonObject) -> dict[str, str]:
+    keys = ("spark-version", "openlineage-spark-version")
+    return {key: _text(facet[key]) for key in keys if facet.get(key) is not None}
+
+
+def _job_details(facet: JsonObject) -> dict[str, str]:
+    keys = ("jobId", "jobDescription", "jobGroup", "jobCallSite")
+    return {key: redact_text(_text(facet[key])) for key in keys if facet.get(key) is not None}
+
+
+def _spark_properties(facet: JsonObject) -> dict[str, str]:
+    properties = as_object(facet.get("properties"))
+    return _flattened(properties, as_text(properties.get("spark.redaction.regex")))
+
+
+def _application(facet: JsonObject, pattern: str) -> dict[str, str]:
+    return {
+        _APPLICATION_KEYS.get(key, key): redact(key, _text(value), pattern)
+        for key, value in _content(facet).items()
+        if value is not None
+    }
+
+
+# What the flow and the job both show, by run facet.
+_SHARED: dict[str, Callable[[JsonObject], dict[str, str]]] = {
+    "processing_engine": _engine,
+    "spark_version": _versions,
+    "spark_jobDetails": _job_details,
+    "spark_properties": _spark_properties,
+}
 
 
 def description(event: RunEvent) -> str | None:
@@ -91,13 +112,18 @@ def _content(facet: JsonObject) -> dict[str, Any]:
     return {key: value for key, value in facet.items() if key not in ("_producer", "_schemaURL")}
 
 
-def _flattened(event: RunEvent, properties: Mapping[str, Any]) -> dict[str, str]:
+def _redaction_pattern(event: RunEvent) -> str:
+    """The job's own ``spark.redaction.regex``."""
+    properties = as_object(_facet(event, "spark_properties").get("properties"))
+    return as_text(properties.get("spark.redaction.regex"))
+
+
+def _flattened(properties: Mapping[str, Any], pattern: str) -> dict[str, str]:
     """Leaves by their own key, without the keys above them, as the Java listener has it; the later one wins."""
-    pattern = as_text(as_object(_facet(event, "spark_properties").get("properties")).get("spark.redaction.regex"))
     found: dict[str, str] = {}
     for key, value in properties.items():
         if isinstance(value, dict):
-            found.update(_flattened(event, value))
+            found.update(_flattened(value, pattern))
         elif value is not None:
             found[key] = redact(key, _text(value), pattern)
     return found

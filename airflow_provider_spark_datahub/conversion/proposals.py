@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
 ChangeType = Literal["UPSERT", "PATCH"]
 
 JSON_CONTENT_TYPE = "application/json"
@@ -43,7 +45,7 @@ class Proposal:
     @property
     def value(self) -> str:
         """The aspect as JSON text: what a ``GenericAspect`` carries."""
-        return json.dumps(self.aspect, ensure_ascii=False, separators=(",", ":"))
+        return _json(self.aspect)
 
     def to_obj(self) -> dict[str, Any]:
         """The proposal as ``MetadataChangeProposalWrapper.to_obj(simplified_structure=True)`` writes it.
@@ -64,6 +66,10 @@ class Proposal:
             "aspect": aspect,
         }
 
+    def to_json(self) -> str:
+        """:meth:`to_obj` as one line of JSON, without its newline."""
+        return _json(self.to_obj())
+
     @classmethod
     def from_obj(cls, obj: Mapping[str, Any]) -> Proposal:
         """The proposal that :meth:`to_obj` wrote.
@@ -82,4 +88,12 @@ class Proposal:
 def to_json_lines(proposals: Iterable[Proposal]) -> Iterator[str]:
     """One line of JSON per proposal, each with its newline."""
     for proposal in proposals:
-        yield json.dumps(proposal.to_obj(), ensure_ascii=False) + "\n"
+        yield proposal.to_json() + "\n"
+
+
+def _json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, which JSON can escape and UTF-8 cannot write.
+        return json.dumps(value, separators=(",", ":"))

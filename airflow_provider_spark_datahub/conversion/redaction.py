@@ -28,6 +28,7 @@ _ASSIGNMENT = re.compile(
 )
 
 
+@lru_cache(maxsize=4096)
 def redact(key: str, value: str, pattern: str | None = None) -> str:
     """The value, or what Spark shows for it where the key says that it is a secret.
 
@@ -51,7 +52,10 @@ def redact_text(text: str) -> str:
 
 def redact_url(text: str) -> str:
     """The text without the ``user:password@`` of its URLs. A user alone stays: ``abfss://container@account``."""
-    return _URL_USERINFO.sub(r"\1", text)
+    # What is left of a broken URL may look like another one; each turn takes an `@` away.
+    while "@" in text and (without := _URL_USERINFO.sub(r"\1", text)) != text:
+        text = without
+    return text
 
 
 def _matches(pattern: str, key: str) -> bool:

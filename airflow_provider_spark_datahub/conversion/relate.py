@@ -148,13 +148,20 @@ class TaskTry:
         return replace(self, end_ms=end_ms, result=result)
 
 
-def below(job: JobLineage, task_try: TaskTry) -> JobLineage:
-    """A Spark application's job, its run a child of the task run and the job downstream of the task's job."""
-    return replace(
-        job,
-        parent_instance=task_try.urn,
-        upstream_jobs=tuple(dict.fromkeys((*job.upstream_jobs, task_try.job_urn))),
-    )
+def below(jobs: Sequence[JobLineage], task_try: TaskTry) -> list[JobLineage]:
+    """Spark jobs of a try: their runs are children of the task run, the jobs downstream of the task's job.
+
+    A query's run (of jobs that are not coalesced) stays the child of its application's.
+    """
+    runs = {job.run_urn for job in jobs}
+    return [
+        replace(
+            job,
+            parent_instance=job.parent_instance if job.parent_instance in runs else task_try.urn,
+            upstream_jobs=tuple(dict.fromkeys((*job.upstream_jobs, task_try.job_urn))),
+        )
+        for job in jobs
+    ]
 
 
 def task_proposals(task_try: TaskTry, jobs: Sequence[JobLineage] | None = None) -> list[Proposal]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion.events import JsonObject, as_objects, as_text
+import msgspec
+from msgspec import Raw
+
+from airflow_provider_spark_datahub.conversion.events import JsonObject, as_object, as_objects, as_text
 
 # DataHub type class and the type's name in a version 2 field path (which are Avro's names, as acryl-datahub's
 # own Hive reader writes them).
@@ -33,12 +37,41 @@ _ELEMENT_NAMES = frozenset({"_element", "element", "array_element", "item"})
 _VALUE_NAMES = frozenset({"value", "_value"})
 
 
-def schema_metadata(facet: JsonObject, platform: str) -> dict[str, Any] | None:
-    """The aspect, or ``None`` where the facet lists no fields.
+class _Shape(msgspec.Struct):
+    fields: Raw = Raw(b"null")
+
+
+_decode_shape = msgspec.json.Decoder(_Shape).decode
+
+
+def lists_fields(facet: object) -> bool:
+    """Whether a ``schema`` facet tells a schema at all: one without ``fields`` takes none away that is known."""
+    if type(facet) is Raw:
+        try:
+            return bytes(_decode_shape(bytes(facet)).fields).startswith(b"[")
+        except (msgspec.DecodeError, RecursionError):
+            return False
+    return isinstance(as_object(facet).get("fields"), list)
+
+
+def schema_metadata(facet: object, platform: str) -> dict[str, Any] | None:
+    """The aspect, or ``None`` where the facet lists no fields. Not to be changed by the caller.
 
     :param facet: the ``schema`` dataset facet.
     :param platform: the URN of the dataset's platform.
     """
+    if type(facet) is Raw:
+        return _metadata_again(bytes(facet), platform)
+    return _metadata(as_object(facet), platform)
+
+
+@lru_cache(maxsize=256)
+def _metadata_again(facet: bytes, platform: str) -> dict[str, Any] | None:
+    """The events of a job repeat the schemas of its datasets byte by byte."""
+    return _metadata(as_object(Raw(facet)), platform)
+
+
+def _metadata(facet: JsonObject, platform: str) -> dict[str, Any] | None:
     listed = facet.get("fields")
     if not isinstance(listed, list):
         return None

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion import paths
+from airflow_provider_spark_datahub.conversion import java_options, paths
+from airflow_provider_spark_datahub.conversion import settings_readers as readers
+from airflow_provider_spark_datahub.conversion.settings_readers import ENVIRONMENTS, SettingsError
 
-ENVIRONMENTS = (
-    "DEV", "TEST", "QA", "UAT", "EI", "PRE", "STG", "NON_PROD", "PROD", "CORP",
-    "RVW", "PRD", "TST", "SIT", "SBX", "SANDBOX", "SIM", "DEMO",
-)  # fmt: skip
-"""DataHub's ``FabricType``."""
-
-
-class SettingsError(ValueError):
-    """An option that does not exist or has a wrong value; the message names it and what to write instead."""
+__all__ = ["ENVIRONMENTS", "LineageSettings", "SettingsError"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +19,8 @@ class LineageSettings:
     """How OpenLineage events become DataHub metadata. Every option has the Java listener's default.
 
     :param orchestrator: platform of the flow, instead of the event's processing engine.
-    :param pipeline_name: name of the flow (and of the coalesced job), instead of the application's.
+    :param pipeline_name: name of the flow (and of the coalesced job), instead of the application's; ``{application}``
+        in it stands for that one.
     :param platform_instance: instance of the orchestrator; also the flow's cluster.
     :param owners: users or URNs that own the flow.
     :param tags: tags of the flow.
@@ -80,151 +73,100 @@ class LineageSettings:
         """:attr:`file_partition_regexp`, compiled to match at a path's end."""
         return paths.partition_pattern(self.file_partition_regexp) if self.file_partition_regexp else None
 
+    def flow_id(self, application: str) -> str:
+        """The name of the flow of an application.
+
+        :param application: the application's own name.
+        """
+        return (self.pipeline_name or java_options.APPLICATION).replace(java_options.APPLICATION, application)
+
     @classmethod
-    def from_mapping(cls, options: Mapping[str, Any]) -> LineageSettings:
+    def from_mapping(cls, *layers: Mapping[str, Any]) -> LineageSettings:
         """Settings from plain values: JSON, YAML, an operator's argument, ``--set`` of the command line.
 
-        Text is accepted for every type: ``"true"`` for a boolean, ``"a,b"`` for a list, JSON for an object.
+        Names may be ours, those of the Java listener (with or without ``spark.datahub.``), of its converter and of
+        GMS, dotted or nested. Text is accepted for every type: ``"true"`` for a boolean, ``"a,b"`` for a list, JSON
+        for an object.
 
-        :raises SettingsError: for an unknown option (naming the nearest one) or a wrong value.
+        :param layers: options; those of a later layer come over the same ones of an earlier layer, however spelled.
+            ``None`` is the default.
+        :raises SettingsError: for an unknown option (naming the nearest one), a wrong value, or two spellings of one
+            option in one layer that disagree.
         """
         values: dict[str, Any] = {}
-        for name, value in options.items():
-            reader = _READERS.get(name)
-            if reader is None:
-                raise SettingsError(f"unknown lineage option {name!r}{_nearest(name, _READERS)}")
-            if value is not None:
-                values[name] = reader(name, value)
-        return cls(**values)
+        for layer in layers:
+            given = _read(layer)
+            for name in given:
+                for rival in _RIVALS.get(name, ()):
+                    values.pop(rival, None)
+            values |= given
+        parts = {part: values.pop(part, None) for part in java_options.FLOW_PARTS}
+        values["pipeline_name"] = values.get("pipeline_name") or java_options.pipeline_name(parts)
+        values["platform_instance"] = values.get("platform_instance") or parts[java_options.PIPELINE_INSTANCE]
+        return cls(**{name: value for name, value in values.items() if value is not None})
+
+    @staticmethod
+    def notes(*layers: Mapping[str, Any]) -> list[str]:
+        """What to tell the user of options that are accepted, but have no effect or another one than elsewhere.
+
+        One sentence for each, which starts with the option as it was spelled and never shows a secret.
+
+        :param layers: as for :meth:`from_mapping`.
+        :raises SettingsError: for an unknown option.
+        """
+        return list(
+            dict.fromkeys(note for layer in layers for note in java_options.translate(layer, _OWN_READERS).notes)
+        )
 
 
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(sorted(known))}"
-
-
-def _text(name: str, value: object) -> str | None:
-    if not isinstance(value, str):
-        raise SettingsError(f"{name} is {value!r}, want text")
-    return value.strip() or None
-
-
-def _boolean(name: str, value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if isinstance(value, str) and value.strip().lower() in known:
-        return known[value.strip().lower()]
-    raise SettingsError(f"{name} is {value!r}, want true or false")
-
-
-def _texts(name: str, value: object) -> tuple[str, ...]:
-    items = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
-        raise SettingsError(f"{name} is {value!r}, want a list of texts")
-    return tuple(item.strip() for item in items if item.strip())
-
-
-def _from_json(name: str, value: object) -> object:
-    """The object that a text spells as JSON; any other value as it is."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError as error:
-        raise SettingsError(f"{name} is {value!r}, no JSON: {error}") from error
-
-
-def _text_map(name: str, value: object) -> dict[str, str]:
-    value = _from_json(name, value)
-    if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
-        raise SettingsError(f"{name} is {value!r}, want an object of texts")
-    return dict(value)
-
-
-def _environment(name: str, value: object) -> str:
-    text = (_text(name, value) or "").upper()
-    if text not in ENVIRONMENTS:
-        raise SettingsError(f"{name} is {value!r}, want one of {', '.join(ENVIRONMENTS)}")
-    return text
-
-
-def _job_urn(name: str, value: object) -> str | None:
-    text = _text(name, value)
-    if text is not None and not text.startswith("urn:li:dataJob:("):
-        raise SettingsError(f"{name} is {value!r}, want the URN of a DataJob (urn:li:dataJob:(…))")
-    return text
-
-
-def _regexp(name: str, value: object) -> str | None:
-    text = _text(name, value)
-    try:
-        paths.partition_pattern(text or "")
-    except re.error as error:
-        raise SettingsError(f"{name} is {value!r}, no regular expression: {error}") from error
-    return text
-
-
-def _path_specs(name: str, value: object) -> tuple[paths.PathSpec, ...]:
-    """``{platform: {alias: spec}}``, ``{platform: [spec, …]}`` or ``{platform: spec}``.
-
-    A spec is ``{"path_spec_list": […], "env": …, "platform_instance": …}``, or its list of patterns alone.
-    """
-    if isinstance(value, tuple) and all(isinstance(item, paths.PathSpec) for item in value):
-        return value
-    value = _from_json(name, value)
-    if not isinstance(value, Mapping):
-        raise SettingsError(f"{name} is {value!r}, want an object: {{platform: {{alias: {{path_spec_list: […]}}}}}}")
-    specs: list[paths.PathSpec] = []
-    for platform, described in value.items():
-        for alias, spec in _aliased(described):
-            specs.append(_path_spec(f"{name}.{platform}{'.' if alias else ''}{alias}", platform, alias, spec))
-    return tuple(specs)
-
-
-def _aliased(described: object) -> list[tuple[str, object]]:
-    keys = {"path_spec_list", "env", "platform_instance"}
-    if isinstance(described, Mapping) and not keys & described.keys():
-        return list(described.items())
-    if isinstance(described, list) and described and all(isinstance(item, Mapping) for item in described):
-        return [("", item) for item in described]
-    return [("", described)]
-
-
-def _path_spec(name: str, platform: str, alias: str, spec: object) -> paths.PathSpec:
-    if isinstance(spec, str | list | tuple):
-        spec = {"path_spec_list": spec}
-    if not isinstance(spec, Mapping):
-        raise SettingsError(f"{name} is {spec!r}, want {{path_spec_list: […], env: …, platform_instance: …}}")
-    readers: dict[str, Callable[[str, object], Any]] = {
-        "path_spec_list": _texts, "env": _environment, "platform_instance": _text
-    }  # fmt: skip
+def _read(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Typed values by our names and those of :data:`java_options.FLOW_PARTS`; ``None`` for what is to be default."""
     values: dict[str, Any] = {}
-    for key, value in spec.items():
-        if key not in readers:
-            raise SettingsError(f"unknown option {name}.{key}{_nearest(key, readers)}")
-        if value is not None:
-            values[key] = readers[key](f"{name}.{key}", value)
-    for pattern in values.get("path_spec_list", ()):
-        if "/{table}" not in pattern:
-            raise SettingsError(f"{name}: the path spec {pattern!r} has no folder {{table}}")
-    return paths.PathSpec(platform=platform, alias=alias, **values)
+    spellings: dict[str, str] = {}
+    for option in java_options.translate(options, _OWN_READERS).options:
+        value = None if option.value is None else _READERS[option.name](option.spelling, option.value)
+        if values.get(option.name) is None:
+            values[option.name], spellings[option.name] = value, option.spelling
+        elif value is not None and value != values[option.name]:
+            raise java_options.contradiction(spellings[option.name], option.spelling)
+    _check_rivals(values, spellings)
+    return values
 
 
-_SPECIAL_READERS: dict[str, Callable[[str, object], Any]] = {
-    "env": _environment,
-    "parent_job_urn": _job_urn,
-    "file_partition_regexp": _regexp,
-    "path_specs": _path_specs,
+def _check_rivals(values: Mapping[str, Any], spellings: Mapping[str, str]) -> None:
+    composed = {
+        "platform_instance": values.get(java_options.PIPELINE_INSTANCE),
+        "pipeline_name": java_options.pipeline_name(values),
+    }
+    for name, other in composed.items():
+        rival = next((rival for rival in _RIVALS[name] if values.get(rival) is not None), None)
+        if rival and values.get(name) is not None and values[name] != other:
+            raise java_options.contradiction(spellings[name], spellings[rival])
+
+
+# What says the same in another way: where a layer has the one, the other of the layers below it is gone.
+_RIVALS: dict[str, tuple[str, ...]] = {
+    "pipeline_name": (java_options.FLOW_NAME, java_options.DATABRICKS_CLUSTER),
+    java_options.FLOW_NAME: ("pipeline_name",),
+    java_options.DATABRICKS_CLUSTER: ("pipeline_name",),
+    "platform_instance": (java_options.PIPELINE_INSTANCE,),
+    java_options.PIPELINE_INSTANCE: ("platform_instance",),
 }
-_READERS_BY_TYPE: dict[str, Callable[[str, object], Any]] = {
-    "str | None": _text,
-    "str": _text,
-    "bool": _boolean,
-    "tuple[str, ...]": _texts,
-    "Mapping[str, str]": _text_map,
+_SPECIAL_READERS: dict[str, readers.Reader] = {
+    "env": readers.read_environment,
+    "parent_job_urn": readers.read_job_urn,
+    "file_partition_regexp": readers.read_regexp,
+    "path_specs": readers.read_path_specs,
 }
-_READERS: dict[str, Callable[[str, object], Any]] = {
+_READERS_BY_TYPE: dict[str, readers.Reader] = {
+    "str | None": readers.read_text,
+    "str": readers.read_text,
+    "bool": readers.read_boolean,
+    "tuple[str, ...]": readers.read_texts,
+    "Mapping[str, str]": readers.read_text_map,
+}
+_OWN_READERS: dict[str, readers.Reader] = {
     option.name: _SPECIAL_READERS.get(option.name) or _READERS_BY_TYPE[str(option.type)]
     for option in fields(LineageSettings)
 }
+_READERS = _OWN_READERS | dict.fromkeys(java_options.FLOW_PARTS, readers.read_text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import quote, quote_plus
 
 # https://docs.datahub.com/docs/what/urn/#restrictions, and Deviation 21: what DataHub's front end decodes again.
@@ -18,6 +19,7 @@ ACTOR = "urn:li:corpuser:datahub"
 """Who DataHub's own converters name as the author of what they write."""
 
 
+@lru_cache(maxsize=4096)
 def encode(part: str) -> str:
     """A free-text part of a URN with the reserved characters percent-encoded; nothing else changes."""
     return part.translate(_ENCODE)

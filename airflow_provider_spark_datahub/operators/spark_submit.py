@@ -103,27 +103,30 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         self._options: LineageOptions | None = None
         self._lineage: TaskLineage | None = None
         self._killed_at: float | None = None
+        self._problem: str | None = None
 
     def execute(self, context: Context) -> None:
         """Run the job as ``SparkSubmitOperator`` does, with lineage around it."""
-        self._lineage, self._killed_at = None, None
+        self._lineage, self._killed_at, self._problem = None, None, None
         awaited = self._guarded("preparing", partial(self._prepare, context))
         if awaited is not None:
             self.log.info("Spark succeeded in try %s: this try only delivers its lineage.", awaited)
-            self._guarded("delivering", partial(self._redeliver, context, awaited))
+            self._conclude(context, partial(self._redeliver, context, awaited))
         else:
             self._execute_spark(context)
         self._fail_if_told_to(context)
 
     def _execute_spark(self, context: Context) -> None:
         submission = self._guarded("preparing", partial(self._inject, context))
+        if self._lineage is not None and self._problem:
+            self._lineage.not_injected(self._problem)
         with self._submitting(submission):
             try:
                 super().execute(context)
             except BaseException as failure:
-                self._guarded("delivering", partial(self._end_badly, context, failure))
+                self._conclude(context, partial(self._end_badly, context, failure))
                 raise
-        self._guarded("delivering", partial(self._end, context, "SUCCESS", spark_succeeded=True))
+        self._conclude(context, partial(self._end, context, "SUCCESS", spark_succeeded=True))
 
     def on_kill(self) -> None:
         """Stop the job; Airflow leaves few seconds after it."""
@@ -141,7 +144,16 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
             self.log.warning(
                 "%s lineage failed; the task is not affected. %s", doing.capitalize(), error, exc_info=True
             )
+            if doing != "announcing":
+                self._problem = self._problem or f"{doing} lineage failed: {type(error).__name__}: {error}"
             return None
+
+    def _conclude(self, context: Context, step: Callable[[], bool]) -> None:
+        """Deliver and report; where that fails, report at least why."""
+        if not self._guarded("delivering", step) and self._problem:
+            report = self._lineage.report if self._lineage else LineageReport()
+            report.reason = report.reason or self._problem
+            self._guarded("reporting", partial(self._tell, context, report))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 (Airflow's signature)
         """The datasets of the Spark job, for the Airflow task of OpenLineage and of DataHub's own plugin.
@@ -287,26 +299,29 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
 
     # -- after the job
 
-    def _end_badly(self, context: Context, failure: BaseException) -> None:
+    def _end_badly(self, context: Context, failure: BaseException) -> bool:
         if isinstance(failure, AirflowTaskTimeout):
             # Airflow stops the job only after execute() has ended; until then it would still write events.
             super().on_kill()
             self._wait_for_spark_submit()
-        self._end(context, self._try_result(context, failure), spark_succeeded=False)
+        return self._end(context, self._try_result(context, failure), spark_succeeded=False)
 
-    def _end(self, context: Context, result: TryResult, *, spark_succeeded: bool) -> None:
-        if self._lineage is not None:
-            self._tell(context, self._lineage.finish(self._try_end(result, spark_succeeded)))
+    def _end(self, context: Context, result: TryResult, *, spark_succeeded: bool) -> bool:
+        if self._lineage is None:
+            return False
+        return self._tell(context, self._lineage.finish(self._try_end(result, spark_succeeded)))
 
-    def _redeliver(self, context: Context, awaited: int) -> None:
-        if self._lineage is not None:
-            self._tell(context, self._lineage.redeliver(self._try_end("SUCCESS", spark_succeeded=True), awaited))
+    def _redeliver(self, context: Context, awaited: int) -> bool:
+        if self._lineage is None:
+            return False
+        return self._tell(context, self._lineage.redeliver(self._try_end("SUCCESS", spark_succeeded=True), awaited))
 
-    def _tell(self, context: Context, report: LineageReport) -> None:
+    def _tell(self, context: Context, report: LineageReport) -> bool:
         self.log.info("%s", report.sentence)
         for warning in report.warnings:
             self.log.warning("Lineage: %s", warning)
         context["ti"].xcom_push(key=XCOM_KEY, value=report.to_obj())
+        return True
 
     def _try_end(self, result: TryResult, spark_succeeded: bool) -> TryEnd:
         from airflow_provider_spark_datahub.operators.task_lineage import TryEnd

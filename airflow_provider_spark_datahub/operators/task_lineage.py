@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_spark_datahub.capture.collect import CollectionReport, Outcome, collect
+from airflow_provider_spark_datahub.capture.collect import CollectionReport, Outcome, collect_text
 from airflow_provider_spark_datahub.capture.inject import Injection, LineageInjection, ParentRun, inject
 from airflow_provider_spark_datahub.capture.ivy import IvyResolver
 from airflow_provider_spark_datahub.capture.location import TryIdentity, event_file, fresh
@@ -165,10 +165,11 @@ class TaskLineage:
         started = time.monotonic()
         deadline = Deadline.after(end.seconds)
         collected, conversion = self._convert(end, deadline)
-        conversion.jobs = [below(job, self._try) for job in conversion.jobs]
+        conversion.jobs = below(conversion.jobs, self._try)
         task = task_proposals(self._try.ended(end.end_ms, end.result), conversion.jobs)
         self._deliver([*task, *conversion.proposals(self._options.settings)], end, deadline)
-        if self._events_file and self.report.is_complete and collected.outcome is not Outcome.TIMED_OUT:
+        was_read = collected.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE)
+        if self._events_file and self.report.is_complete and was_read:
             self._remove_events_file(self._events_file)
         self.report.seconds = round(time.monotonic() - started, 3)
         return self.report
@@ -243,7 +244,7 @@ class TaskLineage:
         from airflow_provider_spark_datahub.conversion.convert import Converter
 
         converter = Converter(self._options.settings)
-        collection = collect(self._events_file or (), deadline=lambda: deadline.expired)
+        collection = collect_text(self._events_file or (), deadline=lambda: deadline.expired)
         for event in collection:
             converter.add(event)
         collected = collection.report
@@ -253,13 +254,16 @@ class TaskLineage:
         return collected, self.conversion
 
     def _describe(self, collected: CollectionReport, conversion: Conversion) -> None:
-        report = self.report
+        from airflow_provider_spark_datahub.conversion.aspects import unusable_domains
+
+        report, settings = self.report, self._options.settings
         report.events = collected.events
         report.bad_events = collected.quarantined_count + collected.torn + conversion.rejected
-        report.jobs = [job.job_urn for job in conversion.jobs]
+        report.jobs = list(dict.fromkeys(job.job_urn for job in conversion.jobs))
         report.inputs, report.outputs = conversion.inputs, conversion.outputs
         report.warnings += [f"{one.source}, line {one.line}: {one.reason}" for one in collected.quarantined]
         report.warnings += conversion.problems
+        report.warnings += [f"domain {one!r} is no URN of a domain, and left out" for one in unusable_domains(settings)]
         report.warnings += [f"dataset {one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
         if collected.outcome in (Outcome.TORN, Outcome.TIMED_OUT):
             report.warnings.append(collected.sentence)
@@ -334,11 +338,15 @@ class TaskLineage:
     def _remove_events_file(self, path: Path) -> None:
         if self._options.keep_events:
             return
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-            self.report.events_file = None
-            folder = path.parent
-            # Other tries of the run may still write here: a folder goes when it is empty.
-            while folder != self._options.events_location and not any(folder.iterdir()):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            self.report.warnings.append(f"cannot remove the event file {path}: {error.strerror or error}")
+            return
+        self.report.events_file = None
+        folder = path.parent
+        # Other tries of the run may still write here: a folder goes when it is empty.
+        with contextlib.suppress(OSError):
+            while folder != self._options.events_location:
                 folder.rmdir()
                 folder = folder.parent

@@ -44,7 +44,7 @@ class Failing(Stored):
         return Stream(self.content)
 
 
-def types_of(collection: Collection) -> list[str]:
+def types_of(collection: Collection[dict[str, Any]]) -> list[str]:
     return [event["eventType"] for event in collection]
 
 

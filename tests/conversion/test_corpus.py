@@ -131,6 +131,15 @@ def test_same_events_same_bytes(case: str) -> None:
 
 
 @all_cases
+def test_text_and_what_it_decodes_to_are_the_same(case: str) -> None:
+    options = settings(**CONFIGURATIONS["all aspects"])
+    lines = (CORPUS / "events" / f"{case}.ndjson").read_bytes().splitlines()
+    from_text, from_objects = convert_events(lines, options), convert_events(corpus_events(case), options)
+    assert (from_text.events, from_text.rejected) == (from_objects.events, 0)
+    assert from_text.proposals(options) == from_objects.proposals(options)
+
+
+@all_cases
 def test_a_running_event_that_repeats_itself_changes_no_edge(case: str) -> None:
     events = corpus_events(case)
     seen, fewer = set(), []

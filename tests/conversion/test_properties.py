@@ -9,8 +9,7 @@ import pytest
 from airflow_provider_spark_datahub.conversion.properties import (
     airflow_tags,
     description,
-    flow_properties,
-    job_properties,
+    job_and_flow_properties,
     owner_names,
 )
 from airflow_provider_spark_datahub.conversion.redaction import REDACTED
@@ -20,8 +19,9 @@ SPEC_KEYS = {"_producer": "https://example.com", "_schemaURL": "https://example.
 
 
 def both(**facets: Any) -> tuple[dict[str, str], dict[str, str]]:
-    event = parsed(run_facets=facets)
-    return flow_properties(event), job_properties(event)
+    """The flow's and the job's."""
+    job, flow = job_and_flow_properties(parsed(run_facets=facets))
+    return flow, job
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_the_application_is_the_flows() -> None:
 
 def test_the_plan_is_the_flows_where_wanted() -> None:
     event = parsed(run_facets={"spark.logicalPlan": {**SPEC_KEYS, "plan": [{"class": "Scan", "tree": None}]}})
-    assert flow_properties(event, spark_plan=True) == {"spark.logicalPlan": '{"plan":[{"class":"Scan"}]}'}
-    assert (flow_properties(event), job_properties(event)) == ({}, {})
+    assert job_and_flow_properties(event, spark_plan=True) == ({}, {"spark.logicalPlan": '{"plan":[{"class":"Scan"}]}'})
+    assert job_and_flow_properties(event) == ({}, {})
 
 
 def test_secrets() -> None:

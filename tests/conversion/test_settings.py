@@ -75,9 +75,11 @@ def test_environments_are_datahubs() -> None:
     ("options", "message"),
     [
         ({"use_patches": True}, "unknown lineage option 'use_patches'; did you mean 'use_patch'?"),
-        ({"platformInstance": "x"}, "did you mean 'platform_instance'?"),
+        ({"platforminstance": "x"}, "did you mean 'platform_instance'?"),
+        ({7: 1}, "the lineage option 7 has a name that is no text"),
         ({"zzz": 1}, "known are capture_column_level_lineage, "),
         ({"env": "PRODUCTION"}, "env is 'PRODUCTION', want one of DEV, TEST"),
+        ({"env": "PRODUCTION"}, "; did you mean 'PROD'?"),
         ({"env": ""}, "env is '', want one of"),
         ({"use_patch": "maybe"}, "use_patch is 'maybe', want true or false"),
         ({"use_patch": 1}, "use_patch is 1, want true or false"),
@@ -92,6 +94,11 @@ def test_environments_are_datahubs() -> None:
         (
             {"path_specs": {"s3": {"a": {"path_spec": []}}}},
             "unknown option path_specs.s3.a.path_spec; did you mean 'path_spec_list'?",
+        ),
+        ({"path_specs": {"s3": {"env": "DEV", "zz": 1}}}, "unknown option path_specs.s3.zz; known are env, "),
+        (
+            {"path_specs": {"s3": {"platform_instance": "a", "platformInstance": "b"}}},
+            "path_specs.s3.platformInstance contradicts path_specs.s3's other spelling of platform_instance",
         ),
         ({"path_specs": {"s3": {"a": {"env": "X"}}}}, "path_specs.s3.a.env is 'X', want one of"),
         ({"path_specs": {"s3": "s3://b/t"}}, "path_specs.s3: the path spec 's3://b/t' has no folder {table}"),
@@ -125,3 +132,44 @@ PATTERN = "s3://b/{table}"
 )
 def test_path_specs(spelled: Any, expected: list[PathSpec]) -> None:
     assert LineageSettings.from_mapping({"path_specs": spelled}).path_specs == tuple(expected)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("on", True), ("Off", False), ("no", False), ("1", True)])
+def test_booleans_as_hocon_and_people_spell_them(text: str, expected: bool) -> None:
+    assert LineageSettings.from_mapping({"coalesce_jobs": text}).coalesce_jobs is expected
+
+
+@pytest.mark.parametrize(
+    ("pipeline_name", "expected"),
+    [(None, "shop"), ("mine", "mine"), ("eu.{application}", "eu.shop"), ("{a} {{x}}", "{a} {{x}}")],
+)
+def test_flow_of_an_application(pipeline_name: str | None, expected: str) -> None:
+    assert LineageSettings(pipeline_name=pipeline_name).flow_id("shop") == expected
+
+
+SHARED_INSTANCE = {"spark.datahub.metadata.pipeline.platformInstance": "eu"}
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        ([{"use_patch": True, "env": "DEV"}, {"use_patch": False}], {"env": "DEV"}),
+        ([{"use_patch": True}, {"use_patch": None}], {}),
+        ([{"spark.datahub.patch.enabled": "true"}, {"usePatch": False}], {}),
+        ([{"path_specs": {"s3": PATTERN}}, {"platform.hive.env": "QA"}], {"path_specs": (PathSpec("hive", env="QA"),)}),
+        # The instance of all tasks, and the flow name of one.
+        ([SHARED_INSTANCE, {"flow_name": "shop"}], {"pipeline_name": "eu.shop", "platform_instance": "eu"}),
+        ([{"pipeline_name": "all"}, {"flow_name": "shop"}], {"pipeline_name": "shop"}),
+        ([{"flow_name": "all"}, {"pipeline_name": "shop"}], {"pipeline_name": "shop"}),
+        ([{"databricks.cluster": "c"}, {"pipeline_name": "shop"}], {"pipeline_name": "shop"}),
+        ([SHARED_INSTANCE, {"pipeline_name": "shop"}], {"pipeline_name": "shop", "platform_instance": "eu"}),
+        ([SHARED_INSTANCE, {"platform_instance": "us"}], {"platform_instance": "us"}),
+        ([SHARED_INSTANCE, {"platform_instance": None}], {}),
+        (
+            [{"platform_instance": "us"}, SHARED_INSTANCE],
+            {"pipeline_name": "eu.{application}", "platform_instance": "eu"},
+        ),
+    ],
+)
+def test_later_layers_win(layers: list[dict[str, Any]], expected: dict[str, Any]) -> None:
+    assert LineageSettings.from_mapping(*layers) == LineageSettings(**expected)

@@ -48,6 +48,7 @@ def test_the_manifest_is_the_first_line(tmp_path: Path) -> None:
         "collected": 3,
         "pending": 3,
         "spark_succeeded": True,
+        "awaits_retry": False,
         "connection_id": "datahub_rest_default",
         "created_by": "airflow-provider-spark-datahub",
     }

@@ -89,7 +89,14 @@ def test_task_try(monkeypatch: pytest.MonkeyPatch) -> None:
     run_page = "https://airflow/dags/shop/runs/scheduled__2026-01-01T00%3A00%3A00%2B00%3A00"
     assert found == TaskTry(
         dag_run=DagRun(
-            AirflowSite(), "shop", RUN_ID, "BATCH_SCHEDULED", START_MS, run_page, "https://airflow/dags/shop", "The shop"
+            AirflowSite(),
+            "shop",
+            RUN_ID,
+            "BATCH_SCHEDULED",
+            START_MS,
+            run_page,
+            "https://airflow/dags/shop",
+            "The shop",
         ),
         task_id="build",
         try_number=2,
@@ -158,9 +165,7 @@ def test_upstream_tasks() -> None:
         (OSError("broken pipe"), ()),
     ],
 )
-def test_runs_of_a_mapped_upstream_task(
-    counts: Mapping[str, int] | Exception, indexes: tuple[int, ...]
-) -> None:
+def test_runs_of_a_mapped_upstream_task(counts: Mapping[str, int] | Exception, indexes: tuple[int, ...]) -> None:
     @task
     def numbers(one: int) -> int:
         return one
@@ -175,7 +180,7 @@ def test_runs_of_a_mapped_upstream_task(
 def test_an_airflow_that_cannot_count_runs() -> None:
     class OldTaskInstance(TaskInstance):
         @property
-        def get_ti_count(self) -> Any:  # type: ignore[override]
+        def get_ti_count(self) -> Any:
             raise AttributeError("get_ti_count")
 
     @task

@@ -69,7 +69,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the injection": (task_lineage, "inject"),
     "the announcement": (TaskLineage, "announce"),
     "the end": (spark_submit.SparkSubmitDatahubOperator, "_try_end"),
-    "collecting": (task_lineage, "collect"),
+    "collecting": (task_lineage, "collect_text"),
     "converting an event": (Converter, "add"),
     "converting": (Converter, "finish"),
     "relating": (relate, "task_proposals"),
@@ -96,10 +96,15 @@ def outcome(operator: SparkSubmitOperator, ending: Ending, spark: FakeSpark) -> 
             return None, failure
 
 
+def plain(**arguments: Any) -> SparkSubmitOperator:
+    return SparkSubmitOperator(
+        **{"task_id": "build", "application": "job.py", "name": "build", "dag": dag(), **arguments}
+    )
+
+
 def assert_ends_as_plain(spark: FakeSpark, ending: Ending) -> None:
-    plain = SparkSubmitOperator(task_id="build", application="job.py", name="build", dag=dag())
     result, failure = outcome(operator_with_lineage(spark), ending, spark)
-    expected_result, expected_failure = outcome(plain, ending, spark)
+    expected_result, expected_failure = outcome(plain(), ending, spark)
     assert result == expected_result
     if ending.raised is not None:
         assert failure is expected_failure is ending.raised
@@ -117,9 +122,7 @@ def test_with_lineage(spark: FakeSpark, ending: Ending) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_with_a_failure_in_a_step(
-    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, ending: Ending, step: str
-) -> None:
+def test_with_a_failure_in_a_step(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, ending: Ending, step: str) -> None:
     spark.writes("a_csv_join_agg")
     calls: list[str] = []
 
@@ -130,6 +133,20 @@ def test_with_a_failure_in_a_step(
     monkeypatch.setattr(*STEPS[step], fail)
     assert_ends_as_plain(spark, ending)
     assert calls
+
+
+@pytest.mark.parametrize("step", [step for step in STEPS if step not in ("the announcement", "the report")])
+def test_a_failure_in_a_step_is_reported(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    spark.writes("a_csv_join_agg")
+
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise LineageBugError(f"bug in {step}")
+
+    monkeypatch.setattr(*STEPS[step], fail)
+    operator = operator_with_lineage(spark)
+    context = context_of(operator)
+    execute(operator, context)
+    assert f"lineage failed: LineageBugError: bug in {step}" in context["ti"].xcoms["lineage_report"]["reason"]
 
 
 @pytest.mark.parametrize("step", ["collecting", "converting", "delivering", "settling", "the report"])
@@ -166,10 +183,9 @@ def test_the_tasks_time_over_in_a_step_after_the_job(
 )
 def test_with_wrong_settings(spark: FakeSpark, ending: Ending, arguments: dict[str, Any]) -> None:
     spark.writes("a_csv_join_agg")
-    plain_arguments = {name: value for name, value in arguments.items() if name == "conf"}
-    plain = SparkSubmitOperator(task_id="build", application="job.py", name="build", dag=dag(), **plain_arguments)
+    users = {name: value for name, value in arguments.items() if name == "conf"}
     _, failure = outcome(operator_with_lineage(spark, **arguments), ending, spark)
-    _, expected = outcome(plain, ending, spark)
+    _, expected = outcome(plain(**users), ending, spark)
     assert type(failure) is type(expected)
     if ending.raised is not None:
         assert failure is expected

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import os
 import signal
 import time
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +80,16 @@ def test_template_fields() -> None:
 
 
 def test_our_arguments_are_rendered() -> None:
-    given = {name: f"{{{{ name }}}}-{name}" for name in OURS}
-    operator = SparkSubmitDatahubOperator(task_id="build", application="{{ name }}.py", dag=dag(), **given)  # type: ignore[arg-type]
-    operator.render_template_fields({"name": "x"})  # type: ignore[typeddict-unknown-key]
+    given: dict[str, Any] = {name: f"{{{{ name }}}}-{name}" for name in OURS}
+    operator = SparkSubmitDatahubOperator(task_id="build", application="{{ name }}.py", dag=dag(), **given)
+    context: Any = {"name": "x"}
+    operator.render_template_fields(context)
     assert operator.application == "x.py"
     assert {name: getattr(operator, name) for name in OURS} == {name: f"x-{name}" for name in OURS}
 
 
 def test_partial_and_expand() -> None:
-    with DAG("shop", schedule=None) as one, pytest.MonkeyPatch.context():
+    with DAG("shop", schedule=None) as one:
         SparkSubmitDatahubOperator.partial(
             task_id="build", application="job.py", datahub_conn_id="one", lineage={"env": "DEV"}
         ).expand(application_args=[["a"], ["b"]], lineage_timeout=[1, 2])
@@ -211,7 +214,8 @@ def test_tables_have_the_name_that_is_in_datahub_beside_the_plugin(
     named: dict[bool, set[tuple[str, str]]] = {}
     for active in (False, True):
         monkeypatch.setattr(
-            "airflow_provider_spark_datahub.operators.airflow_run.datahub_plugin_is_active", lambda active=active: active
+            "airflow_provider_spark_datahub.operators.airflow_run.datahub_plugin_is_active",
+            lambda active=active: active,
         )
         outputs = operator.get_openlineage_facets_on_complete(None).outputs
         named[active] = {(one.namespace, one.name) for one in outputs}
@@ -260,9 +264,7 @@ def test_a_killed_task_has_four_seconds_for_lineage(
     assert "UP_FOR_RETRY" not in sink
 
 
-def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(
-    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(spark: FakeSpark) -> None:
     spark.writes("k_killed")
     spark.signals("USR1")
     operator = operator_with_lineage(spark)
@@ -292,9 +294,7 @@ def test_a_task_whose_time_is_over_stops_spark_before_it_collects(spark: FakeSpa
     assert running == [False]
 
 
-def test_the_jobs_own_time_over_before_the_job_is_the_tasks(
-    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_jobs_own_time_over_before_the_job_is_the_tasks(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     failure = AirflowTaskTimeout("over")
 
     def late(**_: object) -> None:
@@ -327,8 +327,6 @@ def test_which_spark_submit_runs_where(
     binary: str,
     local: bool,
 ) -> None:
-    import json
-
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "extra": connection}))
     operator = operator_with_lineage(spark, env_vars={"A": 1}, **arguments)
     found = operator._spark_submit()
@@ -342,11 +340,33 @@ def test_without_its_spark_connection_the_job_goes_where_it_went_before(spark: F
     assert (found.binary, found.local_driver) == ("spark-submit", True)
 
 
-def test_secrets_that_come_onto_the_command_line_are_masked(
-    spark: FakeSpark, tmp_path: Path
+def test_what_airflows_openlineage_provider_injects_is_kept_beside_ours(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from airflow.sdk.log import redact
+    """Both of its injections keep their hands off where there are such properties already: ours."""
+    listener: Any = import_module("airflow.providers.openlineage.plugins.listener").get_openlineage_listener()
+    transport = {"type": "http", "url": "http://ol:5000", "auth": {"type": "api_key", "apiKey": "a-key-of-airflow"}}
+    client = import_module("openlineage.client").OpenLineageClient(config={"transport": transport})
+    monkeypatch.setattr(listener.adapter, "_client", client)
+    spark.writes("a_csv_join_agg")
+    operator = operator_with_lineage(
+        spark, openlineage_inject_transport_info=True, openlineage_inject_parent_job_info=True
+    )
+    context = context_of(operator)
+    execute(operator, context)
+    (run,) = spark.runs
+    prefix = "--conf spark.openlineage.transport"
+    assert f"{prefix}.type=composite" in run
+    assert f"{prefix}.transports.users.url=http://ol:5000" in run
+    assert f"{prefix}.transports.users.auth.apiKey=Bearer a-key-of-airflow" in run
+    assert f"{prefix}.transports.airflow_datahub.type=file" in run
+    assert run.count("spark.openlineage.parentRunId=") == 1
+    assert context["ti"].xcoms["lineage_report"]["warnings"] == []
+    assert operator.conf is None
 
+
+def test_secrets_that_come_onto_the_command_line_are_masked(spark: FakeSpark, tmp_path: Path) -> None:
+    log: Any = import_module("airflow.sdk.log")
     spark.writes("a_csv_join_agg")
     defaults = tmp_path / "spark" / "conf" / "spark-defaults.conf"
     defaults.parent.mkdir()
@@ -357,4 +377,4 @@ def test_secrets_that_come_onto_the_command_line_are_masked(
     operator = operator_with_lineage(spark)
     execute(operator, context_of(operator))
     assert "a-very-secret-key" in spark.runs[0]
-    assert redact("key a-very-secret-key") == "key ***"
+    assert log.redact("key a-very-secret-key") == "key ***"

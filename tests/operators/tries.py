@@ -28,7 +28,9 @@ SPARK_SUBMIT = """#!/bin/bash
 echo "$*" >> "$FAKE_SPARK/runs"
 for argument in "$@"; do
   case "$argument" in
-    spark.openlineage.transport.location=*) location="${argument#*=}" ;;
+    spark.openlineage.transport.location=*|spark.openlineage.transport.transports.airflow_datahub.location=*)
+      location="${argument#*=}"
+      ;;
   esac
 done
 if [ -n "$location" ] && [ -f "$FAKE_SPARK/events" ]; then
@@ -172,8 +174,9 @@ class FakeSpark:
 
 def execute(operator: SparkSubmitOperator, context: Any) -> object:
     """Call ``execute``; whatever is left of spark-submit ends."""
+    call: Callable[[Any], object] = operator.execute
     try:
-        return operator.execute(context)
+        return call(context)
     finally:
         process = getattr(operator._hook, "_submit_sp", None)
         if process is not None:

@@ -1,0 +1,243 @@
+"""The entry points: what they make of good events, and that no event can break them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from airflow_provider_spark_datahub.conversion.convert import (
+    MAX_LISTED_PROBLEMS,
+    convert_events,
+    convert_run_event,
+)
+from airflow_provider_spark_datahub.conversion.events import EventError
+from airflow_provider_spark_datahub.conversion.proposals import to_json_lines
+from tests.conversion.builders import (
+    APP,
+    OTHER_QUERY,
+    QUERY,
+    START_MS,
+    Json,
+    column,
+    column_lineage,
+    event,
+    file,
+    file_urns,
+    find,
+    find_all,
+    query,
+    schema,
+    settings,
+    spark_properties,
+    symlink,
+    whole_application,
+)
+from tests.oracles.strict import violations
+
+ALL = settings(
+    materialize_dataset=True,
+    include_schema_metadata=True,
+    capture_spark_plan=True,
+    enhanced_merge_into_extraction=True,
+    catalog_platforms={"iceberg": "iceberg"},
+    path_specs={"file": ["/lake/{table}"]},
+    file_partition_regexp="/dt=.*",
+)
+
+
+def test_a_single_event_is_its_query() -> None:
+    found = convert_run_event(query("COMPLETE", inputs=[file("/a")], outputs=[file("/z")]), settings())
+    job = "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),shop.insert)"
+    info = find(found, "dataJobInfo")
+    assert (info.entity_urn, info.aspect["name"]) == (job, "insert")
+    assert info.aspect["customProperties"] == {}
+    edges = find(found, "dataJobInputOutput").aspect
+    assert [edge["destinationUrn"] for edge in edges["inputDatasetEdges"]] == file_urns("/a")
+    # Deviation 4.
+    assert find(found, "dataProcessInstanceRelationships").aspect == {
+        "parentTemplate": job,
+        "parentInstance": f"urn:li:dataProcessInstance:{APP}",
+        "upstreamInstances": [],
+    }
+    assert find(found, "dataProcessInstanceProperties").entity_urn == f"urn:li:dataProcessInstance:{QUERY}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "result"),
+    [
+        ("START", "STARTED", None),
+        ("RUNNING", "STARTED", None),
+        ("COMPLETE", "COMPLETE", {"type": "SUCCESS", "nativeResultType": "COMPLETE"}),
+        ("FAIL", "COMPLETE", {"type": "FAILURE", "nativeResultType": "FAIL"}),
+        ("ABORT", "COMPLETE", {"type": "FAILURE", "nativeResultType": "ABORT"}),
+    ],
+)
+def test_run_event_of_an_event(kind: str, status: str, result: Any) -> None:
+    """The table of section 6."""
+    aspect = find(convert_run_event(event(kind), settings()), "dataProcessInstanceRunEvent").aspect
+    assert (aspect["status"], aspect.get("result"), aspect["timestampMillis"]) == (status, result, START_MS)
+
+
+@pytest.mark.parametrize("kind", ["OTHER", "something", None])
+def test_an_event_that_tells_no_state(kind: str | None) -> None:
+    """Deviation 6."""
+    found = convert_run_event(event(kind, inputs=[file("/a")]), settings())
+    assert find_all(found, "dataProcessInstanceRunEvent") == []
+    assert find(found, "dataProcessInstanceInput").aspect == {"inputs": file_urns("/a")}
+
+
+def test_tags_of_an_airflow_event() -> None:
+    """The settings' go first."""
+    airflow = event(run_facets={"airflow": {"dag": {"dag_id": "d", "tags": "['b', 'A']"}}})
+    own = find(convert_run_event(airflow, settings()), "globalTags").aspect
+    assert own == {"tags": [{"tag": "urn:li:tag:A"}, {"tag": "urn:li:tag:b"}]}
+    configured = find(convert_run_event(airflow, settings(tags="x")), "globalTags").aspect
+    assert configured == {"tags": [{"tag": "urn:li:tag:x"}]}
+
+
+def test_an_event_costs_only_itself() -> None:
+    unknown = event(run_id="x", producer="https://example.com")
+    events = whole_application(query(outputs=[file("/z")]))
+    conversion = convert_events([None, *events, unknown, {"eventType": "COMPLETE"}], settings())
+    assert (conversion.events, conversion.rejected, len(conversion.problems)) == (3, 3, 3)
+    assert (conversion.inputs, conversion.outputs, conversion.unusable) == ([], file_urns("/z"), {})
+    # What was left out may have held an edge.
+    assert conversion.jobs[0].adds_only
+
+
+def test_problems_are_listed_up_to_a_limit() -> None:
+    conversion = convert_events([None] * (MAX_LISTED_PROBLEMS + 5), settings())
+    assert (conversion.rejected, len(conversion.problems)) == (MAX_LISTED_PROBLEMS + 5, MAX_LISTED_PROBLEMS)
+    assert conversion.proposals(settings()) == []
+
+
+def test_the_events_stay_as_they_were() -> None:
+    events = whole_application(query(outputs=[file("/z", schema=schema(("a", "int")))]))
+    before = copy.deepcopy(events)
+    convert_events(events, ALL)
+    assert events == before
+
+
+def test_events_are_read_once() -> None:
+    assert convert_events(iter(whole_application()), settings()).events == 2
+
+
+RICH = query(
+    inputs=[
+        file(
+            "/a", symlinks=symlink("hive://m", "db.a"), catalog={"framework": "iceberg"}, storage={"storageLayer": "x"}
+        )
+    ],
+    outputs=[
+        file(
+            "/lake/z/dt=1",
+            schema=schema(
+                {
+                    "name": "s",
+                    "type": "array",
+                    "fields": [{"name": "_element", "type": "struct", "fields": [{"name": "x", "type": "int"}]}],
+                }
+            ),
+            columnLineage=column_lineage(
+                {"s": [column("/a", "c", "DIRECT:IDENTITY")]}, [column("/b", "d", "INDIRECT:JOIN")]
+            ),
+            lifecycleStateChange={"lifecycleStateChange": "OVERWRITE"},
+        )
+    ],
+    run_facets={
+        **spark_properties(spark__app__name="Shop", spark__redaction__regex="pin"),
+        "processing_engine": {"name": "spark", "version": "4"},
+        "spark_applicationDetails": {"appName": "Shop", "applicationId": "x"},
+        "spark_jobDetails": {"jobId": 1, "jobDescription": "d"},
+        "spark.logicalPlan": {"plan": [{"class": "Scan"}]},
+        "unknownSourceAttribute": {"unknownItems": [{"name": "x", "properties": {"y": 1}}]},
+        "airflow": {"dag": {"tags": "['a']"}, "task": {"task_id": "t"}},
+    },
+    job="shop.execute_merge_into_command_edge",
+    job_facets={
+        "sql": {"query": "MERGE INTO t"},
+        "documentation": {"description": "d"},
+        "ownership": {"owners": [{"name": "jane"}]},
+    },
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every value in the event."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, item in items for place in places(item, (*path, key)))]
+
+
+def with_value(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    changed = copy.copy(value)
+    changed[path[0]] = with_value(value[path[0]], path[1:], new)
+    return changed
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["0001-01-01T00:00:00+05:00", "://"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text() | st.sampled_from(["name", "type", "fields"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def converts_or_tells(changed: Any) -> None:
+    """The event is converted to what GMS takes, or refused with an :class:`EventError`."""
+    try:
+        found = convert_run_event(changed, ALL)
+    except EventError:
+        found = []
+    assert [violation for each in found for violation in violations(each.to_obj())] == []
+    convert_events(whole_application(changed), ALL).proposals(ALL)
+
+
+@pytest.mark.parametrize("path", places(RICH), ids=lambda path: "/".join(map(str, path)))
+@pytest.mark.parametrize("wrong", [None, [], {}, "", 7, [None], {"x": None}], ids=json.dumps)
+def test_a_wrong_value_anywhere(path: tuple[Any, ...], wrong: Any) -> None:
+    """Producers send ``null`` where the spec says object, a list where it says text, and so on (Deviation 15)."""
+    changed = with_value(RICH, path, wrong)
+    converts_or_tells(changed)
+    from_text, from_object = (
+        convert_events([*whole_application(), one], ALL) for one in (json.dumps(changed).encode(), changed)
+    )
+    assert from_text.proposals(ALL) == from_object.proposals(ALL)
+
+
+@given(st.data())
+@hypothesis_settings(max_examples=300, deadline=None)
+def test_any_json_anywhere(data: st.DataObject) -> None:
+    changed: Json = RICH
+    for _ in range(data.draw(st.integers(1, 3))):
+        changed = with_value(changed, data.draw(st.sampled_from(places(changed))), data.draw(json_values))
+    converts_or_tells(changed)
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_half_a_surrogate_pair_costs_at_most_its_event(as_text: bool) -> None:
+    """JSON can spell one, UTF-8 cannot: what is converted must be writable (to the outbox, the wire)."""
+    broken = query(run_id=OTHER_QUERY, inputs=[file("/\ud800")])
+    events = whole_application(query(inputs=[file("/a")]), broken)
+    conversion = convert_events([json.dumps(one).encode() if as_text else one for one in events], settings())
+    assert file_urns("/a")[0] in conversion.inputs
+    assert "".join(to_json_lines(conversion.proposals(settings()))).encode()
+
+
+@given(json_values)
+def test_any_json_at_all(value: Any) -> None:
+    converts_or_tells(value)

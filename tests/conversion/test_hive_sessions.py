@@ -1,0 +1,475 @@
+"""Hive sessions, in events as OpenLineage's Hive hook sends them and as a producer of session runs would."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from datahub.metadata.schema_classes import DataProcessRunStatusClass, RunResultTypeClass
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from airflow_provider_spark_datahub.conversion.events import parse_run_event
+from airflow_provider_spark_datahub.conversion.hive_session_facet import hive_session_properties
+from airflow_provider_spark_datahub.conversion.hive_sessions import HiveSession, HiveSessions, session_proposals
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from tests.conversion.builders import Json, application, event, find, find_all
+from tests.oracles.strict import canonical_violations
+
+HIVE = "https://github.com/OpenLineage/OpenLineage/tree/1.40.0/integration/hive"
+NAMESPACE = "hive://hs2.example.com:10000"
+SESSION = "26bf2036-9a37-4f76-a696-a39fddbc8ba3"
+OTHER_SESSION = "0ba6765b-3019-4172-b748-63c257158d20"
+Q1, Q2, Q3 = (f"01900000-0000-7000-8000-00000000000{number}" for number in (1, 2, 3))
+TASK = "01900000-0000-7000-8000-0000000000f1"
+OTHER_TASK = "01900000-0000-7000-8000-0000000000f2"
+CREATED = "2026-01-01T00:00:00Z"
+MINUTE = 60_000
+TIMEOUT = 30 * MINUTE
+
+
+def at(minute: int) -> int:
+    """Ms since the epoch; minute 0 is when the session was created."""
+    return int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000) + minute * MINUTE
+
+
+def facet(session_id: object = SESSION, created: object = CREATED, **more: object) -> Json:
+    """The facet as ``HiveSessionInfoFacet`` is written, which leaves out what is null."""
+    content = {"username": "hive", "clientIp": "127.0.0.1", "sessionId": session_id, "creationTime": created, **more}
+    return {"_producer": HIVE, **{key: value for key, value in content.items() if value is not None}}
+
+
+def query(
+    run_id: str = Q1,
+    minute: int = 1,
+    kind: str = "COMPLETE",
+    *,
+    session: Json | None = None,
+    parent: str | None = None,
+    parent_job: str = "daily.load",
+    namespace: str = NAMESPACE,
+) -> Json:
+    """A query's event as ``HiveOpenLineageHook`` sends it, by ``Faceting.getRunEvent``; by default in the session."""
+    facets: Json = {
+        "processing_engine": {"name": "hive", "version": "3.1.3", "openlineageAdapterVersion": "1.40.0"},
+        "hive_query": {"queryId": f"hive_20260101_{run_id}", "operationName": "CREATETABLE_AS_SELECT"},
+        "hive_properties": {"properties": {"hive.execution.engine": "mr"}},
+        "hive_session": facet() if session is None else session,
+    }
+    if parent:
+        facets["parent"] = {"run": {"runId": parent}, "job": {"namespace": "airflow", "name": parent_job}}
+    orders = {"namespace": "hive://metastore:9083", "name": "shop.orders", "facets": {}}
+    daily = {**orders, "name": "shop.daily"}
+    job = "createtable_as_select.shop.daily"
+    return timed(
+        event(kind, run_id=run_id, job=job, job_type="QUERY", run_facets=facets, inputs=[orders], outputs=[daily]),
+        minute,
+        producer=HIVE,
+        namespace=namespace,
+    )
+
+
+def without_facet(query_event: Json) -> Json:
+    del query_event["run"]["facets"]["hive_session"]
+    return query_event
+
+
+def session_run(
+    run_id: str = SESSION, minute: int = 0, kind: str = "START", *, job_type: str | None = None, **facets: Any
+) -> Json:
+    """The event of a session itself, where a producer sends one: the job is ``<user>@<client address>``."""
+    sent = event(kind, run_id=run_id, job="hive@127.0.0.1", job_type=job_type, run_facets=facets)
+    return timed(sent, minute, producer=HIVE, namespace=NAMESPACE)
+
+
+def airflow_task(run_id: str = TASK, minute: int = 0) -> Json:
+    sent = event("START", run_id=run_id, job="daily.load", job_type="TASK")
+    return timed(sent, minute, producer="https://github.com/apache/airflow/tree/x", namespace="airflow")
+
+
+def timed(sent: Json, minute: int, *, producer: str, namespace: str) -> Json:
+    time = datetime.fromtimestamp(at(minute) / 1000, tz=UTC).isoformat().replace("+00:00", "Z")
+    return {**sent, "eventTime": time, "producer": producer, "job": {**sent["job"], "namespace": namespace}}
+
+
+def observed(*events: Json, cluster: str | None = None) -> HiveSessions:
+    found = HiveSessions(TIMEOUT, cluster)
+    for each in events:
+        found.observe(parse_run_event(each))
+    return found
+
+
+def only(found: HiveSessions, **more: Any) -> HiveSession:
+    (session,) = found.sessions(**more)
+    return session
+
+
+def written(*events: Json, known_until_ms: int | None = None) -> list[Proposal]:
+    """The only session's proposals, each as GMS takes it and acryl-datahub writes it."""
+    proposals = session_proposals(only(observed(*events), known_until_ms=known_until_ms))
+    assert [violation for each in proposals for violation in canonical_violations(each.to_obj())] == []
+    return proposals
+
+
+def run_events(proposals: Iterable[Proposal]) -> list[tuple[Any, ...]]:
+    """(status, minute, result, native result) of each."""
+    return [
+        (
+            each.aspect["status"],
+            (each.aspect["timestampMillis"] - at(0)) / MINUTE,
+            *each.aspect.get("result", {}).values(),
+        )
+        for each in find_all(proposals, "dataProcessInstanceRunEvent")
+    ]
+
+
+def dpi(run_id: str) -> str:
+    return f"urn:li:dataProcessInstance:{run_id}"
+
+
+STARTED, COMPLETE = DataProcessRunStatusClass.STARTED, DataProcessRunStatusClass.COMPLETE
+SUCCESS, FAILURE = RunResultTypeClass.SUCCESS, RunResultTypeClass.FAILURE
+
+
+# The facet
+
+
+def test_properties_of_run_and_job() -> None:
+    assert hive_session_properties(facet()) == {
+        "username": "hive",
+        "clientIp": "127.0.0.1",
+        "sessionId": SESSION,
+        "creationTime": CREATED,
+    }
+
+
+@pytest.mark.parametrize("key", ["username", "clientIp", "sessionId", "creationTime"])
+@pytest.mark.parametrize("wrong", [None, "", " ", 7, True, [], {"x": 1}], ids=json.dumps)
+def test_a_wrong_value_costs_only_itself(key: str, wrong: object) -> None:
+    sent = {**facet(), key: wrong}
+    assert hive_session_properties(sent).keys() == {"username", "clientIp", "sessionId", "creationTime"} - {key}
+    sessions = observed(query(session=sent)).sessions()
+    assert [one.properties for one in sessions] == ([hive_session_properties(sent)] if key != "sessionId" else [])
+
+
+@pytest.mark.parametrize("wrong", [None, [], "x", 7, {}], ids=json.dumps)
+def test_a_wrong_facet_is_no_session(wrong: Any) -> None:
+    sent = query()
+    sent["run"]["facets"]["hive_session"] = wrong
+    found = observed(sent)
+    assert (found.sessions(), found.parent_of(Q1)) == ([], None)
+
+
+def test_secrets_are_not_shown() -> None:
+    shown = hive_session_properties(facet(username="jdbc:hive2://jane:geheim@h"))
+    assert "geheim" not in json.dumps(shown)
+
+
+# One run for the queries of a session
+
+
+def test_queries_of_a_session_share_a_parent() -> None:
+    found = observed(query(Q1), query(Q2, 2), query(Q3, 3, session=facet(OTHER_SESSION, created=None)))
+    mine, other = found.sessions()
+    assert found.parent_of(Q1) == found.parent_of(Q2) == mine.urn
+    assert found.parent_of(Q3) == other.urn != mine.urn
+    assert found.parent_of("unknown") is None
+
+
+def test_the_run_is_named_by_the_session_id() -> None:
+    # md5 of {"orchestrator":"hive","session_id":"26bf2036-…"}: the way acryl-datahub makes the ids of its keys.
+    urn = dpi("52dbad739bdca08f43fec0b61e720edf")
+    assert only(observed(query())).urn == urn
+    assert only(observed(query(session=facet(created=None)))).urn == urn
+    # A user may set another job namespace for a query; OpenLineage 1.34 made one of each query's text.
+    assert only(observed(query(), query(Q2, namespace="c0ffee"))).urn == urn
+    assert only(observed(query(), cluster="prod-eu")).urn != urn
+
+
+def test_the_whole_run() -> None:
+    proposals = written(query(Q1, 1, "START"), query(Q1, 5), known_until_ms=at(35))
+    assert [(each.entity_urn, each.aspect_name) for each in proposals] == [
+        (only(observed(query())).urn, f"dataProcessInstance{name}")
+        for name in ("Properties", "Relationships", "RunEvent", "RunEvent")
+    ]
+    properties = find(proposals, "dataProcessInstanceProperties").aspect
+    assert properties["name"] == SESSION
+    assert properties["customProperties"] == hive_session_properties(facet())
+    assert properties["created"] == {"time": at(0), "actor": "urn:li:corpuser:datahub"}
+    assert find(proposals, "dataProcessInstanceRelationships").aspect == {"upstreamInstances": []}
+    started, complete = find_all(proposals, "dataProcessInstanceRunEvent")
+    assert (started.aspect["timestampMillis"], complete.aspect["timestampMillis"]) == (at(0), at(5))
+    assert complete.aspect["durationMillis"] == 5 * MINUTE
+
+
+# Its start
+
+
+@pytest.mark.parametrize(
+    ("created", "start"),
+    [
+        (CREATED, at(0)),
+        ("2026-01-01T01:00:00.000+01:00", at(0)),
+        ("2026-01-01T00:00:00.000", at(0)),
+        (None, at(1)),
+        ("yesterday", at(1)),
+        ("2026-01-01T00:01:30Z", at(1)),
+        ("0001-01-01T00:00:00Z", at(1)),
+    ],
+)
+def test_it_starts_when_it_was_created_or_with_its_first_event(created: str | None, start: int) -> None:
+    session = only(observed(query(Q2, 2, session=facet(created=created)), query(Q1, 1, session=facet(created=created))))
+    assert session.activities[0].start_ms == start
+
+
+def test_what_the_first_event_lacks_a_later_one_tells() -> None:
+    session = only(observed(query(Q1, 1, session=facet(created="yesterday")), query(Q2, 2)))
+    assert session.activities[0].start_ms == at(0)
+
+
+# Its end
+
+
+@pytest.mark.parametrize(("minute", "closed"), [(30, False), (31, True), (500, True)])
+def test_it_is_closed_after_the_timeout_without_events(minute: int, closed: bool) -> None:
+    """Measured between event times: by the events of another session, of an application, or what the caller knows."""
+    other = timed(application("START"), minute, producer="spark", namespace="default")
+    assert only(observed(query(), other)).closed is closed
+    assert only(observed(query()), known_until_ms=at(minute)).closed is closed
+    sessions = observed(query(), query(Q2, minute, session=facet(OTHER_SESSION, created=None))).sessions()
+    assert [session.closed for session in sessions] == [closed, False]
+
+
+def test_an_open_session_has_only_started() -> None:
+    assert run_events(written(query(Q1, 1), query(Q2, 30))) == [(STARTED, 0)]
+
+
+def test_events_of_the_session_keep_it_open() -> None:
+    assert run_events(written(query(Q1, 1), query(Q2, 30), query(Q3, 59))) == [(STARTED, 0)]
+
+
+def test_a_session_that_goes_on_after_it_was_closed() -> None:
+    assert run_events(written(query(Q1, 1), query(Q2, 31), query(Q3, 32))) == [
+        (STARTED, 0),
+        (COMPLETE, 1, SUCCESS, "COMPLETE"),
+        (STARTED, 31),
+    ]
+
+
+def test_a_running_query_is_no_idleness() -> None:
+    events = [query(Q1, 1, "START"), query(Q2, 2), query(Q1, 120)]
+    assert run_events(written(*events, known_until_ms=at(200))) == [
+        (STARTED, 0),
+        (COMPLETE, 120, SUCCESS, "COMPLETE"),
+    ]
+
+
+def test_start_and_end_in_the_same_millisecond_are_the_end() -> None:
+    alone = query(Q1, 1, session=facet(created=None))
+    assert run_events(written(alone, known_until_ms=at(100))) == [(COMPLETE, 1, SUCCESS, "COMPLETE")]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "result"),
+    [
+        (["COMPLETE", "COMPLETE"], (SUCCESS, "COMPLETE")),
+        (["FAIL", "COMPLETE"], (FAILURE, "FAIL")),
+        (["COMPLETE", "FAIL"], (FAILURE, "FAIL")),
+        (["COMPLETE", "ABORT"], (FAILURE, "ABORT")),
+        (["START", "COMPLETE"], (SUCCESS, "COMPLETE")),
+        # No query told how it ended: neither does the session.
+        (["START", "RUNNING"], ()),
+    ],
+)
+def test_failure_beats_success(kinds: list[str], result: tuple[str, ...]) -> None:
+    events = [query(run_id, minute, kind) for minute, (run_id, kind) in enumerate(zip((Q1, Q2), kinds, strict=True), 1)]
+    assert run_events(written(*events, known_until_ms=at(100)))[-1] == (COMPLETE, 2, *result)
+
+
+def test_a_failure_stays_when_the_session_goes_on() -> None:
+    events = run_events(written(query(Q1, 1), query(Q2, 40, "FAIL"), query(Q3, 90), known_until_ms=at(500)))
+    assert [more for status, _, *more in events if status == COMPLETE] == [
+        [SUCCESS, "COMPLETE"],
+        [FAILURE, "FAIL"],
+        [FAILURE, "FAIL"],
+    ]
+
+
+def test_a_session_whose_events_have_no_time() -> None:
+    timeless = query(session=facet(created=None))
+    timeless["eventTime"] = "soon"
+    assert run_events(written(timeless)) == []
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_a_timeout_is_positive(timeout_ms: int) -> None:
+    with pytest.raises(ValueError, match=f"is {timeout_ms} ms"):
+        HiveSessions(timeout_ms)
+
+
+# A run of the session's own
+
+
+CHILDREN = [query(Q1, 1, parent=SESSION, parent_job="hive@127.0.0.1"), query(Q2, 2)]
+
+
+@pytest.mark.parametrize("events", [[session_run(), *CHILDREN], CHILDREN], ids=["told", "named"])
+def test_the_run_of_the_session_is_the_session(events: list[Json]) -> None:
+    found = observed(*events)
+    assert found.parent_of(Q1) == found.parent_of(Q2) == only(found).urn == dpi(SESSION)
+    assert found.parent_of(SESSION) is None
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        # Told by the name, by its events, by both; by its events without any facet, or by its facet.
+        [query(Q1, 1, parent=TASK, parent_job="hive@127.0.0.1")],
+        [session_run(TASK), query(Q1, 1, parent=TASK, parent_job="beeline")],
+        [session_run(TASK), query(Q1, 1, parent=TASK, parent_job="hive@127.0.0.1")],
+        [session_run(TASK), without_facet(query(Q1, 1, parent=TASK))],
+        [session_run(TASK, hive_session=facet()), query(Q1)],
+        [session_run(TASK, hive_session=facet()), query(Q1, parent=TASK, parent_job="hive@127.0.0.1")],
+    ],
+)
+def test_the_run_of_the_session_may_have_an_id_of_its_own(events: list[Json]) -> None:
+    for found in (observed(*events), observed(*reversed(events))):
+        assert (only(found).urn, found.parent_of(Q1), found.parent_of(TASK)) == (dpi(TASK), dpi(TASK), None)
+
+
+def test_queries_without_facet_join_the_session_of_their_parent() -> None:
+    found = observed(session_run(TASK), query(Q1, parent=TASK), without_facet(query(Q2, parent=TASK)))
+    assert only(found).session_id == SESSION
+    assert found.parent_of(Q2) == dpi(TASK)
+
+
+def test_nothing_that_the_producer_told_is_written_again() -> None:
+    told = written(session_run(), *CHILDREN, known_until_ms=at(100))
+    # The hook of Hive cannot tell the end of a session.
+    assert run_events(told) == [(COMPLETE, 2, SUCCESS, "COMPLETE")]
+    assert [each.aspect_name for each in told] == ["dataProcessInstanceRunEvent"]
+    assert written(session_run(), *CHILDREN) == []
+
+
+@pytest.mark.parametrize("end", [session_run(minute=3, kind="COMPLETE"), session_run(job_type="APPLICATION")])
+def test_an_end_that_is_told_is_not_invented(end: Json) -> None:
+    found = observed(session_run(), *CHILDREN, end)
+    assert session_proposals(only(found, known_until_ms=at(100))) == []
+    assert only(found).closed
+
+
+def test_a_session_without_queries_is_closed_too() -> None:
+    alone = session_run(hive_session=facet())
+    assert run_events(written(alone, known_until_ms=at(100))) == [(COMPLETE, 0)]
+
+
+def test_the_time_until_the_first_query_is_no_idleness() -> None:
+    assert run_events(written(session_run(), query(Q1, 50, parent=SESSION), known_until_ms=at(100))) == [
+        (COMPLETE, 50, SUCCESS, "COMPLETE")
+    ]
+
+
+# Other parents: ``hive.openlineage.parentRunId``, which a task sets for the queries that it starts
+
+
+@pytest.mark.parametrize("told", [[], [airflow_task()]], ids=["unknown", "told"])
+def test_a_session_runs_below_the_task_of_its_queries(told: list[Json]) -> None:
+    found = observed(*told, query(Q1, 1, parent=TASK), query(Q2, 2))
+    session = only(found)
+    assert found.parent_of(Q1) == found.parent_of(Q2) == session.urn
+    assert session.parent_urn == dpi(TASK)
+    relationships = find(session_proposals(session), "dataProcessInstanceRelationships").aspect
+    assert relationships == {"parentInstance": dpi(TASK), "upstreamInstances": []}
+
+
+def test_queries_of_several_tasks_in_one_session_stay_with_their_tasks() -> None:
+    found = observed(query(Q1, 1, parent=TASK), query(Q2, 2, parent=OTHER_TASK), query(Q3, 3))
+    session = only(found)
+    assert [found.parent_of(run_id) for run_id in (Q1, Q2, Q3)] == [dpi(TASK), dpi(OTHER_TASK), session.urn]
+    assert session.parent_urn is None
+
+
+def test_a_run_that_several_sessions_name_stands_above_them() -> None:
+    found = observed(
+        session_run(TASK),
+        query(Q1, 1, parent=TASK),
+        query(Q2, 2, parent=TASK, session=facet(OTHER_SESSION, created=None)),
+    )
+    mine, other = found.sessions()
+    assert (found.parent_of(Q1), found.parent_of(Q2)) == (mine.urn, other.urn)
+    assert {mine.parent_urn, other.parent_urn} == {dpi(TASK)}
+    assert dpi(TASK) not in (mine.urn, other.urn)
+
+
+@pytest.mark.parametrize("parent_job", ["daily.load", "hive@127.0.0.1"])
+@pytest.mark.parametrize("parent", [Q1, Q2])
+def test_no_session_runs_below_its_own_query(parent: str, parent_job: str) -> None:
+    found = observed(query(Q1, 1), query(Q2, 2, parent=parent, parent_job=parent_job))
+    assert only(found).parent_urn is None
+    assert found.parent_of(Q2) == (dpi(Q1) if parent == Q1 else only(found).urn)
+
+
+def test_other_runs_are_of_no_session() -> None:
+    spark = application("START")
+    found = observed(spark, event(parent=spark["run"]["runId"]), airflow_task(), without_facet(query()))
+    assert found.sessions() == []
+
+
+# Order, repetition, hostile content
+
+
+EVENTS = [
+    session_run(OTHER_SESSION, hive_session=facet(OTHER_SESSION)),
+    query(Q1, 1, "START"),
+    query(Q1, 3, "FAIL", session=facet(username="jane")),
+    query(Q2, 90, parent=TASK),
+    query(Q3, 4, session=facet(OTHER_SESSION, created=None), parent=OTHER_SESSION),
+]
+
+
+def test_the_order_of_events_and_their_repetition_change_nothing() -> None:
+    results = set()
+    for order in itertools.permutations(EVENTS):
+        found = observed(*order, *order)
+        proposals = [one.to_obj() for session in found.sessions() for one in session_proposals(session)]
+        results.add(json.dumps([proposals, [found.parent_of(run_id) for run_id in (Q1, Q2, Q3)]]))
+    assert len(results) == 1
+
+
+texts = st.text(max_size=8) | st.sampled_from([SESSION, OTHER_SESSION, Q1, Q2, TASK, CREATED, "hive@127.0.0.1", ","])
+values = texts | st.none() | st.integers() | st.lists(texts, max_size=2)
+run_ids = st.sampled_from([Q1, Q2, Q3, SESSION, TASK, "a,b(c)"])
+facets = st.dictionaries(
+    st.sampled_from(["username", "clientIp", "sessionId", "creationTime"]), values
+) | values  # fmt: skip
+hostile = st.builds(
+    lambda run_id, minute, kind, session, parent, parent_job: query(
+        run_id, minute, kind, session=session, parent=parent, parent_job=parent_job
+    ),
+    run_ids,
+    st.integers(-30_000_000, 100),
+    st.sampled_from(["START", "RUNNING", "COMPLETE", "FAIL", "ABORT", "OTHER", ""]),
+    facets.filter(lambda session: session is not None),
+    st.none() | run_ids,
+    texts,
+) | st.builds(session_run, run_ids, st.integers(0, 100))
+
+
+@given(st.lists(hostile, max_size=6), st.none() | st.integers(0, at(10_000)))
+@hypothesis_settings(deadline=None)
+def test_any_events_become_what_gms_takes(events: list[Json], known_until_ms: int | None) -> None:
+    found = observed(*events)
+    sessions = found.sessions(known_until_ms)
+    for session in sessions:
+        for each in session_proposals(session):
+            assert canonical_violations(each.to_obj()) == []
+        assert all(one.start_ms <= one.end_ms for one in session.activities)
+        pairs = itertools.pairwise(session.activities)
+        assert all(one.closed and two.start_ms - one.end_ms >= TIMEOUT for one, two in pairs)
+    for run_id in (Q1, Q2, Q3, SESSION, TASK):
+        assert found.parent_of(run_id) != dpi(run_id)

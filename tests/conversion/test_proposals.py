@@ -1,0 +1,55 @@
+"""Proposals as they are stored."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from datahub.emitter.mcp import MetadataChangeProposalWrapper
+from datahub.metadata.schema_classes import StatusClass
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal, ProposalFormatError, to_json_lines
+from tests.conversion.builders import urn
+
+DATASET = urn("hive", "db.größe")
+UPSERT = Proposal("dataset", DATASET, "status", {"removed": False})
+PATCH = Proposal("dataset", DATASET, "globalTags", [{"op": "add", "path": "/tags/ü", "value": {}}], "PATCH")
+
+
+def test_an_upsert_is_stored_as_acryl_datahub_stores_it() -> None:
+    wrapper = MetadataChangeProposalWrapper(entityUrn=DATASET, aspect=StatusClass(removed=False))
+    assert UPSERT.to_obj() == wrapper.to_obj(simplified_structure=True)
+
+
+def test_a_patch_keeps_its_content_type() -> None:
+    aspect = PATCH.to_obj()["aspect"]
+    assert aspect["contentType"] == PATCH.content_type == "application/json-patch+json"
+    assert json.loads(aspect["value"]) == PATCH.aspect
+    assert UPSERT.content_type == "application/json"
+
+
+@pytest.mark.parametrize("proposal", [UPSERT, PATCH])
+def test_stored_and_read_again(proposal: Proposal) -> None:
+    (line,) = to_json_lines([proposal])
+    assert line.endswith("\n")
+    assert line.count("\n") == 1
+    assert "größe" in line
+    assert Proposal.from_obj(json.loads(line)) == proposal
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"aspect": None}, {"aspect": {}}, {"aspect": {"value": "{"}}, {"aspect": {"value": None}}],
+)
+def test_what_was_not_stored_so(change: dict[str, Any]) -> None:
+    with pytest.raises(ProposalFormatError, match="not a stored proposal"):
+        Proposal.from_obj({**UPSERT.to_obj(), **change})
+
+
+@pytest.mark.parametrize("key", ["entityType", "entityUrn", "changeType", "aspectName", "aspect"])
+def test_a_part_is_missing(key: str) -> None:
+    stored = UPSERT.to_obj()
+    del stored[key]
+    with pytest.raises(ProposalFormatError, match=key):
+        Proposal.from_obj(stored)

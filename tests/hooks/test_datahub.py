@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.file import FileSink
+from airflow_provider_spark_datahub.delivery.rest import RestSink
+from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
+from airflow_provider_spark_datahub.hooks.datahub import (
+    ConnectionTypeError,
+    DatahubFileHook,
+    DatahubRestHook,
+    open_sink,
+    sink_of,
+)
+from tests.oracles.gms import GmsStandIn
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Defines a connection in the environment; as JSON keeps its type, a URI does not."""
+
+    def define(connection_id: str, **fields: Any) -> None:
+        value = fields["uri"] if "uri" in fields else json.dumps(fields)
+        monkeypatch.setenv(f"AIRFLOW_CONN_{connection_id.upper()}", value)
+
+    return define
+
+
+@pytest.mark.parametrize(
+    ("conn_type", "sink"),
+    [
+        ("datahub-rest", RestSink),
+        ("datahub_rest", RestSink),
+        ("datahub-file", FileSink),
+        ("datahub_file", FileSink),
+    ],
+)
+def test_sink_by_connection_type(connection: Any, conn_type: str, sink: type) -> None:
+    connection("lineage", conn_type=conn_type, host="http://gms:8080" if sink is RestSink else "/data/lineage.jsonl")
+    with sink_of("lineage") as found:
+        assert type(found) is sink
+        assert found.describe().endswith("gms:8080" if sink is RestSink else "/data/lineage.jsonl")
+
+
+def test_connection_from_a_uri(connection: Any) -> None:
+    connection("lineage", uri="datahub-rest://:secret@gms:8080/?timeout_sec=3")
+    with sink_of("lineage") as found:
+        assert isinstance(found, RestSink)
+        assert "secret" not in found.describe()
+
+
+def test_rest_connection_writes_with_its_token(connection: Any) -> None:
+    proposal = Proposal("dataFlow", "urn:li:dataFlow:(spark,shop,prod)", "status", {"removed": False})
+    with GmsStandIn("token") as gms:
+        connection("lineage", conn_type="datahub-rest", host=gms.url, password="token")
+        with sink_of("lineage") as sink:
+            delivery = sink.deliver([proposal], Deadline.after(20))
+        assert (delivery.delivered, delivery.stored, len(gms.stored)) == (1, True, 1)
+
+
+@pytest.mark.parametrize("conn_type", ["http", "datahub-kafka", "", "datahub"])
+def test_a_connection_of_another_type(connection: Any, conn_type: str) -> None:
+    connection("lineage", conn_type=conn_type, host="x")
+    with pytest.raises(ConnectionTypeError, match=r"'lineage' is of type .* type 'datahub-rest' or 'datahub-file'"):
+        sink_of("lineage")
+    assert open_sink("lineage")[0] is None
+
+
+def test_a_missing_connection() -> None:
+    with pytest.raises(AirflowException, match="missing"):
+        sink_of("missing")
+    sink, problem = open_sink("missing")
+    assert sink is None
+    assert str(problem).startswith("connection 'missing' cannot be used: ")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"conn_type": "datahub-rest"}, "host"),
+        ({"conn_type": "datahub-rest", "host": "http://gms", "extra": {"no_such_option": 1}}, "no_such_option"),
+        ({"conn_type": "datahub-file"}, "path of the file"),
+        ({"conn_type": "datahub-file", "host": "s3://bucket/x"}, "local path"),
+    ],
+)
+def test_an_incomplete_connection(connection: Any, fields: dict[str, Any], reason: str) -> None:
+    connection("lineage", **fields)
+    with pytest.raises(SinkSettingsError, match=reason):
+        sink_of("lineage")
+    sink, problem = open_sink("lineage")
+    assert sink is None
+    assert reason in str(problem)
+
+
+def test_hooks(connection: Any, tmp_path: Path) -> None:
+    connection("datahub_rest_default", conn_type="datahub-rest", host="http://gms:8080")
+    connection("own_file", conn_type="datahub-file", host=str(tmp_path / "lineage.jsonl"))
+    with DatahubRestHook().get_conn() as rest, DatahubFileHook("own_file").get_conn() as file:
+        assert isinstance(rest, RestSink)
+        assert isinstance(file, FileSink)
+    assert DatahubFileHook().datahub_file_conn_id == "datahub_file_default"

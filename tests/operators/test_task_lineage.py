@@ -1,0 +1,609 @@
+"""The lineage steps of one try, on real event files, with a real file to deliver to."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.capture.inject import ParentRun, TransportNotCombinableError
+from airflow_provider_spark_datahub.capture.location import RelativeEventsRootError, TryIdentity
+from airflow_provider_spark_datahub.capture.openlineage_jar import JarProblemError
+from airflow_provider_spark_datahub.capture.submission import Submission
+from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.file import FileSink
+from airflow_provider_spark_datahub.delivery.outbox import Outbox
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
+from airflow_provider_spark_datahub.operators.options import LineageOptions
+from airflow_provider_spark_datahub.operators.task_lineage import ListenerOffError, SparkSubmit, TaskLineage, TryEnd
+from airflow_provider_spark_datahub.report import LineageReport
+from tests.capture.installations import executable, openlineage_jar, spark_at
+from tests.operators.tries import CORPUS, RUN_ID, START_MS
+from tests.oracles.gms import GmsStandIn
+from tests.oracles.strict import canonical_violations
+
+PARENT = ParentRun("default", "shop.build", "01990000-0000-7000-8000-000000000001")
+ROOT = ParentRun("default", "shop", "01990000-0000-7000-8000-000000000002")
+ENDED = TryEnd(True, "SUCCESS", START_MS + 60_000, 30.0)
+FAILED = TryEnd(False, "FAILURE", START_MS + 60_000, 30.0)
+JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,a_csv_join_agg,analytics),a_csv_join_agg)"
+
+
+@dataclass
+class Try:
+    """A try, its Spark and its sink, below one folder."""
+
+    folder: Path
+    number: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sink: Sink | None = None
+    sink_problem: str | None = None
+
+    def __post_init__(self) -> None:
+        self.sink_file = self.folder / "lineage.jsonl"
+        given = {
+            "connection": "datahub_file",
+            "settings": LineageSettings(),
+            "on_failure": "warn",
+            "events_location": self.folder / "events",
+            "outbox_location": self.folder / "outbox",
+            "timeout": 30.0,
+            "openlineage_jar": str(self.folder / "openlineage-spark_2.13-1.53.0.jar"),
+            "namespace": "default",
+            "keep_events": False,
+        }
+        self.lineage = TaskLineage(
+            LineageOptions(**{**given, **self.options}),
+            TryIdentity("shop", RUN_ID, "build", -1, self.number, f"ti-{self.number}"),
+            TaskTry(DagRun(AirflowSite(), "shop", RUN_ID), "build", self.number, start_ms=START_MS),
+            None if self.sink_problem else self.sink or FileSink(self.sink_file),
+            self.sink_problem,
+        )
+
+    def spark_submit(self, **env: str) -> SparkSubmit:
+        home = self.folder / "spark"
+        if not home.exists():
+            executable(spark_at(home) / "bin/spark-submit")
+            openlineage_jar(self.folder / "openlineage-spark_2.13-1.53.0.jar")
+        return SparkSubmit("spark-submit", {"PATH": "/usr/bin:/bin", "SPARK_HOME": str(home), **env}, local_driver=True)
+
+    def inject(self, submission: Submission | None = None, **env: str) -> dict[str, str]:
+        """The Spark properties that the job would get."""
+        injection = self.lineage.inject(submission or Submission(), self.spark_submit(**env), PARENT, ROOT)
+        return injection.submission.effective_properties()
+
+    def job_writes(self, events: str | bytes) -> Path:
+        """Inject, and write where the listener would."""
+        path = Path(self.inject()["spark.openlineage.transport.location"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((CORPUS / f"{events}.ndjson").read_bytes() if isinstance(events, str) else events)
+        return path
+
+    @property
+    def delivered(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.sink_file.read_text().splitlines()]
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Try:
+    return Try(tmp_path)
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+# -- a job that went well
+
+
+def test_everything_arrives_and_nothing_is_left(one: Try, tmp_path: Path) -> None:
+    one.job_writes("a_csv_join_agg")
+    report = one.lineage.finish(ENDED)
+    prefix = "urn:li:dataset:(urn:li:dataPlatform:file,/lake"
+    expected = LineageReport(
+        connection="datahub_file",
+        events=23,
+        jobs=[JOB],
+        inputs=[f"{prefix}/raw/customers.csv,PROD)", f"{prefix}/raw/orders.csv,PROD)"],
+        outputs=[f"{prefix}/out/a/revenue_by_country,PROD)"],
+        proposals=len(one.delivered),
+        delivered=len(one.delivered),
+        stored=True,
+    )
+    assert replace(report, seconds=0.0) == expected
+    assert 0 < report.seconds < 30
+    assert [canonical_violations(proposal) for proposal in one.delivered] == [[]] * report.proposals
+    assert not list((tmp_path / "events").iterdir())
+    assert files_below(tmp_path / "outbox") == []
+
+
+def test_the_same_events_make_the_same_bytes(tmp_path: Path) -> None:
+    delivered = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        one = Try(tmp_path / name)
+        one.job_writes("a_csv_join_agg")
+        one.lineage.finish(ENDED)
+        delivered.append(one.sink_file.read_bytes())
+    assert delivered[0] == delivered[1]
+
+
+def test_events_are_kept_on_request(tmp_path: Path) -> None:
+    one = Try(tmp_path, options={"keep_events": True})
+    path = one.job_writes("a_csv_join_agg")
+    assert one.lineage.finish(ENDED).events_file == str(path)
+    assert path.is_file()
+
+
+def test_only_empty_folders_of_events_go(one: Try, tmp_path: Path) -> None:
+    path = one.job_writes("a_csv_join_agg")
+    of_another_task = path.parent.parent / "other" / "try1.ndjson"
+    of_another_task.parent.mkdir()
+    of_another_task.touch()
+    one.lineage.finish(ENDED)
+    assert files_below(tmp_path / "events") == [of_another_task]
+    assert not path.parent.exists()
+
+
+def test_the_spark_run_hangs_below_the_task_run(one: Try) -> None:
+    one.job_writes("a_csv_join_agg")
+    one.lineage.finish(ENDED)
+    task_run = AirflowSite().task_run_urn("shop", "build", RUN_ID)
+    task_job = AirflowSite().job_urn("shop", "build")
+    children = [
+        proposal["entityUrn"]
+        for proposal in one.delivered
+        if proposal["aspectName"] == "dataProcessInstanceRelationships"
+        and proposal["aspect"]["json"].get("parentInstance") == task_run
+    ]
+    assert len(children) == 1
+    (io,) = [
+        proposal["aspect"]["json"]
+        for proposal in one.delivered
+        if (proposal["entityUrn"], proposal["aspectName"]) == (JOB, "dataJobInputOutput")
+    ]
+    assert io["inputDatajobs"] == [task_job]
+
+
+def test_the_announcement_says_that_the_try_runs(one: Try) -> None:
+    one.lineage.announce()
+    events = [each["aspect"]["json"] for each in one.delivered if each["aspectName"] == "dataProcessInstanceRunEvent"]
+    assert [(event["status"], event.get("attempt")) for event in events] == [("STARTED", 1)]
+    assert not any(each["aspectName"] == "dataJobInputOutput" for each in one.delivered)
+
+
+def test_without_a_sink_nothing_is_announced(tmp_path: Path) -> None:
+    one = Try(tmp_path, sink_problem="connection 'x' cannot be used")
+    one.lineage.announce()
+    assert not one.sink_file.exists()
+
+
+def test_through_rest(tmp_path: Path) -> None:
+    from airflow_provider_spark_datahub.delivery.rest import RestSink
+    from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
+
+    with (
+        GmsStandIn("token") as gms,
+        RestSink(RestSettings.from_connection(gms.url, None, None, "token", {})) as sink,
+    ):
+        gms.reject(JOB)
+        one = Try(tmp_path, sink=sink)
+        path = one.job_writes("a_csv_join_agg")
+        report = one.lineage.finish(ENDED)
+        stored = len(gms.stored)
+    of_the_job = [warning for warning in report.warnings if warning.startswith("rejected ")]
+    assert (report.delivered, report.rejected, report.pending) == (stored, len(of_the_job), 0)
+    assert report.delivered + report.rejected == report.proposals
+    assert all(JOB in warning and "was rejected" in warning for warning in of_the_job)
+    assert len(of_the_job) == 3
+    assert not path.exists()
+    assert len(files_below(tmp_path / "outbox" / "quarantined")) == 1
+
+
+# -- why nothing, or not all
+
+
+def test_the_listener_that_did_not_run(one: Try, tmp_path: Path) -> None:
+    one.inject()
+    report = one.lineage.finish(ENDED)
+    assert (report.events, report.inputs, report.jobs) == (0, [], [])
+    assert str(report.reason).startswith("there is no event file: the OpenLineage listener did not run")
+    assert str(tmp_path / "events" / "shop") in str(report.reason)
+    assert report.delivered == report.proposals > 0
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "the event file holds no event"),
+        (b"\n\n", "the event file holds no event"),
+        (b"{}\n", "none of the 1 events could be converted: not a run event"),
+        (b'{"run": {"runId": "x"}, "job": {}}\n', "none of the 1 events could be converted: job.name is ''"),
+    ],
+)
+def test_an_event_file_without_a_usable_event(one: Try, content: bytes, reason: str) -> None:
+    one.job_writes(content)
+    report = one.lineage.finish(ENDED)
+    assert str(report.reason).startswith(reason)
+    assert report.jobs == []
+    assert f"No lineage: {reason}" in report.sentence
+
+
+def test_a_job_that_touches_no_dataset(one: Try) -> None:
+    one.job_writes("i_no_lineage")
+    report = one.lineage.finish(ENDED)
+    assert report.events == 2
+    assert len(report.jobs) == 1
+    assert report.reason == "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
+
+
+def test_a_location_that_cannot_be_read(one: Try) -> None:
+    path = one.job_writes("a_csv_join_agg")
+    path.unlink()
+    path.mkdir()
+    report = one.lineage.finish(ENDED)
+    assert report.reason == f"the event file cannot be read ({path}: Is a directory)"
+    assert report.events_file == str(path)
+    assert report.is_complete
+
+
+def test_an_event_file_that_cannot_be_removed(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = one.job_writes("a_csv_join_agg")
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied", str(self), missing_ok)
+
+    real = Path.unlink
+    monkeypatch.setattr(
+        Path, "unlink", lambda self, missing_ok=False: (refuse if self == path else real)(self, missing_ok)
+    )
+    report = one.lineage.finish(ENDED)
+    assert (report.pending, report.events_file) == (0, str(path))
+    assert report.warnings == [f"cannot remove the event file {path}: Permission denied"]
+
+
+def test_a_torn_event_file(one: Try) -> None:
+    content = (CORPUS / "a_csv_join_agg.ndjson").read_bytes()
+    one.job_writes(content[:-100])
+    report = one.lineage.finish(FAILED)
+    assert (report.events, report.bad_events) == (22, 1)
+    assert any("cut off" in warning for warning in report.warnings)
+    assert report.has_lineage
+    (io,) = [each for each in one.delivered if (each["entityUrn"], each["aspectName"]) == (JOB, "dataJobInputOutput")]
+    assert io["changeType"] == "PATCH"
+
+
+def test_bad_lines_cost_only_themselves(one: Try) -> None:
+    lines = (CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines(keepends=True)
+    path = one.job_writes(b"".join([b"no json\n", *lines, b"[]\n", b"{}\n"]))
+    report = one.lineage.finish(ENDED)
+    assert (report.events, report.bad_events, len(report.outputs)) == (24, 3, 1)
+    assert report.reason is None
+    texts = "\n".join(report.warnings)
+    assert f"{path}, line 1: no JSON" in texts
+    assert "line 25: not a JSON object" in texts
+    assert "not a run event" in texts
+
+
+def test_no_time_to_read_events(one: Try, tmp_path: Path) -> None:
+    path = one.job_writes("a_csv_join_agg")
+    report = one.lineage.finish(replace(ENDED, seconds=0.0))
+    assert (report.events, report.delivered, report.pending) == (0, 0, report.proposals)
+    assert "the time for reading events was used up" in str(report.reason)
+    assert path.is_file()
+    assert len(files_below(tmp_path / "outbox")) == 1
+
+
+def test_a_job_that_runs_without_lineage(one: Try) -> None:
+    one.lineage.not_injected("the jar is missing")
+    report = one.lineage.finish(ENDED)
+    assert report.reason == "the jar is missing"
+    assert report.events_file is None
+    results = [each["aspect"]["json"].get("result") for each in one.delivered if "RunEvent" in each["aspectName"]]
+    assert {"type": "SUCCESS", "nativeResultType": "airflow"} in results
+    assert not any(each["aspectName"] == "dataJobInputOutput" for each in one.delivered)
+
+
+def test_an_application_without_a_name_of_its_own(one: Try) -> None:
+    content = (CORPUS / "a_csv_join_agg.ndjson").read_bytes().replace(b'"a_csv_join_agg', b'"arrow-spark')
+    one.job_writes(content.replace(b"a_csv_join_agg", b"arrow_spark"))
+    report = one.lineage.finish(ENDED)
+    assert any("'arrow-spark'" in warning and "set 'name'" in warning for warning in report.warnings), report.warnings
+
+
+def test_the_exit_of_spark_submit_decides(one: Try) -> None:
+    one.job_writes("a_csv_join_agg")
+    one.lineage.finish(FAILED)
+    results = {
+        proposal["aspect"]["json"]["result"]["type"]
+        for proposal in one.delivered
+        if "RunEvent" in proposal["aspectName"] and "result" in proposal["aspect"]["json"]
+    }
+    assert results == {"FAILURE"}
+
+
+# -- delivery
+
+
+def test_what_does_not_arrive_waits_in_the_outbox(one: Try, tmp_path: Path) -> None:
+    path = one.job_writes("a_csv_join_agg")
+    one.sink_file.mkdir()
+    report = one.lineage.finish(ENDED)
+    assert (report.delivered, report.pending, report.stored) == (0, report.proposals, None)
+    assert f"Cannot write the file {one.sink_file}: Is a directory" in str(report.reason)
+    assert not report.is_complete
+    assert path.is_file()
+    (entry,) = Outbox(tmp_path / "outbox").entries("shop", RUN_ID, "build")
+    assert report.outbox_entry == str(entry.path)
+    assert len(entry.proposals()) == report.proposals
+    assert (entry.manifest.spark_succeeded, entry.manifest.connection_id) == (True, "datahub_file")
+    assert f"{report.pending} pending (datahub_file). Note: Cannot write" in report.sentence
+
+
+def test_a_connection_that_cannot_be_used(tmp_path: Path) -> None:
+    one = Try(tmp_path, sink_problem="connection 'datahub_file' cannot be used: it is not defined")
+    one.job_writes("a_csv_join_agg")
+    report = one.lineage.finish(ENDED)
+    assert (report.pending, report.reason) == (report.proposals, one.sink_problem)
+    assert report.proposals == len(Outbox(tmp_path / "outbox").entries("shop", RUN_ID, "build")[0].proposals())
+
+
+def test_an_outbox_that_refuses_does_not_keep_lineage_from_arriving(one: Try, tmp_path: Path) -> None:
+    path = one.job_writes("a_csv_join_agg")
+    (tmp_path / "outbox").write_text("in the way")
+    report = one.lineage.finish(ENDED)
+    assert (report.delivered, report.pending) == (report.proposals, 0)
+    assert len(one.delivered) == report.proposals
+    assert any(warning.startswith("not kept in the outbox before the delivery: ") for warning in report.warnings)
+    assert not path.exists()
+
+
+def test_an_older_trys_lineage_goes_first(tmp_path: Path) -> None:
+    first, second = Try(tmp_path, 1), Try(tmp_path, 2)
+    first.job_writes("c_fail_midway")
+    first.sink_file.mkdir()
+    first.lineage.finish(replace(FAILED, result="UP_FOR_RETRY"))
+    first.sink_file.rmdir()
+
+    second.job_writes("a_csv_join_agg")
+    report = second.lineage.finish(ENDED)
+
+    assert (report.pending, report.reason) == (0, None)
+    attempts = [
+        (event["attempt"], event["status"])
+        for event in (
+            proposal["aspect"]["json"] for proposal in second.delivered if "RunEvent" in proposal["aspectName"]
+        )
+        if "attempt" in event
+    ]
+    assert attempts == [(1, "STARTED"), (1, "COMPLETE"), (2, "STARTED"), (2, "COMPLETE")]
+    assert files_below(tmp_path / "outbox") == []
+
+
+class Refusing(Sink):
+    """Takes nothing of a proposal that is in its words."""
+
+    name = "refusing"
+
+    def __init__(self, refuses: Callable[[str], bool]) -> None:
+        self._refuses = refuses
+        self.seen: list[str] = []
+
+    def describe(self) -> str:
+        return "a sink"
+
+    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
+        for item in record.pending():
+            text = json.dumps(item[1].to_obj())
+            if self._refuses(text):
+                record.stop("a sink refuses")
+                return
+            self.seen.append(text)
+            record.confirm([item], stored=True)
+
+
+def test_behind_an_older_try_that_still_waits_a_newer_one_waits(tmp_path: Path) -> None:
+    sink = Refusing(lambda text: '"attempt": 1' in text)
+    first, second = Try(tmp_path, 1, sink=sink), Try(tmp_path, 2, sink=sink)
+    first.job_writes("c_fail_midway")
+    first.lineage.finish(replace(FAILED, result="UP_FOR_RETRY"))
+    second.job_writes("a_csv_join_agg")
+    report = second.lineage.finish(ENDED)
+    assert (report.delivered, report.pending) == (0, report.proposals)
+    assert "the lineage of an earlier try is still pending and goes first" in str(report.reason)
+    assert not any('"attempt": 2' in text for text in sink.seen)
+    entries = Outbox(tmp_path / "outbox").entries("shop", RUN_ID, "build")
+    assert [entry.manifest.key.try_number for entry in entries] == [1, 2]
+    assert report.outbox_entry == str(entries[1].path)
+
+
+def test_a_slow_sink_does_not_outlast_the_budget(tmp_path: Path) -> None:
+    class Slow(Sink):
+        name = "slow"
+
+        def describe(self) -> str:
+            return "a slow sink"
+
+        def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
+            time.sleep(3)
+
+    one = Try(tmp_path, sink=Slow())
+    one.job_writes("a_csv_join_agg")
+    report = one.lineage.finish(replace(ENDED, seconds=1.0))
+    assert report.seconds < 2.5
+    assert report.pending == report.proposals
+    assert "a slow sink did not acknowledge everything before the time for lineage was over" in str(report.reason)
+
+
+def test_only_ten_rejections_are_told(tmp_path: Path) -> None:
+    class Rejecting(Sink):
+        name = "rejecting"
+
+        def describe(self) -> str:
+            return "a sink"
+
+        def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
+            for item in record.pending():
+                record.reject(item, "no such aspect")
+
+    one = Try(tmp_path, sink=Rejecting())
+    one.job_writes("a_csv_join_agg")
+    report = one.lineage.finish(ENDED)
+    assert (report.rejected, report.pending, report.is_complete) == (report.proposals, 0, True)
+    told = [warning for warning in report.warnings if warning.endswith(": no such aspect")]
+    assert len(told) == 10
+    assert report.rejected > 10
+
+
+# -- a try after one that failed for its lineage alone
+
+
+def waiting_for(tmp_path: Path, policy: str, number: int) -> Try:
+    return Try(tmp_path, number, options={"on_failure": policy})
+
+
+@pytest.mark.parametrize("policy", ["retry", "fail"])
+def test_the_outbox_tells_the_next_try_to_deliver_only(tmp_path: Path, policy: str) -> None:
+    first = waiting_for(tmp_path, policy, 1)
+    assert first.lineage.awaited_try(None) is None
+    first.job_writes("a_csv_join_agg")
+    first.sink_file.mkdir()
+    first.lineage.finish(ENDED)
+    second = waiting_for(tmp_path, policy, 2)
+    assert second.lineage.awaited_try(None) is None  # nobody said that the task failed for it
+    first.lineage.await_retry()
+    assert second.lineage.awaited_try(None) == 1
+    assert waiting_for(tmp_path, "warn", 2).lineage.awaited_try(None) is None
+    assert waiting_for(tmp_path, policy, 1).lineage.awaited_try(None) is None
+
+    first.sink_file.rmdir()
+    report = second.lineage.redeliver(ENDED, 1)
+    assert (report.pending, report.reason, report.jobs) == (0, None, [])
+    assert any(proposal["entityUrn"] == JOB for proposal in second.delivered)
+    assert second.lineage.awaited_try(None) is None
+
+
+@pytest.mark.parametrize(
+    ("remembered", "number", "awaited"),
+    [
+        ({"for_try": 2, "outbox": "/x"}, 2, 1),
+        ({"for_try": 2, "outbox": "/x"}, 3, None),
+        ({"for_try": 5}, 5, 4),
+        ({}, 2, None),
+        ("for_try 2", 2, None),
+        (None, 2, None),
+    ],
+)
+def test_what_airflow_remembers(tmp_path: Path, remembered: object, number: int, awaited: int | None) -> None:
+    assert waiting_for(tmp_path, "retry", number).lineage.awaited_try(remembered) == awaited
+
+
+# -- before the job
+
+
+def test_the_job_is_told_where_and_under_whom(one: Try, tmp_path: Path) -> None:
+    properties = one.inject()
+    location = Path(properties["spark.openlineage.transport.location"])
+    assert location.is_relative_to(tmp_path / "events" / "shop")
+    assert (properties["spark.openlineage.parentRunId"], properties["spark.openlineage.rootParentRunId"]) == (
+        PARENT.run_id,
+        ROOT.run_id,
+    )
+    assert properties["spark.openlineage.namespace"] == "default"
+    assert properties["spark.jars"] == str(tmp_path / "openlineage-spark_2.13-1.53.0.jar")
+    assert one.lineage.report.events_file == str(location)
+    assert one.lineage.report.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "property_name", "value"),
+    [
+        (LineageSettings(), "spark.openlineage.facets.spark.logicalPlan.disabled", None),
+        (LineageSettings(capture_spark_plan=True), "spark.openlineage.facets.spark.logicalPlan.disabled", "false"),
+        (LineageSettings(), "spark.openlineage.facets.columnLineage.disabled", None),
+        (
+            LineageSettings(capture_column_level_lineage=False),
+            "spark.openlineage.facets.columnLineage.disabled",
+            "true",
+        ),
+    ],
+)
+def test_the_listener_sends_what_the_settings_want(
+    tmp_path: Path, settings: LineageSettings, property_name: str, value: str | None
+) -> None:
+    assert Try(tmp_path, options={"settings": settings}).inject().get(property_name) == value
+
+
+def test_a_file_that_a_cleared_task_left_is_not_appended_to(one: Try, tmp_path: Path) -> None:
+    left = one.job_writes("a_csv_join_agg")
+    again = Try(tmp_path).job_writes("i_no_lineage")
+    assert again != left
+    assert again.parent == left.parent
+
+
+@pytest.mark.parametrize(
+    ("properties", "env", "message"),
+    [
+        (
+            {"spark.openlineage.disabled": "true"},
+            {},
+            "spark.openlineage.disabled switches the OpenLineage listener off",
+        ),
+        ({}, {"OPENLINEAGE_DISABLED": "true"}, "OPENLINEAGE_DISABLED switches the OpenLineage listener off"),
+    ],
+)
+def test_a_listener_that_is_switched_off(
+    one: Try, properties: dict[str, str], env: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ListenerOffError, match=message):
+        one.inject(Submission(properties), **env)
+
+
+def test_a_transport_from_outside_spark_is_warned_of(one: Try) -> None:
+    one.inject(OPENLINEAGE__TRANSPORT__TYPE="console")
+    (warning,) = one.lineage.report.warnings
+    assert "OPENLINEAGE__TRANSPORT__TYPE gets none of this job's events" in warning
+
+
+def test_a_parent_run_of_the_users_is_told(one: Try) -> None:
+    one.inject(Submission({"spark.openlineage.parentRunId": "01990000-0000-7000-8000-00000000000f"}))
+    assert one.lineage.report.warnings == ["the job names an OpenLineage parent run of its own, which was kept"]
+
+
+def test_a_job_for_which_no_jar_is_safe(one: Try, tmp_path: Path) -> None:
+    one.spark_submit()
+    openlineage_jar(tmp_path / "openlineage-spark_2.13-1.53.0.jar", "2.12")
+    with pytest.raises(JarProblemError, match=r"is built for Scala 2\.12"):
+        one.inject()
+
+
+def test_a_transport_that_cannot_be_kept(one: Try) -> None:
+    with pytest.raises(TransportNotCombinableError):
+        one.inject(Submission({"spark.openlineage.transport.url": "http://x"}))
+
+
+def test_a_relative_location(tmp_path: Path) -> None:
+    with pytest.raises(RelativeEventsRootError):
+        Try(tmp_path, options={"events_location": Path("events")}).inject()
+
+
+def test_a_properties_file_that_is_missing(one: Try) -> None:
+    spark = replace(one.spark_submit(), properties_file="/missing.conf")
+    with pytest.raises(FileNotFoundError):
+        one.lineage.inject(Submission(), spark, PARENT, ROOT)
+
+
+def test_a_spark_of_unknown_layout_is_asked_for_its_version(one: Try, tmp_path: Path) -> None:
+    one.spark_submit()
+    banner = "echo 'Welcome to Spark version 4.3.0'; echo 'Using Scala version 2.13.18'"
+    binary = executable(tmp_path / "wrapper" / "spark-submit", f"#!/bin/sh\n{banner}\n")
+    spark = SparkSubmit(str(binary), {"PATH": "/usr/bin:/bin"}, local_driver=True)
+    jars = one.lineage.inject(Submission(), spark, PARENT, ROOT).submission.effective_jars()
+    assert jars == (str(tmp_path / "openlineage-spark_2.13-1.53.0.jar"),)

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_provider_spark_datahub.conversion.relate import AirflowSite
+from airflow_provider_spark_datahub.delivery.outbox import Outbox
+from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from airflow_provider_spark_datahub.plugins import dag_run_listener
+from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
+from tests.operators.tries import RUN_ID, START_MS, DagRun
+
+END = datetime(2026, 1, 1, 0, 6, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _own_executor() -> Iterator[None]:
+    dag_run_listener._executor.cache_clear()
+    yield
+    dag_run_listener._executor().shutdown()
+    dag_run_listener._executor.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def sinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Connections ``one`` and ``two`` to files of the same name, and one to nowhere."""
+    for name in ("one", "two", "datahub_rest_default"):
+        connection = {"conn_type": "datahub-file", "host": str(tmp_path / f"{name}.jsonl")}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION", str(tmp_path / "outbox"))
+    return tmp_path
+
+
+def lineage_task(task_id: str, **arguments: Any) -> SparkSubmitDatahubOperator:
+    return SparkSubmitDatahubOperator(task_id=task_id, application="job.py", **arguments)
+
+
+def new_dag(**arguments: Any) -> DAG:
+    return DAG("shop", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), **arguments)
+
+
+def as_the_scheduler_has_it(dag: DAG) -> Any:
+    return DagSerialization.from_dict(DagSerialization.to_dict(dag))
+
+
+@pytest.fixture(params=["as written", "serialized"])
+def seen(request: pytest.FixtureRequest) -> Any:
+    """A DAG as its file has it, or as the scheduler has it."""
+    return as_the_scheduler_has_it if request.param == "serialized" else lambda dag: dag
+
+
+def end(dag: Any, *, succeeded: bool = True, **more: Any) -> None:
+    """The DAG run ends, and the listener's thread has done its work."""
+    run = DagRun(dag=dag, end_date=END, **more)
+    if succeeded:
+        dag_run_listener.on_dag_run_success(run, "")
+    else:
+        dag_run_listener.on_dag_run_failed(run, "")
+    dag_run_listener._executor().submit(int).result()
+
+
+def told(folder: Path) -> list[str]:
+    """The connections that were told."""
+    return sorted(path.stem for path in folder.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize(("succeeded", "result"), [(True, "SUCCESS"), (False, "FAILURE")])
+def test_the_end_of_a_dag_run(sinks: Path, seen: Any, succeeded: bool, result: str) -> None:
+    with new_dag() as dag:
+        EmptyOperator(task_id="start") >> lineage_task("build", datahub_conn_id="one")
+    end(seen(dag), succeeded=succeeded)
+    proposals = [json.loads(line) for line in (sinks / "one.jsonl").read_text().splitlines()]
+    assert {proposal["entityUrn"] for proposal in proposals} == {AirflowSite().dag_run_urn("shop", RUN_ID)}
+    events = [one["aspect"]["json"] for one in proposals if one["aspectName"] == "dataProcessInstanceRunEvent"]
+    assert [event["status"] for event in events] == ["STARTED", "COMPLETE"]
+    assert events[1]["result"] == {"type": result, "nativeResultType": "airflow"}
+    assert (events[1]["timestampMillis"], events[1]["durationMillis"]) == (START_MS + 60_000, 60_000)
+    assert not list((sinks / "outbox").rglob("*.jsonl"))
+
+
+def test_each_connection_of_the_dag_is_told_once(sinks: Path, seen: Any) -> None:
+    with new_dag(default_args={"datahub_conn_id": "two"}) as dag:
+        lineage_task("a", datahub_conn_id="one")
+        lineage_task("b", datahub_conn_id="one")
+        lineage_task("c")
+    end(seen(dag))
+    assert told(sinks) == ["one", "two"]
+    assert len((sinks / "one.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_task_that_names_no_connection(sinks: Path, seen: Any) -> None:
+    with new_dag() as dag:
+        lineage_task("a")
+    end(seen(dag))
+    assert told(sinks) == ["datahub_rest_default"]
+
+
+def test_mapped_tasks(sinks: Path, seen: Any) -> None:
+    with new_dag() as dag:
+        SparkSubmitDatahubOperator.partial(task_id="a", application="job.py", datahub_conn_id="one").expand(
+            application_args=[["x"], ["y"]]
+        )
+    end(seen(dag))
+    assert told(sinks) == ["one"]
+
+
+def test_mapped_tasks_with_defaults_of_the_dag(sinks: Path, seen: Any) -> None:
+    with new_dag(default_args={"datahub_conn_id": "two"}) as dag:
+        SparkSubmitDatahubOperator.partial(task_id="a", application="job.py").expand(application_args=[["x"], ["y"]])
+    end(seen(dag))
+    assert told(sinks) == ["two"]
+
+
+def test_connections_that_only_the_task_knows_are_left_out(sinks: Path, seen: Any) -> None:
+    with new_dag() as dag:
+        lineage_task("templated", datahub_conn_id="{{ var.value.connection }}")
+        SparkSubmitDatahubOperator.partial(task_id="expanded", application="job.py").expand(
+            datahub_conn_id=["one", "two"]
+        )
+    end(seen(dag))
+    assert told(sinks) == []
+
+
+@pytest.mark.parametrize("how", ["argument", "default_args", "configuration", "mapped"])
+def test_tasks_whose_lineage_is_switched_off(sinks: Path, seen: Any, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    if how == "configuration":
+        monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__ENABLED", "False")
+    with new_dag(default_args={"enabled": False} if how == "default_args" else {}) as dag:
+        if how == "mapped":
+            SparkSubmitDatahubOperator.partial(
+                task_id="a", application="job.py", datahub_conn_id="one", enabled=False
+            ).expand(application_args=[["x"]])
+        else:
+            lineage_task("a", datahub_conn_id="one", **({"enabled": "false"} if how == "argument" else {}))
+    end(seen(dag))
+    assert told(sinks) == []
+
+
+def test_a_switch_that_only_the_task_knows_counts_as_on(sinks: Path, seen: Any) -> None:
+    with new_dag() as dag:
+        lineage_task("a", datahub_conn_id="one", enabled="{{ params.lineage }}")
+    end(seen(dag))
+    assert told(sinks) == ["one"]
+
+
+def test_a_dag_without_lineage_tasks(sinks: Path, seen: Any) -> None:
+    with new_dag() as dag:
+        SparkSubmitOperator(task_id="plain", application="job.py")
+        EmptyOperator(task_id="empty")
+    end(seen(dag))
+    assert told(sinks) == []
+    assert not (sinks / "outbox").exists()
+
+
+def test_what_does_not_arrive_stays_in_the_outbox(sinks: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (sinks / "one.jsonl").mkdir()
+    with new_dag() as dag:
+        lineage_task("a", datahub_conn_id="one")
+    end(dag)
+    (entry,) = Outbox(sinks / "outbox").entries("shop", RUN_ID, "")
+    assert (entry.manifest.connection_id, entry.manifest.pending) == ("one", 4)
+    assert "is pending: Cannot write the file" in caplog.text
+
+
+def test_a_connection_that_is_missing_does_not_keep_others_from_it(
+    sinks: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with new_dag() as dag:
+        lineage_task("a", datahub_conn_id="missing")
+        lineage_task("b", datahub_conn_id="one")
+    end(dag)
+    assert told(sinks) == ["one"]
+    assert "did not reach missing" in caplog.text
+    (entry,) = Outbox(sinks / "outbox").entries("shop", RUN_ID, "")
+    assert entry.manifest.connection_id == "missing"
+
+
+def test_without_a_dag_at_hand_it_is_asked_for(sinks: Path) -> None:
+    with new_dag() as dag:
+        lineage_task("a", datahub_conn_id="one")
+
+    class Run(DagRun):
+        def get_dag(self) -> Any:
+            return dag
+
+    dag_run_listener.on_dag_run_success(Run(end_date=None), "")
+    dag_run_listener._executor().submit(int).result()
+    assert told(sinks) == ["one"]
+
+
+@pytest.mark.parametrize("dag_run", [None, object(), DagRun(dag=object())])
+def test_the_scheduler_never_sees_a_failure(dag_run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    dag_run_listener.on_dag_run_success(dag_run, "")
+    dag_run_listener.on_dag_run_failed(dag_run, "")
+    assert caplog.text.count("is not told to DataHub") == 2
+
+
+def test_airflow_calls_the_listener(sinks: Path) -> None:
+    from airflow.listeners.listener import get_listener_manager
+
+    manager: Any = get_listener_manager()
+    (listener,) = SparkDatahubPlugin.listeners
+    manager.clear()
+    manager.add_listener(listener)
+    try:
+        with new_dag() as dag:
+            lineage_task("a", datahub_conn_id="one")
+        manager.hook.on_dag_run_success(dag_run=DagRun(dag=dag, end_date=END), msg="")
+        dag_run_listener._executor().submit(int).result()
+    finally:
+        manager.clear()
+    assert told(sinks) == ["one"]

@@ -1,0 +1,134 @@
+"""What Airflow sees of the package: provider info, configuration, entry points."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+from collections.abc import Callable
+from importlib.resources import files
+from inspect import Parameter, signature
+from typing import Any
+
+import pytest
+from airflow.configuration import conf
+from airflow.listeners.listener import get_listener_manager
+from airflow.sdk import BaseHook
+
+import airflow_provider_spark_datahub
+from airflow_provider_spark_datahub import get_provider_info as provider
+from airflow_provider_spark_datahub.hooks.datahub import sink_of
+from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from airflow_provider_spark_datahub.plugins import dag_run_listener
+from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
+
+PACKAGE = "airflow-provider-spark-datahub"
+
+
+@pytest.fixture
+def datahub_plugin(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Installs DataHub's own Airflow plugin, as far as importlib can tell."""
+    real = importlib.metadata.distribution
+
+    def install(is_installed: bool) -> None:
+        def distribution(name: str) -> Any:
+            if name != "acryl-datahub-airflow-plugin":
+                return real(name)
+            if not is_installed:
+                raise importlib.metadata.PackageNotFoundError(name)
+            return object()
+
+        monkeypatch.setattr(importlib.metadata, "distribution", distribution)
+
+    return install
+
+
+def test_provider_info_is_what_airflow_expects(datahub_plugin: Callable[[bool], None]) -> None:
+    jsonschema: Any = importlib.import_module("jsonschema")
+    schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text())
+    for is_installed in (False, True):
+        datahub_plugin(is_installed)
+        jsonschema.validate(provider.get_provider_info(), schema)
+
+
+def test_connection_types_are_registered_once(datahub_plugin: Callable[[bool], None]) -> None:
+    datahub_plugin(False)
+    types = provider.get_provider_info()["connection-types"]
+    assert [one["connection-type"] for one in types] == ["datahub-rest", "datahub-file"]
+    datahub_plugin(True)
+    assert provider.get_provider_info()["connection-types"] == []
+
+
+def test_hooks_are_those_of_the_connection_types(datahub_plugin: Callable[[bool], None]) -> None:
+    datahub_plugin(False)
+    for one in provider.get_provider_info()["connection-types"]:
+        module, _, name = one["hook-class-name"].rpartition(".")
+        hook = getattr(importlib.import_module(module), name)
+        assert issubclass(hook, BaseHook)
+        assert (hook.conn_type, hook.hook_name) == (one["connection-type"], one["hook-name"])
+
+
+@pytest.mark.parametrize("section", ["operators", "hooks"])
+def test_listed_modules_exist(section: str) -> None:
+    for entry in provider.get_provider_info()[section]:
+        for module in entry["python-modules"]:
+            importlib.import_module(module)
+
+
+def test_integrations_of_operators_and_hooks_are_described() -> None:
+    info = provider.get_provider_info()
+    described = {one["integration-name"] for one in info["integrations"]}
+    assert {one["integration-name"] for one in (*info["operators"], *info["hooks"])} <= described
+
+
+def test_every_argument_has_a_default_in_the_configuration() -> None:
+    parameters = signature(SparkSubmitDatahubOperator.__init__).parameters.values()
+    arguments = {one.name for one in parameters if one.kind is Parameter.KEYWORD_ONLY}
+    options = provider.get_provider_info()["config"]["spark_datahub"]["options"]
+    assert options.keys() - arguments == {"namespace", "keep_events"}
+    assert arguments <= options.keys()
+    assert all(option["description"] for option in options.values())
+
+
+@pytest.mark.parametrize(
+    ("option", "read", "default"),
+    [
+        ("enabled", conf.getboolean, True),
+        ("datahub_conn_id", conf.get, "datahub_rest_default"),
+        ("lineage", conf.get, ""),
+        ("lineage_on_failure", conf.get, "warn"),
+        ("events_location", conf.get, ""),
+        ("outbox_location", conf.get, ""),
+        ("lineage_timeout", conf.getfloat, 30.0),
+        ("openlineage_jar", conf.get, ""),
+        ("namespace", conf.get, "default"),
+        ("keep_events", conf.getboolean, False),
+    ],
+)
+def test_airflow_reads_the_defaults(option: str, read: Callable[[str, str], object], default: object) -> None:
+    assert read("spark_datahub", option) == default
+
+
+def test_entry_points() -> None:
+    found = {(entry.group, entry.name): entry.load() for entry in importlib.metadata.distribution(PACKAGE).entry_points}
+    assert found["apache_airflow_provider", "provider_info"] is provider.get_provider_info
+    assert found["airflow.plugins", "spark_datahub"] is SparkDatahubPlugin
+    assert callable(found["console_scripts", "spark-datahub"])
+    assert len(found) == 3
+
+
+def test_airflow_loads_the_listener() -> None:
+    get_listener_manager.cache_clear()
+    assert dag_run_listener in get_listener_manager().pm.get_plugins()
+
+
+def test_version_is_the_packages() -> None:
+    assert importlib.metadata.version(PACKAGE) == airflow_provider_spark_datahub.__version__
+
+
+@pytest.mark.parametrize("name", ["datahub-rest", "datahub-file"])
+def test_every_registered_type_has_a_sink(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    host = "http://gms:8080" if name == "datahub-rest" else "/data/lineage.jsonl"
+    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps({"conn_type": name, "host": host}))
+    with sink_of("lineage") as sink:
+        assert sink.name == name.removeprefix("datahub-")

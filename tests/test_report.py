@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.report import LineageReport
+
+
+def report(**fields: object) -> LineageReport:
+    given: dict[str, Any] = {
+        "connection": "datahub",
+        "events": 5,
+        "inputs": ["a", "b"],
+        "outputs": ["c"],
+        "proposals": 9,
+    }
+    return LineageReport(**{**given, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        (
+            {"delivered": 9, "stored": True},
+            "Lineage: 5 events; 2 inputs, 1 outputs; 9 proposals: 9 delivered, 0 rejected, 0 pending (datahub)",
+        ),
+        (
+            {"delivered": 9, "stored": False, "bad_events": 2},
+            (
+                "Lineage: 5 events (2 unusable); 2 inputs, 1 outputs; 9 proposals: 9 accepted, 0 rejected, 0 pending "
+                "(datahub)"
+            ),
+        ),
+        (
+            {"delivered": 4, "rejected": 2, "pending": 3, "reason": "not available", "connection": ""},
+            (
+                "Lineage: 5 events; 2 inputs, 1 outputs; 9 proposals: 4 delivered, 2 rejected, 3 pending. "
+                "Note: not available"
+            ),
+        ),
+        (
+            {"inputs": [], "outputs": [], "events": 0, "delivered": 9, "reason": "there is no event file"},
+            (
+                "Lineage: 0 events; 0 inputs, 0 outputs; 9 proposals: 9 delivered, 0 rejected, 0 pending (datahub). "
+                "No lineage: there is no event file"
+            ),
+        ),
+    ],
+)
+def test_one_line(fields: dict[str, object], sentence: str) -> None:
+    assert report(**fields).sentence == sentence
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "expected"), [([], [], False), (["a"], [], True), ([], ["a"], True)])
+def test_lineage_is_a_dataset_edge(inputs: list[str], outputs: list[str], expected: bool) -> None:
+    assert report(inputs=inputs, outputs=outputs).has_lineage is expected
+
+
+@pytest.mark.parametrize(("pending", "expected"), [(0, True), (1, False)])
+def test_complete_is_nothing_pending(pending: int, expected: bool) -> None:
+    assert report(pending=pending, rejected=3).is_complete is expected
+
+
+def test_xcom_is_json_with_every_field() -> None:
+    one = report(warnings=["w"], outbox_entry="/outbox/x", seconds=1.5)
+    assert LineageReport(**json.loads(json.dumps(one.to_obj()))) == one
