@@ -157,14 +157,16 @@ class _EventConversion:
 
 
 def _settings(config: Path | None, assignments: list[str]) -> LineageSettings:
-    options: dict[str, Any] = _config_file(config) if config else {}
+    layers: list[dict[str, Any]] = [_config_file(config)] if config else []
     for assignment in assignments:
         key, found, value = assignment.partition("=")
         if not found:
             _fail(f"--set {assignment}: want KEY=VALUE", EXIT_USAGE)
-        options[key.strip()] = _json_where_structured(key, value.strip())
+        layers.append({key.strip(): value.strip()})
     try:
-        return LineageSettings.from_mapping(options)
+        for note in LineageSettings.notes(*layers):
+            _say(note)
+        return LineageSettings.from_mapping(*layers)
     except SettingsError as error:
         _fail(str(error), EXIT_USAGE)
 
@@ -181,15 +183,6 @@ def _config_file(path: Path) -> dict[str, Any]:
     if loaded is not None and not isinstance(loaded, dict):
         _fail(f"{path} holds no object of options", EXIT_USAGE)
     return loaded or {}
-
-
-def _json_where_structured(key: str, text: str) -> Any:
-    if not text.startswith(("{", "[")):
-        return text
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        _fail(f"--set {key}: no JSON: {error}", EXIT_USAGE)
 
 
 def _write(proposals: Iterable[Proposal], output: Path | None, format_: Format) -> int:

@@ -182,9 +182,10 @@ def _read_all(
             _LogSource(log), limits=CollectLimits(limits.max_event_bytes, max_quarantined=1), deadline=deadline
         )
         for event in collection:
-            if event.get("Event") in _KEPT_KEYS:
+            kept = _reduced(event, limits.max_text_chars)
+            if kept:
                 report.events += 1
-                yield _reduced(event, limits.max_text_chars)
+                yield kept
         read = collection.report
         if log.in_progress:
             report.problems.append(f"the Spark event log of {log.name} was not closed: its driver was killed, or runs")
@@ -203,8 +204,11 @@ def _read_all(
 
 
 def _reduced(event: dict[str, Any], max_chars: int) -> dict[str, Any]:
-    name = event["Event"]
-    kept = {"Event": name}
+    """What is kept of an event: nothing of one that is not wanted."""
+    name = event.get("Event")
+    if not isinstance(name, str) or name not in _KEPT_KEYS:
+        return {}
+    kept: dict[str, Any] = {"Event": name}
     for key in _KEPT_KEYS[name]:
         value = event.get(key)
         if key == "Hadoop Properties":

@@ -189,7 +189,8 @@ def _run(job: JobLineage) -> Iterator[Proposal]:
     kind, urn = "dataProcessInstance", job.run_urn
     yield Proposal(kind, urn, "dataProcessInstanceInput", {"inputs": list(job.inputs)})
     yield Proposal(kind, urn, "dataProcessInstanceOutput", {"outputs": list(job.outputs)})
-    properties = {"customProperties": {}, "name": job.run_id, "created": audit_stamp(job.end_ms)}
+    created = audit_stamp(job.end_ms)
+    properties = {"customProperties": job.run_properties, "name": job.run_id, "created": created}
     yield Proposal(kind, urn, "dataProcessInstanceProperties", properties)
     relationships: dict[str, Any] = {"parentTemplate": job.job_urn}
     if job.parent_instance:

@@ -11,11 +11,12 @@ from airflow_provider_spark_datahub.conversion.columns import DatasetColumns, fi
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import DatasetId, iso_instant
 from airflow_provider_spark_datahub.conversion.fold import APPLICATION, RDD_JOB, Application, DatasetState, RunState
-from airflow_provider_spark_datahub.conversion.identity import FlowIdentity
+from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, display_name
 from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
 from airflow_provider_spark_datahub.conversion.schema import schema_metadata
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
+SPARK = "spark"
 FLOW_TIMES = ("startedAt", "finishedAt")
 """Properties of a coalesced flow: when its application began and ended."""
 JOB_TIMES = ("startTime", "endTime")
@@ -86,6 +87,7 @@ class JobLineage:
     parent_instance: str | None = None
     upstream_jobs: tuple[str, ...] = ()
     unusable: dict[DatasetId, str] = field(default_factory=dict)
+    run_properties: dict[str, str] = field(default_factory=dict)
     is_application: bool = True
     """Its run is an application's, not one of the queries in it."""
 
@@ -128,6 +130,8 @@ def _coalesce_one(
     last = max(runs, key=lambda run: run.last_index)
     flow = _flow(last, runs, settings)
     result = _result(application, ending)
+    # Only Spark's queries are parts of an application: what other engines ran is a job of its own each.
+    is_application = flow.orchestrator == SPARK or any(run.job_type == APPLICATION for run in runs)
     starts = [run.start_ms for run in runs if run.start_ms is not None]
     ends = [run.end_ms for run in runs if run.end_ms is not None]
     start_ms, end_ms = min(starts, default=None), max(ends, default=None)
@@ -145,8 +149,8 @@ def _coalesce_one(
         job_properties |= dict(zip(JOB_TIMES, times, strict=True))
     return JobLineage(
         flow=flow,
-        job_id=flow.flow_id,
-        job_name=flow.flow_id,
+        job_id=flow.flow_id if is_application else last.job_name,
+        job_name=flow.flow_id if is_application else display_name(last.job_name),
         run_id=application.run_id,
         flow_properties=flow_properties,
         job_properties=job_properties,
@@ -171,7 +175,7 @@ def _coalesce_one(
 def _flow(last: RunState, runs: Iterable[RunState], settings: LineageSettings) -> FlowIdentity:
     """The last event's flow, by the name of the application, which not every event carries."""
     app_name = next((run.app_name for run in runs if run.app_name), "")
-    flow_id = settings.pipeline_name or app_name or last.flow.flow_id
+    flow_id = settings.flow_id(app_name) if app_name else last.flow.flow_id
     return FlowIdentity(last.flow.orchestrator, flow_id, last.flow.cluster)
 
 

@@ -36,9 +36,11 @@ class ColumnEdge:
     transform: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DatasetColumns:
     """The column lineage of one output of one query.
+
+    Compared by identity, which costs nothing: what was read from the same text is the same object.
 
     :param inputs: every dataset that it names, those of no edge included.
     """

@@ -24,6 +24,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     parse_run_event,
 )
 from airflow_provider_spark_datahub.conversion.fold import APPLICATION, Fold
+from airflow_provider_spark_datahub.conversion.hive_sessions import HiveSession, HiveSessions, session_proposals
 from airflow_provider_spark_datahub.conversion.identity import job_id_and_name
 from airflow_provider_spark_datahub.conversion.properties import airflow_tags
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
@@ -40,12 +41,14 @@ class Conversion:
     :param events: events that went into the jobs.
     :param rejected: events that could not be converted.
     :param problems: why, for the first of them.
+    :param sessions: Hive sessions that the jobs' runs belong to.
     """
 
     jobs: list[JobLineage] = field(default_factory=list)
     events: int = 0
     rejected: int = 0
     problems: list[str] = field(default_factory=list)
+    sessions: list[HiveSession] = field(default_factory=list)
 
     def reject(self, error: EventError) -> None:
         """Count an event that cannot be converted."""
@@ -69,8 +72,11 @@ class Conversion:
         return {dataset: reason for job in self.jobs for dataset, reason in job.unusable.items()}
 
     def proposals(self, settings: LineageSettings) -> list[Proposal]:
-        """All jobs as proposals."""
-        return [proposal for job in self.jobs for proposal in proposals_of(job, settings)]
+        """All jobs as proposals; the sessions that their runs belong to come first."""
+        return [
+            *(proposal for session in self.sessions for proposal in session_proposals(session)),
+            *(proposal for job in self.jobs for proposal in proposals_of(job, settings)),
+        ]
 
 
 class Converter:
@@ -80,6 +86,7 @@ class Converter:
         self._settings = settings
         self._fold = Fold(settings)
         self._single: list[JobLineage] = []
+        self._sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
         self._conversion = Conversion()
 
     def add(self, event: object) -> None:
@@ -94,6 +101,7 @@ class Converter:
             self._conversion.reject(error)
         else:
             self._conversion.events += 1
+            self._sessions.observe(parsed)
 
     def finish(self, ending: Ending) -> Conversion:
         """Everything that the events came to: one DataJob per application, or (``coalesce_jobs`` off) one per event.
@@ -101,15 +109,28 @@ class Converter:
         :param ending: how the job ended, where more is known than its events tell.
         """
         conversion = self._conversion
-        if not self._settings.coalesce_jobs:
-            conversion.jobs = self._single
-            _let_exit_decide(conversion.jobs, ending)
-            return conversion
         if conversion.rejected:
             ending = replace(ending, events_complete=False)
-        symlinks = self._fold.symlinks.by_dataset
-        conversion.jobs = coalesce(self._fold.applications(), symlinks, self._settings, ending)
+        if self._settings.coalesce_jobs:
+            symlinks = self._fold.symlinks.by_dataset
+            conversion.jobs = coalesce(self._fold.applications(), symlinks, self._settings, ending)
+        else:
+            conversion.jobs = self._single
+            _let_exit_decide(conversion.jobs, ending)
+        conversion.sessions = _put_below_sessions(conversion.jobs, self._sessions)
         return conversion
+
+
+def _put_below_sessions(jobs: Iterable[JobLineage], sessions: HiveSessions) -> list[HiveSession]:
+    """Runs of Hive queries become children of their session's run."""
+    found = sessions.sessions()
+    for job in jobs if found else ():
+        session = sessions.parent_of(job.run_id)
+        if session is not None:
+            job.parent_instance = session
+            shown = next((one.properties for one in found if one.urn == session), {})
+            job.run_properties = dict(shown)
+    return found
 
 
 def _let_exit_decide(jobs: list[JobLineage], ending: Ending) -> None:
@@ -138,7 +159,11 @@ def convert_run_event(event: object, settings: LineageSettings) -> list[Proposal
     :param event: an OpenLineage run event of any producer: its JSON text in UTF-8 (faster), or what that decodes to.
     :raises EventError: where it is no run event, or nothing tells which platform ran the job.
     """
-    return proposals_of(job_of_event(parse_run_event(event), settings), settings)
+    parsed = parse_run_event(event)
+    sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
+    sessions.observe(parsed)
+    job = job_of_event(parsed, settings)
+    return Conversion([job], sessions=_put_below_sessions([job], sessions)).proposals(settings)
 
 
 def job_of_event(event: RunEvent, settings: LineageSettings) -> JobLineage:

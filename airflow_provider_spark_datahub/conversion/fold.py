@@ -122,7 +122,6 @@ class Fold:
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
         self._runs: dict[str, RunState] = {}
-        self._columns: dict[DatasetColumns, DatasetColumns] = {}
         self._count = 0
         self.symlinks = Symlinks()
 
@@ -152,8 +151,7 @@ class Fold:
             state = self._add_dataset(run.outputs, dataset, index)
             columns = read_columns(dataset.facets, run.sql) if with_columns else None
             if columns is not None:
-                # Runs that write the same table in the same way share one copy.
-                state.columns = self._columns.setdefault(columns, columns)
+                state.columns = columns
 
     @staticmethod
     def _add_time_and_state(run: RunState, event: RunEvent) -> None:

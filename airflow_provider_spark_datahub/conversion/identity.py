@@ -76,7 +76,7 @@ def flow_identity(event: RunEvent, settings: LineageSettings, app_name: str) -> 
     :param app_name: the application's own name, from any of its events; empty where none tells.
     :raises EventError: where the platform that ran the job is unknown.
     """
-    flow_id = settings.pipeline_name or app_name or event.job_name.partition(".")[0]
+    flow_id = settings.flow_id(app_name or event.job_name.partition(".")[0])
     if not flow_id:
         raise EventError(f"job.name {event.job_name!r} starts with a dot: no flow can be named after it")
     cluster = settings.platform_instance or event.job_namespace or DEFAULT_CLUSTER
@@ -90,8 +90,13 @@ def job_id_and_name(event: RunEvent, settings: LineageSettings) -> tuple[str, st
         table = merge_target(event)
         if table:
             job_id = f"{job_id}.{re.sub('[. ]', '_', table).lower()}"
+    return job_id, display_name(job_id)
+
+
+def display_name(job_id: str) -> str:
+    """What follows the first dot of a job's id; all of it where there is none."""
     _, dot, rest = job_id.partition(".")
-    return job_id, rest if dot else job_id
+    return rest if dot else job_id
 
 
 def merge_target(event: RunEvent) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion.events import JsonObject, RunEvent, as_object, as_objects, as_text
+from airflow_provider_spark_datahub.conversion.hive_session_facet import FACET as HIVE_SESSION
+from airflow_provider_spark_datahub.conversion.hive_session_facet import hive_session_properties
 from airflow_provider_spark_datahub.conversion.redaction import redact, redact_text
 
 _ENGINE_KEYS = {
@@ -36,6 +38,8 @@ def job_and_flow_properties(event: RunEvent, *, spark_plan: bool = False) -> tup
     if "unknownSourceAttribute" in facets:
         for item in as_objects(as_object(facets["unknownSourceAttribute"]).get("unknownItems")):
             job.update(_flattened(item, _redaction_pattern(event)))
+    if HIVE_SESSION in facets:
+        job.update(hive_session_properties(as_object(facets[HIVE_SESSION])))
     if _APPLICATION_FACET in facets:
         flow.update(_application(as_object(facets[_APPLICATION_FACET]), _redaction_pattern(event)))
     if spark_plan and "spark.logicalPlan" in facets:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -148,12 +148,15 @@ class TaskTry:
         return replace(self, end_ms=end_ms, result=result)
 
 
-def below(jobs: Sequence[JobLineage], task_try: TaskTry) -> list[JobLineage]:
+def below(jobs: Sequence[JobLineage], task_try: TaskTry, sessions: Iterable[str] = ()) -> list[JobLineage]:
     """Spark jobs of a try: their runs are children of the task run, the jobs downstream of the task's job.
 
-    A query's run (of jobs that are not coalesced) stays the child of its application's.
+    A query's run (of jobs that are not coalesced) stays the child of its application's, and one of a Hive session that
+    of its session.
+
+    :param sessions: URNs of the sessions' runs.
     """
-    runs = {job.run_urn for job in jobs}
+    runs = {job.run_urn for job in jobs} | set(sessions)
     return [
         replace(
             job,

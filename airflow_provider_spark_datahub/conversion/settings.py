@@ -42,6 +42,7 @@ class LineageSettings:
     :param materialize_dataset: write ``datasetKey`` and ``status`` of datasets.
     :param include_schema_metadata: write their schema too; only with ``materialize_dataset``.
     :param capture_column_level_lineage: write column-level lineage.
+    :param hive_session_timeout: seconds without events after which a Hive session is over.
     """
 
     orchestrator: str | None = None
@@ -67,6 +68,7 @@ class LineageSettings:
     materialize_dataset: bool = False
     include_schema_metadata: bool = False
     capture_column_level_lineage: bool = True
+    hive_session_timeout: int = 3600
 
     @property
     def partition_pattern(self) -> re.Pattern[str] | None:
@@ -162,6 +164,7 @@ _READERS_BY_TYPE: dict[str, readers.Reader] = {
     "str | None": readers.read_text,
     "str": readers.read_text,
     "bool": readers.read_boolean,
+    "int": readers.read_seconds,
     "tuple[str, ...]": readers.read_texts,
     "Mapping[str, str]": readers.read_text_map,
 }

@@ -52,6 +52,14 @@ def read_boolean(name: str, value: object) -> bool:
     return known
 
 
+def read_seconds(name: str, value: object) -> int:
+    """A whole number of seconds, 1 at least."""
+    text = str(value).strip()
+    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise SettingsError(f"{name} is {value!r}, want a whole number of seconds, 1 at least")
+    return int(text)
+
+
 def read_texts(name: str, value: object) -> tuple[str, ...]:
     """A list of texts, or one text with commas between them."""
     items = value.split(",") if isinstance(value, str) else value

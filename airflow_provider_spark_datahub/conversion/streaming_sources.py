@@ -22,7 +22,9 @@ _PLATFORMS = {
 }
 _PATHS = frozenset({"delta-lake", "file", "dbfs"})
 # They hold no data of their own: made up, in memory, a console, a socket, or the user's code.
-_NO_DATASET = re.compile(r"(Rate|Memory|Console|Foreach|TextSocket|Socket|Noop|PythonStreaming|AvailableNow)", re.I)
+_NO_DATASET = re.compile(
+    r"(Rate|Memory|Console|Foreach|TextSocket|Socket|Noop|PythonStreaming|AvailableNow)", re.IGNORECASE
+)
 
 
 def platform_of(description: str) -> str:

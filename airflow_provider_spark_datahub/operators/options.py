@@ -33,6 +33,7 @@ class LineageOptions:
     :param openlineage_jar: path, URI, Maven coordinate or ``provided``.
     :param namespace: OpenLineage namespace of the Spark jobs, which is the cluster in their flows' URNs.
     :param keep_events: leave event files in place when their lineage is delivered.
+    :param notes: what to tell the user of options that are accepted without effect.
     """
 
     connection: str
@@ -44,6 +45,7 @@ class LineageOptions:
     openlineage_jar: str
     namespace: str
     keep_events: bool
+    notes: tuple[str, ...] = ()
 
 
 def is_enabled(argument: object) -> bool:
@@ -75,9 +77,11 @@ def resolve_options(
     if on_failure not in get_args(OnFailure):
         raise OptionError(f"lineage_on_failure is {on_failure!r}, want one of {', '.join(get_args(OnFailure))}")
     timeout = lineage_timeout if lineage_timeout is not None else _configured("lineage_timeout", "30")
+    settings, notes = _settings(lineage)
     return LineageOptions(
         connection=datahub_conn_id or connection_id(),
-        settings=_settings(lineage),
+        settings=settings,
+        notes=tuple(notes),
         on_failure=cast("OnFailure", on_failure),
         events_location=_folder("events", events_location),
         outbox_location=_folder("outbox", outbox_location),
@@ -102,13 +106,15 @@ def _configured(option: str, fallback: str) -> str:
     return conf.get(SECTION, option, fallback=fallback) or fallback
 
 
-def _settings(lineage: Mapping[str, Any] | LineageSettings | str | None) -> LineageSettings:
+def _settings(lineage: Mapping[str, Any] | LineageSettings | str | None) -> tuple[LineageSettings, list[str]]:
+    """The converter's settings, and what is to be told of options without effect."""
     from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
     if isinstance(lineage, LineageSettings):
-        return lineage
+        return lineage, []
     defaults = _object("[spark_datahub] lineage", _configured("lineage", "{}"))
-    return LineageSettings.from_mapping({**defaults, **_object("lineage", lineage or {})})
+    layers = defaults, _object("lineage", lineage or {})
+    return LineageSettings.from_mapping(*layers), LineageSettings.notes(*layers)
 
 
 def _object(name: str, value: Mapping[str, Any] | str) -> dict[str, Any]:

@@ -193,6 +193,8 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
             lineage_timeout=self.lineage_timeout,
             openlineage_jar=self.openlineage_jar,
         )
+        for note in self._options.notes:
+            self.log.info("Lineage option %s", note)
         self._lineage = self._task_lineage(context, self._options)
         state = context.get("task_state_store")
         return self._lineage.awaited_try(state.get(_AWAITS_RETRY) if state is not None else None)

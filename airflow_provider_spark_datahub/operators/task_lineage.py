@@ -165,7 +165,7 @@ class TaskLineage:
         started = time.monotonic()
         deadline = Deadline.after(end.seconds)
         collected, conversion = self._convert(end, deadline)
-        conversion.jobs = below(conversion.jobs, self._try)
+        conversion.jobs = below(conversion.jobs, self._try, [session.urn for session in conversion.sessions])
         task = task_proposals(self._try.ended(end.end_ms, end.result), conversion.jobs)
         self._deliver([*task, *conversion.proposals(self._options.settings)], end, deadline)
         was_read = collected.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE)
@@ -267,9 +267,10 @@ class TaskLineage:
         report.warnings += [f"dataset {one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
         if collected.outcome in (Outcome.TORN, Outcome.TIMED_OUT):
             report.warnings.append(collected.sentence)
-        if any(job.flow.flow_id == UNNAMED_APPLICATION for job in conversion.jobs):
+        unnamed = settings.flow_id(UNNAMED_APPLICATION)
+        if unnamed != settings.flow_id("") and any(job.flow.flow_id == unnamed for job in conversion.jobs):
             report.warnings.append(
-                f"the application has no name of its own: its flow is {UNNAMED_APPLICATION!r}, as that of every other "
+                f"the application has no name of its own: its flow is {unnamed!r}, as that of every other "
                 "task without 'name'; set 'name', or the lineage option 'pipeline_name'"
             )
         if self._not_injected:

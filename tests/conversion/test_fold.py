@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from airflow_provider_spark_datahub.conversion.events import EventError, parse_run_event
@@ -21,7 +23,7 @@ from tests.conversion.builders import (
 )
 
 
-def fold(*events: Json) -> Fold:
+def fold(*events: Json | bytes) -> Fold:
     result = Fold(settings())
     for each in events:
         result.add(parse_run_event(each))
@@ -51,7 +53,8 @@ def test_the_same_columns_of_many_queries_are_kept_once() -> None:
     """Memory grows with what is told, not with how often: a query per micro-batch tells the same."""
     output = file("/z", columnLineage=column_lineage({"c": [column("/a", "c")]}))
     runs = [f"01900000-0000-7000-8000-00000000{number:04d}" for number in range(20)]
-    (found,) = fold(*(query(run_id=run_id, outputs=[output]) for run_id in runs)).applications()
+    texts = (json.dumps(query(run_id=run_id, outputs=[output])).encode() for run_id in runs)
+    (found,) = fold(*texts).applications()
     assert len({id(state.columns) for run in found.runs for state in run.outputs.values()}) == 1
 
 

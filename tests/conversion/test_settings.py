@@ -14,6 +14,7 @@ from airflow_provider_spark_datahub.conversion.settings import ENVIRONMENTS, Lin
 JOB_URN = "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),task)"
 
 FROM_TEXT: dict[str, tuple[str, Any]] = {
+    "hive_session_timeout": (" 60 ", 60),
     "orchestrator": (" spark ", "spark"),
     "pipeline_name": ("shop", "shop"),
     "platform_instance": ("eu", "eu"),

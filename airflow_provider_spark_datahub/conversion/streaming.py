@@ -1,0 +1,356 @@
+"""Streaming queries as jobs of their own, beside the batch job of their application (conversion rules, section 8)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from airflow_provider_spark_datahub.conversion import urns
+from airflow_provider_spark_datahub.conversion.coalesce import (
+    JOB_TIMES,
+    Ending,
+    JobDataset,
+    JobLineage,
+    RunResult,
+    coalesce,
+)
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
+from airflow_provider_spark_datahub.conversion.events import DatasetId, iso_instant
+from airflow_provider_spark_datahub.conversion.fold import RDD_JOB, Application, RunState
+from airflow_provider_spark_datahub.conversion.identity import DEFAULT_CLUSTER, FlowIdentity
+from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
+from airflow_provider_spark_datahub.conversion.redaction import redact_text
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, StreamingQuery, number_of
+from airflow_provider_spark_datahub.conversion.streaming_sources import datasets_of, path_of, platform_of
+
+_SPECIAL = re.compile(r"[^A-Za-z0-9._-]")
+_RATES = ("numInputRows", "inputRowsPerSecond", "processedRowsPerSecond")
+
+
+@dataclass(frozen=True, slots=True)
+class LogReading:
+    """What Spark's event logs told, and what must be known to name their queries.
+
+    :param applications: from :class:`~airflow_provider_spark_datahub.conversion.spark_log.SparkLog`.
+    :param complete: the logs were read to their ends.
+    :param namespace: of the Spark jobs, for an application that sent no OpenLineage event.
+    :param app_id_prefix: put Spark's application id in front of a query's name (Deviation 20).
+    """
+
+    applications: Sequence[LoggedApplication] = ()
+    complete: bool = True
+    namespace: str = DEFAULT_CLUSTER
+    app_id_prefix: bool = False
+
+
+@dataclass(slots=True)
+class _Query:
+    """A run of a query with the OpenLineage runs that were its micro-batches."""
+
+    query: StreamingQuery
+    logged: LoggedApplication
+    application: Application | None
+    runs: list[RunState] = field(default_factory=list)
+
+    @property
+    def datasets(self) -> tuple[list[DatasetId], list[DatasetId]]:
+        """What its sources and its sink are."""
+        fs = self.logged.default_fs
+        sources = [one for text, offset in self.query.sources.items() for one in datasets_of(text, offset, fs)]
+        return sources, [one for text in self.query.sinks for one in datasets_of(text, None, fs)]
+
+
+def coalesce_with_queries(
+    applications: Sequence[Application],
+    log: LogReading,
+    symlinks: Mapping[DatasetId, DatasetId],
+    settings: LineageSettings,
+    ending: Ending,
+) -> list[JobLineage]:
+    """One job per application, without what its streaming queries did, and one per streaming query.
+
+    A query's job has the sources and the sink that Spark itself names, and what OpenLineage saw of its micro-batches:
+    the static sides of joins, what ``foreachBatch`` wrote, column lineage. Its run is a child of the application's.
+    Without queries in the log, the result is that of :func:`~airflow_provider_spark_datahub.conversion.coalesce`.
+
+    :param symlinks: the tables behind paths.
+    """
+    queries = _queries(applications, log)
+    taken = {run.run_id for query in queries for run in query.runs}
+    rest = [replace(one, runs=tuple(run for run in one.runs if run.run_id not in taken)) for one in applications]
+    jobs = coalesce([one for one in rest if one.runs], symlinks, settings, ending)
+    namer = DatasetNamer(settings, symlinks)
+    jobs += [_job(query, log, namer, symlinks, settings, ending) for query in queries]
+    return _one_lineage_per_job(jobs) if queries else jobs
+
+
+def query_name(query: StreamingQuery) -> str:
+    """A query's name: the user's own, else one made of its sink, the same in each of its runs."""
+    if query.name.strip():
+        return query.name.strip()
+    sink = next(iter(query.sinks), "")
+    platform = platform_of(sink)
+    path = _SPECIAL.sub("_", path_of(sink).replace("/", ".")).strip(".")
+    if path:
+        return f"{platform}_sink_{path}"
+    kind = re.split(r"[.$]", platform.rstrip("$"))[-1] or "query"
+    # The batch's number, by which the Java listener tells nameless ones apart, is another one in each batch.
+    return f"unnamed_{kind}_{query.id or query.run_id}"
+
+
+# -- which OpenLineage runs belong to which query
+
+
+def _queries(applications: Sequence[Application], log: LogReading) -> list[_Query]:
+    found: list[_Query] = []
+    for logged in log.applications:
+        application = _application_of(logged, applications, log)
+        queries = {id_: _Query(query, logged, application) for id_, query in logged.queries.items()}
+        if application is not None and queries:
+            _attribute(application, logged, queries)
+        found += queries.values()
+    return found
+
+
+def _application_of(
+    logged: LoggedApplication, applications: Sequence[Application], log: LogReading
+) -> Application | None:
+    by_id = {id_: one for one in applications for run in one.runs if (id_ := _property(run.flow_properties, "appId"))}
+    if logged.id in by_id:
+        return by_id[logged.id]
+    # Not every event carries the id.
+    return applications[0] if len(applications) == len(log.applications) == 1 and not by_id else None
+
+
+def _property(properties: Mapping[str, tuple[int, str]], key: str) -> str:
+    return properties.get(key, (0, ""))[1]
+
+
+def _attribute(application: Application, logged: LoggedApplication, queries: Mapping[str, _Query]) -> None:
+    """Hand the runs of micro-batches to their queries."""
+    by_time = _ExecutionTimes(logged)
+    rest: list[RunState] = []
+    for run in application.runs:
+        if run.run_id == application.run_id:
+            continue
+        # Spark runs a query's jobs in a job group that is named after its run; an execution without jobs has none.
+        group = _property(run.job_properties, "jobGroup").lower()
+        owner = queries.get(group) or queries.get(by_time.query_of(run))
+        (owner.runs if owner is not None else rest).append(run)
+    _attribute_listings(rest, queries)
+
+
+class _ExecutionTimes:
+    """When the SQL executions began and ended: OpenLineage's events have the very same times."""
+
+    def __init__(self, logged: LoggedApplication) -> None:
+        self._starts: dict[int, set[str]] = {}
+        self._ends: dict[int, set[str]] = {}
+        for execution in logged.executions.values():
+            self._starts.setdefault(execution.start_ms, set()).add(execution.query_run_id)
+            if execution.end_ms is not None:
+                self._ends.setdefault(execution.end_ms, set()).add(execution.query_run_id)
+
+    def query_of(self, run: RunState) -> str:
+        """The run id of the only query whose execution it can be, or empty."""
+        told = (
+            self._starts.get(run.start_ms) if run.started and run.start_ms is not None else None,
+            self._ends.get(run.end_ms) if run.ended and run.end_ms is not None else None,
+        )
+        candidates = next((one for one in told if one), set())
+        return next(iter(candidates)) if len(candidates) == 1 else ""
+
+
+def _attribute_listings(rest: Sequence[RunState], queries: Mapping[str, _Query]) -> None:
+    """RDD jobs that only list or sample what a query reads, which are no reads of the batch job (Deviation 5)."""
+    of_batch = {one for run in rest if run.job_type != RDD_JOB for one in (*run.inputs, *run.outputs)}
+    listings = [run for run in rest if run.job_type == RDD_JOB and run.inputs and not run.outputs]
+    for run in listings:
+        for query in queries.values():
+            touched = {one for micro in query.runs for one in (*micro.inputs, *micro.outputs)}
+            touched.update(*query.datasets)
+            if _all_above(run.inputs, touched) and not _all_above(run.inputs, of_batch):
+                query.runs.append(run)
+                break
+
+
+def _all_above(listed: Iterable[DatasetId], touched: set[DatasetId]) -> bool:
+    return all(
+        one in touched
+        or any(one.namespace == two.namespace and is_parent_folder(one.name, two.name) for two in touched)
+        for one in listed
+    )
+
+
+# -- a query's job
+
+
+def _job(
+    one: _Query,
+    log: LogReading,
+    namer: DatasetNamer,
+    symlinks: Mapping[DatasetId, DatasetId],
+    settings: LineageSettings,
+    ending: Ending,
+) -> JobLineage:
+    query = one.query
+    flow = _flow(one, log, settings)
+    seen = _seen_by_openlineage(one, symlinks, settings)
+    sources, sinks = one.datasets
+    start_ms = query.start_ms
+    end_ms = query.last_ms if query.last_ms is not None else start_ms
+    result = _result(one, ending)
+    return JobLineage(
+        flow=flow,
+        job_id=flow.flow_id,
+        job_name=flow.flow_id,
+        run_id=query.run_id,
+        flow_properties=_flow_properties(one),
+        job_properties=_job_properties(query, start_ms, end_ms),
+        description=None,
+        owners=(),
+        tags=settings.tags or None,
+        inputs=_with(seen.inputs if seen else {}, sources, namer),
+        outputs=_with(seen.outputs if seen else {}, sinks, namer),
+        fine_grained=seen.fine_grained if seen else [],
+        created_ms=start_ms,
+        start_ms=start_ms,
+        end_ms=end_ms,
+        result=result,
+        started=start_ms is not None,
+        # A run that found nothing new read and wrote nothing, and says nothing of the query's edges.
+        adds_only=settings.use_patch
+        or not (query.rows and log.complete and ending.final and ending.events_complete)
+        or result is None
+        or result.type != "SUCCESS",
+        parent_instance=urns.dpi_urn(one.application.run_id) if one.application else None,
+        upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
+        unusable={**namer.unusable, **(seen.unusable if seen else {})},
+        is_application=False,
+    )
+
+
+def _flow(one: _Query, log: LogReading, settings: LineageSettings) -> FlowIdentity:
+    name = query_name(one.query)
+    if log.app_id_prefix and one.logged.id:
+        name = f"{one.logged.id}.{name}"
+    flow_id = settings.flow_id(name)
+    if one.application is None:
+        cluster = settings.platform_instance or log.namespace
+        return FlowIdentity(settings.orchestrator or "spark", flow_id, cluster)
+    return replace(one.application.runs[0].flow, flow_id=flow_id)
+
+
+def _seen_by_openlineage(
+    one: _Query, symlinks: Mapping[DatasetId, DatasetId], settings: LineageSettings
+) -> JobLineage | None:
+    if one.application is None or not one.runs:
+        return None
+    as_application = replace(one.application, run_id=one.query.run_id, runs=tuple(one.runs), own_run=None)
+    (job,) = coalesce([as_application], {**symlinks, **_files_of_sources(one, symlinks)}, settings, Ending())
+    return job
+
+
+def _files_of_sources(one: _Query, symlinks: Mapping[DatasetId, DatasetId]) -> dict[DatasetId, DatasetId]:
+    """Column lineage names the very files of a micro-batch: they are the source that they lie in."""
+    sources, _ = one.datasets
+    read = {dataset for run in one.runs for dataset in run.inputs}
+    for run in one.runs:
+        read.update(dataset for _, state in run.written if state.columns for dataset in state.columns.inputs)
+    return {
+        dataset: symlinks.get(source, source)
+        for dataset in read.difference(symlinks, sources)
+        for source in sources
+        if source.namespace == dataset.namespace and is_parent_folder(source.name, dataset.name)
+    }
+
+
+def _with(known: dict[str, JobDataset], named: Iterable[DatasetId], namer: DatasetNamer) -> dict[str, JobDataset]:
+    found = dict(known)
+    for dataset in named:
+        name = namer.name(dataset)
+        if name is not None:
+            found.setdefault(name.urn, JobDataset(name, [dataset]))
+    return dict(sorted(found.items()))
+
+
+def _result(one: _Query, ending: Ending) -> RunResult | None:
+    query = one.query
+    if query.failure:
+        return RunResult("FAILURE", "FAIL")
+    if query.ended:
+        return RunResult("SUCCESS", "COMPLETE")
+    if not ending.final:
+        return None
+    # It ran until its driver ended: well, or by a failure or a kill.
+    well = ending.succeeded if ending.succeeded is not None else one.logged.end_ms is not None
+    return RunResult("SUCCESS", "COMPLETE") if well else RunResult("FAILURE", "FAIL")
+
+
+def _flow_properties(one: _Query) -> dict[str, str]:
+    properties = {}
+    if one.logged.start_ms is not None:
+        properties["createdAt"] = str(one.logged.start_ms)
+    if one.query.id:
+        properties["id"] = one.query.id
+    if one.query.progress:
+        plan = json.dumps(one.query.progress, ensure_ascii=False, separators=(",", ":"))
+        properties["plan"] = redact_text(plan)
+    return properties
+
+
+def _job_properties(query: StreamingQuery, start_ms: int | None, end_ms: int | None) -> dict[str, str]:
+    progress = query.progress
+    properties = {}
+    if progress:
+        properties["batchId"] = str(progress.get("batchId", ""))
+        sources = [source for source in progress.get("sources") or [] if isinstance(source, dict)]
+        for key in _RATES:
+            # The event log has the rates of the sources only, of which Spark's own totals are the sums.
+            value = sum(number_of(holder, key) for holder in ([progress] if key in progress else sources))
+            properties[key] = str(int(value)) if key == "numInputRows" else str(float(value))
+    if start_ms is not None and end_ms is not None:
+        properties |= dict(zip(JOB_TIMES, (iso_instant(start_ms), iso_instant(end_ms)), strict=True))
+    return properties
+
+
+# -- several runs of one job
+
+
+def _one_lineage_per_job(jobs: Sequence[JobLineage]) -> list[JobLineage]:
+    """Jobs of one URN (a query that was started twice, or all of them under one ``pipeline_name``) with the edges and
+    properties of all their runs: what is written last must not take away what the others did."""
+    by_urn: dict[str, list[JobLineage]] = {}
+    for job in jobs:
+        by_urn.setdefault(job.job_urn, []).append(job)
+    return [_together(job, by_urn[job.job_urn]) for job in jobs]
+
+
+def _together(job: JobLineage, runs: Sequence[JobLineage]) -> JobLineage:
+    if len(runs) == 1:
+        return job
+    merged: dict[str, dict[str, JobDataset]] = {"inputs": {}, "outputs": {}}
+    for run in runs:
+        merged["inputs"] = run.inputs | merged["inputs"]
+        merged["outputs"] = run.outputs | merged["outputs"]
+    return replace(
+        job,
+        inputs=dict(sorted(merged["inputs"].items())),
+        outputs=dict(sorted(merged["outputs"].items())),
+        fine_grained=list(_distinct(lineage for run in runs for lineage in run.fine_grained)),
+        flow_properties={key: value for run in runs for key, value in run.flow_properties.items()},
+        job_properties={key: value for run in runs for key, value in run.job_properties.items()},
+        adds_only=any(run.adds_only for run in runs),
+    )
+
+
+def _distinct(lineages: Iterable[dict[str, object]]) -> Iterator[dict[str, object]]:
+    seen = set()
+    for lineage in lineages:
+        key = json.dumps(lineage, sort_keys=True)
+        if key not in seen:
+            seen.add(key)
+            yield lineage

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import json
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from airflow_provider_spark_datahub.capture.event_log import LogLimits, find_logs, read_event_log
+
+RECORDED = Path(__file__).parents[1] / "data" / "event_logs"
+STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
+START = {"Event": "SparkListenerApplicationStart", "App Name": "shop", "App ID": "app-1", "Timestamp": 1, "User": "me"}
+END = {"Event": "SparkListenerApplicationEnd", "Timestamp": 2}
+TASK = {"Event": "SparkListenerTaskEnd", "Stage ID": 1, "Task Info": {"Task ID": 7}}
+TERMINATED = {"Event": f"{STREAMING}QueryTerminatedEvent", "id": "i", "runId": "r", "exception": None}
+
+
+def lines(*events: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in events)
+
+
+def zstd_frames(content: bytes) -> bytes:
+    """As Spark compresses: a new frame after each flush."""
+    compressor = zstandard.ZstdCompressor()
+    return b"".join(compressor.compress(line) for line in content.splitlines(keepends=True))
+
+
+def names(events: Iterable[dict[str, Any]]) -> list[str]:
+    return [event["Event"].rpartition(".")[2].removeprefix("SparkListener") for event in events]
+
+
+@pytest.mark.parametrize(
+    ("version", "progresses", "executions"), [("3.5.9", 13, 29), ("4.0.5", 10, 29), ("4.3.0", 12, 33)]
+)
+def test_logs_of_real_applications(version: str, progresses: int, executions: int, tmp_path: Path) -> None:
+    recorded = (RECORDED / f"streaming-{version}.ndjson").read_bytes()
+    (tmp_path / "local-1795257256797").write_bytes(recorded)
+
+    log = read_event_log(tmp_path)
+    found = names(log)
+
+    # The job starts seven queries.
+    assert found.count("StreamingQueryListener$QueryStartedEvent") == 7
+    assert found.count("StreamingQueryListener$QueryTerminatedEvent") == 7
+    assert found.count("StreamingQueryListener$QueryProgressEvent") == progresses
+    assert found.count("SQLExecutionStart") == found.count("SQLExecutionEnd") == executions
+    assert (found[0], found[1], found[-1]) == ("EnvironmentUpdate", "ApplicationStart", "ApplicationEnd")
+    assert log.report.complete
+    assert (log.report.logs, log.report.events) == (["local-1795257256797"], len(found))
+
+
+def test_events_keep_only_what_tells_of_lineage(tmp_path: Path) -> None:
+    execution = {
+        "Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart",
+        "executionId": 3,
+        "description": "d" * 30,
+        "details": "a stack trace",
+        "physicalPlanDescription": "p" * 30,
+        "sparkPlanInfo": {"nodeName": "Project"},
+        "time": 5,
+    }
+    environment = {
+        "Event": "SparkListenerEnvironmentUpdate",
+        "Spark Properties": {"spark.secret": "x"},
+        "Hadoop Properties": {"fs.defaultFS": "file:///", "fs.s3a.secret.key": "x"},
+    }
+    (tmp_path / "app-1").write_bytes(lines(environment, START, TASK, execution, END))
+
+    events = list(read_event_log(tmp_path, limits=LogLimits(max_text_chars=10)))
+
+    assert events == [
+        {"Event": "SparkListenerEnvironmentUpdate", "Hadoop Properties": {"fs.defaultFS": "file:///"}},
+        {"Event": "SparkListenerApplicationStart", "App ID": "app-1", "App Name": "shop", "Timestamp": 1},
+        {
+            "Event": execution["Event"],
+            "executionId": 3,
+            "description": "d" * 10,
+            "physicalPlanDescription": "p" * 10,
+            "time": 5,
+        },
+        {"Event": "SparkListenerApplicationEnd", "Timestamp": 2},
+    ]
+
+
+@pytest.mark.parametrize("compress", [bytes, zstd_frames], ids=["plain", "zstd"])
+def test_rolled_log_is_read_in_the_order_of_its_numbers(compress: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    suffix = ".zstd" if compress is zstd_frames else ""
+    folder = tmp_path / "eventlog_v2_app-1"
+    folder.mkdir()
+    (folder / "appstatus_app-1").touch()
+    (folder / ".appstatus_app-1.crc").write_bytes(b"crc\0\0\0\2")
+    contents = {1: lines(START), 2: lines(TASK, TERMINATED), 10: lines(END)}
+    for index, content in contents.items():
+        (folder / f"events_{index}_app-1{suffix}").write_bytes(compress(content))
+
+    log = read_event_log(tmp_path)
+
+    assert names(log) == ["ApplicationStart", "StreamingQueryListener$QueryTerminatedEvent", "ApplicationEnd"]
+    assert log.report.complete
+
+
+def test_compacted_file_replaces_those_up_to_its_number(tmp_path: Path) -> None:
+    folder = tmp_path / "eventlog_v2_app-1"
+    folder.mkdir()
+    for name in ("events_1_app-1", "events_2_app-1", "events_2_app-1.compact", "events_3_app-1", "appstatus_app-1"):
+        (folder / name).touch()
+
+    (log,) = find_logs(tmp_path)
+
+    assert [part.name for part in log.parts] == ["events_2_app-1.compact", "events_3_app-1"]
+
+
+def test_log_of_a_killed_driver_is_read_and_told_not_to_be_complete(tmp_path: Path) -> None:
+    (tmp_path / "app-1.inprogress").write_bytes(lines(START, TERMINATED) + b'{"Event":"SparkListenerApplicationEn')
+    folder = tmp_path / "eventlog_v2_app-2"
+    folder.mkdir()
+    (folder / "appstatus_app-2.inprogress").touch()
+    (folder / "events_1_app-2.zstd").write_bytes(zstd_frames(lines(START, TERMINATED, END))[:-5])
+
+    log = read_event_log(tmp_path)
+
+    assert names(log) == ["ApplicationStart", "StreamingQueryListener$QueryTerminatedEvent"] * 2
+    assert [problem.partition(":")[0] for problem in log.report.problems] == [
+        "the Spark event log of app-1 was not closed",
+        "the Spark event log of app-2 was not closed",
+    ]
+
+
+@pytest.mark.parametrize("codec", ["lz4", "snappy", "lzf"])
+def test_codec_that_cannot_be_read_is_a_problem_that_says_what_to_set(codec: str, tmp_path: Path) -> None:
+    (tmp_path / f"app-1.{codec}").write_bytes(b"LZ4Block\x15")
+    (tmp_path / "app-2").write_bytes(lines(START, END))
+
+    log = read_event_log(tmp_path)
+
+    assert names(log) == ["ApplicationStart", "ApplicationEnd"]
+    (problem,) = log.report.problems
+    assert codec in problem
+    assert "spark.eventLog.compress=false" in problem
+
+
+def test_zstd_without_its_library_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    (tmp_path / "app-1.zstd").write_bytes(zstd_frames(lines(START, END)))
+
+    log = read_event_log(tmp_path)
+
+    assert list(log) == []
+    assert "zstandard" in log.report.problems[0]
+
+
+def test_damaged_zstd_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "app-1.zstd").write_bytes(zstd_frames(lines(START)) + b"no zstd at all")
+
+    log = read_event_log(tmp_path)
+
+    assert set(names(log)) <= {"ApplicationStart"}
+    assert "no intact zstd file" in log.report.problems[0]
+
+
+def test_hostile_lines_cost_only_themselves(tmp_path: Path) -> None:
+    hostile = [
+        b"not json\n",
+        b'{"Event":"SparkListenerApplicationEnd","Timestamp":NaN}\n',
+        b'{"Event":"SparkListenerApplicationEnd","Timestamp":' + b"[" * 100_000 + b"\n",
+        b'{"Event":["a"]}\n',
+        b'[{"Event":"SparkListenerApplicationEnd"}]\n',
+        b'{"Event":"SparkListenerApplicationEnd","App ID":"' + b"x" * 4000 + b'"}\n',
+        b'{"Event":"SparkListenerTaskEnd","x":"' + b"x" * 4_000_000 + b'"}\n',
+        b"\xff\xfe\n",
+    ]
+    (tmp_path / "app-1").write_bytes(lines(START) + b"".join(hostile) + lines(END))
+
+    log = read_event_log(tmp_path, limits=LogLimits(max_event_bytes=3000))
+
+    assert names(log) == ["ApplicationStart", "ApplicationEnd"]
+    (problem,) = log.report.problems
+    assert problem.startswith("6 lines of the Spark event log of app-1 were passed over, the first in line 2")
+
+
+def test_only_the_applications_that_were_asked_for(tmp_path: Path) -> None:
+    for name in ("app-1", "app-11", "app-2_1.zstd", "app-2_2.inprogress", "spark-app.3", ".app-1.crc"):
+        (tmp_path / name).touch()
+    (tmp_path / "eventlog_v2_local-9").mkdir()
+    (tmp_path / "eventlog_v2_local-8").mkdir()
+
+    found = find_logs(tmp_path, ["app-1", "APP-2", "local-9"])
+
+    assert [log.name for log in found] == ["app-1", "app-2_1", "app-2_2", "local-9"]
+    assert [log.in_progress for log in found] == [False, False, True, False]
+
+
+def test_time_that_is_up_ends_the_reading(tmp_path: Path) -> None:
+    (tmp_path / "app-1").write_bytes(lines(START, *[TASK] * 10, END))
+    (tmp_path / "app-2").write_bytes(lines(START, END))
+    asked = iter(range(1000))
+
+    log = read_event_log(tmp_path, deadline=lambda: next(asked) >= 5)
+
+    assert names(log) == ["ApplicationStart"]
+    assert log.report.logs == ["app-1"]
+    assert not log.report.complete
+
+
+def test_folder_without_log_is_no_complete_reading(tmp_path: Path) -> None:
+    for folder, problems in ((tmp_path, 0), (tmp_path / "missing", 1)):
+        log = read_event_log(folder)
+        assert list(log) == []
+        assert not log.report.complete
+        assert len(log.report.problems) == problems
+
+
+def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
+    with (tmp_path / "app-1").open("wb") as log:
+        log.write(lines(START))
+        for _ in range(20):
+            log.write(b'{"Event":"SparkListenerTaskEnd","x":"' + b"x" * 3_000_000 + b'"}\n')
+        log.write(lines(END))
+    tracemalloc.start()
+    try:
+        assert len(list(read_event_log(tmp_path))) == 2
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8_000_000
