@@ -121,8 +121,9 @@ def _application_of(
     by_id = {id_: one for one in applications for run in one.runs if (id_ := _property(run.flow_properties, "appId"))}
     if logged.id in by_id:
         return by_id[logged.id]
-    # Not every event carries the id.
-    return applications[0] if len(applications) == len(log.applications) == 1 and not by_id else None
+    # Not every event carries the id, nor does a log whose beginning is missing.
+    only = len(applications) == len(log.applications) == 1
+    return applications[0] if only and not (by_id and logged.id) else None
 
 
 def _property(properties: Mapping[str, tuple[int, str]], key: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import groupby
+from pathlib import Path
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import Entry, EntryFormatError
@@ -57,7 +57,10 @@ def drain(
 ) -> Drained:
     """Deliver all entries of an outbox, each through its own connection.
 
-    :param entries: those of one task instance next to each other, by the order of its tries.
+    An older try of a task never overwrites what a newer one delivered: where one stays pending, the later ones of the
+    same task and connection wait.
+
+    :param entries: those of one task instance in the order of its tries.
     :param open_sink: from a connection id to its sink, or to the reason why there is none.
     :param connection: used instead of the entries' own.
     :param seconds: for each entry.
@@ -71,8 +74,10 @@ def drain(
             return Delivery(0, pending=entry.proposals(), problem=problem)
         return sink.deliver(entry.proposals(), Deadline.after(seconds))
 
-    for _, group in groupby(entries, key=lambda entry: entry.path.parent):
-        tries = list(group)
+    groups: dict[tuple[Path, str], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault((entry.path.parent, entry.manifest.connection_id), []).append(entry)
+    for tries in groups.values():
         waiting = {entry.path: entry.manifest.pending for entry in tries}
         try:
             for settled in deliver_in_order(tries, send):

@@ -168,7 +168,7 @@ class TaskLineage:
         conversion.jobs = below(conversion.jobs, self._try, [session.urn for session in conversion.sessions])
         task = task_proposals(self._try.ended(end.end_ms, end.result), conversion.jobs)
         self._deliver([*task, *conversion.proposals(self._options.settings)], end, deadline)
-        was_read = collected.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE)
+        was_read = collected.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE) and not collected.quarantined_count
         if self._events_file and self.report.is_complete and was_read:
             self._remove_events_file(self._events_file)
         self.report.seconds = round(time.monotonic() - started, 3)
@@ -309,14 +309,18 @@ class TaskLineage:
         """Deliver what the task's tries left, this one's last."""
         from airflow_provider_spark_datahub.delivery.drain import deliver_in_order
 
+        problem = None
         for settled in deliver_in_order(self._entries(), lambda entry: self._send(entry.proposals(), deadline)):
+            problem = settled.delivery.problem
             if settled.entry.path == own.path:
                 self._count(settled.delivery)
                 self.report.outbox_entry = str(settled.remaining.path) if settled.remaining else None
                 return
         self.report.pending = own.manifest.pending
         self.report.outbox_entry = str(own.path)
-        self.report.reason = self.report.reason or "the lineage of an earlier try is still pending and goes first"
+        self.report.reason = (
+            self.report.reason or f"the lineage of an earlier try goes first, and is pending: {problem}"
+        )
 
     def _send(self, proposals: Sequence[Proposal], deadline: Deadline) -> Delivery:
         from airflow_provider_spark_datahub.delivery.sink import Delivery

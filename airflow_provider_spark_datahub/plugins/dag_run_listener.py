@@ -92,15 +92,20 @@ def _executor() -> ThreadPoolExecutor:
 def _deliver(connection: str, dag_id: str, run_id: str, proposals: list[Proposal], outbox_location: Path) -> None:
     """Runs in the listener's thread; what does not arrive stays in the outbox."""
     from airflow_provider_spark_datahub.delivery.deadline import Deadline
-    from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxKey
+    from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxError, OutboxKey
     from airflow_provider_spark_datahub.hooks.datahub import sink_of
 
     key = OutboxKey(dag_id, run_id, "", -1, 1)
     try:
-        entry = Outbox(outbox_location).put(key, proposals, spark_succeeded=False, connection_id=connection)
+        entry = None
+        try:
+            entry = Outbox(outbox_location).put(key, proposals, spark_succeeded=False, connection_id=connection)
+        except OutboxError as error:
+            log.warning("The end of DAG run %s of %s is not kept before its delivery: %s", run_id, dag_id, error)
         with sink_of(connection) as sink:
             delivery = sink.deliver(proposals, Deadline.after(DELIVERY_SECONDS))
-        entry.settle(delivery)
+        if entry is not None:
+            entry.settle(delivery)
     except Exception:
         log.warning("The end of DAG run %s of %s did not reach %s.", run_id, dag_id, connection, exc_info=True)
         return

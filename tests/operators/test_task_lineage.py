@@ -417,7 +417,7 @@ def test_behind_an_older_try_that_still_waits_a_newer_one_waits(tmp_path: Path) 
     second.job_writes("a_csv_join_agg")
     report = second.lineage.finish(ENDED)
     assert (report.delivered, report.pending) == (0, report.proposals)
-    assert "the lineage of an earlier try is still pending and goes first" in str(report.reason)
+    assert "the lineage of an earlier try goes first, and is pending" in str(report.reason)
     assert not any('"attempt": 2' in text for text in sink.seen)
     entries = Outbox(tmp_path / "outbox").entries("shop", RUN_ID, "build")
     assert [entry.manifest.key.try_number for entry in entries] == [1, 2]

@@ -118,5 +118,7 @@ def _environment(folder: Path) -> dict[str, str]:
         # The DAGs save their reports with this package.
         "PYTHONPATH": str(REPOSITORY),
         "SPARK_HOME": str(spark_home()),
+        # A Spark that is killed leaves its files there.
+        "SPARK_LOCAL_DIRS": str(folder / "spark"),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -1,0 +1,202 @@
+"""The command line: what it writes, what it says, and its exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datahub.ingestion.api.common import PipelineContext
+from datahub.ingestion.source.file import GenericFileSource
+from datahub.metadata.schema_classes import MetadataChangeProposalClass
+from typer.testing import CliRunner, Result
+
+from airflow_provider_spark_datahub import __version__
+from airflow_provider_spark_datahub.cli import app
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxKey
+from tests.oracles.strict import canonical_violations
+
+EVENTS = Path(__file__).parent / "data" / "corpus" / "events"
+JOB = EVENTS / "a_csv_join_agg.ndjson"
+STATUS = Proposal("dataset", "urn:li:dataset:(urn:li:dataPlatform:file,/a,PROD)", "status", {"removed": False})
+
+
+def run(*arguments: object, stdin: str | bytes | None = None) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+
+
+def aspects(text: str) -> list[str]:
+    return [json.loads(line)["aspectName"] for line in text.splitlines()]
+
+
+def results(text: str) -> list[str]:
+    events = (json.loads(line)["aspect"]["json"] for line in text.splitlines() if "RunEvent" in line)
+    return [event["result"]["type"] for event in events if "result" in event]
+
+
+def test_version() -> None:
+    assert run("--version").output == f"{__version__}\n"
+
+
+def test_convert_writes_one_proposal_a_line() -> None:
+    result = run("convert", JOB, "--exit-code", 0)
+    assert result.exit_code == 0
+    assert aspects(result.stdout)[:2] == ["dataFlowInfo", "status"]
+    assert [problem for line in result.stdout.splitlines() for problem in canonical_violations(json.loads(line))] == []
+    assert result.stderr == "23 events, 11 proposals\n"
+
+
+@pytest.mark.parametrize(("exit_code", "expected"), [(0, "SUCCESS"), (1, "FAILURE"), (137, "FAILURE"), (-9, "FAILURE")])
+def test_the_exit_code_decides_the_result(exit_code: int, expected: str) -> None:
+    assert results(run("convert", JOB, "--exit-code", exit_code).stdout) == [expected]
+
+
+def test_output_and_standard_output_are_the_same(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    assert run("convert", JOB, "-o", out).stdout == ""
+    assert out.read_text() == run("convert", JOB).stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_datahub_ingest_reads_the_array(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    run("convert", EVENTS / "c_fail_midway.ndjson", "--exit-code", 1, "--format", "datahub", "-o", out)
+    file_source: Any = GenericFileSource
+    source = file_source.create({"path": str(out)}, PipelineContext(run_id="test"))
+    read = [unit.metadata for unit in source.get_workunits()]
+    assert len(read) == len(json.loads(out.read_text()))
+    (patch,) = (one for one in read if isinstance(one, MetadataChangeProposalClass))
+    assert (patch.changeType, patch.aspectName) == ("PATCH", "dataJobInputOutput")
+    assert patch.aspect is not None
+    assert patch.aspect.contentType == "application/json-patch+json"
+
+
+def test_standard_input() -> None:
+    assert run("convert", "-", stdin=JOB.read_bytes()).stdout == run("convert", JOB).stdout
+
+
+def test_per_event() -> None:
+    written = run("convert", JOB, "--per-event").stdout
+    assert aspects(written).count("dataFlowInfo") == 23
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--set", "pipeline_name=nightly"],
+        ["--set", "spark.datahub.flow_name=nightly"],
+        ["--config", "options.yaml"],
+        ["--config", "options.json", "--set", "pipeline_name=nightly"],
+    ],
+)
+def test_options(tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("options.yaml").write_text("pipeline_name: nightly\n")
+    Path("options.json").write_text('{"pipeline_name": "other"}')
+    first = json.loads(run("convert", JOB, *options).stdout.splitlines()[0])
+    assert first["entityUrn"] == "urn:li:dataFlow:(spark,nightly,analytics)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--set", "pipelin_name=x"], "did you mean 'pipeline_name'?"),
+        (["--set", "env=moon"], "env is 'moon'"),
+        (["--set", "env"], "want KEY=VALUE"),
+        (["--config", "missing.yaml"], "cannot read missing.yaml"),
+        (["--config", "list.yaml"], "holds no object"),
+        (["--config", "torn.yaml"], "neither YAML nor JSON"),
+    ],
+)
+def test_wrong_options(tmp_path: Path, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("list.yaml").write_text("- env\n")
+    Path("torn.yaml").write_text("{env: [\n")
+    result = run("convert", JOB, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+def test_an_option_without_effect_is_told() -> None:
+    result = run("convert", JOB, "--set", "spark.datahub.rest.server=http://gms")
+    assert result.exit_code == 0
+    assert "spark.datahub.rest.server" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "there is no event file"),
+        (b"", "holds no event"),
+        (b'{"no": "event"}\n', "not a run event"),
+        (b"no json\n", "line 1: no JSON"),
+        (b'{"eventType": "STA', "is cut off"),
+    ],
+)
+def test_what_cannot_be_read_is_told_and_the_rest_converted(tmp_path: Path, content: bytes | None, said: str) -> None:
+    bad = tmp_path / "bad.ndjson"
+    if content is not None:
+        bad.write_bytes(content)
+    result = run("convert", JOB, bad, "--exit-code", 0)
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert "dataFlowInfo" in aspects(result.stdout)
+
+
+def test_output_that_cannot_be_written(tmp_path: Path) -> None:
+    result = run("convert", JOB, "-o", tmp_path / "missing" / "out.jsonl")
+    assert result.exit_code == 1
+    assert "cannot write" in result.stderr
+
+
+@pytest.mark.parametrize("form", ["lines", "datahub"])
+def test_show(tmp_path: Path, form: str) -> None:
+    out = tmp_path / "out"
+    run("convert", JOB, "--exit-code", 0, "--format", form, "-o", out)
+    shown = run("show", out)
+    assert shown.exit_code == 0
+    assert "a_csv_join_agg" in shown.output
+    assert "revenue_by_country" in shown.output
+
+
+@pytest.mark.parametrize("content", [None, "no json", '{"a": 1}'])
+def test_show_of_what_is_no_proposal(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "out"
+    if content is not None:
+        path.write_text(content)
+    result = run("show", path)
+    assert result.exit_code == 1
+    assert str(path) in result.stderr
+
+
+def put(outbox: Path, connection: str) -> None:
+    key = OutboxKey("shop", "manual__1", "build", -1, 2)
+    Outbox(outbox).put(key, [STATUS], spark_succeeded=True, connection_id=connection)
+
+
+def test_pending(tmp_path: Path) -> None:
+    assert run("pending", "--outbox", tmp_path).exit_code == 0
+    put(tmp_path, "datahub")
+    result = run("pending", "--outbox", tmp_path)
+    assert (result.exit_code, result.stdout) == (1, "shop  manual__1  build try 2  1 proposals for datahub\n")
+
+
+def test_emit_delivers_through_the_entrys_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outbox, sink = tmp_path / "outbox", tmp_path / "sink.jsonl"
+    put(outbox, "lineage_sink")
+    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps({"conn_type": "datahub-file", "host": str(sink)}))
+    result = run("emit", "--outbox", outbox)
+    assert (result.exit_code, result.stderr) == (0, "1 proposals delivered, 0 rejected, 0 pending\n")
+    assert [json.loads(line) for line in sink.read_text().splitlines()] == [STATUS.to_obj()]
+    assert run("pending", "--outbox", outbox).exit_code == 0
+
+
+def test_emit_tells_why_something_stays(tmp_path: Path) -> None:
+    put(tmp_path, "lineage_nowhere")
+    result = run("emit", "--outbox", tmp_path)
+    assert result.exit_code == 1
+    assert "connection 'lineage_nowhere' cannot be used" in result.stderr
+    assert "0 proposals delivered, 0 rejected, 1 pending" in result.stderr
+    assert run("pending", "--outbox", tmp_path).exit_code == 1
