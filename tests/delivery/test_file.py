@@ -5,6 +5,7 @@ import multiprocessing
 import resource
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -190,23 +191,25 @@ def test_an_append_to_a_large_file_reads_and_writes_little(tmp_path: Path) -> No
         assert file.read() == b"]\n"
 
 
-@pytest.fixture
-def _small_disk() -> Iterator[None]:
-    """No file may grow beyond 2,000 bytes, as on a disk that is full then."""
+@contextmanager
+def small_disk() -> Iterator[None]:
+    """No file may grow beyond 2,000 bytes, as on a disk that is full then: pytest's own output neither."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.usefixtures("_small_disk")
 @BOTH_FORMS
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     append(path, upserts(2))
     before = path.read_bytes()
     proposals = upserts(20)
-    delivery = FileSink(path).deliver(proposals, Deadline.after(30))
+    with small_disk():
+        delivery = FileSink(path).deliver(proposals, Deadline.after(30))
     assert delivery == Delivery(
         0, pending=tuple(proposals), problem=f"Cannot write the file {path}: File too large.", stored=None
     )
