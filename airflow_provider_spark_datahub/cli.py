@@ -14,6 +14,7 @@ import typer
 
 from airflow_provider_spark_datahub import __version__
 from airflow_provider_spark_datahub.capture.collect import CollectionReport, EventSource, Outcome, collect_text
+from airflow_provider_spark_datahub.capture.event_log import read_event_log
 from airflow_provider_spark_datahub.conversion.aspects import unusable_domains
 from airflow_provider_spark_datahub.conversion.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.convert import Converter, convert_run_event
@@ -87,6 +88,9 @@ def convert(
     exit_code: Annotated[
         int | None, typer.Option(help="What spark-submit returned: it decides the run's result.")
     ] = None,
+    event_log: Annotated[
+        Path | None, typer.Option(help="Folder of Spark's own event logs, for the sinks of streaming queries.")
+    ] = None,
 ) -> None:
     """Convert OpenLineage events to DataHub proposals, one DataJob per Spark application.
 
@@ -94,7 +98,7 @@ def convert(
     """
     settings = _settings(config, set_ or [])
     sources: list[EventSource] = [_StandardInput() if str(path) == "-" else path for path in events]
-    conversion = _EventConversion(settings, sources)
+    conversion = _EventConversion(settings, sources, event_log)
     proposals = conversion.per_event() if per_event else conversion.coalesced(exit_code)
     try:
         count = _write(proposals, output, format_)
@@ -112,9 +116,10 @@ def convert(
 class _EventConversion:
     """Events of files to proposals, with what went wrong on the way."""
 
-    def __init__(self, settings: LineageSettings, sources: list[EventSource]) -> None:
+    def __init__(self, settings: LineageSettings, sources: list[EventSource], event_log: Path | None) -> None:
         self._settings = settings
         self._sources = sources
+        self._event_log = event_log
         self.converted = 0
         self.problems: list[str] = []
 
@@ -124,11 +129,24 @@ class _EventConversion:
         report = self._read(converter.add)
         complete = report.outcome is Outcome.COMPLETE and not report.quarantined_count
         succeeded = None if exit_code is None else exit_code == 0
-        conversion = converter.finish(Ending(succeeded, events_complete=complete))
+        log_complete = self._read_event_log(converter)
+        conversion = converter.finish(Ending(succeeded, events_complete=complete), log_complete=log_complete)
         self.converted = conversion.events
         self.problems += conversion.problems
+        self.problems += [
+            f"no lineage of SQL execution {one.id} ({one.description}): {one.reason}" for one in conversion.lost
+        ]
         self.problems += [f"{one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
         yield from conversion.proposals(self._settings)
+
+    def _read_event_log(self, converter: Converter) -> bool:
+        if self._event_log is None:
+            return True
+        log = read_event_log(self._event_log, application_ids=converter.application_ids)
+        for event in log:
+            converter.add_log_event(event)
+        self.problems += log.report.problems
+        return log.report.complete
 
     def per_event(self) -> Iterator[Proposal]:
         """Each event by itself."""

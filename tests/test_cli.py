@@ -125,6 +125,16 @@ def test_an_option_without_effect_is_told() -> None:
     assert "spark.datahub.rest.server" in result.stderr
 
 
+def test_sinks_of_streaming_queries_from_sparks_event_log(tmp_path: Path) -> None:
+    recorded = Path(__file__).parent / "data" / "event_logs"
+    (tmp_path / "local-1795257256797").write_bytes((recorded / "streaming-4.3.0.ndjson").read_bytes())
+    events = recorded / "streaming-4.3.0.openlineage.ndjson"
+    assert "/lake/out/s/paid" not in run("convert", events, "--exit-code", 0).stdout
+    told = run("convert", events, "--exit-code", 0, "--event-log", tmp_path)
+    assert told.exit_code == 0
+    assert "/lake/out/s/paid" in told.stdout
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -153,12 +153,15 @@ def inject_event_log(submission: Submission, folder: Path, *, local_driver: bool
     """The submission with Spark's own event log; ``submission`` itself stays as it is.
 
     The log tells of streaming queries what OpenLineage does not: their sinks. A log of the user's own stays as it is,
-    and is read where it lies on this machine; so does a job that says that it wants none.
+    and is read where it lies on this machine; so does a job that says that it wants none. To inject twice gives the
+    same as once.
 
     :param folder: absolute, of this try alone. The caller creates it: without it, the job fails to start.
     :param local_driver: the driver runs on this machine; elsewhere there is no such folder.
     """
     wanted = (submission.effective(f"{_EVENT_LOG}enabled") or "").strip().lower()
+    if wanted == "true" and submission.effective(f"{_EVENT_LOG}dir") == folder.as_uri():
+        return EventLogInjection(submission, folder, ours=True)
     if wanted == "true":
         users, reason = _local_folder(submission.effective(f"{_EVENT_LOG}dir") or _DEFAULT_EVENT_LOG_DIR)
         if users is not None and not local_driver:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
@@ -26,9 +27,12 @@ from airflow_provider_spark_datahub.conversion.events import (
 from airflow_provider_spark_datahub.conversion.fold import APPLICATION, Fold
 from airflow_provider_spark_datahub.conversion.hive_sessions import HiveSession, HiveSessions, session_proposals
 from airflow_provider_spark_datahub.conversion.identity import job_id_and_name
+from airflow_provider_spark_datahub.conversion.lost_executions import LostExecution, lost_executions
 from airflow_provider_spark_datahub.conversion.properties import airflow_tags
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.spark_log import SparkLog
+from airflow_provider_spark_datahub.conversion.streaming import LogReading, application_ids, coalesce_with_queries
 
 MAX_LISTED_PROBLEMS = 20
 """How many unusable events are told one by one; the others are counted."""
@@ -42,6 +46,7 @@ class Conversion:
     :param rejected: events that could not be converted.
     :param problems: why, for the first of them.
     :param sessions: Hive sessions that the jobs' runs belong to.
+    :param lost: SQL executions that Spark's event log tells of, and OpenLineage does not.
     """
 
     jobs: list[JobLineage] = field(default_factory=list)
@@ -49,6 +54,7 @@ class Conversion:
     rejected: int = 0
     problems: list[str] = field(default_factory=list)
     sessions: list[HiveSession] = field(default_factory=list)
+    lost: list[LostExecution] = field(default_factory=list)
 
     def reject(self, error: EventError) -> None:
         """Count an event that cannot be converted."""
@@ -88,6 +94,16 @@ class Converter:
         self._single: list[JobLineage] = []
         self._sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
         self._conversion = Conversion()
+        self._spark_log = SparkLog()
+
+    @property
+    def application_ids(self) -> set[str]:
+        """Spark's ids of the applications, as far as their events told yet."""
+        return application_ids(self._fold.applications())
+
+    def add_log_event(self, event: Mapping[str, Any]) -> None:
+        """Take one event of Spark's own event log, decoded."""
+        self._spark_log.add(event)
 
     def add(self, event: object) -> None:
         """Take one more event, as JSON text or decoded. One that cannot be converted costs only itself."""
@@ -103,17 +119,21 @@ class Converter:
             self._conversion.events += 1
             self._sessions.observe(parsed)
 
-    def finish(self, ending: Ending) -> Conversion:
+    def finish(self, ending: Ending, *, log_complete: bool = True) -> Conversion:
         """Everything that the events came to: one DataJob per application, or (``coalesce_jobs`` off) one per event.
 
         :param ending: how the job ended, where more is known than its events tell.
+        :param log_complete: Spark's event log was read to its end.
         """
         conversion = self._conversion
         if conversion.rejected:
             ending = replace(ending, events_complete=False)
         if self._settings.coalesce_jobs:
+            applications, logged = self._fold.applications(), self._spark_log.applications
+            conversion.lost = [lost for one in logged for lost in lost_executions(one, applications)]
+            log = LogReading(logged, log_complete, app_id_prefix=self._settings.streaming_app_id_prefix)
             symlinks = self._fold.symlinks.by_dataset
-            conversion.jobs = coalesce(self._fold.applications(), symlinks, self._settings, ending)
+            conversion.jobs = coalesce_with_queries(applications, log, symlinks, self._settings, ending)
         else:
             conversion.jobs = self._single
             _let_exit_decide(conversion.jobs, ending)

@@ -42,6 +42,9 @@ class LineageSettings:
     :param materialize_dataset: write ``datasetKey`` and ``status`` of datasets.
     :param include_schema_metadata: write their schema too; only with ``materialize_dataset``.
     :param capture_column_level_lineage: write column-level lineage.
+    :param capture_streaming: have Spark log its own events beside OpenLineage's, for the sinks of streaming queries and
+        for the executions that OpenLineage lost; only with ``coalesce_jobs``.
+    :param streaming_app_id_prefix: put Spark's application id in front of a streaming query's name.
     :param hive_session_timeout: seconds without events after which a Hive session is over.
     """
 
@@ -69,6 +72,8 @@ class LineageSettings:
     include_schema_metadata: bool = False
     capture_column_level_lineage: bool = True
     hive_session_timeout: int = 3600
+    capture_streaming: bool = False
+    streaming_app_id_prefix: bool = False
 
     @property
     def partition_pattern(self) -> re.Pattern[str] | None:

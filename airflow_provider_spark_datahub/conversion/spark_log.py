@@ -15,6 +15,9 @@ _SQL = "org.apache.spark.sql.execution.ui.SparkListener"
 # StreamExecution.getBatchDescriptionString: the description of every execution and every job of a query.
 _RUN_OF_QUERY = re.compile(r"^runId = ([0-9a-fA-F-]{36})$", re.MULTILINE)
 
+_MAX_MS = 253_402_300_799_999  # the end of the year 9999, after which there is no ISO instant
+_MAX_NUMBER = 1e18
+
 
 @dataclass(slots=True)
 class StreamingQuery:
@@ -63,7 +66,7 @@ class StreamingQuery:
 
     def lasts_until(self, time_ms: int | None) -> None:
         """It did something at this time."""
-        if time_ms is not None:
+        if time_ms is not None and time_ms <= _MAX_MS:
             self.last_ms = time_ms if self.last_ms is None else max(self.last_ms, time_ms)
 
 
@@ -217,8 +220,12 @@ class SparkLog:
 def number_of(holder: JsonObject, key: str) -> float:
     """A number of a progress, 0 where there is none: a rate that is no number is a text."""
     value = holder.get(key)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return 0
+    return value if -_MAX_NUMBER < value < _MAX_NUMBER else 0
 
 
 def _time(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= _MAX_MS else None

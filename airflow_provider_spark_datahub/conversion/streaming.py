@@ -48,12 +48,16 @@ class LogReading:
 
 @dataclass(slots=True)
 class _Query:
-    """A run of a query with the OpenLineage runs that were its micro-batches."""
+    """A run of a query with the OpenLineage runs that were its micro-batches.
+
+    :param listings: runs that only list or sample what it reads, and are no reads of anybody.
+    """
 
     query: StreamingQuery
     logged: LoggedApplication
     application: Application | None
     runs: list[RunState] = field(default_factory=list)
+    listings: list[RunState] = field(default_factory=list)
 
     @property
     def datasets(self) -> tuple[list[DatasetId], list[DatasetId]]:
@@ -79,12 +83,17 @@ def coalesce_with_queries(
     :param symlinks: the tables behind paths.
     """
     queries = _queries(applications, log)
-    taken = {run.run_id for query in queries for run in query.runs}
+    taken = {run.run_id for query in queries for run in (*query.runs, *query.listings)}
     rest = [replace(one, runs=tuple(run for run in one.runs if run.run_id not in taken)) for one in applications]
     jobs = coalesce([one for one in rest if one.runs], symlinks, settings, ending)
     namer = DatasetNamer(settings, symlinks)
     jobs += [_job(query, log, namer, symlinks, settings, ending) for query in queries]
     return _one_lineage_per_job(jobs) if queries else jobs
+
+
+def application_ids(applications: Sequence[Application]) -> set[str]:
+    """Spark's ids of the applications, as far as their events tell: whose logs to read where there are others."""
+    return {id_ for one in applications for run in one.runs if (id_ := _property(run.flow_properties, "appId"))}
 
 
 def query_name(query: StreamingQuery) -> str:
@@ -169,13 +178,11 @@ def _attribute_listings(rest: Sequence[RunState], queries: Mapping[str, _Query])
     """RDD jobs that only list or sample what a query reads, which are no reads of the batch job (Deviation 5)."""
     of_batch = {one for run in rest if run.job_type != RDD_JOB for one in (*run.inputs, *run.outputs)}
     listings = [run for run in rest if run.job_type == RDD_JOB and run.inputs and not run.outputs]
-    for run in listings:
-        for query in queries.values():
-            touched = {one for micro in query.runs for one in (*micro.inputs, *micro.outputs)}
-            touched.update(*query.datasets)
-            if _all_above(run.inputs, touched) and not _all_above(run.inputs, of_batch):
-                query.runs.append(run)
-                break
+    listings = [run for run in listings if not _all_above(run.inputs, of_batch)]
+    for query in queries.values() if listings else ():
+        touched = {one for micro in query.runs for one in (*micro.inputs, *micro.outputs)}
+        touched.update(*query.datasets)
+        query.listings += [run for run in listings if _all_above(run.inputs, touched)]
 
 
 def _all_above(listed: Iterable[DatasetId], touched: set[DatasetId]) -> bool:

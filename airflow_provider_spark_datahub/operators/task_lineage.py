@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub.capture.openlineage_jar import DEFAULT_OPENL
 from airflow_provider_spark_datahub.capture.outside_settings import replaced_transport, switched_off
 from airflow_provider_spark_datahub.capture.spark_install import base_properties, find_installation, version_banner
 from airflow_provider_spark_datahub.capture.submission import Submission
+from airflow_provider_spark_datahub.operators.spark_event_log import SparkEventLog
 from airflow_provider_spark_datahub.report import LineageReport
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class TaskLineage:
         self.conversion: Conversion | None = None
         self._events_file: Path | None = None
         self._not_injected: str | None = None
+        self._event_log = SparkEventLog()
 
     def inject(self, submission: Submission, spark: SparkSubmit, parent: ParentRun, root: ParentRun) -> Injection:
         """The submission with the listener, its jar and its settings.
@@ -129,7 +131,10 @@ class TaskLineage:
             self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
         self._events_file = events_file
         self.report.events_file = str(events_file)
-        return injection
+        if not (settings.capture_streaming and settings.coalesce_jobs):
+            return injection
+        logged = self._event_log.inject(injection.submission, events_file, local_driver=spark.local_driver)
+        return replace(injection, submission=logged)
 
     def _check_outside_settings(self, submission: Submission, spark: SparkSubmit) -> None:
         off = switched_off(submission, spark.env)
@@ -247,9 +252,11 @@ class TaskLineage:
         collection = collect_text(self._events_file or (), deadline=lambda: deadline.expired)
         for event in collection:
             converter.add(event)
+        log_complete = self._event_log.read(converter, lambda: deadline.expired)
         collected = collection.report
         complete = collected.outcome is Outcome.COMPLETE and not collected.quarantined_count
-        self.conversion = converter.finish(Ending(end.spark_succeeded, events_complete=complete))
+        ending = Ending(end.spark_succeeded, events_complete=complete)
+        self.conversion = converter.finish(ending, log_complete=log_complete)
         self._describe(collected, self.conversion)
         return collected, self.conversion
 
@@ -263,6 +270,11 @@ class TaskLineage:
         report.inputs, report.outputs = conversion.inputs, conversion.outputs
         report.warnings += [f"{one.source}, line {one.line}: {one.reason}" for one in collected.quarantined]
         report.warnings += conversion.problems
+        report.warnings += self._event_log.problems
+        report.warnings += [
+            f"OpenLineage told nothing of SQL execution {lost.id} ({lost.description}): {lost.reason}"
+            for lost in conversion.lost
+        ]
         report.warnings += [f"domain {one!r} is no URN of a domain, and left out" for one in unusable_domains(settings)]
         report.warnings += [f"dataset {one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
         if collected.outcome in (Outcome.TORN, Outcome.TIMED_OUT):
@@ -343,6 +355,7 @@ class TaskLineage:
     def _remove_events_file(self, path: Path) -> None:
         if self._options.keep_events:
             return
+        self._event_log.remove()
         try:
             path.unlink(missing_ok=True)
         except OSError as error:

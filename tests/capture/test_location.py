@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_spark_datahub.capture.location import RelativeEventsRootError, TryIdentity, event_file, fresh
+from airflow_provider_spark_datahub.capture.location import (
+    RelativeEventsRootError,
+    TryIdentity,
+    event_file,
+    event_log_folder,
+    fresh,
+)
 
 ROOT = Path("/events")
 IDENTITY = TryIdentity("shop.daily", "scheduled__2026-01-01T00:00:00+00:00", "load.orders", -1, 2, "0199-aa")
@@ -68,3 +74,10 @@ def test_fresh_leaves_the_files_of_earlier_executions_alone(tmp_path: Path) -> N
     assert fresh(path) == tmp_path / "try1-ab-2.ndjson"
     (tmp_path / "try1-ab-2.ndjson").touch()
     assert fresh(path) == tmp_path / "try1-ab-3.ndjson"
+
+
+def test_event_log_has_a_folder_beside_the_event_file() -> None:
+    path = event_file(Path("/spool"), IDENTITY)
+    folder = event_log_folder(path)
+    assert (folder.parent, folder.suffix) == (path.parent, ".eventlog")
+    assert event_log_folder(path.with_name(f"{path.stem}-2.ndjson")) != folder

@@ -15,6 +15,8 @@ JOB_URN = "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),task)"
 
 FROM_TEXT: dict[str, tuple[str, Any]] = {
     "hive_session_timeout": (" 60 ", 60),
+    "capture_streaming": ("true", True),
+    "streaming_app_id_prefix": ("true", True),
     "orchestrator": (" spark ", "spark"),
     "pipeline_name": ("shop", "shop"),
     "platform_instance": ("eu", "eu"),

@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.conversion.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.streaming import LogReading, coalesce_with_queries
+from tests.conversion.builders import proposals, settings
 from tests.conversion.event_logs import (
     APP_ID,
     QUERY_ID,
@@ -20,6 +23,7 @@ from tests.conversion.event_logs import (
     read_log,
     recorded_log,
 )
+from tests.oracles.strict import canonical_violations
 
 
 @pytest.mark.parametrize("version", ["3.5.9", "4.0.5", "4.3.0"])
@@ -97,7 +101,7 @@ def test_several_applications_are_told_apart() -> None:
     assert (second.id, second.default_fs, len(second.queries), len(second.executions)) == ("b", "s3a://lake", 0, 1)
 
 
-@pytest.mark.parametrize("junk", [None, 7, "x", [], {}, [{}], True, {"id": 1}])
+@pytest.mark.parametrize("junk", [None, 7, -7, 10**400, float("inf"), float("nan"), "x", [], {}, [{}], True, {"id": 1}])
 def test_hostile_events_are_passed_over(junk: Any) -> None:
     hostile = [
         {"Event": junk},
@@ -117,3 +121,8 @@ def test_hostile_events_are_passed_over(junk: Any) -> None:
     applications = read_log([*hostile, app_ended()])
 
     assert applications[-1].end_ms == START_MS + 59_000
+    jobs = coalesce_with_queries([], LogReading(applications), {}, settings(), Ending())
+    assert jobs
+    assert [
+        violation for job in jobs for each in proposals(job) for violation in canonical_violations(each.to_obj())
+    ] == []

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.capture.inject import inject_event_log
+from airflow_provider_spark_datahub.capture.submission import Submission
+
+FOLDER = Path("/spool/try 1.eventlog")
+ENABLED = "spark.eventLog.enabled"
+DIR = "spark.eventLog.dir"
+
+
+def test_log_of_our_own() -> None:
+    users = Submission({"spark.x": 1}, jars="a.jar", base_properties={DIR: "hdfs://nn/logs"})
+
+    injection = inject_event_log(users, FOLDER, local_driver=True)
+
+    assert (injection.folder, injection.ours, injection.reason) == (FOLDER, True, "")
+    properties = dict(injection.submission.properties)
+    left_out = str(properties.pop("spark.eventLog.excludedPatterns")).split(",")
+    assert properties == {
+        "spark.x": 1,
+        ENABLED: "true",
+        DIR: "file:///spool/try%201.eventlog",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.logBlockUpdates.enabled": "false",
+        "spark.eventLog.logStageExecutorMetrics": "false",
+    }
+    assert "SparkListenerTaskEnd" in left_out
+    assert not [name for name in left_out if "SQLExecution" in name or "Application" in name or "Environment" in name]
+    assert injection.submission.jars == "a.jar"
+    assert users.properties == {"spark.x": 1}
+    assert inject_event_log(injection.submission, FOLDER, local_driver=True) == injection
+
+
+@pytest.mark.parametrize(
+    ("place", "folder"),
+    [
+        (None, "/tmp/spark-events"),
+        ("file:///logs", "/logs"),
+        ("file:/my%20logs", "/my logs"),
+        ("/my%20logs", "/my%20logs"),
+        ("logs", "logs"),
+    ],
+)
+@pytest.mark.parametrize("in_defaults", [False, True])
+def test_log_of_the_users_own_stays_and_is_read(place: str | None, folder: str, in_defaults: bool) -> None:
+    conf = {ENABLED: "TRUE"} | ({DIR: place} if place else {})
+    users = Submission(base_properties=conf) if in_defaults else Submission(conf)
+
+    injection = inject_event_log(users, FOLDER, local_driver=True)
+
+    assert injection.submission is users
+    assert (injection.folder, injection.ours, injection.reason) == (Path(folder), False, "")
+
+
+@pytest.mark.parametrize(
+    ("conf", "local_driver", "reason"),
+    [
+        ({ENABLED: "true", DIR: "hdfs://nn:8020/logs"}, True, "is in hdfs://, which is not read"),
+        ({ENABLED: "true", DIR: "s3a://logs/spark"}, True, "is in s3a://, which is not read"),
+        ({ENABLED: "true", DIR: "file:///logs"}, False, "is on another machine"),
+        ({ENABLED: False}, True, "the job sets spark.eventLog.enabled=false"),
+        ({}, False, "the driver runs on another machine"),
+    ],
+)
+def test_no_log_to_read(conf: dict[str, object], local_driver: bool, reason: str) -> None:
+    users = Submission(conf)
+
+    injection = inject_event_log(users, FOLDER, local_driver=local_driver)
+
+    assert injection.submission is users
+    assert (injection.folder, injection.ours) == (None, False)
+    assert reason in injection.reason

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.lost_executions import (
+    LostExecution,
+    lost_executions,
+    lost_executions_in_log,
+)
+from tests.conversion import builders
+from tests.conversion.builders import Json
+from tests.conversion.event_logs import (
+    QUERY_ID,
+    QUERY_RUN,
+    app_started,
+    execution,
+    folded,
+    read_log,
+    recorded_events,
+    recorded_log,
+)
+
+WRITE = "== Physical Plan ==\nExecute InsertIntoHadoopFsRelationCommand (4)\n+- WriteFiles (3)\n\n\n(1) Scan csv"
+READ = "== Physical Plan ==\nAdaptiveSparkPlan (9)\n+- Scan parquet sales.clean (1)\n\n\n(1) like InsertIntoTable"
+NO_EVENT = "it wrote data, and OpenLineage sent no event of it"
+RECORDED = ["batch-4.3.0", "streaming-3.5.9", "streaming-4.0.5", "streaming-4.3.0"]
+
+
+def lost(log: list[Json], events: list[Json], in_log: tuple[int, ...] = ()) -> list[LostExecution]:
+    (application,) = read_log([app_started(), *log])
+    return lost_executions(application, folded(events).applications(), in_log)
+
+
+def test_executions_that_the_drivers_output_names() -> None:
+    prefix = "26/11/21 10:35:32 ERROR ContextFactory: Query execution is null: can't emit event for executionId"
+    lines = ["INFO nothing", f"{prefix} 12", f"[stderr] {prefix} 28\n", f"{prefix} 12", f"{prefix} x"]
+    assert lost_executions_in_log(lines) == [12, 28]
+
+
+# The driver's outputs named executions 3 and 30 of the batch job, 12 and 28 of the streaming one on 4.0.5: other events
+# of them arrived, or they were micro-batches.
+@pytest.mark.parametrize(("name", "in_log"), [(name, ids) for name in RECORDED for ids in ((), (3, 30), (12, 28))])
+def test_no_false_alarm_for_real_applications(name: str, in_log: tuple[int, ...]) -> None:
+    (application,) = recorded_log(name)
+    told = lost_executions(application, folded(recorded_events(name)).applications(), in_log)
+    assert told == []
+
+
+def test_write_of_a_real_application_that_is_lost_is_told() -> None:
+    (application,) = recorded_log("batch-4.3.0")
+    events = recorded_events("batch-4.3.0")
+    silent = {event["run"]["runId"] for event in events if any("fast3" in one["name"] for one in event["outputs"])}
+    kept = [event for event in events if event["run"]["runId"] not in silent]
+    assert silent
+    (found,) = lost_executions(application, folded(kept).applications())
+    assert found.reason == NO_EVENT
+    assert found.description == "parquet at NativeMethodAccessorImpl.java:0"
+
+
+def test_write_without_event_is_lost() -> None:
+    log = [*execution(1, 10, 12, WRITE), *execution(2, 20, 22, WRITE)]
+    events = builders.whole_application(builders.query("START", second=20))
+    assert lost(log, events) == [LostExecution(1, "save at job.py:1", NO_EVENT)]
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        pytest.param(execution(1, 10, 12, READ), id="only reads, which OpenLineage may leave out"),
+        pytest.param(execution(1, 10, 12, WRITE, errorMessage="boom"), id="failed"),
+        pytest.param(execution(1, 10, None, WRITE), id="never ended"),
+        pytest.param(execution(1, 20, 99, WRITE), id="its start was told"),
+        pytest.param(execution(1, 10, 22, WRITE), id="its end was told"),
+        pytest.param([*execution(1, 20, 21, WRITE), *execution(2, 10, 12, WRITE, root=1)], id="its whole was told"),
+        pytest.param([*execution(1, 10, 12, WRITE), *execution(2, 20, 21, WRITE, root=1)], id="a part was told"),
+        pytest.param(
+            execution(1, 10, 12, WRITE, description=f"q\nid = {QUERY_ID}\nrunId = {QUERY_RUN}\nbatch = 0"),
+            id="a micro-batch",
+        ),
+    ],
+)
+def test_what_is_not_called_lost(log: list[Json]) -> None:
+    events = builders.whole_application(builders.query("START", second=20), builders.query("COMPLETE", second=22))
+    assert lost(log, events) == []
+
+
+def test_what_the_drivers_output_names_is_lost_even_if_it_only_reads() -> None:
+    (found,) = lost(execution(7, 10, 12, READ), builders.whole_application(), in_log=(7,))
+    assert (found.id, found.description) == (7, "save at job.py:7")
+    assert "Query execution is null" in found.reason
+
+
+def test_without_any_event_nothing_was_lost_one_by_one() -> None:
+    assert lost(execution(1, 10, 12, WRITE), []) == []

@@ -1,0 +1,368 @@
+"""Streaming queries as jobs: real applications against what they truly read and wrote, and the rules one by one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage, RunResult
+from airflow_provider_spark_datahub.conversion.relate import below
+from airflow_provider_spark_datahub.conversion.streaming import LogReading, application_ids, coalesce_with_queries
+from tests.conversion import builders
+from tests.conversion.builders import CORPUS, Json, corpus_events, file_urns, json_lines, proposals, settings, urn
+from tests.conversion.event_logs import (
+    APP_ID,
+    QUERY_ID,
+    QUERY_RUN,
+    START_MS,
+    STREAMING,
+    app_ended,
+    app_started,
+    environment,
+    execution,
+    folded,
+    query_progressed,
+    query_started,
+    query_terminated,
+    read_log,
+    recorded_events,
+    recorded_log,
+)
+from tests.oracles.strict import canonical_violations
+
+VERSIONS = ["3.5.9", "4.0.5", "4.3.0"]
+TABLE = urn("hive", "default.stream_orders")
+IN, RAW, NAMES = "/lake/out/s/in", "/lake/raw/orders.csv", "/lake/raw/names.csv"
+# What the recorded job does, written from the job.
+TRUTH = {
+    "stream shop": (file_urns(RAW, NAMES), [*file_urns(IN), TABLE], "SUCCESS"),
+    "paid_to_parquet": (file_urns(IN), file_urns("/lake/out/s/paid"), "SUCCESS"),
+    "rate_mem": ([], [], "SUCCESS"),
+    "foreach_batch": (file_urns(IN, NAMES), file_urns("/lake/out/s/fb"), "SUCCESS"),
+    "nameless": (file_urns(IN, NAMES), file_urns("/lake/out/s/no [name] here"), "SUCCESS"),
+    "to_table": (file_urns(IN), [TABLE], "SUCCESS"),
+    "fails": (file_urns(IN), [], "FAILURE"),
+    "to_console": ([TABLE], [], "SUCCESS"),
+}
+SUCCEEDED = Ending(succeeded=True)
+OTHER_RUN = "0a000000-0000-4000-8000-000000000002"
+
+
+def recorded_jobs(version: str, **options: Any) -> list[JobLineage]:
+    fold = folded(recorded_events(f"streaming-{version}"), **options)
+    log = LogReading(recorded_log(f"streaming-{version}"))
+    return coalesce_with_queries(fold.applications(), log, fold.symlinks.by_dataset, settings(**options), SUCCEEDED)
+
+
+def jobs_of(
+    log: Iterable[Json],
+    events: Iterable[Json] = (),
+    ending: Ending = SUCCEEDED,
+    reading: Json | None = None,
+    **options: Any,
+) -> list[JobLineage]:
+    fold = folded(events, **options)
+    told = LogReading(read_log(log), **(reading or {}))
+    return coalesce_with_queries(fold.applications(), told, fold.symlinks.by_dataset, settings(**options), ending)
+
+
+def query_job(log: Iterable[Json], events: Iterable[Json] = (), **more: Any) -> JobLineage:
+    *_, job = jobs_of(log, events, **more)
+    return job
+
+
+def edges(job: JobLineage) -> tuple[list[str], list[str]]:
+    return list(job.inputs), list(job.outputs)
+
+
+def micro_batch(kind: str = "COMPLETE", *, group: str | None = QUERY_RUN, **more: Any) -> Json:
+    details = {"spark_jobDetails": {"jobId": 4, "jobGroup": group}} if group else {}
+    return builders.query(kind, run_facets=details, **more)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_queries_of_a_real_application_are_jobs_with_their_true_edges(version: str) -> None:
+    jobs = recorded_jobs(version)
+    path = "lake.out.s.no__name__here" if version == "3.5.9" else "file_.lake.out.s.no__name__here"
+    found = {
+        job.job_id.replace(f"file_sink_{path}", "nameless"): (*edges(job), job.result and job.result.type)
+        for job in jobs
+    }
+    assert found == TRUTH
+    assert len(jobs) == len(TRUTH)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_runs_of_real_queries_are_children_of_their_application(version: str) -> None:
+    application, *queries = recorded_jobs(version)
+    (logged,) = recorded_log(f"streaming-{version}")
+    assert [job.run_id for job in queries] == list(logged.queries)
+    assert {job.parent_instance for job in queries} == {application.run_urn}
+    assert (application.is_application, {job.is_application for job in queries}) == (True, {False})
+    # Nothing new was found where no row was read; a query that failed adds only.
+    idle = {job.job_id for job, query in zip(queries, logged.queries.values(), strict=True) if not query.rows}
+    assert {job.job_id for job in queries if job.adds_only} == {"fails"} | idle
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_columns_of_a_query_come_from_its_source_not_from_the_files_of_a_batch(version: str) -> None:
+    (job,) = [job for job in recorded_jobs(version) if job.job_id == "to_table"]
+    upstreams = {upstream for lineage in job.fine_grained for upstream in lineage["upstreams"]}
+    source = file_urns(IN)[0]
+    assert upstreams == {f"urn:li:schemaField:({source},{name})" for name in ("order_id", "status", "amount")}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("options", [{}, {"use_patch": True, "materialize_dataset": True, "platform_instance": "eu"}])
+def test_gms_takes_every_proposal(version: str, options: Json) -> None:
+    found = [each for job in recorded_jobs(version, **options) for each in proposals(job, **options)]
+    assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []
+
+
+def corpus_log() -> list[Json]:
+    """The progress of the corpus's job, which a listener of its own wrote, as the event log has it."""
+    kinds = {"started": "QueryStartedEvent", "progress": "QueryProgressEvent", "terminated": "QueryTerminatedEvent"}
+    told = json_lines(CORPUS / "events" / "streaming_progress.ndjson")
+    return [{"Event": STREAMING + kinds[one["event"]], **one} for one in told if one["event"] in kinds]
+
+
+def test_corpus_job_has_its_true_edges() -> None:
+    truth = json.loads((CORPUS / "truth.json").read_text(encoding="utf-8"))["h_streaming"]
+    jobs = jobs_of(corpus_log(), corpus_events("h_streaming"))
+    assert {job.job_id: edges(job) for job in jobs} == {
+        "h_streaming": (truth["inputs"], file_urns("/lake/out/h/in")),
+        "paid_to_parquet": (file_urns("/lake/out/h/in"), file_urns("/lake/out/h/paid")),
+        "rate_mem": ([], []),
+        "rate_avail": ([], []),
+        "foreach_batch": (file_urns("/lake/out/h/in"), file_urns("/lake/out/h/fb")),
+    }
+    assert {output for job in jobs for output in job.outputs} == {*truth["outputs"], *truth["either_outputs"]}
+    # One of its queries was stopped in the middle of a batch, which is no failure of the query.
+    assert {job.result and job.result.type for job in jobs} == {"SUCCESS"}
+
+
+def test_corpus_flow_and_job_properties_are_those_of_the_java_listener() -> None:
+    java = json_lines(CORPUS / "java-listener" / "streaming_progress.jsonl")
+    latest = {(one["entityUrn"], one["aspectName"]): one["aspect"] for one in java}
+    jobs = jobs_of(corpus_log(), platform_instance="pi")
+    for job in jobs:
+        ours = {(each.entity_urn, each.aspect_name): each.aspect for each in proposals(job, platform_instance="pi")}
+        theirs = latest.get((job.flow.urn, "dataFlowInfo"))
+        if theirs is None:
+            # It was stopped before its first progress.
+            assert job.job_id == "rate_mem"
+            continue
+        flow = ours[job.flow.urn, "dataFlowInfo"]["customProperties"]
+        assert flow["plan"] == theirs["customProperties"]["plan"]
+        info = latest[job.job_urn, "dataJobInfo"]["customProperties"]
+        assert info.items() <= ours[job.job_urn, "dataJobInfo"]["customProperties"].items()
+        assert ours[job.job_urn, "dataJobInfo"]["name"] == latest[job.job_urn, "dataJobInfo"]["name"]
+
+
+# -- the rules one by one
+
+ONE_QUERY = [app_started(), query_started(10), query_progressed(11), query_terminated(), app_ended()]
+
+
+def test_everything_of_a_query() -> None:
+    job = query_job(ONE_QUERY)
+    assert job.job_urn == "urn:li:dataJob:(urn:li:dataFlow:(spark,paid,default),paid)"
+    assert job.run_urn == f"urn:li:dataProcessInstance:{QUERY_RUN}"
+    assert edges(job) == (file_urns("/lake/in"), file_urns("/lake/paid"))
+    plan = json.dumps(query_progressed(11)["progress"], separators=(",", ":"))
+    assert job.flow_properties == {"createdAt": str(START_MS), "id": QUERY_ID, "plan": plan}
+    assert job.job_properties == {
+        "batchId": "0",
+        "numInputRows": "5",
+        "inputRowsPerSecond": "0.5",
+        "processedRowsPerSecond": "2.0",
+        "startTime": "2026-01-01T00:00:10Z",
+        "endTime": "2026-01-01T00:00:12Z",
+    }
+    assert (job.result, job.started, job.adds_only) == (RunResult("SUCCESS", "COMPLETE"), True, False)
+
+
+def test_rates_of_all_sources_are_summed() -> None:
+    two = ["FileStreamSource[file:/lake/in]", "FileStreamSource[file:/lake/more]", "FileStreamSource[file:/lake/in]"]
+    job = query_job([app_started(), query_progressed(sources=two)])
+    rates = {key: job.job_properties[key] for key in ("numInputRows", "inputRowsPerSecond", "processedRowsPerSecond")}
+    assert rates == {"numInputRows": "15", "inputRowsPerSecond": "1.5", "processedRowsPerSecond": "6.0"}
+    assert list(job.inputs) == file_urns("/lake/in", "/lake/more")
+
+
+@pytest.mark.parametrize(
+    ("name", "sink", "job_id"),
+    [
+        (" paid ", "FileSink[file:/lake/paid]", "paid"),
+        (None, "FileSink[/lake/out/paid orders/]", "file_sink_lake.out.paid_orders"),
+        (None, "FileSink[s3a://lake/paid]", "file_sink_s3a_..lake.paid"),
+        (None, "DeltaSink[/lake/paid]", "delta-lake_sink_lake.paid"),
+        (None, "ForeachBatchSink", f"unnamed_ForeachBatchSink_{QUERY_ID}"),
+        (None, "FileSink[/]", f"unnamed_file_{QUERY_ID}"),
+        (None, "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable@1a", f"unnamed_KafkaTable_{QUERY_ID}"),
+    ],
+)
+def test_name_of_a_query_is_the_same_in_every_run(name: str | None, sink: str, job_id: str) -> None:
+    for run_id, batch in ((QUERY_RUN, 3), (OTHER_RUN, 8)):
+        progress = query_progressed(sink=sink, name=name, run_id=run_id, batch=batch)
+        job = query_job([app_started(), query_started(name=name, run_id=run_id), progress])
+        assert (job.flow.flow_id, job.job_id, job.job_name) == (job_id, job_id, job_id)
+
+
+def test_application_id_in_front_where_wanted() -> None:
+    job = query_job(ONE_QUERY, reading={"app_id_prefix": True})
+    assert job.flow.flow_id == f"{APP_ID}.paid"
+
+
+def test_flow_is_that_of_the_application_but_for_its_name() -> None:
+    events = builders.whole_application(namespace="analytics", job="shop")
+    assert query_job(ONE_QUERY, events).flow.urn == "urn:li:dataFlow:(spark,paid,analytics)"
+    assert query_job(ONE_QUERY, reading={"namespace": "analytics"}).flow.urn == "urn:li:dataFlow:(spark,paid,analytics)"
+    assert query_job(ONE_QUERY, platform_instance="eu").flow.urn == "urn:li:dataFlow:(spark,paid,eu)"
+
+
+def test_pipeline_name_makes_one_job_of_all_with_the_edges_of_all() -> None:
+    events = builders.whole_application(
+        builders.query(inputs=[builders.file("/lake/raw")], outputs=[builders.file("/lake/in")])
+    )
+    jobs = jobs_of(ONE_QUERY, events, pipeline_name="nightly")
+    assert {job.job_urn for job in jobs} == {"urn:li:dataJob:(urn:li:dataFlow:(spark,nightly,default),nightly)"}
+    assert {job.run_id for job in jobs} == {builders.APP, QUERY_RUN}
+    for job in jobs:
+        assert edges(job) == (file_urns("/lake/in", "/lake/raw"), file_urns("/lake/in", "/lake/paid"))
+
+
+def test_query_started_twice_is_one_job_with_two_runs() -> None:
+    again = [
+        query_started(20, run_id=OTHER_RUN),
+        query_progressed(21, run_id=OTHER_RUN, sources=["KafkaV2[Subscribe[orders]]"]),
+        query_terminated(run_id=OTHER_RUN),
+    ]
+    jobs = jobs_of([*ONE_QUERY[:-1], *again, app_ended()])
+    assert [job.run_id for job in jobs] == [QUERY_RUN, OTHER_RUN]
+    assert len({job.job_urn for job in jobs}) == 1
+    for job in jobs:
+        assert edges(job) == ([*file_urns("/lake/in"), urn("kafka", "orders")], file_urns("/lake/paid"))
+
+
+@pytest.mark.parametrize(
+    ("told", "ending", "result"),
+    [
+        ([query_terminated()], Ending(succeeded=False), "SUCCESS"),
+        ([query_terminated("boom")], Ending(succeeded=True), "FAILURE"),
+        ([app_ended()], Ending(succeeded=True), "SUCCESS"),
+        ([app_ended()], Ending(), "SUCCESS"),
+        ([], Ending(succeeded=False), "FAILURE"),
+        ([], Ending(), "FAILURE"),
+        ([], Ending(final=False), None),
+    ],
+)
+def test_result_of_a_query(told: list[Json], ending: Ending, result: str | None) -> None:
+    job = query_job([app_started(), query_started(), query_progressed(), *told], ending=ending)
+    assert (job.result and job.result.type) == result
+
+
+@pytest.mark.parametrize(
+    ("log", "more"),
+    [
+        ([app_started(), query_started(), query_terminated()], {}),
+        ([app_started(), query_started(), query_progressed(rows=0), query_terminated()], {}),
+        ([app_started(), query_started(), query_progressed(), query_terminated("boom")], {}),
+        (ONE_QUERY, {"reading": {"complete": False}}),
+        (ONE_QUERY, {"ending": Ending(succeeded=True, events_complete=False)}),
+        (ONE_QUERY, {"ending": Ending(final=False)}),
+        (ONE_QUERY, {"use_patch": True}),
+    ],
+)
+def test_run_that_may_not_tell_all_takes_no_edge_away(log: list[Json], more: Json) -> None:
+    assert query_job(log, **more).adds_only
+
+
+def test_micro_batches_leave_the_application_and_add_to_their_query() -> None:
+    seen: Json = {
+        "inputs": [builders.file("/lake/in"), builders.file("/lake/names")],
+        "outputs": [builders.file("/lake/fb")],
+    }
+    events = builders.whole_application(
+        builders.query("START", run_id=builders.OTHER_QUERY, outputs=[builders.file("/lake/batch")]),
+        micro_batch("RUNNING", **seen),
+        builders.query("COMPLETE", **seen),
+    )
+    application, query = jobs_of(ONE_QUERY, events)
+    assert edges(application) == ([], file_urns("/lake/batch"))
+    assert edges(query) == (file_urns("/lake/in", "/lake/names"), file_urns("/lake/fb", "/lake/paid"))
+    assert query.parent_instance == application.run_urn
+
+
+def test_micro_batch_without_a_spark_job_is_known_by_its_times() -> None:
+    description = f"paid\nid = {QUERY_ID}\nrunId = {QUERY_RUN}\nbatch = 0"
+    log = [*ONE_QUERY, *execution(1, 20, 22, description=description), *execution(2, 30, 31)]
+    events = builders.whole_application(
+        builders.query("COMPLETE", second=22, inputs=[builders.file("/lake/names")]),
+        builders.query("START", run_id=builders.OTHER_QUERY, second=30, inputs=[builders.file("/lake/batch")]),
+    )
+    application, query = jobs_of(log, events)
+    assert list(application.inputs) == file_urns("/lake/batch")
+    assert list(query.inputs) == file_urns("/lake/in", "/lake/names")
+
+
+def test_time_that_fits_a_query_and_the_batch_job_proves_nothing() -> None:
+    description = f"paid\nid = {QUERY_ID}\nrunId = {QUERY_RUN}\nbatch = 0"
+    log = [*ONE_QUERY, *execution(1, 20, 22, description=description), *execution(2, 20, 22)]
+    events = builders.whole_application(builders.query("START", second=20, inputs=[builders.file("/lake/raw")]))
+    application, query = jobs_of(log, events)
+    assert list(application.inputs) == file_urns("/lake/raw")
+    assert list(query.inputs) == file_urns("/lake/in")
+
+
+def test_listing_of_what_a_query_reads_is_no_input_of_the_application() -> None:
+    listing = builders.query("START", run_id=builders.OTHER_QUERY, job_type="RDD_JOB", inputs=[builders.file("/lake")])
+    application, query = jobs_of(ONE_QUERY, builders.whole_application(listing))
+    assert list(application.inputs) == []
+    assert list(query.inputs) == file_urns("/lake/in")
+
+
+def test_path_without_scheme_is_on_the_default_file_system() -> None:
+    progress = query_progressed(sink="FileSink[/lake/paid]")
+    assert list(query_job([environment("file:///"), app_started(), progress]).outputs) == file_urns("/lake/paid")
+    assert list(query_job([app_started(), progress]).outputs) == [urn("hdfs", "/lake/paid")]
+
+
+def test_applications_find_their_own_log() -> None:
+    def events(app_id: str, run_id: str, second: int) -> list[Json]:
+        facets = {"spark_applicationDetails": {"applicationId": app_id}}
+        return [builders.application(kind, run_id=run_id, second=second, run_facets=facets)
+                for kind in ("START", "COMPLETE")]  # fmt: skip
+
+    log = [app_started("app-2"), *ONE_QUERY[1:], app_started("app-1", 60), app_ended(70)]
+    other = "01900000-0000-7000-8000-0000000000bb"
+    told = [*events("app-1", builders.APP, 1), *events("app-2", other, 2)]
+    assert application_ids(folded(told).applications()) == {"app-1", "app-2"}
+    *_, query = jobs_of(log, told)
+    assert query.parent_instance == f"urn:li:dataProcessInstance:{other}"
+
+
+def test_without_queries_nothing_changes() -> None:
+    events = recorded_events("batch-4.3.0")
+    with_log = jobs_of(json_lines(CORPUS.parent / "event_logs" / "batch-4.3.0.ndjson"), events)
+    assert with_log == builders.jobs(events, SUCCEEDED)
+
+
+def test_run_tree_keeps_the_query_below_its_application() -> None:
+    from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry
+
+    task_try = TaskTry(DagRun(AirflowSite(), "dag", "run"), "task", try_number=1)
+    application, query = below(jobs_of(ONE_QUERY, builders.whole_application()), task_try)
+    assert application.parent_instance == task_try.urn
+    assert query.parent_instance == application.run_urn
+    assert query.upstream_jobs == (task_try.job_urn,)
+
+
+def test_same_log_same_bytes() -> None:
+    first, second = (recorded_jobs("4.3.0") for _ in range(2))
+    assert [p.to_obj() for job in first for p in proposals(job)] == [
+        p.to_obj() for job in second for p in proposals(job)
+    ]

@@ -1,0 +1,94 @@
+"""Spark's own event log of a try: prepared, read, and removed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.capture.location import event_log_folder
+from airflow_provider_spark_datahub.capture.submission import Submission
+from airflow_provider_spark_datahub.conversion.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.operators.spark_event_log import SparkEventLog
+
+RECORDED = Path(__file__).parents[1] / "data" / "event_logs"
+OPENLINEAGE = RECORDED / "streaming-4.3.0.openlineage.ndjson"
+APPLICATION = "local-1795257256797"
+PAID = "urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/s/paid,PROD)"
+
+
+def log_in(folder: Path) -> None:
+    """The recorded log, where Spark would have written it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(RECORDED / "streaming-4.3.0.ndjson", folder / APPLICATION)
+
+
+def convert(log: SparkEventLog, *, expired: bool = False) -> tuple[Conversion, bool]:
+    converter = Converter(LineageSettings())
+    for line in OPENLINEAGE.read_bytes().splitlines():
+        converter.add(line)
+    complete = log.read(converter, lambda: expired)
+    return converter.finish(Ending(succeeded=True), log_complete=complete), complete
+
+
+def test_a_query_has_its_sink_and_the_log_goes(tmp_path: Path) -> None:
+    events_file, log = tmp_path / "try1.ndjson", SparkEventLog()
+    submission = log.inject(Submission(), events_file, local_driver=True)
+    folder = event_log_folder(events_file)
+    assert submission.effective("spark.eventLog.dir") == folder.as_uri()
+    assert folder.is_dir(), "without its folder, the job would not start"
+    log_in(folder)
+    conversion, complete = convert(log)
+    assert (PAID in conversion.outputs, complete, log.problems) == (True, True, [])
+    log.remove()
+    assert not folder.exists()
+
+
+def test_without_a_log_the_sink_is_unknown() -> None:
+    conversion, complete = convert(SparkEventLog())
+    assert (PAID in conversion.outputs, complete) == (False, True)
+
+
+def test_the_users_own_log_is_read_and_stays(tmp_path: Path) -> None:
+    users = tmp_path / "history"
+    log_in(users)
+    (users / "local-1").write_text("another application's\n")
+    wanted = Submission(properties={"spark.eventLog.enabled": "true", "spark.eventLog.dir": users.as_uri()})
+    log = SparkEventLog()
+    assert log.inject(wanted, tmp_path / "try1.ndjson", local_driver=True) == wanted
+    conversion, complete = convert(log)
+    log.remove()
+    assert (PAID in conversion.outputs, complete, log.problems) == (True, True, [])
+    assert len(list(users.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("properties", "local_driver", "reason"),
+    [({"spark.eventLog.enabled": "false"}, True, "spark.eventLog.enabled=false"), ({}, False, "another machine")],
+)
+def test_where_there_can_be_none_the_reason_is_told(
+    tmp_path: Path, properties: dict[str, str], local_driver: bool, reason: str
+) -> None:
+    log, submission = SparkEventLog(), Submission(properties=properties)
+    assert log.inject(submission, tmp_path / "try1.ndjson", local_driver=local_driver) == submission
+    assert reason in log.problems[0]
+    assert convert(log)[1]
+
+
+def test_a_folder_that_cannot_be_made_costs_only_the_log(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    log, submission = SparkEventLog(), Submission()
+    assert log.inject(submission, tmp_path / "file" / "try1.ndjson", local_driver=True) == submission
+    assert "Not a directory" in log.problems[0]
+
+
+def test_no_time_left_leaves_the_log_incomplete(tmp_path: Path) -> None:
+    events_file, log = tmp_path / "try1.ndjson", SparkEventLog()
+    log.inject(Submission(), events_file, local_driver=True)
+    log_in(event_log_folder(events_file))
+    _, complete = convert(log, expired=True)
+    assert not complete
+    assert log.problems
