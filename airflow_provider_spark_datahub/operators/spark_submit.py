@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -105,28 +106,31 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         self._killed_at: float | None = None
         self._problem: str | None = None
 
-    def execute(self, context: Context) -> None:
+    def execute(self, context: Context) -> Any:
         """Run the job as ``SparkSubmitOperator`` does, with lineage around it."""
+        result = None
         self._lineage, self._killed_at, self._problem = None, None, None
         awaited = self._guarded("preparing", partial(self._prepare, context))
         if awaited is not None:
             self.log.info("Spark succeeded in try %s: this try only delivers its lineage.", awaited)
             self._conclude(context, partial(self._redeliver, context, awaited))
         else:
-            self._execute_spark(context)
+            result = self._execute_spark(context)
         self._fail_if_told_to(context)
+        return result
 
-    def _execute_spark(self, context: Context) -> None:
+    def _execute_spark(self, context: Context) -> Any:
         submission = self._guarded("preparing", partial(self._inject, context))
         if self._lineage is not None and self._problem:
             self._lineage.not_injected(self._problem)
         with self._submitting(submission):
             try:
-                super().execute(context)
+                result: Any = super().execute(context)
             except BaseException as failure:
                 self._conclude(context, partial(self._end_badly, context, failure))
                 raise
         self._conclude(context, partial(self._end, context, "SUCCESS", spark_succeeded=True))
+        return result
 
     def on_kill(self) -> None:
         """Stop the job; Airflow leaves few seconds after it."""
@@ -343,7 +347,8 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
     def _wait_for_spark_submit(self) -> None:
         process = getattr(self._hook, "_submit_sp", None)
         if process is not None:
-            process.wait(timeout=STOP_SECONDS)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=STOP_SECONDS)
 
     def _fail_if_told_to(self, context: Context) -> None:
         if self._lineage is None or self._options is None or self._lineage.report.is_complete:
