@@ -1,0 +1,36 @@
+"""The example DAGs that no other system test runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.system.airflow_home import REPOSITORY, AirflowHome
+from tests.system.catalogue import Catalogue, edges, file_dataset, spark_job
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+
+ORDERS = "order_id,customer_id,amount,status,order_date\n1,7,10.5,PAID,2026-01-03\n2,8,3.0,OPEN,2026-02-04\n"
+
+
+def test_streaming_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
+    (tmp_path / "arrivals").mkdir()
+    (tmp_path / "arrivals" / "1.csv").write_text(ORDERS)
+    sink = tmp_path / "lineage.jsonl"
+    run = airflow_home.dags_test(
+        "streaming_lineage",
+        tmp_path,
+        {"datahub_default": {"conn_type": "datahub-file", "host": str(sink)}},
+        AIRFLOW__CORE__DAGS_FOLDER=REPOSITORY / "example_dags",
+        SHOP_LAKE=tmp_path,
+    )
+    assert run.succeeded, run.output
+    catalogue = Catalogue.of_file(sink)
+    catalogue.assert_strict()
+    query = catalogue.one(spark_job("paid_orders"), "dataJobInputOutput")
+    assert edges(query, "input") == {file_dataset(tmp_path / "arrivals")}
+    assert edges(query, "output") == {file_dataset(tmp_path / "paid_orders")}
+    application = catalogue.one(spark_job("stream_orders"), "dataJobInputOutput")
+    assert (edges(application, "input"), edges(application, "output")) == (set(), set())
+    assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
