@@ -7,7 +7,9 @@ from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.coalesce import JobDataset, JobLineage
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion.dataset_notes import note_proposals
+from airflow_provider_spark_datahub.conversion.operations import Operation
+from airflow_provider_spark_datahub.conversion.proposals import Proposal, pointer_part
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 NOT_PARTITIONED = {"partition": "FULL_TABLE_SNAPSHOT", "type": "FULL_TABLE"}
@@ -24,6 +26,7 @@ def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
         *_classification(job, settings),
         *_datasets(job.inputs, settings),
         *_datasets(job.outputs, settings),
+        *(_operation(one) for one in job.operations),
         *_input_output(job),
         *_run(job),
     ]
@@ -84,7 +87,7 @@ def _classification(job: JobLineage, settings: LineageSettings) -> Iterator[Prop
     if job.tags is not None:
         tags = [urns.tag_urn(tag) for tag in sorted(job.tags, key=_ignoring_case)]
         if settings.use_patch and tags:
-            operations = [{"op": "add", "path": f"/tags/{_quoted(tag)}/", "value": {"tag": tag}} for tag in tags]
+            operations = [{"op": "add", "path": f"/tags/{pointer_part(tag)}/", "value": {"tag": tag}} for tag in tags]
             patch = {"arrayPrimaryKeys": _TAG_KEYS, "patch": operations}
             yield Proposal("dataFlow", urn, "globalTags", patch, "PATCH")
         else:
@@ -109,18 +112,45 @@ def _ignoring_case(text: str) -> tuple[str, str]:
 
 
 def _datasets(datasets: dict[str, JobDataset], settings: LineageSettings) -> Iterator[Proposal]:
-    if not settings.materialize_dataset:
-        return
     for urn, dataset in datasets.items():
-        key = {
-            "platform": urns.platform_urn(dataset.name.platform),
-            "name": urns.encode(dataset.name.full_name),
-            "origin": dataset.name.env,
-        }
-        yield Proposal("dataset", urn, "datasetKey", key)
-        yield status("dataset", urn)
-        if settings.include_schema_metadata and dataset.schema is not None:
-            yield Proposal("dataset", urn, "schemaMetadata", dataset.schema)
+        if settings.materialize_dataset:
+            yield from _materialized(urn, dataset, settings)
+        yield from note_proposals(urn, dataset.notes)
+
+
+def _materialized(urn: str, dataset: JobDataset, settings: LineageSettings) -> Iterator[Proposal]:
+    key = {
+        "platform": urns.platform_urn(dataset.name.platform),
+        "name": urns.encode(dataset.name.full_name),
+        "origin": dataset.name.env,
+    }
+    yield Proposal("dataset", urn, "datasetKey", key)
+    yield status("dataset", urn)
+    if settings.include_schema_metadata and dataset.schema is not None:
+        yield Proposal("dataset", urn, "schemaMetadata", dataset.schema)
+
+
+def _operation(operation: Operation) -> Proposal:
+    """A time-series aspect. GMS keeps one per dataset, time and message id: the run's keeps those of two runs apart,
+    and a replay of one run from counting twice."""
+    rows, size, files = operation.statistics
+    counts = {"size": size, "fileCount": files}
+    custom = {key: str(value) for key, value in counts.items() if value is not None}
+    optional = {
+        "numAffectedRows": rows,
+        "affectedDatasets": [operation.previous] if operation.previous else None,
+        "customProperties": custom or None,
+    }
+    aspect = {
+        "timestampMillis": operation.time_ms,
+        "partitionSpec": NOT_PARTITIONED,
+        "messageId": operation.run_id,
+        "operationType": operation.kind,
+        "sourceType": "DATA_PROCESS",
+        "lastUpdatedTimestamp": operation.time_ms,
+        **{key: value for key, value in optional.items() if value is not None},
+    }
+    return Proposal("dataset", operation.dataset, "operation", aspect)
 
 
 def _input_output(job: JobLineage) -> list[Proposal]:
@@ -167,22 +197,21 @@ def input_output(
 
 
 def _added_edge(field: str, urn: str, stamp: dict[str, Any]) -> dict[str, Any]:
-    return {"op": "add", "path": f"/{field}/{_quoted(urn)}", "value": {"destinationUrn": urn, "lastModified": stamp}}
+    return {
+        "op": "add",
+        "path": f"/{field}/{pointer_part(urn)}",
+        "value": {"destinationUrn": urn, "lastModified": stamp},
+    }
 
 
 def _added_columns(fine_grained: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """One operation per pair of columns, the way acryl-datahub's ``DataJobPatchBuilder`` spells them."""
     for lineage in fine_grained:
-        transform = _quoted(lineage["transformOperation"] or "NONE")
+        transform = pointer_part(lineage["transformOperation"] or "NONE")
         for upstream in lineage["upstreams"]:
             for downstream in lineage["downstreams"]:
-                path = f"/fineGrainedLineages/{transform}/{_quoted(downstream)}/NONE/{_quoted(upstream)}"
+                path = f"/fineGrainedLineages/{transform}/{pointer_part(downstream)}/NONE/{pointer_part(upstream)}"
                 yield {"op": "add", "path": path, "value": {"confidenceScore": lineage["confidenceScore"]}}
-
-
-def _quoted(part: str) -> str:
-    """A part of a JSON pointer (RFC 6901)."""
-    return part.replace("~", "~0").replace("/", "~1")
 
 
 def _run(job: JobLineage) -> Iterator[Proposal]:

@@ -8,10 +8,12 @@ from typing import Any, Literal
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns import DatasetColumns, fine_grained_lineages
+from airflow_provider_spark_datahub.conversion.dataset_notes import DatasetNotes, read_notes, with_field_tags
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer
-from airflow_provider_spark_datahub.conversion.events import DatasetId, iso_instant
+from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject, iso_instant
 from airflow_provider_spark_datahub.conversion.fold import APPLICATION, RDD_JOB, Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, display_name
+from airflow_provider_spark_datahub.conversion.operations import Operation, operations
 from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
 from airflow_provider_spark_datahub.conversion.schema import schema_metadata
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -55,6 +57,7 @@ class JobDataset:
     name: DatasetName
     ids: list[DatasetId] = field(default_factory=list)
     schema: dict[str, Any] | None = None
+    notes: DatasetNotes = field(default_factory=DatasetNotes)
 
 
 @dataclass(slots=True)
@@ -88,6 +91,7 @@ class JobLineage:
     upstream_jobs: tuple[str, ...] = ()
     unusable: dict[DatasetId, str] = field(default_factory=dict)
     run_properties: dict[str, str] = field(default_factory=dict)
+    operations: Sequence[Operation] = ()
     is_application: bool = True
     """Its run is an application's, not one of the queries in it."""
 
@@ -139,7 +143,7 @@ def _coalesce_one(
         application,
         namer,
         lost_in_flight=_lost_in_flight(application, result),
-        with_schemas=settings.materialize_dataset and settings.include_schema_metadata,
+        settings=settings,
     )
     flow_properties = _first_wins(run.flow_properties for run in runs)
     job_properties = _first_wins(run.job_properties for run in runs)
@@ -169,6 +173,7 @@ def _coalesce_one(
         parent_instance=_parent_instance(application),
         upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
         unusable=namer.unusable,
+        operations=operations(runs, namer) if settings.capture_operations else (),
     )
 
 
@@ -228,10 +233,11 @@ class _Edges:
     """The datasets of an application's runs that are edges of its job."""
 
     def __init__(
-        self, application: Application, namer: DatasetNamer, *, lost_in_flight: bool, with_schemas: bool
+        self, application: Application, namer: DatasetNamer, *, lost_in_flight: bool, settings: LineageSettings
     ) -> None:
         self._runs = application.runs
-        self._with_schemas = with_schemas
+        self._with_schemas = settings.materialize_dataset and settings.include_schema_metadata
+        self._with_descriptions = settings.capture_dataset_documentation
         self._namer = namer
         self._lost_in_flight = lost_in_flight
 
@@ -290,6 +296,7 @@ class _Edges:
     def _by_urn(self, datasets: Iterable[tuple[DatasetId, DatasetState]]) -> dict[str, JobDataset]:
         found: dict[str, JobDataset] = {}
         schemas: dict[str, tuple[int, object]] = {}
+        notes: dict[str, dict[str, tuple[int, JsonObject]]] = {}
         for dataset, state in datasets:
             name = self._namer.name(dataset)
             if name is None:
@@ -300,6 +307,17 @@ class _Edges:
                 entry.ids.append(dataset)
             if state.schema is not None and state.schema_index >= schemas.get(urn, (-1, None))[0]:
                 schemas[urn] = (state.schema_index, state.schema)
-        for urn, (_, facet) in schemas.items() if self._with_schemas else ():
-            found[urn].schema = schema_metadata(facet, urns.platform_urn(found[urn].name.platform))
+            for facet_name, (index, facet) in state.notes.items():
+                known = notes.setdefault(urn, {})
+                if index >= known.get(facet_name, (-1, None))[0]:
+                    known[facet_name] = index, facet
+        for urn, facets in notes.items():
+            found[urn].notes = read_notes({facet_name: facet for facet_name, (_, facet) in facets.items()})
+        for urn, (_, schema) in schemas.items() if self._with_schemas else ():
+            self._describe(found[urn], schema)
         return dict(sorted(found.items()))
+
+    def _describe(self, dataset: JobDataset, facet: object) -> None:
+        platform = urns.platform_urn(dataset.name.platform)
+        schema = schema_metadata(facet, platform, with_descriptions=self._with_descriptions)
+        dataset.schema = with_field_tags(schema, dataset.notes) if schema is not None else None

@@ -31,10 +31,14 @@ class DatasetId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EventDataset:
-    """A dataset of an event with its facets."""
+    """A dataset of an event with its facets.
+
+    :param output_facets: what the run did to it (``outputFacets``), undecoded where it came as text.
+    """
 
     id: DatasetId
     facets: JsonObject
+    output_facets: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +106,11 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-class _WireDataset(msgspec.Struct, gc=False):
+class _WireDataset(msgspec.Struct, gc=False, rename="camel"):
     namespace: str = ""
     name: str = ""
     facets: dict[str, Raw] = {}
+    output_facets: Raw = Raw(b"null")
 
 
 class _WireRun(msgspec.Struct, gc=False, rename="camel"):
@@ -163,7 +168,7 @@ def _of_wire(wire: _WireEvent) -> RunEvent:
         (wire.run.run_id, wire.run.facets),
         (wire.job.namespace, wire.job.name, wire.job.facets),
         tuple(EventDataset(DatasetId(one.namespace, one.name), one.facets) for one in wire.inputs),
-        tuple(EventDataset(DatasetId(one.namespace, one.name), one.facets) for one in wire.outputs),
+        tuple(EventDataset(DatasetId(one.namespace, one.name), one.facets, one.output_facets) for one in wire.outputs),
     )
 
 
@@ -221,7 +226,7 @@ _NAMELESS = DatasetId("", "")
 def _datasets(value: object) -> Iterator[EventDataset]:
     for dataset in as_objects(value):
         identity = DatasetId(as_text(dataset.get("namespace")), as_text(dataset.get("name")))
-        yield EventDataset(identity, as_object(dataset.get("facets")))
+        yield EventDataset(identity, as_object(dataset.get("facets")), dataset.get("outputFacets"))
 
 
 def parse_time_ms(value: object) -> int | None:

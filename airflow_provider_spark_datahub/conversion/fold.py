@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from msgspec import Raw
 
 from airflow_provider_spark_datahub.conversion.columns import DatasetColumns, read_columns
+from airflow_provider_spark_datahub.conversion.dataset_notes import learn_notes, noted_facets
 from airflow_provider_spark_datahub.conversion.datasets import Symlinks
 from airflow_provider_spark_datahub.conversion.events import (
     FAILED_TYPES,
@@ -17,9 +18,15 @@ from airflow_provider_spark_datahub.conversion.events import (
     JsonObject,
     RunEvent,
     as_object,
-    as_text,
 )
 from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, application_name, flow_identity
+from airflow_provider_spark_datahub.conversion.output_facets import (
+    NOT_COUNTED,
+    OutputStatistics,
+    lifecycle_change,
+    previous_name,
+    read_statistics,
+)
 from airflow_provider_spark_datahub.conversion.properties import description, job_and_flow_properties, owner_names
 from airflow_provider_spark_datahub.conversion.schema import lists_fields
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -41,12 +48,17 @@ class DatasetState:
     """What the events of one run say of one of its datasets; of each facet the last one counts.
 
     :param schema: the ``schema`` facet, undecoded where it came as text.
+    :param previous: what a renamed dataset was called.
+    :param notes: facets by name, each with the index of its event.
     """
 
     schema: object = None
     schema_index: int = -1
     columns: DatasetColumns | None = None
     lifecycle: str = ""
+    previous: DatasetId | None = None
+    statistics: OutputStatistics = NOT_COUNTED
+    notes: dict[str, tuple[int, JsonObject]] = field(default_factory=dict)
 
     def learn(self, facets: JsonObject, index: int) -> None:
         """Take the facets of one more event."""
@@ -55,8 +67,9 @@ class DatasetState:
             # A facet as text is a view of its whole event, which must not stay in memory with it.
             self.schema, self.schema_index = schema.copy() if type(schema) is Raw else schema, index
         if "lifecycleStateChange" in facets:
-            change = as_object(facets["lifecycleStateChange"]).get("lifecycleStateChange")
-            self.lifecycle = as_text(change).upper() or self.lifecycle
+            change = as_object(facets["lifecycleStateChange"])
+            self.lifecycle = lifecycle_change(change) or self.lifecycle
+            self.previous = previous_name(change) or self.previous
 
 
 @dataclass(slots=True)
@@ -93,12 +106,17 @@ class RunState:
         return self.job_type in _QUERY_TYPES
 
     @property
-    def written(self) -> Iterator[tuple[DatasetId, DatasetState]]:
-        """Its outputs without those that it only dropped, renamed or passed through."""
+    def changed(self) -> Iterator[tuple[DatasetId, DatasetState]]:
+        """Its outputs without those that it only passed through: written, dropped or renamed."""
         names = ({dataset.name for dataset in datasets} for datasets in (self.inputs, self.outputs))
         if self.job_type == RDD_JOB and self.job_name.endswith(_NON_MATERIALISING) and next(names) == next(names):
             return
-        for dataset, state in self.outputs.items():
+        yield from self.outputs.items()
+
+    @property
+    def written(self) -> Iterator[tuple[DatasetId, DatasetState]]:
+        """Its outputs without those that it only dropped, renamed or passed through."""
+        for dataset, state in self.changed:
             if state.lifecycle not in _NOT_WRITTEN:
                 yield dataset, state
 
@@ -121,6 +139,7 @@ class Fold:
 
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
+        self._noted = noted_facets(settings)
         self._runs: dict[str, RunState] = {}
         self._count = 0
         self.symlinks = Symlinks()
@@ -152,6 +171,9 @@ class Fold:
             columns = read_columns(dataset.facets, run.sql) if with_columns else None
             if columns is not None:
                 state.columns = columns
+            if self._settings.capture_operations:
+                statistics = read_statistics(dataset.output_facets)
+                state.statistics = statistics if statistics != NOT_COUNTED else state.statistics
 
     @staticmethod
     def _add_time_and_state(run: RunState, event: RunEvent) -> None:
@@ -177,6 +199,7 @@ class Fold:
         if state is None:
             state = known[dataset.id] = DatasetState()
         state.learn(dataset.facets, index)
+        learn_notes(state.notes, dataset.facets, self._noted, index)
         self.symlinks.learn(dataset.id, dataset.facets, self._settings)
         return state
 

@@ -91,6 +91,11 @@ def to_json_lines(proposals: Iterable[Proposal]) -> Iterator[str]:
         yield proposal.to_json() + "\n"
 
 
+def pointer_part(text: str) -> str:
+    """A part of the path of a patch's operation: a JSON pointer (RFC 6901)."""
+    return text.replace("~", "~0").replace("/", "~1")
+
+
 def _json(value: Any) -> str:
     try:
         return msgspec.json.encode(value).decode()

@@ -54,24 +54,25 @@ def lists_fields(facet: object) -> bool:
     return isinstance(as_object(facet).get("fields"), list)
 
 
-def schema_metadata(facet: object, platform: str) -> dict[str, Any] | None:
+def schema_metadata(facet: object, platform: str, *, with_descriptions: bool = False) -> dict[str, Any] | None:
     """The aspect, or ``None`` where the facet lists no fields. Not to be changed by the caller.
 
     :param facet: the ``schema`` dataset facet.
     :param platform: the URN of the dataset's platform.
+    :param with_descriptions: of the fields.
     """
     if type(facet) is Raw:
-        return _metadata_again(bytes(facet), platform)
-    return _metadata(as_object(facet), platform)
+        return _metadata_again(bytes(facet), platform, with_descriptions)
+    return _metadata(as_object(facet), platform, with_descriptions)
 
 
 @lru_cache(maxsize=256)
-def _metadata_again(facet: bytes, platform: str) -> dict[str, Any] | None:
+def _metadata_again(facet: bytes, platform: str, with_descriptions: bool) -> dict[str, Any] | None:
     """The events of a job repeat the schemas of its datasets byte by byte."""
-    return _metadata(as_object(Raw(facet)), platform)
+    return _metadata(as_object(Raw(facet)), platform, with_descriptions)
 
 
-def _metadata(facet: JsonObject, platform: str) -> dict[str, Any] | None:
+def _metadata(facet: JsonObject, platform: str, with_descriptions: bool) -> dict[str, Any] | None:
     listed = facet.get("fields")
     if not isinstance(listed, list):
         return None
@@ -79,8 +80,10 @@ def _metadata(facet: JsonObject, platform: str) -> dict[str, Any] | None:
     unknown = {"time": 0, "actor": "urn:li:corpuser:unknown"}
     unique: dict[str, dict[str, Any]] = {}
     for field in fields:
-        for described in _schema_fields(field):
-            unique.setdefault(described["fieldPath"], described)
+        for described, told in _schema_fields(field):
+            description = as_text(told.get("description")).strip() if with_descriptions else ""
+            more = {"description": description} if description else {}
+            unique.setdefault(described["fieldPath"], described | more)
     return {
         "schemaName": "",
         "platform": platform,
@@ -102,22 +105,22 @@ def _table_schema(fields: list[JsonObject]) -> str:
     return json.dumps([plain(field) for field in fields], ensure_ascii=False, separators=(",", ":"))
 
 
-def _schema_fields(field: JsonObject) -> Iterator[dict[str, Any]]:
-    """One field with, for a nested type, its descendants under version 2 field paths.
+def _schema_fields(field: JsonObject) -> Iterator[tuple[dict[str, Any], JsonObject]]:
+    """One field with, for a nested type, its descendants under version 2 field paths; each as DataHub's and as told.
 
     A field without nested ones keeps its plain name as path, which is what column lineage calls it.
     """
     if _base_type(field) in _NESTED and any(as_objects(field.get("fields"))):
         yield from _nested_fields(field, "[version=2.0].[type=struct]")
     else:
-        yield _schema_field(as_text(field.get("name")), field)
+        yield _schema_field(as_text(field.get("name")), field), field
 
 
-def _nested_fields(field: JsonObject, prefix: str) -> Iterator[dict[str, Any]]:
+def _nested_fields(field: JsonObject, prefix: str) -> Iterator[tuple[dict[str, Any], JsonObject]]:
     tokens, inner = _type_tokens(field)
     types = ".".join(f"[type={token}]" for token in tokens)
     path = f"{prefix}.{types}.{as_text(field.get('name'))}"
-    yield _schema_field(path, field)
+    yield _schema_field(path, field), field
     if inner is not None:
         for child in as_objects(inner.get("fields")):
             if as_text(child.get("name")):

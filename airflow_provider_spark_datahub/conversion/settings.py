@@ -45,6 +45,10 @@ class LineageSettings:
     :param capture_streaming: have Spark log its own events beside OpenLineage's, for the sinks of streaming queries and
         for the executions that OpenLineage lost; only with ``coalesce_jobs``.
     :param streaming_app_id_prefix: put Spark's application id in front of a streaming query's name.
+    :param capture_operations: write what each query did to a dataset: kind, rows, bytes; drops and renames too.
+    :param capture_dataset_documentation: add the descriptions of datasets, and of the fields in their schemas.
+    :param capture_dataset_owners: add the owners of datasets that the producer names.
+    :param capture_dataset_tags: add the tags of datasets that the producer names, and of the fields in their schemas.
     :param hive_session_timeout: seconds without events after which a Hive session is over.
     """
 
@@ -71,6 +75,10 @@ class LineageSettings:
     materialize_dataset: bool = False
     include_schema_metadata: bool = False
     capture_column_level_lineage: bool = True
+    capture_operations: bool = False
+    capture_dataset_documentation: bool = False
+    capture_dataset_owners: bool = False
+    capture_dataset_tags: bool = False
     hive_session_timeout: int = 3600
     capture_streaming: bool = False
     streaming_app_id_prefix: bool = False

@@ -61,6 +61,7 @@ def test_order() -> None:
         domains="urn:li:domain:d",
         materialize_dataset=True,
         include_schema_metadata=True,
+        capture_operations=True,
     )
     dataset = ["dataset datasetKey", "dataset status"]
     assert [f"{each.entity_type} {each.aspect_name}" for each in found] == [
@@ -76,6 +77,7 @@ def test_order() -> None:
         "dataset schemaMetadata",
         *dataset,
         "dataset schemaMetadata",
+        "dataset operation",
         "dataJob dataJobInputOutput",
         "dataProcessInstance dataProcessInstanceInput",
         "dataProcessInstance dataProcessInstanceOutput",

@@ -25,6 +25,12 @@ from tests.conversion.builders import (
 from tests.oracles.strict import canonical_violations
 
 TRUTH: dict[str, Json] = json.loads((CORPUS / "truth.json").read_text(encoding="utf-8"))
+CAPTURED: Json = {
+    "capture_operations": True,
+    "capture_dataset_documentation": True,
+    "capture_dataset_owners": True,
+    "capture_dataset_tags": True,
+}
 CONFIGURATIONS: dict[str, Json] = {
     "default": {},
     "all aspects": {
@@ -37,6 +43,7 @@ CONFIGURATIONS: dict[str, Json] = {
         "domains": "urn:li:domain:sales",
         "owners": "jane",
         "parent_job_urn": "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),task)",
+        **CAPTURED,
     },
     "patch": {"use_patch": True, "tags": "spark,daily"},
 }
@@ -118,6 +125,18 @@ def test_gms_takes_every_proposal_of_a_single_event(case: str) -> None:
     for event in corpus_events(case):
         found = convert_run_event(event, options)
         assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []
+
+
+@all_cases
+def test_what_is_captured_on_request_only_adds(case: str) -> None:
+    """By default datasets get nothing of it, and what is written else is the same with it."""
+    plain: Json = {"materialize_dataset": True, "include_schema_metadata": True}
+    with_it: Json = plain | CAPTURED
+    found = [each for job in jobs(corpus_events(case), **with_it) for each in proposals(job, **with_it)]
+    default = [each for job in jobs(corpus_events(case), **plain) for each in proposals(job, **plain)]
+    aspects = {each.aspect_name for each in default if each.entity_type == "dataset"}
+    assert aspects <= {"datasetKey", "status", "schemaMetadata"}
+    assert [each for each in found if each.entity_type != "dataset" or each.aspect_name in aspects] == default
 
 
 @all_cases

@@ -297,6 +297,16 @@ def test_micro_batches_leave_the_application_and_add_to_their_query() -> None:
     assert query.parent_instance == application.run_urn
 
 
+def test_operations_of_micro_batches_are_those_of_their_query() -> None:
+    written = {**builders.file("/lake/fb"), "outputFacets": {"outputStatistics": {"rowCount": 5}}}
+    events = builders.whole_application(
+        micro_batch("RUNNING", outputs=[written]), builders.query("COMPLETE", outputs=[written])
+    )
+    application, query = jobs_of(ONE_QUERY, events, capture_operations=True)
+    assert [(one.dataset, one.statistics.rows) for one in query.operations] == [(*file_urns("/lake/fb"), 5)]
+    assert list(application.operations) == []
+
+
 def test_micro_batch_without_a_spark_job_is_known_by_its_times() -> None:
     description = f"paid\nid = {QUERY_ID}\nrunId = {QUERY_RUN}\nbatch = 0"
     log = [*ONE_QUERY, *execution(1, 20, 22, description=description), *execution(2, 30, 31)]

@@ -1,0 +1,211 @@
+"""Operations on datasets: which ones, of which kind, and as DataHub's own class has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from datahub.metadata.schema_classes import OperationClass, OperationTypeClass
+
+from airflow_provider_spark_datahub.conversion.convert import convert_run_event
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from tests.conversion.builders import (
+    OTHER_QUERY,
+    QUERY,
+    START_MS,
+    Json,
+    corpus_events,
+    file,
+    find_all,
+    jobs,
+    only_job,
+    proposals,
+    query,
+    settings,
+    symlink,
+    urn,
+    whole_application,
+)
+from tests.oracles.strict import canonical_violations
+
+TARGET = urn("file", "/z")
+
+
+def output(path: str = "/z", *, lifecycle: str | None = None, **statistics: int) -> Json:
+    facets = {"lifecycleStateChange": {"lifecycleStateChange": lifecycle}} if lifecycle else {}
+    counted = {"outputStatistics": statistics} if statistics else {}
+    return {**file(path, **facets), "outputFacets": counted}
+
+
+def operations_of(events: list[Json], **options: Any) -> list[Proposal]:
+    options |= {"capture_operations": True}
+    found = [
+        each for job in jobs(events, **options) for each in find_all(proposals(job, **options), "operation", "dataset")
+    ]
+    assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []
+    return found
+
+
+def kinds(events: list[Json]) -> list[tuple[str, str]]:
+    return [(each.entity_urn, each.aspect["operationType"]) for each in operations_of(events)]
+
+
+def counts(events: list[Json]) -> list[tuple[str, str, int | None]]:
+    return [
+        (each.entity_urn, each.aspect["operationType"], each.aspect.get("numAffectedRows"))
+        for each in operations_of(events)
+    ]
+
+
+def test_as_datahubs_own_class() -> None:
+    told = [
+        query("START", outputs=[output(lifecycle="OVERWRITE")]),
+        query("COMPLETE", second=7, outputs=[output(lifecycle="OVERWRITE", rowCount=5, size=70, fileCount=2)]),
+    ]
+    (found,) = operations_of(whole_application(*told))
+    expected = OperationClass(
+        timestampMillis=START_MS + 7_000,
+        lastUpdatedTimestamp=START_MS + 7_000,
+        operationType=OperationTypeClass.UPDATE,
+        sourceType="DATA_PROCESS",
+        numAffectedRows=5,
+        customProperties={"size": "70", "fileCount": "2"},
+        messageId=QUERY,
+    )
+    assert (found.entity_urn, found.change_type) == (TARGET, "UPSERT")
+    assert OperationClass.from_obj(found.aspect) == expected
+
+
+def test_statistics_that_an_earlier_event_told_are_kept() -> None:
+    told = [query("RUNNING", outputs=[output(rowCount=5)]), query("COMPLETE", second=1, outputs=[output()])]
+    assert counts(whole_application(*told)) == [(TARGET, "INSERT", 5)]
+
+
+def test_only_where_it_is_asked_for() -> None:
+    job = only_job(whole_application(query(outputs=[output(rowCount=5)])))
+    assert find_all(proposals(job), "operation") == []
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "sql", "kind"),
+    [
+        ("CREATE", "", OperationTypeClass.CREATE),
+        ("OVERWRITE", "INSERT INTO z SELECT 1", OperationTypeClass.UPDATE),
+        ("TRUNCATE", "", OperationTypeClass.DELETE),
+        ("ALTER", "", OperationTypeClass.ALTER),
+        ("RENAME", "", OperationTypeClass.ALTER),
+        ("DROP", "", OperationTypeClass.DROP),
+        ("ARCHIVE", "", OperationTypeClass.UNKNOWN),
+        (None, "", OperationTypeClass.INSERT),
+        (None, "WITH a AS (SELECT 1) SELECT * FROM a", OperationTypeClass.INSERT),
+        (None, "insert  into z VALUES (1)", OperationTypeClass.INSERT),
+        (None, "INSERT\nOVERWRITE TABLE z SELECT 1", OperationTypeClass.UPDATE),
+        (None, "MERGE INTO z USING a", OperationTypeClass.UPDATE),
+        (None, "UPDATE z SET a = 1", OperationTypeClass.UPDATE),
+        (None, "DELETE FROM z", OperationTypeClass.DELETE),
+        (None, "CREATE TABLE z AS SELECT 1", OperationTypeClass.CREATE),
+    ],
+)
+def test_kind(lifecycle: str | None, sql: str, kind: str) -> None:
+    told = query(outputs=[output(lifecycle=lifecycle)], job_facets={"sql": {"query": sql}} if sql else {})
+    assert kinds(whole_application(told)) == [(TARGET, kind)]
+
+
+def test_dropped_and_renamed_tables_are_no_outputs() -> None:
+    renamed: Json = output("/new")
+    previous = {"namespace": "file", "name": "/old"}
+    renamed["facets"] = {"lifecycleStateChange": {"lifecycleStateChange": "RENAME", "previousIdentifier": previous}}
+    events = whole_application(
+        query(outputs=[output("/gone", lifecycle="DROP")]), query(run_id=OTHER_QUERY, outputs=[renamed])
+    )
+    gone, new = operations_of(events)
+    assert (gone.entity_urn, gone.aspect["operationType"]) == (urn("file", "/gone"), "DROP")
+    assert (new.entity_urn, new.aspect["operationType"]) == (urn("file", "/new"), "ALTER")
+    assert new.aspect["affectedDatasets"] == [urn("file", "/old")]
+    assert "affectedDatasets" not in gone.aspect
+    assert only_job(events, capture_operations=True).outputs == {}
+
+
+@pytest.mark.parametrize("ending", [["START"], ["START", "RUNNING"], ["FAIL"], ["FAIL", "COMPLETE"], ["ABORT"]])
+def test_what_failed_or_has_not_ended_did_nothing_yet(ending: list[str]) -> None:
+    assert operations_of(whole_application(*(query(kind, outputs=[output(rowCount=5)]) for kind in ending))) == []
+
+
+def test_what_is_only_passed_through_was_not_changed() -> None:
+    """The same rule as for edges: an RDD job that materialises nothing (conversion rules, section 4)."""
+    told = query(job="shop.map_text_file", job_type="RDD_JOB", inputs=[file("/z")], outputs=[output()])
+    assert operations_of(whole_application(told)) == []
+
+
+def test_two_queries_at_the_same_time_are_two_operations() -> None:
+    told = [query(run_id=run_id, outputs=[output(rowCount=5)]) for run_id in (OTHER_QUERY, QUERY)]
+    found = operations_of(whole_application(*told))
+    assert [each.aspect["messageId"] for each in found] == [QUERY, OTHER_QUERY]
+    assert len({each.aspect["timestampMillis"] for each in found}) == 1
+
+
+def test_a_table_that_a_query_names_by_two_paths_is_one_operation() -> None:
+    paths = [{**output(path), "facets": {"symlinks": symlink("hive://x", "db.t")}} for path in ("/w/t", "/w/w/t")]
+    paths[1]["outputFacets"] = {"outputStatistics": {"rowCount": 5}}
+    assert counts(whole_application(query(outputs=paths))) == [(urn("hive", "db.t"), "INSERT", 5)]
+
+
+@pytest.mark.parametrize(
+    ("outer", "seconds", "inner", "expected"),
+    [
+        # What Spark runs within a CREATE TABLE AS SELECT, of files and of ORC tables.
+        ({"rowCount": 5}, (2, 3), {"lifecycle": "OVERWRITE", "rowCount": 5}, [("CREATE", 5)]),
+        ({"rowCount": 5}, (1, 3), {"lifecycle": "CREATE", "rowCount": 5}, [("CREATE", 5)]),
+        # Another write at the same time, a later one, and some that tell nothing of how much.
+        ({"rowCount": 5}, (2, 3), {"rowCount": 4}, [("INSERT", 4), ("CREATE", 5)]),
+        ({"rowCount": 5}, (2, 9), {"rowCount": 5}, [("CREATE", 5), ("INSERT", 5)]),
+        ({"rowCount": 5}, (2, 3), {}, [("INSERT", None), ("CREATE", 5)]),
+        ({}, (2, 3), {}, [("INSERT", None), ("CREATE", None)]),
+    ],
+)
+def test_the_write_within_a_create_table_as_select_counts_once(
+    outer: Json, seconds: tuple[int, int], inner: Json, expected: list[tuple[str, int | None]]
+) -> None:
+    outer_output, inner_output = output(lifecycle="CREATE", **outer), output(**inner)
+    events = whole_application(
+        query("START", run_id=OTHER_QUERY, second=seconds[0], outputs=[inner_output]),
+        query("START", second=1, outputs=[outer_output]),
+        query("COMPLETE", run_id=OTHER_QUERY, second=seconds[1], outputs=[inner_output]),
+        query("COMPLETE", second=5, outputs=[outer_output]),
+    )
+    found = operations_of(events)
+    assert [(each.aspect["operationType"], each.aspect.get("numAffectedRows")) for each in found] == expected
+    assert QUERY in {each.aspect["messageId"] for each in found}
+
+
+def test_a_single_event() -> None:
+    options = settings(capture_operations=True)
+    running, complete = (query(kind, outputs=[output(rowCount=5)]) for kind in ("RUNNING", "COMPLETE"))
+    assert find_all(convert_run_event(running, options), "operation") == []
+    (found,) = find_all(convert_run_event(complete, options), "operation")
+    assert (found.entity_urn, found.aspect["numAffectedRows"]) == (TARGET, 5)
+
+
+def test_a_real_job_with_hive_tables() -> None:
+    """What ``b_multi_sql_hive`` did to its tables, by the statements that it ran; the rows are Spark's own counts."""
+    done: dict[str, list[tuple[str, int | None]]] = {}
+    for dataset, kind, rows in counts(corpus_events("b_multi_sql_hive")):
+        done.setdefault(dataset, []).append((kind, rows))
+    assert done == {
+        urn("hive", "sales.orders_clean"): [("DROP", None), ("CREATE", 19_999)],
+        urn("hive", "sales.customers_orc"): [("DROP", None), ("CREATE", 500)],
+        urn("hive", "sales.daily"): [("DROP", None), ("CREATE", None), ("UPDATE", 336)],
+        urn("hive", "sales.daily_part"): [("DROP", None), ("CREATE", None), ("UPDATE", 19_999), ("UPDATE", 6_634)],
+        urn("hive", "sales.top_customers"): [("DROP", None), ("CREATE", 50), ("INSERT", 1)],
+        urn("hive", "sales.daily_renamed"): [("ALTER", None), ("DROP", None)],
+    }
+
+
+def test_a_real_job_that_failed_midway() -> None:
+    """Its second query never wrote, though its last event says COMPLETE."""
+    assert counts(corpus_events("c_fail_midway")) == [(urn("file", "/lake/out/c/open_orders"), "UPDATE", 6_634)]
+
+
+def test_a_real_merge() -> None:
+    found = counts(corpus_events("f_delta"))
+    assert (urn("hive", "dl.customers"), "UPDATE", 500) in found
