@@ -127,6 +127,22 @@ def coalesce(
     return jobs
 
 
+def keep_each_others_edges(jobs: Iterable[JobLineage]) -> None:
+    """Of several runs of one job (sessions of one name, queries under one ``pipeline_name``), what is written last must
+    not take away what the others did: the first replaces the catalogue's edges, if all tell the whole story, and the
+    others add theirs.
+
+    :param jobs: all that is to be written, in its order; to be called once.
+    """
+    by_urn: dict[str, list[JobLineage]] = {}
+    for job in jobs:
+        by_urn.setdefault(job.job_urn, []).append(job)
+    for same in by_urn.values():
+        adds_only = any(job.adds_only for job in same)
+        for number, job in enumerate(same):
+            job.adds_only = adds_only or number > 0
+
+
 def _coalesce_one(
     application: Application, namer: DatasetNamer, settings: LineageSettings, ending: Ending
 ) -> JobLineage:
@@ -179,7 +195,9 @@ def _coalesce_one(
 
 def _flow(last: RunState, runs: Iterable[RunState], settings: LineageSettings) -> FlowIdentity:
     """The last event's flow, by the name of the application, which not every event carries."""
-    app_name = next((run.app_name for run in runs if run.app_name), "")
+    # A session that follows another one still has its name in the first events' properties, until it is set anew.
+    session_names = [run.session_name for run in runs if run.session_name]
+    app_name = next((run.app_name for run in runs if run.app_name), session_names[-1] if session_names else "")
     flow_id = settings.flow_id(app_name) if app_name else last.flow.flow_id
     return FlowIdentity(last.flow.orchestrator, flow_id, last.flow.cluster)
 

@@ -19,7 +19,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     RunEvent,
     as_object,
 )
-from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, application_name, flow_identity
+from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, application_names, flow_identity
 from airflow_provider_spark_datahub.conversion.output_facets import (
     NOT_COUNTED,
     OutputStatistics,
@@ -86,6 +86,7 @@ class RunState:
     job_type: str = ""
     parent_run_id: str = ""
     app_name: str = ""
+    session_name: str = ""
     description: str | None = None
     sql: str = ""
     last_index: int = 0
@@ -149,8 +150,8 @@ class Fold:
 
         :raises EventError: where no flow can be named after it; the fold is as before then.
         """
-        app_name = application_name(event)
-        flow = flow_identity(event, self._settings, app_name)
+        app_name, session_name = application_names(event)
+        flow = flow_identity(event, self._settings, app_name or session_name)
         index, self._count = self._count, self._count + 1
         run = self._runs.get(event.run_id)
         if run is None:
@@ -159,6 +160,7 @@ class Fold:
         run.job_type = event.job_type or run.job_type
         run.parent_run_id = event.parent_run_id or run.parent_run_id
         run.app_name = run.app_name or app_name
+        run.session_name = session_name or run.session_name
         run.description = run.description or description(event)
         run.sql = event.sql or run.sql
         self._add_time_and_state(run, event)

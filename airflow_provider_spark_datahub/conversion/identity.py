@@ -63,11 +63,11 @@ def orchestrator_of(event: RunEvent, settings: LineageSettings) -> str:
     )
 
 
-def application_name(event: RunEvent) -> str:
-    """The Spark application's own name where the event carries it, or empty."""
+def application_names(event: RunEvent) -> tuple[str, str]:
+    """The Spark application's own name, and that of its session; each empty where the event does not carry it."""
     details = as_text(as_object(event.run_facets.get("spark_applicationDetails")).get("appName"))
     properties = as_object(as_object(event.run_facets.get("spark_properties")).get("properties"))
-    return (details or as_text(properties.get("spark.app.name"))).strip()
+    return details.strip(), as_text(properties.get("spark.app.name")).strip()
 
 
 def flow_identity(event: RunEvent, settings: LineageSettings, app_name: str) -> FlowIdentity:

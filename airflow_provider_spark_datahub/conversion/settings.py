@@ -25,7 +25,7 @@ class LineageSettings:
     :param owners: users or URNs that own the flow.
     :param tags: tags of the flow.
     :param domains: domain URNs of the flow.
-    :param coalesce_jobs: one DataJob per application; else one per query.
+    :param coalesce_jobs: one DataJob per application; else one per event.
     :param use_patch: add edges and tags to what the catalogue holds instead of replacing it.
     :param parent_job_urn: a DataJob upstream of every job.
     :param enhanced_merge_into_extraction: name the jobs of Delta's MERGE after their target table.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from airflow_provider_spark_datahub.conversion import urns
@@ -15,6 +15,7 @@ from airflow_provider_spark_datahub.conversion.coalesce import (
     JobLineage,
     RunResult,
     coalesce,
+    keep_each_others_edges,
 )
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import DatasetId, iso_instant
@@ -78,7 +79,6 @@ def coalesce_with_queries(
 
     A query's job has the sources and the sink that Spark itself names, and what OpenLineage saw of its micro-batches:
     the static sides of joins, what ``foreachBatch`` wrote, column lineage. Its run is a child of the application's.
-    Without queries in the log, the result is that of :func:`~airflow_provider_spark_datahub.conversion.coalesce`.
 
     :param symlinks: the tables behind paths.
     """
@@ -88,7 +88,8 @@ def coalesce_with_queries(
     jobs = coalesce([one for one in rest if one.runs], symlinks, settings, ending)
     namer = DatasetNamer(settings, symlinks)
     jobs += [_job(query, log, namer, symlinks, settings, ending) for query in queries]
-    return _one_lineage_per_job(jobs) if queries else jobs
+    keep_each_others_edges(jobs)
+    return jobs
 
 
 def application_ids(applications: Sequence[Application]) -> set[str]:
@@ -324,42 +325,3 @@ def _job_properties(query: StreamingQuery, start_ms: int | None, end_ms: int | N
     if start_ms is not None and end_ms is not None:
         properties |= dict(zip(JOB_TIMES, (iso_instant(start_ms), iso_instant(end_ms)), strict=True))
     return properties
-
-
-# -- several runs of one job
-
-
-def _one_lineage_per_job(jobs: Sequence[JobLineage]) -> list[JobLineage]:
-    """Jobs of one URN (a query that was started twice, or all of them under one ``pipeline_name``) with the edges and
-    properties of all their runs: what is written last must not take away what the others did."""
-    by_urn: dict[str, list[JobLineage]] = {}
-    for job in jobs:
-        by_urn.setdefault(job.job_urn, []).append(job)
-    return [_together(job, by_urn[job.job_urn]) for job in jobs]
-
-
-def _together(job: JobLineage, runs: Sequence[JobLineage]) -> JobLineage:
-    if len(runs) == 1:
-        return job
-    merged: dict[str, dict[str, JobDataset]] = {"inputs": {}, "outputs": {}}
-    for run in runs:
-        merged["inputs"] = run.inputs | merged["inputs"]
-        merged["outputs"] = run.outputs | merged["outputs"]
-    return replace(
-        job,
-        inputs=dict(sorted(merged["inputs"].items())),
-        outputs=dict(sorted(merged["outputs"].items())),
-        fine_grained=list(_distinct(lineage for run in runs for lineage in run.fine_grained)),
-        flow_properties={key: value for run in runs for key, value in run.flow_properties.items()},
-        job_properties={key: value for run in runs for key, value in run.job_properties.items()},
-        adds_only=any(run.adds_only for run in runs),
-    )
-
-
-def _distinct(lineages: Iterable[dict[str, object]]) -> Iterator[dict[str, object]]:
-    seen = set()
-    for lineage in lineages:
-        key = json.dumps(lineage, sort_keys=True)
-        if key not in seen:
-            seen.add(key)
-            yield lineage

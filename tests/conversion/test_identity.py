@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.events import EventError
 from airflow_provider_spark_datahub.conversion.identity import (
-    application_name,
+    application_names,
     flow_identity,
     job_id_and_name,
     merge_target,
@@ -56,14 +56,17 @@ def test_nobody_knows_the_orchestrator(producer: str) -> None:
 @pytest.mark.parametrize(
     ("facets", "expected"),
     [
-        ({"spark_applicationDetails": {"appName": "My Shop"}, **spark_properties(spark__app__name="x")}, "My Shop"),
-        (spark_properties(spark__app__name="My Shop"), "My Shop"),
-        ({"spark_applicationDetails": {"appName": None}, "spark_properties": {"properties": None}}, ""),
-        ({}, ""),
+        (
+            {"spark_applicationDetails": {"appName": "My Shop"}, **spark_properties(spark__app__name="x")},
+            ("My Shop", "x"),
+        ),
+        (spark_properties(spark__app__name="My Shop"), ("", "My Shop")),
+        ({"spark_applicationDetails": {"appName": None}, "spark_properties": {"properties": None}}, ("", "")),
+        ({}, ("", "")),
     ],
 )
-def test_application_name(facets: Any, expected: str) -> None:
-    assert application_name(parsed(run_facets=facets)) == expected
+def test_application_names(facets: Any, expected: tuple[str, str]) -> None:
+    assert application_names(parsed(run_facets=facets)) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage
 from airflow_provider_spark_datahub.conversion.convert import convert_events
-from tests.conversion.builders import Json, proposals, settings
+from tests.conversion.builders import APP, Json, file, proposals, query, settings, whole_application
 from tests.conversion.test_corpus import edges, told_edges
 from tests.oracles.strict import canonical_violations
 
 FOLDER = Path(__file__).parents[1] / "data" / "more_jobs"
+OTHER_APP, OTHER_QUERY = (f"01900000-0000-7000-8000-0000000000{end}" for end in ("bb", "cc"))
 TRUTH: dict[str, Json] = json.loads((FOLDER / "truth.json").read_text(encoding="utf-8"))
 all_cases = pytest.mark.parametrize("case", TRUTH)
 
@@ -57,3 +58,22 @@ def test_an_application_is_not_named_after_the_session_before_it() -> None:
         ["urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/q/first,PROD)"],
         ["urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/q/second,PROD)"],
     )
+
+
+def sessions(*outputs: str) -> list[Json]:
+    """Two applications of one name in one file, each of which writes one of the outputs."""
+    first, second = outputs
+    return [
+        *whole_application(query(outputs=[file(first)])),
+        *whole_application(query(parent=OTHER_APP, run_id=OTHER_QUERY, outputs=[file(second)]), run_id=OTHER_APP),
+    ]
+
+
+@pytest.mark.parametrize(("ending", "adds_only"), [(True, [False, True]), (False, [True, True])])
+def test_sessions_of_one_name_keep_each_others_edges(ending: bool, adds_only: list[bool]) -> None:
+    """They are runs of one job: what the second wrote must not take away what the first did."""
+    first, second = convert_events(sessions("/a", "/b"), settings(), Ending(succeeded=ending)).jobs
+    assert first.job_urn == second.job_urn
+    assert [first.adds_only, second.adds_only] == adds_only
+    assert first.run_urn != second.run_urn
+    assert APP in first.run_urn

@@ -224,15 +224,16 @@ def test_flow_is_that_of_the_application_but_for_its_name() -> None:
     assert query_job(ONE_QUERY, platform_instance="eu").flow.urn == "urn:li:dataFlow:(spark,paid,eu)"
 
 
-def test_pipeline_name_makes_one_job_of_all_with_the_edges_of_all() -> None:
+def test_pipeline_name_makes_one_job_of_all_which_keeps_the_edges_of_all() -> None:
     events = builders.whole_application(
         builders.query(inputs=[builders.file("/lake/raw")], outputs=[builders.file("/lake/in")])
     )
     jobs = jobs_of(ONE_QUERY, events, pipeline_name="nightly")
     assert {job.job_urn for job in jobs} == {"urn:li:dataJob:(urn:li:dataFlow:(spark,nightly,default),nightly)"}
-    assert {job.run_id for job in jobs} == {builders.APP, QUERY_RUN}
-    for job in jobs:
-        assert edges(job) == (file_urns("/lake/in", "/lake/raw"), file_urns("/lake/in", "/lake/paid"))
+    assert [(job.run_id, edges(job), job.adds_only) for job in jobs] == [
+        (builders.APP, (file_urns("/lake/raw"), file_urns("/lake/in")), False),
+        (QUERY_RUN, (file_urns("/lake/in"), file_urns("/lake/paid")), True),
+    ]
 
 
 def test_query_started_twice_is_one_job_with_two_runs() -> None:
@@ -242,10 +243,11 @@ def test_query_started_twice_is_one_job_with_two_runs() -> None:
         query_terminated(run_id=OTHER_RUN),
     ]
     jobs = jobs_of([*ONE_QUERY[:-1], *again, app_ended()])
-    assert [job.run_id for job in jobs] == [QUERY_RUN, OTHER_RUN]
     assert len({job.job_urn for job in jobs}) == 1
-    for job in jobs:
-        assert edges(job) == ([*file_urns("/lake/in"), urn("kafka", "orders")], file_urns("/lake/paid"))
+    assert [(job.run_id, edges(job), job.adds_only) for job in jobs] == [
+        (QUERY_RUN, (file_urns("/lake/in"), file_urns("/lake/paid")), False),
+        (OTHER_RUN, ([urn("kafka", "orders")], file_urns("/lake/paid")), True),
+    ]
 
 
 @pytest.mark.parametrize(
