@@ -1,46 +1,60 @@
 """Tells DataHub how DAG runs with lineage tasks ended, which no operator sees.
 
-Runs in the scheduler: it only looks at the DAG there, and delivers in one thread of its own.
+Runs in the scheduler: it only looks at the DAG there. One thread puts what is to be told into the outbox, and another
+delivers it, so that neither the scheduler nor what is durable waits for DataHub.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from queue import Full, Queue
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.listeners import hookimpl
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.proposals import Proposal
+    from airflow_provider_spark_datahub.delivery.outbox import Entry
 
 log = logging.getLogger(__name__)
 
 DELIVERY_SECONDS = 10.0
+BACKLOG = 100
+"""How many ends may wait for their delivery in memory; further ones are left to ``spark-datahub emit``."""
 _LINEAGE_FIELD = "lineage_on_failure"
 
 
 @hookimpl
 def on_dag_run_success(dag_run: Any, msg: str) -> None:  # noqa: ARG001 (the hook's signature)
     """Called by Airflow when a DAG run succeeded."""
-    _guarded(dag_run, "SUCCESS")
+    _guarded(_untold(dag_run), partial(_ended, dag_run, "SUCCESS"))
 
 
 @hookimpl
 def on_dag_run_failed(dag_run: Any, msg: str) -> None:  # noqa: ARG001 (the hook's signature)
     """Called by Airflow when a DAG run failed."""
-    _guarded(dag_run, "FAILURE")
+    _guarded(_untold(dag_run), partial(_ended, dag_run, "FAILURE"))
 
 
-def _guarded(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
+def _untold(dag_run: Any) -> str:
+    return f"The end of DAG run {getattr(dag_run, 'run_id', '?')} is not told to DataHub."
+
+
+def _guarded(failed: str, step: Callable[[], None]) -> None:
+    """The scheduler goes on, and what waits after this step too."""
     try:
-        _ended(dag_run, result)
+        step()
     except Exception:
-        log.warning("The end of DAG run %s is not told to DataHub.", getattr(dag_run, "run_id", "?"), exc_info=True)
+        log.warning("%s", failed, exc_info=True)
 
 
 def _ended(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
@@ -56,7 +70,9 @@ def _ended(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
     run = dag_run_of(dag_run, dag)
     proposals = dag_run_ended(run, end_ms, result)
     for connection in connections:
-        _executor().submit(_deliver, connection, run.dag_id, run.run_id, proposals, outbox_location())
+        told = _End(connection, run.dag_id, run.run_id, proposals)
+        keep = partial(_keep, told, outbox_location(), _deliveries())
+        _keeper().submit(_guarded, f"{told} is not told to DataHub.", keep)
 
 
 def _connections(dag: Any) -> Iterator[str]:
@@ -77,37 +93,80 @@ def _argument(dag: Any, task: Any, name: str) -> Any:
     expanded = getattr(getattr(task, "expand_input", None), "value", None)
     if isinstance(expanded, Mapping) and name in expanded:
         return "{{ expanded }}"
-    partial = getattr(task, "partial_kwargs", None)
-    if partial is None:
+    given = getattr(task, "partial_kwargs", None)
+    if given is None:
         return getattr(task, name, None)
-    defaults = {**(getattr(dag, "default_args", None) or {}), **(partial.get("default_args") or {})}
-    return partial.get(name, defaults.get(name))
+    defaults = {**(getattr(dag, "default_args", None) or {}), **(given.get("default_args") or {})}
+    return given.get(name, defaults.get(name))
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The end of a DAG run, for one connection."""
+
+    connection: str
+    dag_id: str
+    run_id: str
+    proposals: list[Proposal]
+
+    def __str__(self) -> str:
+        return f"The end of DAG run {self.run_id} of {self.dag_id}"
 
 
 @cache
-def _executor() -> ThreadPoolExecutor:
+def _keeper() -> ThreadPoolExecutor:
+    """Writes to the outbox only, so the interpreter, which waits for it at exit, does not wait long."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="lineage-dag-runs")
 
 
-def _deliver(connection: str, dag_id: str, run_id: str, proposals: list[Proposal], outbox_location: Path) -> None:
-    """Runs in the listener's thread; what does not arrive stays in the outbox."""
-    from airflow_provider_spark_datahub.delivery.deadline import Deadline
+def _keep(told: _End, outbox_location: Path, deliveries: Queue[Callable[[], object]]) -> None:
     from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxError, OutboxKey
+
+    entry = None
+    try:
+        key = OutboxKey(told.dag_id, told.run_id, "", -1, 1)
+        outbox = Outbox(outbox_location)
+        entry = outbox.put(key, told.proposals, spark_succeeded=False, connection_id=told.connection)
+    except OutboxError as error:
+        log.warning("%s is not kept before its delivery: %s", told, error)
+    deliver = partial(_deliver, told, entry)
+    try:
+        deliveries.put_nowait(partial(_guarded, f"{told} did not reach {told.connection}.", deliver))
+    except Full:
+        place = "stays in the outbox" if entry is not None else "is lost"
+        log.warning("%s %s: %d others already wait for their delivery.", told, place, BACKLOG)
+
+
+@cache
+def _deliveries() -> Queue[Callable[[], object]]:
+    """What the delivering thread has before it. It is a daemon: a scheduler that stops does not wait for all of it."""
+    waiting: Queue[Callable[[], object]] = Queue(BACKLOG)
+    threading.Thread(target=_deliver_each, args=(waiting,), name="lineage-dag-run-delivery", daemon=True).start()
+    atexit.register(_leave, waiting)
+    return waiting
+
+
+def _deliver_each(waiting: Queue[Callable[[], object]]) -> None:
+    while True:
+        waiting.get()()
+        waiting.task_done()
+
+
+def _leave(waiting: Queue[Callable[[], object]]) -> None:
+    """Wait at exit as long as one delivery may take: ``airflow dags test`` ends with its DAG run."""
+    done = threading.Event()
+    with suppress(Full):
+        waiting.put_nowait(done.set)
+        done.wait(DELIVERY_SECONDS)
+
+
+def _deliver(told: _End, entry: Entry | None) -> None:
+    from airflow_provider_spark_datahub.delivery.deadline import Deadline
     from airflow_provider_spark_datahub.hooks.datahub import sink_of
 
-    key = OutboxKey(dag_id, run_id, "", -1, 1)
-    try:
-        entry = None
-        try:
-            entry = Outbox(outbox_location).put(key, proposals, spark_succeeded=False, connection_id=connection)
-        except OutboxError as error:
-            log.warning("The end of DAG run %s of %s is not kept before its delivery: %s", run_id, dag_id, error)
-        with sink_of(connection) as sink:
-            delivery = sink.deliver(proposals, Deadline.after(DELIVERY_SECONDS))
-        if entry is not None:
-            entry.settle(delivery)
-    except Exception:
-        log.warning("The end of DAG run %s of %s did not reach %s.", run_id, dag_id, connection, exc_info=True)
-        return
+    with sink_of(told.connection) as sink:
+        delivery = sink.deliver(told.proposals, Deadline.after(DELIVERY_SECONDS))
+    if entry is not None:
+        entry.settle(delivery)
     if delivery.pending:
-        log.warning("The end of DAG run %s of %s is pending: %s", run_id, dag_id, delivery.problem)
+        log.warning("%s is pending: %s", told, delivery.problem)

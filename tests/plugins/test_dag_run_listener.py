@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,11 +24,18 @@ END = datetime(2026, 1, 1, 0, 6, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
-def _own_executor() -> Iterator[None]:
-    dag_run_listener._executor.cache_clear()
+def _own_threads() -> Iterator[None]:
+    dag_run_listener._keeper.cache_clear()
+    dag_run_listener._deliveries.cache_clear()
     yield
-    dag_run_listener._executor().shutdown()
-    dag_run_listener._executor.cache_clear()
+    dag_run_listener._keeper().shutdown()
+    dag_run_listener._keeper.cache_clear()
+    dag_run_listener._deliveries.cache_clear()
+
+
+def let_threads_finish() -> None:
+    dag_run_listener._keeper().submit(int).result()
+    dag_run_listener._deliveries().join()
 
 
 @pytest.fixture(autouse=True)
@@ -59,13 +67,13 @@ def seen(request: pytest.FixtureRequest) -> Any:
 
 
 def end(dag: Any, *, succeeded: bool = True, **more: Any) -> None:
-    """The DAG run ends, and the listener's thread has done its work."""
+    """The DAG run ends, and the listener's threads have done their work."""
     run = DagRun(dag=dag, end_date=END, **more)
     if succeeded:
         dag_run_listener.on_dag_run_success(run, "")
     else:
         dag_run_listener.on_dag_run_failed(run, "")
-    dag_run_listener._executor().submit(int).result()
+    let_threads_finish()
 
 
 def told(folder: Path) -> list[str]:
@@ -193,7 +201,7 @@ def test_without_a_dag_at_hand_it_is_asked_for(sinks: Path) -> None:
             return dag
 
     dag_run_listener.on_dag_run_success(Run(end_date=None), "")
-    dag_run_listener._executor().submit(int).result()
+    let_threads_finish()
     assert told(sinks) == ["one"]
 
 
@@ -215,7 +223,38 @@ def test_airflow_calls_the_listener(sinks: Path) -> None:
         with new_dag() as dag:
             lineage_task("a", datahub_conn_id="one")
         manager.hook.on_dag_run_success(dag_run=DagRun(dag=dag, end_date=END), msg="")
-        dag_run_listener._executor().submit(int).result()
+        let_threads_finish()
     finally:
         manager.clear()
     assert told(sinks) == ["one"]
+
+
+def test_all_is_in_the_outbox_while_a_delivery_hangs(
+    sinks: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    goes_on = threading.Event()
+    monkeypatch.setattr(dag_run_listener, "_deliver", lambda *_: goes_on.wait(timeout=30))
+    monkeypatch.setattr(dag_run_listener, "BACKLOG", 1)
+    with new_dag() as dag:
+        lineage_task("a", datahub_conn_id="one")
+    for number in range(4):
+        dag_run_listener.on_dag_run_success(DagRun(dag=dag, end_date=END, run_id=f"manual__{number}"), "")
+    dag_run_listener._keeper().submit(int).result()
+    kept = {entry.manifest.key.run_id for entry in Outbox(sinks / "outbox").all_entries()}
+    assert kept == {f"manual__{number}" for number in range(4)}
+    assert "The end of DAG run manual__3 of shop stays in the outbox: 1 others already wait" in caplog.text
+    goes_on.set()
+
+
+def test_a_scheduler_that_stops_waits_no_longer_than_one_delivery_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, delivered = threading.Event(), threading.Event()
+    deliveries = dag_run_listener._deliveries()
+    deliveries.put(goes_on.wait)
+    deliveries.put(delivered.set)
+    monkeypatch.setattr(dag_run_listener, "DELIVERY_SECONDS", 0.05)
+    dag_run_listener._leave(deliveries)
+    assert not delivered.is_set()
+    goes_on.set()
+    monkeypatch.setattr(dag_run_listener, "DELIVERY_SECONDS", 30)
+    dag_run_listener._leave(deliveries)
+    assert delivered.is_set()
