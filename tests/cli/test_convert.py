@@ -10,21 +10,13 @@ import pytest
 from datahub.ingestion.api.common import PipelineContext
 from datahub.ingestion.source.file import GenericFileSource
 from datahub.metadata.schema_classes import MetadataChangeProposalClass
-from typer.testing import CliRunner, Result
 
 from airflow_provider_spark_datahub import __version__
-from airflow_provider_spark_datahub.cli import app
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxKey
+from tests.cli.commands import run
 from tests.oracles.strict import canonical_violations
 
-EVENTS = Path(__file__).parent / "data" / "corpus" / "events"
+EVENTS = Path(__file__).parents[1] / "data" / "corpus" / "events"
 JOB = EVENTS / "a_csv_join_agg.ndjson"
-STATUS = Proposal("dataset", "urn:li:dataset:(urn:li:dataPlatform:file,/a,PROD)", "status", {"removed": False})
-
-
-def run(*arguments: object, stdin: str | bytes | None = None) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
 
 
 def aspects(text: str) -> list[str]:
@@ -126,7 +118,7 @@ def test_an_option_without_effect_is_told() -> None:
 
 
 def test_sinks_of_streaming_queries_from_sparks_event_log(tmp_path: Path) -> None:
-    recorded = Path(__file__).parent / "data" / "event_logs"
+    recorded = Path(__file__).parents[1] / "data" / "event_logs"
     (tmp_path / "local-1795257256797").write_bytes((recorded / "streaming-4.3.0.ndjson").read_bytes())
     events = recorded / "streaming-4.3.0.openlineage.ndjson"
     assert "/lake/out/s/paid" not in run("convert", events, "--exit-code", 0).stdout
@@ -159,54 +151,3 @@ def test_output_that_cannot_be_written(tmp_path: Path) -> None:
     result = run("convert", JOB, "-o", tmp_path / "missing" / "out.jsonl")
     assert result.exit_code == 1
     assert "cannot write" in result.stderr
-
-
-@pytest.mark.parametrize("form", ["lines", "datahub"])
-def test_show(tmp_path: Path, form: str) -> None:
-    out = tmp_path / "out"
-    run("convert", JOB, "--exit-code", 0, "--format", form, "-o", out)
-    shown = run("show", out)
-    assert shown.exit_code == 0
-    assert "a_csv_join_agg" in shown.output
-    assert "revenue_by_country" in shown.output
-
-
-@pytest.mark.parametrize("content", [None, "no json", '{"a": 1}'])
-def test_show_of_what_is_no_proposal(tmp_path: Path, content: str | None) -> None:
-    path = tmp_path / "out"
-    if content is not None:
-        path.write_text(content)
-    result = run("show", path)
-    assert result.exit_code == 1
-    assert str(path) in result.stderr
-
-
-def put(outbox: Path, connection: str) -> None:
-    key = OutboxKey("shop", "manual__1", "build", -1, 2)
-    Outbox(outbox).put(key, [STATUS], spark_succeeded=True, connection_id=connection)
-
-
-def test_pending(tmp_path: Path) -> None:
-    assert run("pending", "--outbox", tmp_path).exit_code == 0
-    put(tmp_path, "datahub")
-    result = run("pending", "--outbox", tmp_path)
-    assert (result.exit_code, result.stdout) == (1, "shop  manual__1  build try 2  1 proposals for datahub\n")
-
-
-def test_emit_delivers_through_the_entrys_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outbox, sink = tmp_path / "outbox", tmp_path / "sink.jsonl"
-    put(outbox, "lineage_sink")
-    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps({"conn_type": "datahub-file", "host": str(sink)}))
-    result = run("emit", "--outbox", outbox)
-    assert (result.exit_code, result.stderr) == (0, "1 proposals delivered, 0 rejected, 0 pending\n")
-    assert [json.loads(line) for line in sink.read_text().splitlines()] == [STATUS.to_obj()]
-    assert run("pending", "--outbox", outbox).exit_code == 0
-
-
-def test_emit_tells_why_something_stays(tmp_path: Path) -> None:
-    put(tmp_path, "lineage_nowhere")
-    result = run("emit", "--outbox", tmp_path)
-    assert result.exit_code == 1
-    assert "connection 'lineage_nowhere' cannot be used" in result.stderr
-    assert "0 proposals delivered, 0 rejected, 1 pending" in result.stderr
-    assert run("pending", "--outbox", tmp_path).exit_code == 1
