@@ -201,7 +201,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
             self.log.info("Lineage option %s", note)
         self._lineage = self._task_lineage(context, self._options)
         state = context.get("task_state_store")
-        return self._lineage.awaited_try(state.get(_AWAITS_RETRY) if state is not None else None)
+        return self._lineage.delivery.awaited_try(state.get(_AWAITS_RETRY) if state is not None else None)
 
     def _task_lineage(self, context: Context, options: LineageOptions) -> TaskLineage:
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
@@ -367,7 +367,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
     def _await_retry(self, context: Context) -> bool:
         if self._lineage is None:
             return False
-        remembered = self._lineage.await_retry()
+        remembered = self._lineage.delivery.await_retry()
         state = context.get("task_state_store")
         if state is not None:
             state.set(_AWAITS_RETRY, remembered)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.capture.collect import CollectionReport, Outcome, collect_text
 from airflow_provider_spark_datahub.capture.inject import Injection, LineageInjection, ParentRun, inject
@@ -18,17 +18,16 @@ from airflow_provider_spark_datahub.capture.outside_settings import replaced_tra
 from airflow_provider_spark_datahub.capture.spark_install import base_properties, find_installation, version_banner
 from airflow_provider_spark_datahub.capture.submission import Submission
 from airflow_provider_spark_datahub.operators.spark_event_log import SparkEventLog
+from airflow_provider_spark_datahub.operators.task_delivery import TaskDelivery
 from airflow_provider_spark_datahub.report import LineageReport
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.coalesce import JobDataset
     from airflow_provider_spark_datahub.conversion.convert import Conversion
     from airflow_provider_spark_datahub.conversion.events import DatasetId
-    from airflow_provider_spark_datahub.conversion.proposals import Proposal
     from airflow_provider_spark_datahub.conversion.relate import TaskTry, TryResult
     from airflow_provider_spark_datahub.delivery.deadline import Deadline
-    from airflow_provider_spark_datahub.delivery.outbox import Entry, OutboxKey
-    from airflow_provider_spark_datahub.delivery.sink import Delivery, Sink
+    from airflow_provider_spark_datahub.delivery.sink import Sink
     from airflow_provider_spark_datahub.operators.options import LineageOptions
 
 RESOLVE_SECONDS = 60.0
@@ -77,6 +76,7 @@ class TaskLineage:
     """Lineage steps of one try. Knows nothing of Airflow but what it is handed.
 
     :param sink: ``None`` where the connection cannot be used; ``sink_problem`` says why.
+    :ivar delivery: the half that knows the sink and the outbox.
     """
 
     def __init__(
@@ -90,9 +90,8 @@ class TaskLineage:
         self._options = options
         self._identity = identity
         self._try = task_try
-        self._sink = sink
-        self._sink_problem = sink_problem
         self.report = LineageReport(connection=options.connection)
+        self.delivery = TaskDelivery(options, identity, sink, sink_problem, self.report)
         self.conversion: Conversion | None = None
         self._events_file: Path | None = None
         self._not_injected: str | None = None
@@ -156,8 +155,7 @@ class TaskLineage:
         from airflow_provider_spark_datahub.conversion.relate import task_proposals
         from airflow_provider_spark_datahub.delivery.deadline import Deadline
 
-        if self._sink is not None:
-            self._sink.deliver(task_proposals(self._try), Deadline.after(self._options.timeout))
+        self.delivery.send(task_proposals(self._try), Deadline.after(self._options.timeout))
 
     def finish(self, end: TryEnd) -> LineageReport:
         """Collect, convert, relate and deliver, within the end's budget.
@@ -172,37 +170,13 @@ class TaskLineage:
         collected, conversion = self._convert(end, deadline)
         conversion.jobs = below(conversion.jobs, self._try, [session.urn for session in conversion.sessions])
         task = task_proposals(self._try.ended(end.end_ms, end.result), conversion.jobs)
-        self._deliver([*task, *conversion.proposals(self._options.settings)], end, deadline)
+        proposals = [*task, *conversion.proposals(self._options.settings)]
+        self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
         was_read = collected.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE) and not collected.quarantined_count
         if self._events_file and self.report.is_complete and was_read:
             self._remove_events_file(self._events_file)
         self.report.seconds = round(time.monotonic() - started, 3)
         return self.report
-
-    # -- a try after one that failed for its lineage alone
-
-    def awaited_try(self, remembered: object) -> int | None:
-        """The try whose Spark job succeeded and whose lineage this try has to deliver; ``None`` where there is none.
-
-        :param remembered: what :meth:`await_retry` handed to the task's state, where Airflow keeps one.
-        """
-        if self._options.on_failure == "warn":
-            return None
-        if isinstance(remembered, dict) and remembered.get("for_try") == self._identity.try_number:
-            return self._identity.try_number - 1
-        tries = [entry.manifest.key.try_number for entry in self._entries() if entry.manifest.awaits_retry]
-        earlier = [number for number in tries if number < self._identity.try_number]
-        return max(earlier, default=None)
-
-    def await_retry(self) -> dict[str, Any]:
-        """Record that the next try only has to deliver.
-
-        :returns: the same for the task's state, for a next try on a worker that does not see this outbox.
-        :raises OSError: the outbox refuses; the next try would run Spark again.
-        """
-        for entry in self._entries():
-            entry.await_retry()
-        return {"for_try": self._identity.try_number + 1, "outbox": str(self._options.outbox_location)}
 
     def redeliver(self, end: TryEnd, awaited: int) -> LineageReport:
         """Deliver what an earlier try collected, and this try's own place in the run tree.
@@ -212,20 +186,10 @@ class TaskLineage:
         from airflow_provider_spark_datahub.conversion.relate import task_proposals
         from airflow_provider_spark_datahub.delivery.deadline import Deadline
 
-        if not any(entry.manifest.awaits_retry for entry in self._entries()):
-            self.report.reason = (
-                f"Spark succeeded in try {awaited}, whose lineage is not in the outbox {self._options.outbox_location} "
-                "of this worker"
-            )
-        deadline = Deadline.after(end.seconds)
-        self._deliver(task_proposals(self._try.ended(end.end_ms, end.result)), end, deadline)
+        self.delivery.look_for(awaited)
+        proposals = task_proposals(self._try.ended(end.end_ms, end.result))
+        self.delivery.deliver(proposals, Deadline.after(end.seconds), spark_succeeded=end.spark_succeeded)
         return self.report
-
-    def _entries(self) -> list[Entry]:
-        from airflow_provider_spark_datahub.delivery.outbox import Outbox
-
-        one = self._identity
-        return Outbox(self._options.outbox_location).entries(one.dag_id, one.run_id, one.task_id, one.map_index)
 
     # -- steps
 
@@ -293,64 +257,6 @@ class TaskLineage:
             report.reason = f"none of the {conversion.rejected} events could be converted: {conversion.problems[0]}"
         elif not report.has_lineage:
             report.reason = "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
-
-    def _deliver(self, proposals: Sequence[Proposal], end: TryEnd, deadline: Deadline) -> None:
-        from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxError
-
-        self.report.proposals = len(proposals)
-        try:
-            entry = Outbox(self._options.outbox_location).put(
-                self._outbox_key(),
-                proposals,
-                spark_succeeded=end.spark_succeeded,
-                connection_id=self._options.connection,
-            )
-        except OutboxError as error:
-            self.report.warnings.append(f"not kept in the outbox before the delivery: {error}")
-            self._count(self._send(proposals, deadline))
-        else:
-            self._deliver_entries(deadline, own=entry)
-
-    def _outbox_key(self) -> OutboxKey:
-        from airflow_provider_spark_datahub.delivery.outbox import OutboxKey
-
-        one = self._identity
-        return OutboxKey(one.dag_id, one.run_id, one.task_id, one.map_index, one.try_number)
-
-    def _deliver_entries(self, deadline: Deadline, own: Entry) -> None:
-        """Deliver what the task's tries left, this one's last."""
-        from airflow_provider_spark_datahub.delivery.drain import deliver_in_order
-
-        problem = None
-        for settled in deliver_in_order(self._entries(), lambda entry: self._send(entry.proposals(), deadline)):
-            problem = settled.delivery.problem
-            if settled.entry.path == own.path:
-                self._count(settled.delivery)
-                self.report.outbox_entry = str(settled.remaining.path) if settled.remaining else None
-                return
-        self.report.pending = own.manifest.pending
-        self.report.outbox_entry = str(own.path)
-        self.report.reason = (
-            self.report.reason or f"the lineage of an earlier try goes first, and is pending: {problem}"
-        )
-
-    def _send(self, proposals: Sequence[Proposal], deadline: Deadline) -> Delivery:
-        from airflow_provider_spark_datahub.delivery.sink import Delivery
-
-        if self._sink is None:
-            return Delivery(0, pending=tuple(proposals), problem=self._sink_problem)
-        return self._sink.deliver(proposals, deadline)
-
-    def _count(self, delivery: Delivery) -> None:
-        report = self.report
-        report.delivered, report.stored = delivery.delivered, delivery.stored
-        report.rejected, report.pending = len(delivery.rejected), len(delivery.pending)
-        report.warnings += [
-            f"rejected {one.proposal.aspect_name} of {one.proposal.entity_urn}: {one.reason}"
-            for one in delivery.rejected[:10]
-        ]
-        if delivery.problem:
-            report.reason = f"{report.reason}; {delivery.problem}" if report.reason else delivery.problem
 
     def _remove_events_file(self, path: Path) -> None:
         if self._options.keep_events:

@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.delivery.file import FileSink
 from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox
 from airflow_provider_spark_datahub.hooks import datahub
 from airflow_provider_spark_datahub.operators import airflow_run, spark_submit, task_lineage
+from airflow_provider_spark_datahub.operators.task_delivery import TaskDelivery
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag, execute, operator_with_lineage, raised_by
 
@@ -59,7 +60,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the sink": (datahub, "open_sink"),
     "the identity": (airflow_run, "try_identity"),
     "the place in the run tree": (airflow_run, "task_try"),
-    "an earlier try": (TaskLineage, "awaited_try"),
+    "an earlier try": (TaskDelivery, "awaited_try"),
     "OpenLineage's runs": (airflow_run, "openlineage_runs"),
     "Airflow's transport": (spark_submit.SparkSubmitDatahubOperator, "_conf_with_airflows_transport"),
     "spark-submit": (spark_submit.SparkSubmitDatahubOperator, "_spark_submit"),

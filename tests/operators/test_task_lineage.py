@@ -472,22 +472,22 @@ def waiting_for(tmp_path: Path, policy: str, number: int) -> Try:
 @pytest.mark.parametrize("policy", ["retry", "fail"])
 def test_the_outbox_tells_the_next_try_to_deliver_only(tmp_path: Path, policy: str) -> None:
     first = waiting_for(tmp_path, policy, 1)
-    assert first.lineage.awaited_try(None) is None
+    assert first.lineage.delivery.awaited_try(None) is None
     first.job_writes("a_csv_join_agg")
     first.sink_file.mkdir()
     first.lineage.finish(ENDED)
     second = waiting_for(tmp_path, policy, 2)
-    assert second.lineage.awaited_try(None) is None  # nobody said that the task failed for it
-    first.lineage.await_retry()
-    assert second.lineage.awaited_try(None) == 1
-    assert waiting_for(tmp_path, "warn", 2).lineage.awaited_try(None) is None
-    assert waiting_for(tmp_path, policy, 1).lineage.awaited_try(None) is None
+    assert second.lineage.delivery.awaited_try(None) is None  # nobody said that the task failed for it
+    first.lineage.delivery.await_retry()
+    assert second.lineage.delivery.awaited_try(None) == 1
+    assert waiting_for(tmp_path, "warn", 2).lineage.delivery.awaited_try(None) is None
+    assert waiting_for(tmp_path, policy, 1).lineage.delivery.awaited_try(None) is None
 
     first.sink_file.rmdir()
     report = second.lineage.redeliver(ENDED, 1)
     assert (report.pending, report.reason, report.jobs) == (0, None, [])
     assert any(proposal["entityUrn"] == JOB for proposal in second.delivered)
-    assert second.lineage.awaited_try(None) is None
+    assert second.lineage.delivery.awaited_try(None) is None
 
 
 @pytest.mark.parametrize(
@@ -502,7 +502,7 @@ def test_the_outbox_tells_the_next_try_to_deliver_only(tmp_path: Path, policy: s
     ],
 )
 def test_what_airflow_remembers(tmp_path: Path, remembered: object, number: int, awaited: int | None) -> None:
-    assert waiting_for(tmp_path, "retry", number).lineage.awaited_try(remembered) == awaited
+    assert waiting_for(tmp_path, "retry", number).lineage.delivery.awaited_try(remembered) == awaited
 
 
 # -- before the job
