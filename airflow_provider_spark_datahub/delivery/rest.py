@@ -19,12 +19,20 @@ LARGEST_BATCH = 200
 """Proposals per request: acryl-datahub's own limit, so that one call of its emitter is one request."""
 
 
+FAILED_ATTEMPTS = 2
+"""How often a batch is sent that the server fails on, before it is halved."""
+MOST_SUSPECTS = 5
+"""So many proposals on which the server failed, each alone, while it took nothing else: it is the server's fault."""
+
+
 class RestSink(Sink):
     """Delivers to GMS with acryl-datahub's REST emitter.
 
-    A batch that GMS rejects is halved until the culprit stands alone, since GMS takes a batch as a whole or not at
-    all. Failures that may pass (no connection, no answer, 408, 429, 5xx) are repeated until the deadline; the
-    emitter's own repetitions, which know no deadline, are switched off.
+    GMS takes a batch as a whole or not at all. One that it rejects is halved until the culprit stands alone; so is one
+    that it fails on (HTTP 500, which is also its answer to an aspect that it cannot read), and there the culprit is
+    rejected where GMS takes other proposals before and after it. Failures that may pass (no connection, no answer,
+    408, 429, 502, 503, 504) are repeated until the deadline; the emitter's own repetitions, which know no deadline,
+    are switched off.
 
     :param backoff: the waits between attempts.
     :param sleep: waits that many seconds.
@@ -48,20 +56,31 @@ class RestSink(Sink):
         from airflow_provider_spark_datahub.delivery.rest_transport import FailureKind, GmsClient
 
         batches = deque(_batches(record.pending()))
+        suspects = _Suspects(record)
         with GmsClient(self._settings, deadline) as gms:
             while batches:
                 batch = batches.popleft()
                 answer, attempts = self._post(gms, batch, deadline)
                 if isinstance(answer, bool):
                     record.confirm(batch, stored=answer)
-                elif answer.kind is not FailureKind.REJECTED:
+                    suspects.convict(witness=batch[-1])
+                elif answer.kind not in (FailureKind.REJECTED, FailureKind.FAILED):
                     record.stop(self._problem(answer, attempts, deadline))
                     return
-                elif len(batch) == 1:
-                    record.reject(batch[0], answer.words)
-                else:
+                elif len(batch) > 1:
                     middle = len(batch) // 2
                     batches.extendleft((batch[middle:], batch[:middle]))
+                elif answer.kind is FailureKind.REJECTED:
+                    record.reject(batch[0], answer.words)
+                elif not suspects.add(batch[0], answer, lambda item: self._takes(gms, item, deadline)):
+                    break
+            if suspects.last is not None:
+                record.stop(self._problem(suspects.last, FAILED_ATTEMPTS, deadline))
+
+    def _takes(self, gms: GmsClient, item: Numbered, deadline: Deadline) -> bool:
+        """Whether GMS still takes what it took before; to send it once more is harmless."""
+        answer, _ = self._post(gms, [item], deadline)
+        return isinstance(answer, bool)
 
     def _post(self, gms: GmsClient, batch: Sequence[Numbered], deadline: Deadline) -> tuple[bool | Failure, int]:
         """The answer to one batch after as many attempts as it takes and the time allows, and their number."""
@@ -71,10 +90,16 @@ class RestSink(Sink):
         attempt = 1
         while True:
             answer = gms.post([proposal for _, proposal in batch])
-            if isinstance(answer, bool) or answer.kind not in (FailureKind.THROTTLED, FailureKind.UNAVAILABLE):
+            if isinstance(answer, bool) or answer.kind not in (
+                FailureKind.THROTTLED,
+                FailureKind.UNAVAILABLE,
+                FailureKind.FAILED,
+            ):
                 return answer, attempt
             wait = max(self._backoff.delay(attempt), answer.retry_after or 0.0)
             if wait >= deadline.remaining() or (most is not None and attempt > most):
+                return answer, attempt
+            if answer.kind is FailureKind.FAILED and attempt >= FAILED_ATTEMPTS:
                 return answer, attempt
             self._sleep(wait)
             attempt += 1
@@ -93,6 +118,8 @@ class RestSink(Sink):
                 asked = "" if failure.retry_after is None else f", wants a wait of {failure.retry_after:.0f} s"
                 left = f"{deadline.remaining():.0f} s were left"
                 verdict = f"takes no more for now ({words}{asked}, {left}, {tried})"
+            case FailureKind.FAILED:
+                verdict = f"fails ({words}, {tried})"
             case _:
                 verdict = f"is not available ({words}, {tried})"
         return f"{self.describe()} {verdict}."
@@ -100,3 +127,38 @@ class RestSink(Sink):
 
 def _batches(items: Sequence[Numbered]) -> list[Sequence[Numbered]]:
     return [items[start : start + LARGEST_BATCH] for start in range(0, len(items), LARGEST_BATCH)]
+
+
+class _Suspects:
+    """Proposals on which the server failed, each sent alone, until it is clear whose fault it is."""
+
+    def __init__(self, record: DeliveryRecord) -> None:
+        self._record = record
+        self._suspects: list[tuple[Numbered, Failure]] = []
+        self._witness: Numbered | None = None
+
+    @property
+    def last(self) -> Failure | None:
+        """The failure of the last proposal that is still a suspect."""
+        return self._suspects[-1][1] if self._suspects else None
+
+    def convict(self, witness: Numbered) -> None:
+        """The server took ``witness``, so it is not the server's fault."""
+        self._witness = witness
+        for item, failure in self._suspects:
+            self._record.reject(item, f"DataHub failed on it alone, not on others: {failure.words}")
+        self._suspects.clear()
+
+    def add(self, item: Numbered, failure: Failure, takes: Callable[[Numbered], bool]) -> bool:
+        """Take one more.
+
+        :param takes: whether the server takes a proposal that it took before.
+        :returns: False where it is the server's fault, as far as can be told.
+        """
+        self._suspects.append((item, failure))
+        if self._witness is None:
+            return len(self._suspects) < MOST_SUSPECTS
+        if not takes(self._witness):
+            return False
+        self.convict(self._witness)
+        return True

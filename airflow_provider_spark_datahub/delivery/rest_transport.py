@@ -33,7 +33,8 @@ class FailureKind(Enum):
 
     REJECTED = "the server will never take this request"
     THROTTLED = "the server wants us to wait"
-    UNAVAILABLE = "no answer, or the server failed: it may work later"
+    FAILED = "the server failed: it may be in trouble, or stumble over this request alone"
+    UNAVAILABLE = "no answer, or one that says that the server is not there: it may work later"
     UNAUTHORISED = "the credentials are refused"
     MISCONFIGURED = "what answers is not GMS, or cannot be reached with these settings"
 
@@ -187,6 +188,7 @@ _KINDS = {
     408: FailureKind.UNAVAILABLE,
     425: FailureKind.UNAVAILABLE,
     429: FailureKind.THROTTLED,
+    500: FailureKind.FAILED,
 }
 
 

@@ -98,7 +98,46 @@ def test_only_the_culprits_are_rejected(gms: GmsStandIn, openapi: bool) -> None:
     assert len(gms.requests) < 30
 
 
-@pytest.mark.parametrize("status", [408, 425, 500, 502, 503])
+@BOTH_PROTOCOLS
+def test_what_the_server_fails_on_alone_is_rejected(gms: GmsStandIn, openapi: bool) -> None:
+    proposals = upserts(450)
+    culprits = (0, 17, 449)  # before anything was taken, between, and after the last that is taken
+    for number in culprits:
+        gms.stumble_over(job_urn(f"job{number}"))
+    delivery = sink_of(gms.url, [], openapi_ingestion=openapi).deliver(proposals, Deadline.after(30))
+    assert (delivery.delivered, delivery.pending, delivery.problem) == (447, (), None)
+    assert [each.proposal for each in delivery.rejected] == [proposals[number] for number in culprits]
+    assert delivery.rejected[0].reason == (
+        f"DataHub failed on it alone, not on others: HTTP 500: Failed to deserialize DataMap of {job_urn('job0')}"
+    )
+    stored = {urn for urn, *_ in contents(gms)}
+    assert stored == {each.entity_urn for number, each in enumerate(proposals) if number not in culprits}
+
+
+def test_a_server_that_fails_on_everything_rejects_nothing(gms: GmsStandIn) -> None:
+    gms.fail_next(500, times=1000)
+    proposals = upserts(450)
+    delivery = sink_of(gms.url, []).deliver(proposals, Deadline.after(30))
+    assert (delivery.delivered, delivery.rejected, delivery.pending) == (0, (), tuple(proposals))
+    assert delivery.problem == f"DataHub at {gms.url} fails (HTTP 500: injected 500, 2 attempts)."
+    assert len(gms.requests) < 50
+
+
+def test_a_server_that_begins_to_fail_rejects_nothing(gms: GmsStandIn) -> None:
+    proposals = upserts(450)
+
+    def fail_from_now_on(seconds: float) -> None:  # noqa: ARG001 (the sink's waits)
+        gms.fail_next(500, times=1000)
+
+    # The first wait is the one after the first failure.
+    gms.stumble_over(job_urn("job200"))
+    settings = RestSettings.from_connection(gms.url, None, None, TOKEN, {})
+    delivery = RestSink(settings, sleep=fail_from_now_on).deliver(proposals, Deadline.after(30))
+    assert (delivery.delivered, delivery.rejected, delivery.pending) == (200, (), tuple(proposals[200:]))
+    assert delivery.problem == f"DataHub at {gms.url} fails (HTTP 500: injected 500, 2 attempts)."
+
+
+@pytest.mark.parametrize("status", [408, 425, 502, 503])
 def test_what_may_pass_is_tried_again(gms: GmsStandIn, status: int) -> None:
     gms.fail_next(status, times=3)
     waits: list[float] = []

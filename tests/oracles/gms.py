@@ -68,6 +68,10 @@ class _RefusedError(Exception):
         super().__init__("; ".join(reasons))
 
 
+class _StumbledError(Exception):
+    """GMS would fail on the batch; the message is what it would say."""
+
+
 class GmsStandIn:
     """A GMS for a ``with`` block; when it ends, so do its threads and connections.
 
@@ -86,6 +90,7 @@ class GmsStandIn:
         """All requests, those that were refused included."""
         self._faults: deque[Answer | float] = deque()
         self._rejections: list[Callable[[Proposal], bool]] = []
+        self._stumbling_blocks: set[str] = set()
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._server = _Server(self)
@@ -133,6 +138,11 @@ class GmsStandIn:
         else:
             self._rejections.append(urn_or_predicate)
 
+    def stumble_over(self, urn: str) -> None:
+        """Fail, from now on, with HTTP 500 on every batch with a proposal for this entity URN, as GMS does where it
+        cannot read an aspect."""
+        self._stumbling_blocks.add(urn)
+
     def answer(self, request: Request, body: bytes) -> Answer | None:
         """What GMS answers; None to close the connection without an answer, because the stand-in ends."""
         with self._lock:
@@ -178,6 +188,8 @@ class GmsStandIn:
             self._ingest(proposals, may_drop=True)
         except _RefusedError as refused:
             return _rest_li_error(422, f"Failed to validate MCP: {refused}")
+        except _StumbledError as stumbled:
+            return _rest_li_error(500, str(stumbled))
         return Answer(200, {"value": "success"}, {**_REST_LI_HEADERS, **_trace_headers()})
 
     def _ingest_openapi(self, method: str, entity_type: str, content: Any, is_async: bool) -> Answer:
@@ -188,16 +200,21 @@ class GmsStandIn:
             return Answer(400, {"error": "Bad Request", "message": f"no list of entities: {error!r}"})
         except _RefusedError as refused:
             return Answer(400, {"error": "Validation Error", "message": str(refused)})
+        except _StumbledError as stumbled:
+            return Answer(500, {"error": "Internal Server Error", "message": str(stumbled)})
         return Answer(202, [], _trace_headers()) if is_async else Answer(200, content, _trace_headers())
 
     def _ingest(self, proposals: Iterable[Proposal], *, may_drop: bool) -> None:
         """Keep all of a batch, or nothing.
 
         :raises _RefusedError: where one of them is not valid.
+        :raises _StumbledError: where one of them is to be stumbled over.
         """
         kept: list[Proposal] = []
         dropped: list[tuple[Proposal, list[str]]] = []
         for proposal in proposals:
+            if proposal.get("entityUrn") in self._stumbling_blocks:
+                raise _StumbledError(f"Failed to deserialize DataMap of {proposal['entityUrn']}")
             reasons = violations(proposal)
             if any(is_rejected(proposal) for is_rejected in self._rejections):
                 reasons.append(f"{proposal.get('entityUrn')} was rejected")
