@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import requests
 from requests.adapters import HTTPAdapter
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.rest_payload import batch_bodies
 from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
 
 if TYPE_CHECKING:
@@ -92,16 +93,26 @@ class GmsClient:
         """
         from datahub.configuration.common import ConfigurationError, OperationalError
 
-        mcps = [to_mcp(proposal) for proposal in proposals]
-        wait = timedelta(seconds=self._deadline.remaining())
         self._adapter.traced = False
         try:
-            self._emitter.emit_mcps(mcps, emit_mode=self._mode, wait_timeout=wait)
+            if self._settings.openapi_ingestion:
+                self._post_openapi(proposals)
+            else:
+                self._post_rest_li(proposals)
         except (OperationalError, ConfigurationError, OSError) as error:
             failure = _failure_of(error)
             return Failure(failure.kind, _one_line(self._settings.redact(failure.words)), failure.retry_after)
         is_async = self._settings.emit_mode.startswith("ASYNC")
         return not is_async or self._adapter.traced
+
+    def _post_rest_li(self, proposals: Sequence[Proposal]) -> None:
+        is_async = self._settings.emit_mode.startswith("ASYNC")
+        for body in batch_bodies(proposals, is_async=is_async, system_metadata=_system_metadata()):
+            self._emitter._session.post(f"{self._settings.server}/aspects?action=ingestProposalBatch", data=body)
+
+    def _post_openapi(self, proposals: Sequence[Proposal]) -> None:
+        wait = timedelta(seconds=self._deadline.remaining())
+        self._emitter.emit_mcps([to_mcp(one) for one in proposals], emit_mode=self._mode, wait_timeout=wait)
 
     def __enter__(self) -> Self:
         return self
@@ -110,6 +121,17 @@ class GmsClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._emitter.close()
+
+
+def _system_metadata() -> dict[str, Any]:
+    """What acryl-datahub says of a proposal beside its aspect: when, and by which version."""
+    from datahub import _version
+    from datahub.metadata.schema_classes import SystemMetadataClass
+
+    client = {"clientId": _version.__package_name__, "clientVersion": _version.__version__}
+    metadata = SystemMetadataClass(lastObserved=round(time.time() * 1000), properties=client)
+    as_json: dict[str, Any] = metadata.to_obj()
+    return as_json
 
 
 def to_mcp(proposal: Proposal) -> MetadataChangeProposalClass:
