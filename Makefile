@@ -8,12 +8,12 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 PYTHON ?= python3
 PACKAGE := airflow_provider_spark_datahub
-OPENLINEAGE := io.openlineage:openlineage-spark_2.13:1.53.0
 
 VENV := .venv
 SPARK_VENV := .venv-spark
 UV_VENV := .cache/uv-venv
 OPENLINEAGE_JAR := .cache/jars/openlineage-spark_2.13-1.53.0.jar
+SERVERS := .cache/servers
 
 # uv takes the system's certificates, as pip and Java do, and the Python at hand instead of downloading one.
 export UV_SYSTEM_CERTS := 1
@@ -40,7 +40,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: setup ## a real Airflow runs two Spark tasks; shows their run tree and lineage in the terminal
+demo: dev spark ## a real Airflow runs two Spark tasks; shows their run tree and lineage in the terminal
 	@$(BIN)/python scripts/demo.py
 
 .PHONY: test
@@ -102,13 +102,16 @@ distclean: clean ## also remove the environments and the jar
 	@rm -rf $(VENV) $(SPARK_VENV) .cache
 
 .PHONY: setup
-setup: dev spark ## both environments and the OpenLineage jar
+setup: dev spark servers ## both environments, the OpenLineage jar and the servers that tests run
 
 .PHONY: dev
 dev: $(PACKAGE_READY)
 
 .PHONY: spark
 spark: $(SPARK_READY) $(OPENLINEAGE_JAR)
+
+.PHONY: servers
+servers: $(SERVERS)/kafka/.ready $(SERVERS)/schema-registry/.ready $(SERVERS)/s3/.ready ## Kafka, a schema registry and an S3 server, for tests
 
 .PHONY: preflight
 preflight:
@@ -136,7 +139,12 @@ $(SPARK_READY): requirements/spark.txt $(UV_READY) | preflight
 	    $(UV) pip sync --python $(SPARK_VENV)/bin/python requirements/spark.txt'
 	@touch $@
 
-$(OPENLINEAGE_JAR): requirements/jars.sha256 | $(SPARK_READY)
-	$(STEP) "OpenLineage jar in $(dir $@)" $(SPARK_VENV)/bin/python scripts/fetch_jar.py $(OPENLINEAGE) \
-	    --into $(dir $@) --checksums requirements/jars.sha256 --spark-env $(SPARK_VENV)
+FETCH_JARS := $(SPARK_VENV)/bin/python scripts/fetch_jars.py
+
+$(OPENLINEAGE_JAR): requirements/jars/openlineage.txt | $(SPARK_READY)
+	$(STEP) "OpenLineage jar in $(@D)" $(FETCH_JARS) $< --into $(@D) --spark-env $(SPARK_VENV)
+	@touch $@
+
+$(SERVERS)/%/.ready: requirements/jars/%.txt | $(SPARK_READY)
+	$(STEP) "Server for tests in $(@D)" $(FETCH_JARS) $< --into $(@D) --spark-env $(SPARK_VENV)
 	@touch $@

@@ -13,3 +13,5 @@ atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
 for _name in [name for name in os.environ if name.startswith(("AIRFLOW", "OPENLINEAGE_"))]:
     del os.environ[_name]
 os.environ |= {"AIRFLOW_HOME": _HOME, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+
+pytest_plugins = ["tests.servers.fixtures"]

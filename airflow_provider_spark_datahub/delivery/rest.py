@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_spark_datahub.delivery.backoff import Backoff
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
 from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Numbered, Sink
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery.rest_transport import Failure, GmsClient
+    from airflow_provider_spark_datahub.delivery.rest_transport import GmsClient
 
 LARGEST_BATCH = 200
 """Proposals per request: acryl-datahub's own limit, so that one call of its emitter is one request."""
@@ -53,7 +55,7 @@ class RestSink(Sink):
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Send batch after batch. The connection is of this call alone, so a call left behind disturbs no other."""
-        from airflow_provider_spark_datahub.delivery.rest_transport import FailureKind, GmsClient
+        from airflow_provider_spark_datahub.delivery.rest_transport import GmsClient
 
         batches = deque(_batches(record.pending()))
         suspects = _Suspects(record)
@@ -84,8 +86,6 @@ class RestSink(Sink):
 
     def _post(self, gms: GmsClient, batch: Sequence[Numbered], deadline: Deadline) -> tuple[bool | Failure, int]:
         """The answer to one batch after as many attempts as it takes and the time allows, and their number."""
-        from airflow_provider_spark_datahub.delivery.rest_transport import FailureKind
-
         most = self._settings.retry_max_times
         attempt = 1
         while True:
@@ -105,24 +105,15 @@ class RestSink(Sink):
             attempt += 1
 
     def _problem(self, failure: Failure, attempts: int, deadline: Deadline) -> str:
-        from airflow_provider_spark_datahub.delivery.rest_transport import FailureKind
-
         words = failure.words.rstrip(".")
         tried = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-        match failure.kind:
-            case FailureKind.UNAUTHORISED:
-                verdict = f"refuses the connection's credentials ({words}): set a valid access token as its password"
-            case FailureKind.MISCONFIGURED:
-                verdict = f"cannot be used with this connection ({words})"
-            case FailureKind.THROTTLED:
-                asked = "" if failure.retry_after is None else f", wants a wait of {failure.retry_after:.0f} s"
-                left = f"{deadline.remaining():.0f} s were left"
-                verdict = f"takes no more for now ({words}{asked}, {left}, {tried})"
-            case FailureKind.FAILED:
-                verdict = f"fails ({words}, {tried})"
-            case _:
-                verdict = f"is not available ({words}, {tried})"
-        return f"{self.describe()} {verdict}."
+        if failure.kind is FailureKind.THROTTLED:
+            asked = "" if failure.retry_after is None else f", wants a wait of {failure.retry_after:.0f} s"
+            left = f"{deadline.remaining():.0f} s were left"
+            return f"{self.describe()} takes no more for now ({words}{asked}, {left}, {tried})."
+        if failure.kind in (FailureKind.FAILED, FailureKind.UNAVAILABLE):
+            failure = replace(failure, words=f"{words}, {tried}")
+        return f"{self.describe()} {failure.verdict('set a valid access token as its password')}."
 
 
 def _batches(items: Sequence[Numbered]) -> list[Sequence[Numbered]]:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import difflib
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 from urllib.parse import SplitResult, urlsplit
 
+from airflow_provider_spark_datahub.delivery.connection_extra import (
+    Reader,
+    count,
+    ill_typed,
+    masked,
+    read_extra,
+    seconds,
+    text,
+    truth,
+)
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
 
 EmitModeName = Literal["SYNC_PRIMARY", "SYNC_WAIT", "ASYNC", "ASYNC_WAIT"]
@@ -73,13 +82,7 @@ class RestSettings:
         :raises SinkSettingsError: where a part is missing, unknown or of the wrong type. Never holds a value that
             may be secret.
         """
-        settings: dict[str, Any] = {}
-        for key, value in extra.items():
-            reader = _EXTRA.get(key)
-            if reader is None:
-                raise SinkSettingsError(f"Unknown key in the connection's extra: {key!r}.{_nearest(key)}")
-            if value is not None and value != "":
-                settings[key] = reader(key, value)
+        settings = read_extra(extra, _EXTRA)
         return cls(server=_server(host, port, schema), token=_token(password), **settings)
 
     def headers(self) -> dict[str, str]:
@@ -87,64 +90,14 @@ class RestSettings:
         authorisation = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         return {**authorisation, **self.extra_headers}
 
-    def redact(self, text: str) -> str:
-        """``text`` without the token and the values of the extra headers, should a server repeat them."""
-        for secret in sorted({self.token or "", *self.extra_headers.values()}, key=len, reverse=True):
-            if len(secret) >= _SHORTEST_SECRET:
-                text = text.replace(secret, "***")
-        return text
-
-
-_SHORTEST_SECRET = 6  # shorter header values ("1", "true") are no secrets, and are part of ordinary words
-
-
-def _nearest(key: str) -> str:
-    near = difflib.get_close_matches(key.lower(), _EXTRA, n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else f" Known keys: {', '.join(_EXTRA)}."
-
-
-def _ill_typed(key: str, wanted: str, value: object) -> SinkSettingsError:
-    return SinkSettingsError(f"{key!r} in the connection's extra must be {wanted}, not {type(value).__name__}.")
-
-
-def _seconds(key: str, value: object) -> float:
-    wanted = "a number of seconds above 0"
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise _ill_typed(key, wanted, value)
-    try:
-        seconds = float(value)
-    except ValueError as error:
-        raise SinkSettingsError(f"{key!r} in the connection's extra must be {wanted}, not {value!r}.") from error
-    if not (seconds > 0 and math.isfinite(seconds)):
-        raise SinkSettingsError(f"{key!r} in the connection's extra must be {wanted}, not {value!r}.")
-    return seconds
-
-
-def _count(key: str, value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    if isinstance(value, str) and value.strip().isdecimal():
-        return int(value)
-    raise _ill_typed(key, "a whole number from 0", value)
-
-
-def _truth(key: str, value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
-    raise _ill_typed(key, "true or false", value)
-
-
-def _text(key: str, value: object) -> str:
-    if isinstance(value, str):
-        return value
-    raise _ill_typed(key, "text", value)
+    def redact(self, words: str) -> str:
+        """``words`` without the token and the values of the extra headers, should a server repeat them."""
+        return masked(words, [self.token or "", *self.extra_headers.values()])
 
 
 def _headers(key: str, value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise _ill_typed(key, "an object of header names and texts", value)
+        raise ill_typed(key, "an object of header names and texts", value)
     headers = {}
     for name, content in value.items():
         if not (isinstance(name, str) and isinstance(content, str)):
@@ -165,21 +118,21 @@ def _emit_mode(key: str, value: object) -> EmitModeName:
     return cast(EmitModeName, mode)
 
 
-_EXTRA: dict[str, Callable[[str, object], object]] = {
-    "timeout_sec": _seconds,
+_EXTRA: dict[str, Reader] = {
+    "timeout_sec": seconds,
     "extra_headers": _headers,
-    "ca_certificate_path": _text,
-    "client_certificate_path": _text,
-    "client_key_path": _text,
-    "disable_ssl_verification": _truth,
-    "retry_max_times": _count,
+    "ca_certificate_path": text,
+    "client_certificate_path": text,
+    "client_key_path": text,
+    "disable_ssl_verification": truth,
+    "retry_max_times": count,
     "emit_mode": _emit_mode,
-    "openapi_ingestion": _truth,
+    "openapi_ingestion": truth,
 }
 
 
-def _printable(text: str) -> bool:
-    return text.isascii() and text.isprintable()
+def _printable(content: str) -> bool:
+    return content.isascii() and content.isprintable()
 
 
 def _token(password: str | None) -> str | None:
@@ -190,10 +143,10 @@ def _token(password: str | None) -> str | None:
 
 
 def _server(host: str | None, port: int | None, schema: str | None) -> str:
-    text = (host or "").strip()
-    if not text:
+    address = (host or "").strip()
+    if not address:
         raise SinkSettingsError("The connection has no host: give the URL of DataHub's GMS, e.g. http://gms:8080.")
-    url = _split(text if "://" in text else f"{schema or 'http'}://{text}")
+    url = _split(address if "://" in address else f"{schema or 'http'}://{address}")
     if url.scheme not in ("http", "https"):
         raise SinkSettingsError(f"The connection's schema must be http or https, not {url.scheme!r}.")
     if not url.hostname:
@@ -210,9 +163,9 @@ def _server(host: str | None, port: int | None, schema: str | None) -> str:
     return f"{url.scheme}://{netloc}{url.path.rstrip('/')}"
 
 
-def _split(text: str) -> SplitResult:
+def _split(address: str) -> SplitResult:
     try:
-        url = urlsplit(text)
+        url = urlsplit(address)
         _ = url.port  # only reading it validates it
     except ValueError as error:
         raise SinkSettingsError("The connection's host is no URL: give one such as http://gms:8080.") from error

@@ -9,48 +9,19 @@ import email.utils
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import requests
 from requests.adapters import HTTPAdapter
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, one_line
+from airflow_provider_spark_datahub.delivery.mcp import to_mcp
 from airflow_provider_spark_datahub.delivery.rest_payload import batch_bodies
 from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
-
-if TYPE_CHECKING:
-    from datahub.metadata.schema_classes import MetadataChangeProposalClass
-
-_LONGEST_WORDS = 500  # characters of an answer that are repeated in a log line
-
-
-class FailureKind(Enum):
-    """What a failure says about sending the same once more."""
-
-    REJECTED = "the server will never take this request"
-    THROTTLED = "the server wants us to wait"
-    FAILED = "the server failed: it may be in trouble, or stumble over this request alone"
-    UNAVAILABLE = "no answer, or one that says that the server is not there: it may work later"
-    UNAUTHORISED = "the credentials are refused"
-    MISCONFIGURED = "what answers is not GMS, or cannot be reached with these settings"
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a request was not acknowledged.
-
-    :param words: the server's or the network's own, in one line, without secrets.
-    :param retry_after: seconds that the server asked to wait; None where it did not.
-    """
-
-    kind: FailureKind
-    words: str
-    retry_after: float | None = None
 
 
 class RefusedAnswer(requests.RequestException):
@@ -101,7 +72,7 @@ class GmsClient:
                 self._post_rest_li(proposals)
         except (OperationalError, ConfigurationError, OSError) as error:
             failure = _failure_of(error)
-            return Failure(failure.kind, _one_line(self._settings.redact(failure.words)), failure.retry_after)
+            return Failure(failure.kind, one_line(self._settings.redact(failure.words)), failure.retry_after)
         is_async = self._settings.emit_mode.startswith("ASYNC")
         return not is_async or self._adapter.traced
 
@@ -132,24 +103,6 @@ def _system_metadata() -> dict[str, Any]:
     metadata = SystemMetadataClass(lastObserved=round(time.time() * 1000), properties=client)
     as_json: dict[str, Any] = metadata.to_obj()
     return as_json
-
-
-def to_mcp(proposal: Proposal) -> MetadataChangeProposalClass:
-    """The proposal as DataHub's generated class, its aspect as it is: not parsed into the aspect's class, which
-    would drop what an older acryl-datahub does not know."""
-    from datahub.metadata.schema_classes import GenericAspectClass, MetadataChangeProposalClass
-
-    return MetadataChangeProposalClass(
-        entityType=proposal.entity_type,
-        entityUrn=proposal.entity_urn,
-        changeType=proposal.change_type,
-        aspectName=proposal.aspect_name,
-        aspect=GenericAspectClass(
-            # Half of a surrogate pair can only stand inside a JSON string, where its escape means the same.
-            value=proposal.value.encode("utf-8", "backslashreplace"),
-            contentType=proposal.content_type,
-        ),
-    )
 
 
 class _GmsAdapter(HTTPAdapter):
@@ -297,8 +250,3 @@ def _reasons(error: BaseException) -> Iterator[BaseException]:
         if not isinstance(inner, BaseException):
             return
         error = inner
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_WORDS else f"{line[:_LONGEST_WORDS]} …"

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 import ssl
 import threading
 from collections.abc import Iterator
@@ -11,16 +9,13 @@ from typing import Any
 
 import certifi
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.rest import RestSink
 from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
 from airflow_provider_spark_datahub.delivery.sink import Delivery
 from tests.delivery.samples import upserts
+from tests.servers.certificates import make_certificate
 
 
 class Answering(BaseHTTPRequestHandler):
@@ -44,29 +39,7 @@ class Server(ThreadingHTTPServer):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that is its own authority, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gms")])
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    today = dt.datetime.now(dt.UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(today - dt.timedelta(days=1))
-        .not_valid_after(today + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    folder = tmp_path_factory.mktemp("tls")
-    pem, encoding = folder / "gms.pem", serialization.Encoding.PEM
-    pem.write_bytes(built.public_bytes(encoding))
-    key_pem = folder / "gms.key"
-    key_pem.write_bytes(key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
-    return pem, key_pem
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture
