@@ -67,6 +67,15 @@ def _config() -> dict[str, Any]:
                 "outbox_location": _option(
                     "Folder for lineage that waits for its delivery. Empty: $AIRFLOW_HOME/spark_datahub/outbox.", ""
                 ),
+                "outbox_max_bytes": _option(
+                    "Bytes that the outbox may hold; what is new is refused, visibly, when it is full.",
+                    str(1024**3),
+                    "integer",
+                ),
+                "outbox_max_age": _option(
+                    "Days after which an entry whose delivery fails once more is quarantined.", "30", "float"
+                ),
+                "receipt_days": _option("Days for which a receipt of what was delivered is kept.", "7", "float"),
                 "lineage_timeout": _option(
                     "Seconds after Spark's end in which all lineage steps of a task must be over.", "30", "float"
                 ),

@@ -85,7 +85,13 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
     parameters = signature(SparkSubmitDatahubOperator.__init__).parameters.values()
     arguments = {one.name for one in parameters if one.kind is Parameter.KEYWORD_ONLY}
     options = provider.get_provider_info()["config"]["spark_datahub"]["options"]
-    assert options.keys() - arguments == {"namespace", "keep_events"}
+    assert options.keys() - arguments == {
+        "namespace",
+        "keep_events",
+        "outbox_max_bytes",
+        "outbox_max_age",
+        "receipt_days",
+    }
     assert arguments <= options.keys()
     assert all(option["description"] for option in options.values())
 
@@ -99,6 +105,9 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
         ("lineage_on_failure", conf.get, "warn"),
         ("events_location", conf.get, ""),
         ("outbox_location", conf.get, ""),
+        ("outbox_max_bytes", conf.getint, 1024**3),
+        ("outbox_max_age", conf.getfloat, 30.0),
+        ("receipt_days", conf.getfloat, 7.0),
         ("lineage_timeout", conf.getfloat, 30.0),
         ("openlineage_jar", conf.get, ""),
         ("namespace", conf.get, "default"),

@@ -60,7 +60,8 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         ``fail`` (likewise, and without one the task fails).
     :param events_location: absolute folder for the job's OpenLineage events, on the machine of the driver; where that
         is not the worker, on a disk that both share.
-    :param outbox_location: folder for what waits for its delivery.
+    :param outbox_location: folder, or URI in an object store (``s3://connection@bucket/key``), for what waits for its
+        delivery.
     :param lineage_timeout: seconds after Spark's end in which all lineage steps must be over.
     :param openlineage_jar: path, URI or Maven coordinate (with ``{scala}`` for Spark's Scala version) of
         openlineage-spark, or ``provided`` where the cluster has it.
