@@ -6,6 +6,7 @@ import os
 import subprocess
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -146,11 +147,13 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
             if doing == "preparing" and isinstance(error, AirflowTaskTimeout):
                 # The job has not run: this is the task's own time that is over.
                 raise
-            self.log.warning(
-                "%s lineage failed; the task is not affected. %s", doing.capitalize(), error, exc_info=True
-            )
+            from airflow_provider_spark_datahub.conversion.redaction import redact_text
+
+            trace = redact_text("".join(traceback.format_exception(error)))
+            self.log.warning("%s lineage failed; the task is not affected.\n%s", doing.capitalize(), trace)
             if doing != "announcing":
-                self._problem = self._problem or f"{doing} lineage failed: {type(error).__name__}: {error}"
+                words = redact_text(f"{doing} lineage failed: {type(error).__name__}: {error}")
+                self._problem = self._problem or words
             return None
 
     def _conclude(self, context: Context, step: Callable[[], bool]) -> None:
