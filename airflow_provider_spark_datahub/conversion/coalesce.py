@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.columns import DatasetColumns, fine_grained_lineages
+from airflow_provider_spark_datahub.conversion.columns import ColumnLimits, DatasetColumns, fine_grained_lineages
 from airflow_provider_spark_datahub.conversion.dataset_notes import DatasetNotes, read_notes, with_field_tags
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject, iso_instant
 from airflow_provider_spark_datahub.conversion.fold import APPLICATION, RDD_JOB, Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, display_name
+from airflow_provider_spark_datahub.conversion.limits import Cuts
 from airflow_provider_spark_datahub.conversion.operations import Operation, operations
 from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
 from airflow_provider_spark_datahub.conversion.schema import schema_metadata
@@ -92,6 +93,8 @@ class JobLineage:
     unusable: dict[DatasetId, str] = field(default_factory=dict)
     run_properties: dict[str, str] = field(default_factory=dict)
     operations: Sequence[Operation] = ()
+    cut: Mapping[str, int] = field(default_factory=dict)
+    """How much was too long for the limits, by what it is."""
     is_application: bool = True
     """Its run is an application's, not one of the queries in it."""
 
@@ -155,14 +158,10 @@ def _coalesce_one(
     starts = [run.start_ms for run in runs if run.start_ms is not None]
     ends = [run.end_ms for run in runs if run.end_ms is not None]
     start_ms, end_ms = min(starts, default=None), max(ends, default=None)
-    lineage = _Edges(
-        application,
-        namer,
-        lost_in_flight=_lost_in_flight(application, result),
-        settings=settings,
-    )
-    flow_properties = _first_wins(run.flow_properties for run in runs)
-    job_properties = _first_wins(run.job_properties for run in runs)
+    cuts, in_flight = Cuts(settings.max_string_length), _lost_in_flight(application, result)
+    lineage = _Edges(application, namer, lost_in_flight=in_flight, settings=settings, cuts=cuts)
+    flow_properties = cuts.properties(_first_wins(run.flow_properties for run in runs))
+    job_properties = cuts.properties(_first_wins(run.job_properties for run in runs))
     if start_ms is not None and end_ms is not None:
         times = iso_instant(start_ms), iso_instant(end_ms)
         flow_properties |= dict(zip(FLOW_TIMES, times, strict=True))
@@ -174,12 +173,12 @@ def _coalesce_one(
         run_id=application.run_id,
         flow_properties=flow_properties,
         job_properties=job_properties,
-        description=next((run.description for run in runs if run.description), None),
+        description=next((cuts.text(run.description) for run in runs if run.description), None),
         owners=tuple(dict.fromkeys(owner for run in runs for owner in run.owners)),
         tags=settings.tags or None,
         inputs=lineage.inputs(),
         outputs=lineage.outputs(),
-        fine_grained=fine_grained_lineages(lineage.columns(), namer),
+        fine_grained=fine_grained_lineages(lineage.columns(), namer, ColumnLimits.of(settings), cuts.counts),
         created_ms=runs[0].start_ms,
         start_ms=start_ms,
         end_ms=end_ms,
@@ -190,6 +189,7 @@ def _coalesce_one(
         upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
         unusable=namer.unusable,
         operations=operations(runs, namer) if settings.capture_operations else (),
+        cut=cuts.counts,
     )
 
 
@@ -251,9 +251,16 @@ class _Edges:
     """The datasets of an application's runs that are edges of its job."""
 
     def __init__(
-        self, application: Application, namer: DatasetNamer, *, lost_in_flight: bool, settings: LineageSettings
+        self,
+        application: Application,
+        namer: DatasetNamer,
+        *,
+        lost_in_flight: bool,
+        settings: LineageSettings,
+        cuts: Cuts,
     ) -> None:
         self._runs = application.runs
+        self._cuts = cuts
         self._with_schemas = settings.materialize_dataset and settings.include_schema_metadata
         self._with_descriptions = settings.capture_dataset_documentation
         self._namer = namer
@@ -330,7 +337,8 @@ class _Edges:
                 if index >= known.get(facet_name, (-1, None))[0]:
                     known[facet_name] = index, facet
         for urn, facets in notes.items():
-            found[urn].notes = read_notes({facet_name: facet for facet_name, (_, facet) in facets.items()})
+            read = read_notes({facet_name: facet for facet_name, (_, facet) in facets.items()})
+            found[urn].notes = replace(read, description=self._cuts.text(read.description))
         for urn, (_, schema) in schemas.items() if self._with_schemas else ():
             self._describe(found[urn], schema)
         return dict(sorted(found.items()))
@@ -338,4 +346,5 @@ class _Edges:
     def _describe(self, dataset: JobDataset, facet: object) -> None:
         platform = urns.platform_urn(dataset.name.platform)
         schema = schema_metadata(facet, platform, with_descriptions=self._with_descriptions)
-        dataset.schema = with_field_tags(schema, dataset.notes) if schema is not None else None
+        if schema is not None:
+            dataset.schema = with_field_tags(self._cuts.schema(schema), dataset.notes)

@@ -27,6 +27,7 @@ from airflow_provider_spark_datahub.conversion.events import (
 from airflow_provider_spark_datahub.conversion.fold import APPLICATION, Fold
 from airflow_provider_spark_datahub.conversion.hive_sessions import HiveSession, HiveSessions, session_proposals
 from airflow_provider_spark_datahub.conversion.identity import job_id_and_name
+from airflow_provider_spark_datahub.conversion.limits import sentences
 from airflow_provider_spark_datahub.conversion.lost_executions import LostExecution, lost_executions
 from airflow_provider_spark_datahub.conversion.properties import airflow_tags
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
@@ -73,6 +74,11 @@ class Conversion:
         return sorted({urn for job in self.jobs for urn in job.outputs})
 
     @property
+    def cut(self) -> list[str]:
+        """What was too long for the limits, in sentences."""
+        return sentences(job.cut for job in self.jobs)
+
+    @property
     def unusable(self) -> dict[DatasetId, str]:
         """Datasets that no URN can be made of, and why."""
         return {dataset: reason for job in self.jobs for dataset, reason in job.unusable.items()}
@@ -108,7 +114,7 @@ class Converter:
     def add(self, event: object) -> None:
         """Take one more event, as JSON text or decoded. One that cannot be converted costs only itself."""
         try:
-            parsed = parse_run_event(event)
+            parsed = _parsed(event, self._settings)
             if self._settings.coalesce_jobs:
                 self._fold.add(parsed)
             else:
@@ -179,11 +185,18 @@ def convert_run_event(event: object, settings: LineageSettings) -> list[Proposal
     :param event: an OpenLineage run event of any producer: its JSON text in UTF-8 (faster), or what that decodes to.
     :raises EventError: where it is no run event, or nothing tells which platform ran the job.
     """
-    parsed = parse_run_event(event)
+    parsed = _parsed(event, settings)
     sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
     sessions.observe(parsed)
     job = job_of_event(parsed, settings)
     return Conversion([job], sessions=_put_below_sessions([job], sessions)).proposals(settings)
+
+
+def _parsed(event: object, settings: LineageSettings) -> RunEvent:
+    longest = settings.max_event_bytes
+    if longest is not None and isinstance(event, bytes | bytearray) and len(event) > longest:
+        raise EventError(f"the event is {len(event)} bytes long, more than max_event_bytes, {longest}, lets through")
+    return parse_run_event(event)
 
 
 def job_of_event(event: RunEvent, settings: LineageSettings) -> JobLineage:

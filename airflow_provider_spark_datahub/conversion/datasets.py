@@ -120,7 +120,7 @@ class DatasetNamer:
         return name
 
     def _plain_name(self, dataset: DatasetId) -> DatasetName | None:
-        namespace, name = dataset
+        namespace, name = dataset.namespace.strip(), dataset.name
         if self._settings.lower_case_dataset_urns:
             namespace, name = namespace.lower(), name.lower()
         if "://" not in namespace:
@@ -130,7 +130,7 @@ class DatasetNamer:
         if scheme in PATH_PLATFORMS:
             uri = _join(redact_url(namespace), name)
             return self._path(name_of_uri(uri, self._settings.path_specs, self._partition))
-        platform = _SCHEME_PLATFORMS.get(scheme, scheme)
+        platform = _SCHEME_PLATFORMS.get(scheme, scheme).strip()
         return self._named(platform, namespace.partition("://")[2], name) if platform else None
 
     def _path(self, path: PathName) -> DatasetName:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +14,9 @@ from msgspec import Raw
 
 TERMINAL_TYPES = frozenset({"COMPLETE", "FAIL", "ABORT"})
 FAILED_TYPES = frozenset({"FAIL", "ABORT"})
+
+# The middle one: bytes that are no UTF-8.
+_NOT_DECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 JsonObject = Mapping[str, Any]
 _NO_OBJECT: JsonObject = {}
@@ -84,8 +88,8 @@ def as_object(value: object) -> JsonObject:
 
 def _decoded(text: bytes) -> JsonObject:
     try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+        value = _decoded_whole(text)
+    except EventError:
         return _NO_OBJECT
     return value if type(value) is dict else _NO_OBJECT
 
@@ -147,7 +151,7 @@ def parse_run_event(event: object) -> RunEvent:
     if isinstance(event, bytes | bytearray):
         try:
             return _of_wire(_decode_event(event))
-        except (msgspec.MsgspecError, RecursionError):
+        except _NOT_DECODABLE:
             # A null or a number where the spec says otherwise costs only itself: read without expecting types.
             event = _decoded_whole(event)
     return _of_object(event)
@@ -156,8 +160,22 @@ def parse_run_event(event: object) -> RunEvent:
 def _decoded_whole(text: bytes | bytearray) -> object:
     try:
         return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except _NOT_DECODABLE as error:
+        return _decoded_with_half_characters(text, error)
+
+
+def _decoded_with_half_characters(text: bytes | bytearray, error: Exception) -> object:
+    r"""JSON that is right but for half of a surrogate pair (``\ud83d``): a producer cut a text amid a character."""
+    if b"\\u" not in text:
         raise EventError(f"no JSON: {error}") from error
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise EventError(f"no JSON: {error}") from error
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _of_wire(wire: _WireEvent) -> RunEvent:

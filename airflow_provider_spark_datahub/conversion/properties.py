@@ -122,31 +122,42 @@ def _redaction_pattern(event: RunEvent) -> str:
     return as_text(properties.get("spark.redaction.regex"))
 
 
-def _flattened(properties: Mapping[str, Any], pattern: str) -> dict[str, str]:
+# What is nested deeper is no property that a person reads, and could be as deep as Python's stack.
+_MAX_DEPTH = 50
+
+
+def _flattened(properties: Mapping[str, Any], pattern: str, depth: int = 0) -> dict[str, str]:
     """Leaves by their own key, without the keys above them, as the Java listener has it; the later one wins."""
     found: dict[str, str] = {}
     for key, value in properties.items():
         if isinstance(value, dict):
-            found.update(_flattened(value, pattern))
+            found.update(_flattened(value, pattern, depth + 1) if depth < _MAX_DEPTH else {})
         elif value is not None:
             found[key] = redact(key, _text(value), pattern)
     return found
 
 
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value: Any, depth: int = 0) -> Any:
+    if depth > _MAX_DEPTH:
+        return _ELLIPSIS
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {key: _without_nulls(item, depth + 1) for key, item in value.items() if item is not None}
+    return [_without_nulls(item, depth + 1) for item in value] if isinstance(value, list) else value
 
 
-def _text(value: object) -> str:
+_ELLIPSIS = "…"
+
+
+def _text(value: object, depth: int = 0) -> str:
     """A JSON value as the text that Java's ``toString`` gives it."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return str(value).lower()
+    if depth > _MAX_DEPTH:
+        return _ELLIPSIS
     if isinstance(value, list):
-        return f"[{', '.join(_text(item) for item in value)}]"
+        return f"[{', '.join(_text(item, depth + 1) for item in value)}]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}={_text(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key}={_text(item, depth + 1)}" for key, item in value.items()) + "}"
     return "null" if value is None else str(value)

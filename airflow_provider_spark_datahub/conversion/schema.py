@@ -31,6 +31,9 @@ _TYPES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("struct", "record", "variant", "geometry", "geography"), ("RecordType", "struct")),
 }
 _UNKNOWN = ("NullType", "null")
+_PLAIN = (str, int, float)
+# Of structs in structs; a producer's mistake could be as deep as Python's stack.
+_MAX_DEPTH = 50
 _NESTED = frozenset({"array", "map", "struct", "record"})
 # How producers name the one child of an array, and the value of a map.
 _ELEMENT_NAMES = frozenset({"_element", "element", "array_element", "item"})
@@ -97,9 +100,10 @@ def _metadata(facet: JsonObject, platform: str, with_descriptions: bool) -> dict
 
 
 def _table_schema(fields: list[JsonObject]) -> str:
-    def plain(field: JsonObject) -> dict[str, Any]:
-        shown = {key: field[key] for key in ("name", "type", "description") if field.get(key) is not None}
-        children = [plain(child) for child in as_objects(field.get("fields"))]
+    def plain(field: JsonObject, depth: int = 0) -> dict[str, Any]:
+        shown = {key: field[key] for key in ("name", "type", "description") if isinstance(field.get(key), _PLAIN)}
+        below = as_objects(field.get("fields")) if depth < _MAX_DEPTH else ()
+        children = [plain(child, depth + 1) for child in below]
         return {**shown, "fields": children} if children else shown
 
     return json.dumps([plain(field) for field in fields], ensure_ascii=False, separators=(",", ":"))
@@ -116,15 +120,15 @@ def _schema_fields(field: JsonObject) -> Iterator[tuple[dict[str, Any], JsonObje
         yield _schema_field(as_text(field.get("name")), field), field
 
 
-def _nested_fields(field: JsonObject, prefix: str) -> Iterator[tuple[dict[str, Any], JsonObject]]:
+def _nested_fields(field: JsonObject, prefix: str, depth: int = 0) -> Iterator[tuple[dict[str, Any], JsonObject]]:
     tokens, inner = _type_tokens(field)
     types = ".".join(f"[type={token}]" for token in tokens)
     path = f"{prefix}.{types}.{as_text(field.get('name'))}"
     yield _schema_field(path, field), field
-    if inner is not None:
+    if inner is not None and depth < _MAX_DEPTH:
         for child in as_objects(inner.get("fields")):
             if as_text(child.get("name")):
-                yield from _nested_fields(child, path)
+                yield from _nested_fields(child, path, depth + 1)
 
 
 def _type_tokens(field: JsonObject) -> tuple[list[str], JsonObject | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,13 +143,14 @@ def _configured(option: str, fallback: str) -> str:
 
 def _settings(lineage: Mapping[str, Any] | LineageSettings | str | None) -> tuple[LineageSettings, list[str]]:
     """The converter's settings, and what is to be told of options without effect."""
-    from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+    from airflow_provider_spark_datahub.conversion.settings import LineageSettings, settings_of_environment
 
     if isinstance(lineage, LineageSettings):
         return lineage, []
     defaults = _object("[spark_datahub] lineage", _configured("lineage", "{}"))
     layers = defaults, _object("lineage", lineage or {})
-    return LineageSettings.from_mapping(*layers), LineageSettings.notes(*layers)
+    settings = LineageSettings.from_mapping(settings_of_environment(os.environ), *layers)
+    return settings, LineageSettings.notes(*layers)
 
 
 def _object(name: str, value: Mapping[str, Any] | str) -> dict[str, Any]:

@@ -217,6 +217,8 @@ def test_instance_and_env(namespace: str, name: str, options: Any, expected: str
     [
         ("postgres://h", "", "it has no name"),
         ("", "t", "it has no name"),
+        (" ", "t", "it has no name"),
+        (" ://h", "t", "it has no name"),
         ("hive", "t" * 500, "its URN is longer than 512 bytes, which DataHub drops"),
         ("hive", "日" * 60, "its URN is longer than 512 bytes, which DataHub drops"),
     ],

@@ -144,3 +144,15 @@ def test_owners(facet: Any, expected: list[str]) -> None:
 def test_an_event_that_says_nothing() -> None:
     assert both() == ({}, {})
     assert spark_properties() == {"spark_properties": {"properties": {}}}
+
+
+def test_what_is_nested_deeper_than_anybody_reads_costs_only_itself() -> None:
+    deep: Any = "leaf"
+    for _ in range(400):
+        deep = {"k": [deep]}
+    facets = {**spark_properties(a=[deep], b={"c": deep}, d="kept"), "spark.logicalPlan": {"plan": deep}}
+    job, flow = job_and_flow_properties(parsed(run_facets=facets), spark_plan=True)
+    assert job["d"] == "kept"
+    assert job["a"].count("{k=") + job["a"].count("[") == 51
+    assert "…" in job["a"]
+    assert "…" in flow["spark.logicalPlan"]

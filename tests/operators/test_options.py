@@ -118,6 +118,13 @@ def test_converter_options_are_laid_over_the_configured_ones(
     assert resolved(lineage=lineage).settings == expected
 
 
+def test_the_limit_of_texts_in_the_environment_is_below_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "5000")
+    assert resolved().settings.max_string_length == 5_000
+    configure(monkeypatch, "lineage", '{"max_string_length": 6000}')
+    assert resolved().settings.max_string_length == 6_000
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
