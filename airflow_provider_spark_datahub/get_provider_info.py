@@ -64,18 +64,7 @@ def _config() -> dict[str, Any]:
                     "Empty: $AIRFLOW_HOME/spark_datahub/events.",
                     "",
                 ),
-                "outbox_location": _option(
-                    "Folder for lineage that waits for its delivery. Empty: $AIRFLOW_HOME/spark_datahub/outbox.", ""
-                ),
-                "outbox_max_bytes": _option(
-                    "Bytes that the outbox may hold; what is new is refused, visibly, when it is full.",
-                    str(1024**3),
-                    "integer",
-                ),
-                "outbox_max_age": _option(
-                    "Days after which an entry whose delivery fails once more is quarantined.", "30", "float"
-                ),
-                "receipt_days": _option("Days for which a receipt of what was delivered is kept.", "7", "float"),
+                **_outbox_options(),
                 "lineage_timeout": _option(
                     "Seconds after Spark's end in which all lineage steps of a task must be over.", "30", "float"
                 ),
@@ -93,6 +82,26 @@ def _config() -> dict[str, Any]:
                 "keep_events": _option("Keep event files whose lineage was delivered.", "False", "boolean"),
             },
         }
+    }
+
+
+def _outbox_options() -> dict[str, Any]:
+    return {
+        "outbox_location": _option(
+            "Folder, or URI in an object store, for lineage that waits for its delivery. "
+            "Empty: $AIRFLOW_HOME/spark_datahub/outbox.",
+            "",
+            example="s3://aws_default@lineage/outbox",
+        ),
+        "outbox_max_bytes": _option(
+            "Bytes that the outbox may hold; what is new is refused, visibly, when it is full.",
+            str(1024**3),
+            "integer",
+        ),
+        "outbox_max_age": _option(
+            "Days after which an entry whose delivery fails once more is quarantined.", "30", "float"
+        ),
+        "receipt_days": _option("Days for which a receipt of what was delivered is kept.", "7", "float"),
     }
 
 

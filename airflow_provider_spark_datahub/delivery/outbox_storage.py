@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.durable import make_folder, sync_folder, write_durably
 
 
@@ -25,7 +26,11 @@ class OutboxStorage(ABC):
 
     Names are relative, with ``/`` between their parts. An object appears whole or not at all, and what was written
     before a listing began is in the listing: a POSIX folder and S3 promise both, and the leases rest on it.
+
+    :ivar deadline: the moment until which whoever uses it has time, where there is one.
     """
+
+    deadline: Deadline | None = None
 
     @abstractmethod
     def describe(self, name: str = "") -> str:

@@ -62,6 +62,7 @@ class TaskDelivery:
 
         self._report.proposals = self._report.pending = len(proposals)
         try:
+            self._outbox.storage.deadline = deadline
             entry = self._outbox.put(
                 self._key, proposals, spark_succeeded=spark_succeeded, connection_id=self._options.connection
             )
@@ -82,7 +83,11 @@ class TaskDelivery:
             return None
         if isinstance(remembered, dict) and remembered.get("for_try") == self._identity.try_number:
             return self._identity.try_number - 1
-        tries = [entry.manifest.key.try_number for entry in self._entries() if entry.manifest.awaits_retry]
+        try:
+            tries = [entry.manifest.key.try_number for entry in self._entries() if entry.manifest.awaits_retry]
+        except OSError as error:
+            self._report.warnings.append(f"cannot look into the outbox for what earlier tries left: {error}")
+            return None
         earlier = [number for number in tries if number < self._identity.try_number]
         return max(earlier, default=None)
 
