@@ -16,6 +16,7 @@ from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, dis
 from airflow_provider_spark_datahub.conversion.limits import Cuts
 from airflow_provider_spark_datahub.conversion.operations import Operation, operations
 from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
+from airflow_provider_spark_datahub.conversion.properties import PropertyLayers, first_wins
 from airflow_provider_spark_datahub.conversion.schema import schema_metadata
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -109,6 +110,43 @@ class JobLineage:
         return urns.dpi_urn(self.run_id)
 
 
+@dataclass(frozen=True, slots=True)
+class RunLineage:
+    """What runs read and wrote, by the URNs of the datasets.
+
+    :param unusable: datasets that no URN can be made of, and why.
+    """
+
+    inputs: dict[str, JobDataset]
+    outputs: dict[str, JobDataset]
+    fine_grained: list[dict[str, Any]]
+    operations: Sequence[Operation]
+    unusable: dict[DatasetId, str]
+
+
+def lineage_of(
+    application: Application,
+    namer: DatasetNamer,
+    settings: LineageSettings,
+    cuts: Cuts,
+    *,
+    lost_in_flight: bool = False,
+) -> RunLineage:
+    """The lineage of an application's runs.
+
+    :param cuts: takes how much was left out.
+    :param lost_in_flight: queries without end were still running when the driver died.
+    """
+    edges = _Edges(application, namer, lost_in_flight=lost_in_flight, settings=settings, cuts=cuts)
+    return RunLineage(
+        inputs=edges.inputs(),
+        outputs=edges.outputs(),
+        fine_grained=fine_grained_lineages(edges.columns(), namer, ColumnLimits.of(settings), cuts.counts),
+        operations=operations(application.runs, namer) if settings.capture_operations else (),
+        unusable=namer.unusable,
+    )
+
+
 def coalesce(
     applications: Sequence[Application],
     symlinks: Mapping[DatasetId, DatasetId],
@@ -159,9 +197,8 @@ def _coalesce_one(
     ends = [run.end_ms for run in runs if run.end_ms is not None]
     start_ms, end_ms = min(starts, default=None), max(ends, default=None)
     cuts, in_flight = Cuts(settings.max_string_length), _lost_in_flight(application, result)
-    lineage = _Edges(application, namer, lost_in_flight=in_flight, settings=settings, cuts=cuts)
-    flow_properties = cuts.properties(_first_wins(run.flow_properties for run in runs))
-    job_properties = cuts.properties(_first_wins(run.job_properties for run in runs))
+    lineage = lineage_of(application, namer, settings, cuts, lost_in_flight=in_flight)
+    job_properties, flow_properties = map(cuts.properties, first_wins(_told_in_order(runs)))
     if start_ms is not None and end_ms is not None:
         times = iso_instant(start_ms), iso_instant(end_ms)
         flow_properties |= dict(zip(FLOW_TIMES, times, strict=True))
@@ -176,9 +213,9 @@ def _coalesce_one(
         description=next((cuts.text(run.description) for run in runs if run.description), None),
         owners=tuple(dict.fromkeys(owner for run in runs for owner in run.owners)),
         tags=settings.tags or None,
-        inputs=lineage.inputs(),
-        outputs=lineage.outputs(),
-        fine_grained=fine_grained_lineages(lineage.columns(), namer, ColumnLimits.of(settings), cuts.counts),
+        inputs=lineage.inputs,
+        outputs=lineage.outputs,
+        fine_grained=lineage.fine_grained,
         created_ms=runs[0].start_ms,
         start_ms=start_ms,
         end_ms=end_ms,
@@ -187,8 +224,8 @@ def _coalesce_one(
         adds_only=settings.use_patch or not _whole_story(application, result, ending),
         parent_instance=_parent_instance(application),
         upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
-        unusable=namer.unusable,
-        operations=operations(runs, namer) if settings.capture_operations else (),
+        unusable=lineage.unusable,
+        operations=lineage.operations,
         cut=cuts.counts,
     )
 
@@ -208,14 +245,9 @@ def _parent_instance(application: Application) -> str | None:
     return urns.dpi_urn(parent) if parent else None
 
 
-def _first_wins(sources: Iterable[Mapping[str, tuple[int, str]]]) -> dict[str, str]:
-    """Properties of all runs; of one key's values the one that an earlier event had."""
-    found: dict[str, tuple[int, str]] = {}
-    for properties in sources:
-        for key, (index, value) in properties.items():
-            if key not in found or index < found[key][0]:
-                found[key] = (index, value)
-    return {key: value for key, (_, value) in sorted(found.items())}
+def _told_in_order(runs: Iterable[RunState]) -> list[PropertyLayers]:
+    told = sorted((told for run in runs for told in run.properties), key=lambda told: told[0])
+    return list(dict.fromkeys(layers for _, layers in told))
 
 
 def _result(application: Application, ending: Ending) -> RunResult | None:
@@ -320,7 +352,7 @@ class _Edges:
 
     def _by_urn(self, datasets: Iterable[tuple[DatasetId, DatasetState]]) -> dict[str, JobDataset]:
         found: dict[str, JobDataset] = {}
-        schemas: dict[str, tuple[int, object]] = {}
+        schemas: dict[str, tuple[int, JsonObject | bytes]] = {}
         notes: dict[str, dict[str, tuple[int, JsonObject]]] = {}
         for dataset, state in datasets:
             name = self._namer.name(dataset)
@@ -330,7 +362,7 @@ class _Edges:
             entry = found.setdefault(urn, JobDataset(name))
             if dataset not in entry.ids:
                 entry.ids.append(dataset)
-            if state.schema is not None and state.schema_index >= schemas.get(urn, (-1, None))[0]:
+            if state.schema is not None and state.schema_index >= schemas.get(urn, (-1, b""))[0]:
                 schemas[urn] = (state.schema_index, state.schema)
             for facet_name, (index, facet) in state.notes.items():
                 known = notes.setdefault(urn, {})
@@ -343,7 +375,7 @@ class _Edges:
             self._describe(found[urn], schema)
         return dict(sorted(found.items()))
 
-    def _describe(self, dataset: JobDataset, facet: object) -> None:
+    def _describe(self, dataset: JobDataset, facet: JsonObject | bytes) -> None:
         platform = urns.platform_urn(dataset.name.platform)
         schema = schema_metadata(facet, platform, with_descriptions=self._with_descriptions)
         if schema is not None:

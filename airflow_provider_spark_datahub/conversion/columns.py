@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import Raw
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject, as_object, as_objects, as_text
+from airflow_provider_spark_datahub.conversion.events import (
+    DatasetId,
+    Facets,
+    JsonObject,
+    as_object,
+    as_objects,
+    as_text,
+)
 from airflow_provider_spark_datahub.conversion.limits import (
     COLUMN_EDGES_LEFT_OUT,
     LONG_STATEMENTS,
@@ -45,53 +53,117 @@ class ColumnEdge:
     transform: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class _Texts(NamedTuple):
+    """The facets of an output that tell its column lineage, decoded or as text."""
+
+    lineage: JsonObject | bytes
+    schema: JsonObject | bytes
+
+
+class _Told(NamedTuple):
+    edges: tuple[ColumnEdge, ...]
+    inputs: tuple[DatasetId, ...]
+
+
 class DatasetColumns:
-    """The column lineage of one output of one query.
+    """The column lineage of one output of one query: kept as text, and read when it is asked for.
 
-    Compared by identity, which costs nothing: what was read from the same text is the same object.
+    Compared by identity, which costs nothing: of equal texts :meth:`Fold.add` keeps one.
 
-    :param inputs: every dataset that it names, those of no edge included.
+    :param sql: the query's statement, or empty.
     """
 
-    edges: tuple[ColumnEdge, ...]
-    sql: str
-    inputs: tuple[DatasetId, ...]
+    __slots__ = ("_texts", "_told", "sql")
+
+    def __init__(self, texts: _Texts, sql: str) -> None:
+        self._texts = texts
+        self._told: _Told | None = None
+        self.sql = redact_text(sql.strip())
+
+    @property
+    def key(self) -> tuple[bytes, bytes, str] | None:
+        """Equal to that of another one that tells the same; ``None`` where it did not come as text."""
+        lineage, schema = self._texts
+        return (lineage, schema, self.sql) if isinstance(lineage, bytes) and isinstance(schema, bytes) else None
+
+    @property
+    def edges(self) -> tuple[ColumnEdge, ...]:
+        """Output columns with the input columns that they come from."""
+        return self._read().edges
+
+    @property
+    def inputs(self) -> tuple[DatasetId, ...]:
+        """Every dataset that it names, those of no edge included."""
+        return self._read().inputs
 
     def without_sql(self) -> DatasetColumns:
         """The same without its statement."""
-        return replace(self, sql="")
+        bare = DatasetColumns(self._texts, "")
+        bare._told = self._read()
+        return bare
+
+    def _read(self) -> _Told:
+        if self._told is None:
+            self._told = _read(*self._texts)
+        return self._told
 
 
-def read_columns(facets: JsonObject, sql: str) -> DatasetColumns | None:
+def read_columns(facets: Facets, sql: str) -> DatasetColumns | None:
     """The column lineage of an output dataset, or ``None`` where its facets tell none."""
     if "columnLineage" not in facets:
         return None
-    lineage, schema = facets["columnLineage"], facets.get("schema")
-    if type(lineage) is Raw and (schema is None or type(schema) is Raw):
-        return _read_again(bytes(lineage), bytes(schema) if schema is not None else b"", sql)
-    return _read(as_object(lineage), as_object(schema), sql)
+    texts = facets.once(_texts)
+    if texts is None:
+        return None
+    lineage, schema = texts
+    if isinstance(lineage, bytes) and isinstance(schema, bytes):
+        return _columns_again(lineage, schema, sql)
+    return DatasetColumns(texts, sql)
 
 
-@lru_cache(maxsize=64)
-def _read_again(lineage: bytes, schema: bytes, sql: str) -> DatasetColumns | None:
+@lru_cache(maxsize=16)
+def _columns_again(lineage: bytes, schema: bytes, sql: str) -> DatasetColumns:
     """The events of a query repeat its column lineage byte by byte, which may be hundreds of kilobytes."""
-    return _read(as_object(Raw(lineage)), as_object(Raw(schema)) if schema else {}, sql)
+    return DatasetColumns(_Texts(lineage, schema), sql)
 
 
-def _read(facet: JsonObject, schema: JsonObject, sql: str) -> DatasetColumns | None:
+def _texts(facets: Facets) -> _Texts | None:
+    texts = _Texts(facets.kept("columnLineage"), facets.kept("schema") if "schema" in facets else b"")
+    return texts if _names_columns(texts.lineage) or any(_read(*texts)) else None
+
+
+class _Shape(msgspec.Struct, gc=False):
+    fields: dict[str, Raw] = {}
+
+
+_decode_shape = msgspec.json.Decoder(_Shape).decode
+
+
+def _names_columns(lineage: JsonObject | bytes) -> bool:
+    """Whether the facet names output columns, as far as can be told without decoding it."""
+    if not isinstance(lineage, bytes) or not lineage.isascii() or b"\\u" in lineage:
+        return False
+    try:
+        return any(_decode_shape(lineage).fields)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+
+
+def _read(lineage: JsonObject | bytes, schema: JsonObject | bytes) -> _Told:
+    facet = as_object(lineage)
     fields = as_object(facet.get("fields"))
     edges = [
-        ColumnEdge((name,), *_inputs(as_objects(as_object(described).get("inputFields"))))
-        for name, described in fields.items()
+        ColumnEdge((name,), *_inputs(as_objects(as_object(field).get("inputFields"))))
+        for name, field in fields.items()
         if name
     ]
-    columns = dict.fromkeys([*fields, *(as_text(field.get("name")) for field in as_objects(schema.get("fields")))])
+    described = as_objects(as_object(schema).get("fields"))
+    columns = dict.fromkeys([*fields, *(as_text(field.get("name")) for field in described)])
     whole = list(as_objects(facet.get("dataset")))
     edges += _dataset_edges(whole, tuple(column for column in columns if column))
     inputs = dict.fromkeys(column.dataset for edge in edges for column in edge.upstreams)
     inputs |= dict.fromkeys(column.dataset for column in _inputs(whole)[0])
-    return DatasetColumns(tuple(edges), redact_text(sql.strip()), tuple(inputs)) if edges or inputs else None
+    return _Told(tuple(edges), tuple(inputs))
 
 
 def _dataset_edges(items: Iterable[JsonObject], columns: tuple[str, ...]) -> Iterator[ColumnEdge]:

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
-from airflow_provider_spark_datahub.conversion.coalesce import (
-    FLOW_TIMES,
-    JOB_TIMES,
-    Ending,
-    JobLineage,
-    RunResult,
-    coalesce,
+from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage, RunResult
+from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError, RunEvent, parse_run_event
+from airflow_provider_spark_datahub.conversion.fold import Fold
+from airflow_provider_spark_datahub.conversion.hive_sessions import (
+    HiveSession,
+    HiveSessions,
+    is_of_hive,
+    session_proposals,
 )
-from airflow_provider_spark_datahub.conversion.events import (
-    FAILED_TYPES,
-    TERMINAL_TYPES,
-    DatasetId,
-    EventError,
-    RunEvent,
-    parse_run_event,
-)
-from airflow_provider_spark_datahub.conversion.fold import APPLICATION, Fold
-from airflow_provider_spark_datahub.conversion.hive_sessions import HiveSession, HiveSessions, session_proposals
-from airflow_provider_spark_datahub.conversion.identity import job_id_and_name
 from airflow_provider_spark_datahub.conversion.limits import sentences
 from airflow_provider_spark_datahub.conversion.lost_executions import LostExecution, lost_executions
-from airflow_provider_spark_datahub.conversion.properties import airflow_tags
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.single_event import SingleEvents
 from airflow_provider_spark_datahub.conversion.spark_log import SparkLog
 from airflow_provider_spark_datahub.conversion.streaming import LogReading, application_ids, coalesce_with_queries
 
@@ -97,7 +87,8 @@ class Converter:
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
         self._fold = Fold(settings)
-        self._single: list[JobLineage] = []
+        self._single = SingleEvents(settings)
+        self._jobs: list[JobLineage] = []
         self._sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
         self._conversion = Conversion()
         self._spark_log = SparkLog()
@@ -118,7 +109,7 @@ class Converter:
             if self._settings.coalesce_jobs:
                 self._fold.add(parsed)
             else:
-                self._single.append(job_of_event(parsed, self._settings))
+                self._jobs.append(self._single.job(parsed))
         except EventError as error:
             self._conversion.reject(error)
         else:
@@ -141,7 +132,7 @@ class Converter:
             symlinks = self._fold.symlinks.by_dataset
             conversion.jobs = coalesce_with_queries(applications, log, symlinks, self._settings, ending)
         else:
-            conversion.jobs = self._single
+            conversion.jobs = self._jobs
             _let_exit_decide(conversion.jobs, ending)
         conversion.sessions = _put_below_sessions(conversion.jobs, self._sessions)
         return conversion
@@ -186,9 +177,11 @@ def convert_run_event(event: object, settings: LineageSettings) -> list[Proposal
     :raises EventError: where it is no run event, or nothing tells which platform ran the job.
     """
     parsed = _parsed(event, settings)
+    job = _single_events(settings).job(parsed)
+    if not is_of_hive(parsed):
+        return proposals_of(job, settings)
     sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
     sessions.observe(parsed)
-    job = job_of_event(parsed, settings)
     return Conversion([job], sessions=_put_below_sessions([job], sessions)).proposals(settings)
 
 
@@ -199,28 +192,4 @@ def _parsed(event: object, settings: LineageSettings) -> RunEvent:
     return parse_run_event(event)
 
 
-def job_of_event(event: RunEvent, settings: LineageSettings) -> JobLineage:
-    """The job that one event tells of, by itself.
-
-    :raises EventError: where nothing tells which platform ran the job.
-    """
-    fold = Fold(settings)
-    fold.add(event)
-    (job,) = coalesce(fold.applications(), fold.symlinks.by_dataset, settings, Ending(final=False))
-    job.job_id, job.job_name = job_id_and_name(event, settings)
-    job.run_id = event.run_id
-    for properties, times in ((job.flow_properties, FLOW_TIMES), (job.job_properties, JOB_TIMES)):
-        for time in times:
-            properties.pop(time, None)
-    job.tags = settings.tags or airflow_tags(event)
-    job.result, job.started = _result(event), event.type in ("START", "RUNNING")
-    job.adds_only = settings.use_patch or event.type in FAILED_TYPES
-    job.parent_instance = urns.dpi_urn(event.parent_run_id) if event.parent_run_id else None
-    job.is_application = event.job_type == APPLICATION
-    return job
-
-
-def _result(event: RunEvent) -> RunResult | None:
-    if event.type not in TERMINAL_TYPES:
-        return None
-    return RunResult("FAILURE" if event.type in FAILED_TYPES else "SUCCESS", event.type)
+_single_events = lru_cache(maxsize=4)(SingleEvents)

@@ -47,32 +47,34 @@ class _Shape(msgspec.Struct):
 _decode_shape = msgspec.json.Decoder(_Shape).decode
 
 
-def lists_fields(facet: object) -> bool:
+def lists_fields(facet: JsonObject | bytes) -> bool:
     """Whether a ``schema`` facet tells a schema at all: one without ``fields`` takes none away that is known."""
-    if type(facet) is Raw:
+    if isinstance(facet, bytes):
         try:
-            return bytes(_decode_shape(bytes(facet)).fields).startswith(b"[")
+            return bytes(_decode_shape(facet).fields).startswith(b"[")
         except (msgspec.DecodeError, RecursionError):
             return False
-    return isinstance(as_object(facet).get("fields"), list)
+    return isinstance(facet.get("fields"), list)
 
 
-def schema_metadata(facet: object, platform: str, *, with_descriptions: bool = False) -> dict[str, Any] | None:
+def schema_metadata(
+    facet: JsonObject | bytes, platform: str, *, with_descriptions: bool = False
+) -> dict[str, Any] | None:
     """The aspect, or ``None`` where the facet lists no fields. Not to be changed by the caller.
 
-    :param facet: the ``schema`` dataset facet.
+    :param facet: the ``schema`` dataset facet, decoded or as text.
     :param platform: the URN of the dataset's platform.
     :param with_descriptions: of the fields.
     """
-    if type(facet) is Raw:
-        return _metadata_again(bytes(facet), platform, with_descriptions)
-    return _metadata(as_object(facet), platform, with_descriptions)
+    if isinstance(facet, bytes):
+        return _metadata_again(facet, platform, with_descriptions)
+    return _metadata(facet, platform, with_descriptions)
 
 
 @lru_cache(maxsize=256)
 def _metadata_again(facet: bytes, platform: str, with_descriptions: bool) -> dict[str, Any] | None:
     """The events of a job repeat the schemas of its datasets byte by byte."""
-    return _metadata(as_object(Raw(facet)), platform, with_descriptions)
+    return _metadata(as_object(facet), platform, with_descriptions)
 
 
 def _metadata(facet: JsonObject, platform: str, with_descriptions: bool) -> dict[str, Any] | None:

@@ -93,6 +93,10 @@ class LineageSettings:
     capture_streaming: bool = False
     streaming_app_id_prefix: bool = False
 
+    def __hash__(self) -> int:
+        """Of what tells most configurations apart: settings are the key of what is remembered under them."""
+        return hash((self.env, self.pipeline_name, self.platform_instance, self.tags))
+
     @property
     def partition_pattern(self) -> re.Pattern[str] | None:
         """:attr:`file_partition_regexp`, compiled to match at a path's end."""

@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.conversion.columns import (
     read_columns,
 )
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.events import DatasetId
+from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets
 from airflow_provider_spark_datahub.conversion.limits import (
     COLUMN_EDGES_LEFT_OUT,
     LONG_STATEMENTS,
@@ -36,7 +36,7 @@ def source(path: str, name: str) -> str:
 
 
 def read(facet: Json, sql: str = "", **other_facets: Any) -> DatasetColumns | None:
-    return read_columns({"columnLineage": facet, **other_facets}, sql)
+    return read_columns(Facets({"columnLineage": facet, **other_facets}), sql)
 
 
 def lineages(
