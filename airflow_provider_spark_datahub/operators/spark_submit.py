@@ -6,7 +6,6 @@ import os
 import subprocess
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -147,9 +146,9 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
             if doing == "preparing" and isinstance(error, AirflowTaskTimeout):
                 # The job has not run: this is the task's own time that is over.
                 raise
-            from airflow_provider_spark_datahub.conversion.redaction import redact_text
+            from airflow_provider_spark_datahub.conversion.redaction import redact_text, redacted_trace
 
-            trace = redact_text("".join(traceback.format_exception(error)))
+            trace = redacted_trace(error)
             self.log.warning("%s lineage failed; the task is not affected.\n%s", doing.capitalize(), trace)
             if doing != "announcing":
                 words = redact_text(f"{doing} lineage failed: {type(error).__name__}: {error}")

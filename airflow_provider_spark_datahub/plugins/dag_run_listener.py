@@ -52,8 +52,10 @@ def _guarded(failed: str, step: Callable[[], None]) -> None:
     """The scheduler goes on, and what waits after this step too."""
     try:
         step()
-    except Exception:
-        log.warning("%s", failed, exc_info=True)
+    except Exception as error:  # noqa: BLE001 (told below, as `exc_info` would, but for its secrets)
+        from airflow_provider_spark_datahub.conversion.redaction import redacted_trace
+
+        log.warning("%s\n%s", failed, redacted_trace(error))
 
 
 def _ended(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:

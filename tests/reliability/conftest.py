@@ -25,6 +25,6 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpark
     spark = FakeSpark(tmp_path, monkeypatch.setenv)
     yield spark
     for thread in threading.enumerate():
-        if thread.name.startswith("lineage-"):
+        if thread.name in ("lineage-announcement", "lineage-delivery"):
             thread.join(20)
             assert not thread.is_alive()
