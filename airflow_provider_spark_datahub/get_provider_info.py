@@ -36,7 +36,7 @@ def _connection_types() -> list[dict[str, Any]]:
     try:
         importlib.metadata.distribution(_DATAHUB_PLUGIN)
     except importlib.metadata.PackageNotFoundError:
-        return [_REST, _FILE]
+        return [_REST, _KAFKA, _FILE]
     return []
 
 
@@ -113,6 +113,19 @@ _REST: dict[str, Any] = {
         "hidden-fields": ["port", "schema", "login"],
         "relabeling": {"host": "GMS URL", "password": "Access token"},
         "placeholders": {"host": "http://datahub-gms:8080", "extra": '{"timeout_sec": 10}'},
+    },
+}
+_KAFKA: dict[str, Any] = {
+    "connection-type": "datahub-kafka",
+    "hook-class-name": f"{_PACKAGE}.hooks.datahub.DatahubKafkaHook",
+    "hook-name": "DataHub Kafka Sink",
+    "ui-field-behaviour": {
+        "hidden-fields": ["schema"],
+        "relabeling": {"host": "Kafka brokers", "login": "SASL user name", "password": "SASL password"},
+        "placeholders": {
+            "host": "broker1:9092,broker2:9092",
+            "extra": '{"connection": {"schema_registry_url": "http://schema-registry:8081"}}',
+        },
     },
 }
 _FILE: dict[str, Any] = {

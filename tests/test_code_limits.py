@@ -20,6 +20,8 @@ CATCHING_EVERYTHING = {
     "delivery/budget.py": 1,
     # The clients of object stores raise errors of their own; they become OSErrors.
     "delivery/object_storage.py": 1,
+    # The client of schema registries raises what the HTTP client of its choice does.
+    "delivery/kafka_transport.py": 1,
 }
 RERAISING = {
     # Collects what the job did, whatever ended it, and raises the same again.
