@@ -23,7 +23,10 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "operators": [
-            {"integration-name": "DataHub for Spark", "python-modules": [f"{_PACKAGE}.operators.spark_submit"]}
+            {
+                "integration-name": "DataHub for Spark",
+                "python-modules": [f"{_PACKAGE}.operators.deliver_lineage", f"{_PACKAGE}.operators.spark_submit"],
+            }
         ],
         "hooks": [{"integration-name": "DataHub for Spark", "python-modules": [f"{_PACKAGE}.hooks.datahub"]}],
         "connection-types": _connection_types(),
