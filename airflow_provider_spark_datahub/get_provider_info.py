@@ -23,7 +23,10 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "operators": [
-            {"integration-name": "DataHub for Spark", "python-modules": [f"{_PACKAGE}.operators.spark_submit"]}
+            {
+                "integration-name": "DataHub for Spark",
+                "python-modules": [f"{_PACKAGE}.operators.deliver_lineage", f"{_PACKAGE}.operators.spark_submit"],
+            }
         ],
         "hooks": [{"integration-name": "DataHub for Spark", "python-modules": [f"{_PACKAGE}.hooks.datahub"]}],
         "connection-types": _connection_types(),
@@ -36,7 +39,7 @@ def _connection_types() -> list[dict[str, Any]]:
     try:
         importlib.metadata.distribution(_DATAHUB_PLUGIN)
     except importlib.metadata.PackageNotFoundError:
-        return [_REST, _FILE]
+        return [_REST, _KAFKA, _FILE]
     return []
 
 
@@ -64,9 +67,7 @@ def _config() -> dict[str, Any]:
                     "Empty: $AIRFLOW_HOME/spark_datahub/events.",
                     "",
                 ),
-                "outbox_location": _option(
-                    "Folder for lineage that waits for its delivery. Empty: $AIRFLOW_HOME/spark_datahub/outbox.", ""
-                ),
+                **_outbox_options(),
                 "lineage_timeout": _option(
                     "Seconds after Spark's end in which all lineage steps of a task must be over.", "30", "float"
                 ),
@@ -87,6 +88,26 @@ def _config() -> dict[str, Any]:
     }
 
 
+def _outbox_options() -> dict[str, Any]:
+    return {
+        "outbox_location": _option(
+            "Folder, or URI in an object store, for lineage that waits for its delivery. "
+            "Empty: $AIRFLOW_HOME/spark_datahub/outbox.",
+            "",
+            example="s3://aws_default@lineage/outbox",
+        ),
+        "outbox_max_bytes": _option(
+            "Bytes that the outbox may hold; what is new is refused, visibly, when it is full.",
+            str(1024**3),
+            "integer",
+        ),
+        "outbox_max_age": _option(
+            "Days after which an entry whose delivery fails once more is quarantined.", "30", "float"
+        ),
+        "receipt_days": _option("Days for which a receipt of what was delivered is kept.", "7", "float"),
+    }
+
+
 _REST: dict[str, Any] = {
     "connection-type": "datahub-rest",
     "hook-class-name": f"{_PACKAGE}.hooks.datahub.DatahubRestHook",
@@ -95,6 +116,19 @@ _REST: dict[str, Any] = {
         "hidden-fields": ["port", "schema", "login"],
         "relabeling": {"host": "GMS URL", "password": "Access token"},
         "placeholders": {"host": "http://datahub-gms:8080", "extra": '{"timeout_sec": 10}'},
+    },
+}
+_KAFKA: dict[str, Any] = {
+    "connection-type": "datahub-kafka",
+    "hook-class-name": f"{_PACKAGE}.hooks.datahub.DatahubKafkaHook",
+    "hook-name": "DataHub Kafka Sink",
+    "ui-field-behaviour": {
+        "hidden-fields": ["schema"],
+        "relabeling": {"host": "Kafka brokers", "login": "SASL user name", "password": "SASL password"},
+        "placeholders": {
+            "host": "broker1:9092,broker2:9092",
+            "extra": '{"connection": {"schema_registry_url": "http://schema-registry:8081"}}',
+        },
     },
 }
 _FILE: dict[str, Any] = {

@@ -7,6 +7,8 @@ import os
 import shutil
 import tempfile
 
+import pytest
+
 _HOME = tempfile.mkdtemp(prefix="airflow-unit-tests-")
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
 
@@ -15,3 +17,11 @@ for _name in [name for name in os.environ if name.startswith(("AIRFLOW", "OPENLI
 os.environ |= {"AIRFLOW_HOME": _HOME, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
 
 pytest_plugins = ["tests.servers.fixtures"]
+
+
+@pytest.fixture(autouse=True)
+def _circuits_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections of other tests, of the same name, may have been down."""
+    from airflow_provider_spark_datahub.delivery import breaker
+
+    monkeypatch.setattr(breaker, "_breakers", {})

@@ -18,6 +18,10 @@ CATCHING_EVERYTHING = {
     "plugins/dag_run_listener.py": 1,
     # Hands what the call raised over to the caller's thread, which raises it.
     "delivery/budget.py": 1,
+    # The clients of object stores raise errors of their own; they become OSErrors.
+    "delivery/object_storage.py": 1,
+    # The client of schema registries raises what the HTTP client of its choice does.
+    "delivery/kafka_transport.py": 1,
 }
 RERAISING = {
     # Collects what the job did, whatever ended it, and raises the same again.

@@ -54,7 +54,7 @@ def test_provider_info_is_what_airflow_expects(datahub_plugin: Callable[[bool], 
 def test_connection_types_are_registered_once(datahub_plugin: Callable[[bool], None]) -> None:
     datahub_plugin(False)
     types = provider.get_provider_info()["connection-types"]
-    assert [one["connection-type"] for one in types] == ["datahub-rest", "datahub-file"]
+    assert [one["connection-type"] for one in types] == ["datahub-rest", "datahub-kafka", "datahub-file"]
     datahub_plugin(True)
     assert provider.get_provider_info()["connection-types"] == []
 
@@ -85,7 +85,13 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
     parameters = signature(SparkSubmitDatahubOperator.__init__).parameters.values()
     arguments = {one.name for one in parameters if one.kind is Parameter.KEYWORD_ONLY}
     options = provider.get_provider_info()["config"]["spark_datahub"]["options"]
-    assert options.keys() - arguments == {"namespace", "keep_events"}
+    assert options.keys() - arguments == {
+        "namespace",
+        "keep_events",
+        "outbox_max_bytes",
+        "outbox_max_age",
+        "receipt_days",
+    }
     assert arguments <= options.keys()
     assert all(option["description"] for option in options.values())
 
@@ -99,6 +105,9 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
         ("lineage_on_failure", conf.get, "warn"),
         ("events_location", conf.get, ""),
         ("outbox_location", conf.get, ""),
+        ("outbox_max_bytes", conf.getint, 1024**3),
+        ("outbox_max_age", conf.getfloat, 30.0),
+        ("receipt_days", conf.getfloat, 7.0),
         ("lineage_timeout", conf.getfloat, 30.0),
         ("openlineage_jar", conf.get, ""),
         ("namespace", conf.get, "default"),
@@ -126,9 +135,15 @@ def test_version_is_the_packages() -> None:
     assert importlib.metadata.version(PACKAGE) == airflow_provider_spark_datahub.__version__
 
 
-@pytest.mark.parametrize("name", ["datahub-rest", "datahub-file"])
-def test_every_registered_type_has_a_sink(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    host = "http://gms:8080" if name == "datahub-rest" else "/data/lineage.jsonl"
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [
+        ("datahub-rest", "http://gms:8080"),
+        ("datahub-kafka", "broker:9092"),
+        ("datahub-file", "/data/lineage.jsonl"),
+    ],
+)
+def test_every_registered_type_has_a_sink(monkeypatch: pytest.MonkeyPatch, name: str, host: str) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps({"conn_type": name, "host": host}))
     with sink_of("lineage") as sink:
         assert sink.name == name.removeprefix("datahub-")

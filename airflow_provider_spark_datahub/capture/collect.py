@@ -132,7 +132,7 @@ def collect_text(
 
     The parameters are those of :func:`collect`.
     """
-    return _collect(checked_text(), sources, limits, deadline)
+    return _collect(_checked_text(), sources, limits, deadline)
 
 
 def _collect(
@@ -147,7 +147,7 @@ def _collect(
     return Collection(reader.read_all(listed), report)
 
 
-class BadLineError(Exception):
+class _BadLineError(Exception):
     """The line is no event, for the reason given."""
 
 
@@ -235,7 +235,7 @@ class _Reader(Generic[T]):
             raw = raw.removeprefix(_BYTE_ORDER_MARK)
         try:
             event = self._parse(raw)
-        except BadLineError as problem:
+        except _BadLineError as problem:
             if raw.endswith(b"\n"):
                 self._quarantine(name, number, offset, str(problem))
             else:
@@ -265,8 +265,7 @@ class _Reader(Generic[T]):
         self._report.detail = detail
 
 
-def checked_text() -> Callable[[bytes], bytes]:
-    """What :func:`collect_text` does with each line: it gives back the event's JSON text, or raises BadLineError."""
+def _checked_text() -> Callable[[bytes], bytes]:
     check = msgspec.json.Decoder(msgspec.Raw).decode
     decode = _decoded_event()
 
@@ -280,13 +279,13 @@ def checked_text() -> Callable[[bytes], bytes]:
                 text.decode()
             check(text)
         except UnicodeDecodeError as error:
-            raise BadLineError(f"no UTF-8 at byte {error.start} of the line") from error
+            raise _BadLineError(f"no UTF-8 at byte {error.start} of the line") from error
         except msgspec.DecodeError as error:
-            raise BadLineError(f"no JSON: {error}") from error
+            raise _BadLineError(f"no JSON: {error}") from error
         except RecursionError as error:
-            raise BadLineError("JSON nested too deeply") from error
+            raise _BadLineError("JSON nested too deeply") from error
         if not text.startswith(b"{"):
-            raise BadLineError("not a JSON object")
+            raise _BadLineError("not a JSON object")
         return text
 
     return parse
@@ -301,16 +300,16 @@ def _decoded_event() -> Callable[[bytes], dict[str, Any]]:
             if b"\\ud" in raw or b"\\uD" in raw:
                 event = _without_lone_surrogates(event)
         except UnicodeDecodeError as error:
-            raise BadLineError(f"no UTF-8 at byte {error.start} of the line") from error
+            raise _BadLineError(f"no UTF-8 at byte {error.start} of the line") from error
         except json.JSONDecodeError as error:
-            raise BadLineError(f"no JSON: {error.msg} at character {error.pos} of the line") from error
+            raise _BadLineError(f"no JSON: {error.msg} at character {error.pos} of the line") from error
         except RecursionError as error:
-            raise BadLineError("JSON nested too deeply") from error
+            raise _BadLineError("JSON nested too deeply") from error
         except ValueError as error:
             # Python refuses to parse numbers of more than some thousand digits.
-            raise BadLineError(f"no usable JSON: {error}") from error
+            raise _BadLineError(f"no usable JSON: {error}") from error
         if not isinstance(event, dict):
-            raise BadLineError(f"not a JSON object but {type(event).__name__}")
+            raise _BadLineError(f"not a JSON object but {type(event).__name__}")
         return event
 
     return parse
@@ -322,13 +321,13 @@ def _without_lone_surrogates(event: Any) -> Any:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise BadLineError(f"no JSON: it holds {name}")
+    raise _BadLineError(f"no JSON: it holds {name}")
 
 
 def _finite_float(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
-        raise BadLineError("no usable JSON: it holds a number beyond the range of a float")
+        raise _BadLineError("no usable JSON: it holds a number beyond the range of a float")
     return number
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
@@ -18,7 +19,7 @@ from airflow_provider_spark_datahub.conversion.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.convert import Converter, convert_run_event
 from airflow_provider_spark_datahub.conversion.events import EventError
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings, SettingsError
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings, SettingsError, settings_of_environment
 
 
 class Format(StrEnum):
@@ -102,6 +103,7 @@ class _EventConversion:
             f"no lineage of SQL execution {one.id} ({one.description}): {one.reason}" for one in conversion.lost
         ]
         self.problems += [f"{one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
+        self.problems += conversion.cut
         yield from conversion.proposals(self._settings)
 
     def _read_event_log(self, converter: Converter) -> bool:
@@ -126,7 +128,7 @@ class _EventConversion:
                 yield from proposals
         self._describe(collection.report)
 
-    def _read(self, add: Callable[[object], object]) -> CollectionReport:
+    def _read(self, add: Callable[[object], None]) -> CollectionReport:
         collection = collect_text(self._sources)
         for event in collection:
             add(event)
@@ -149,7 +151,7 @@ def _settings(config: Path | None, assignments: list[str]) -> LineageSettings:
     try:
         for note in LineageSettings.notes(*layers):
             say(note)
-        return LineageSettings.from_mapping(*layers)
+        return LineageSettings.from_mapping(settings_of_environment(os.environ), *layers)
     except SettingsError as error:
         fail(str(error), EXIT_USAGE)
 

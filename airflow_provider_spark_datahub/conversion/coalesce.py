@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.columns import DatasetColumns, fine_grained_lineages
+from airflow_provider_spark_datahub.conversion.columns import ColumnLimits, DatasetColumns, fine_grained_lineages
 from airflow_provider_spark_datahub.conversion.dataset_notes import DatasetNotes, read_notes, with_field_tags
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject, iso_instant
 from airflow_provider_spark_datahub.conversion.fold import APPLICATION, RDD_JOB, Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, display_name
+from airflow_provider_spark_datahub.conversion.limits import Cuts
 from airflow_provider_spark_datahub.conversion.operations import Operation, operations
 from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
+from airflow_provider_spark_datahub.conversion.properties import PropertyLayers, first_wins
 from airflow_provider_spark_datahub.conversion.schema import schema_metadata
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -35,14 +37,11 @@ class Ending:
         event says COMPLETE even where the application failed. ``None`` where nobody told.
     :param events_complete: nothing of the events was torn, quarantined or left unread.
     :param final: the job is over; else this is what it did so far.
-    :param one_submission: all events are of one ``spark-submit``; else of many, as in an archive, where each run of a
-        job replaces what the one before it did (see ``latest.py``).
     """
 
     succeeded: bool | None = None
     events_complete: bool = True
     final: bool = True
-    one_submission: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +94,8 @@ class JobLineage:
     unusable: dict[DatasetId, str] = field(default_factory=dict)
     run_properties: dict[str, str] = field(default_factory=dict)
     operations: Sequence[Operation] = ()
+    cut: Mapping[str, int] = field(default_factory=dict)
+    """How much was too long for the limits, by what it is."""
     is_application: bool = True
     """Its run is an application's, not one of the queries in it."""
 
@@ -107,6 +108,43 @@ class JobLineage:
     def run_urn(self) -> str:
         """The run's DataProcessInstance."""
         return urns.dpi_urn(self.run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class RunLineage:
+    """What runs read and wrote, by the URNs of the datasets.
+
+    :param unusable: datasets that no URN can be made of, and why.
+    """
+
+    inputs: dict[str, JobDataset]
+    outputs: dict[str, JobDataset]
+    fine_grained: list[dict[str, Any]]
+    operations: Sequence[Operation]
+    unusable: dict[DatasetId, str]
+
+
+def lineage_of(
+    application: Application,
+    namer: DatasetNamer,
+    settings: LineageSettings,
+    cuts: Cuts,
+    *,
+    lost_in_flight: bool = False,
+) -> RunLineage:
+    """The lineage of an application's runs.
+
+    :param cuts: takes how much was left out.
+    :param lost_in_flight: queries without end were still running when the driver died.
+    """
+    edges = _Edges(application, namer, lost_in_flight=lost_in_flight, settings=settings, cuts=cuts)
+    return RunLineage(
+        inputs=edges.inputs(),
+        outputs=edges.outputs(),
+        fine_grained=fine_grained_lineages(edges.columns(), namer, ColumnLimits.of(settings), cuts.counts),
+        operations=operations(application.runs, namer) if settings.capture_operations else (),
+        unusable=namer.unusable,
+    )
 
 
 def coalesce(
@@ -125,7 +163,7 @@ def coalesce(
     for number, application in enumerate(applications, start=1):
         own = ending
         if ending.succeeded is False and number < len(applications):
-            own = replace(ending, succeeded=None)
+            own = Ending(None, ending.events_complete, ending.final)
         jobs.append(_coalesce_one(application, namer, settings, own))
     return jobs
 
@@ -158,14 +196,9 @@ def _coalesce_one(
     starts = [run.start_ms for run in runs if run.start_ms is not None]
     ends = [run.end_ms for run in runs if run.end_ms is not None]
     start_ms, end_ms = min(starts, default=None), max(ends, default=None)
-    lineage = _Edges(
-        application,
-        namer,
-        lost_in_flight=_lost_in_flight(application, result),
-        settings=settings,
-    )
-    flow_properties = _first_wins(run.flow_properties for run in runs)
-    job_properties = _first_wins(run.job_properties for run in runs)
+    cuts, in_flight = Cuts(settings.max_string_length), _lost_in_flight(application, result)
+    lineage = lineage_of(application, namer, settings, cuts, lost_in_flight=in_flight)
+    job_properties, flow_properties = map(cuts.properties, first_wins(_told_in_order(runs)))
     if start_ms is not None and end_ms is not None:
         times = iso_instant(start_ms), iso_instant(end_ms)
         flow_properties |= dict(zip(FLOW_TIMES, times, strict=True))
@@ -177,12 +210,12 @@ def _coalesce_one(
         run_id=application.run_id,
         flow_properties=flow_properties,
         job_properties=job_properties,
-        description=next((run.description for run in runs if run.description), None),
+        description=next((cuts.text(run.description) for run in runs if run.description), None),
         owners=tuple(dict.fromkeys(owner for run in runs for owner in run.owners)),
         tags=settings.tags or None,
-        inputs=lineage.inputs(),
-        outputs=lineage.outputs(),
-        fine_grained=fine_grained_lineages(lineage.columns(), namer),
+        inputs=lineage.inputs,
+        outputs=lineage.outputs,
+        fine_grained=lineage.fine_grained,
         created_ms=runs[0].start_ms,
         start_ms=start_ms,
         end_ms=end_ms,
@@ -191,8 +224,9 @@ def _coalesce_one(
         adds_only=settings.use_patch or not _whole_story(application, result, ending),
         parent_instance=_parent_instance(application),
         upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
-        unusable=namer.unusable,
-        operations=operations(runs, namer) if settings.capture_operations else (),
+        unusable=lineage.unusable,
+        operations=lineage.operations,
+        cut=cuts.counts,
     )
 
 
@@ -211,14 +245,9 @@ def _parent_instance(application: Application) -> str | None:
     return urns.dpi_urn(parent) if parent else None
 
 
-def _first_wins(sources: Iterable[Mapping[str, tuple[int, str]]]) -> dict[str, str]:
-    """Properties of all runs; of one key's values the one that an earlier event had."""
-    found: dict[str, tuple[int, str]] = {}
-    for properties in sources:
-        for key, (index, value) in properties.items():
-            if key not in found or index < found[key][0]:
-                found[key] = (index, value)
-    return {key: value for key, (_, value) in sorted(found.items())}
+def _told_in_order(runs: Iterable[RunState]) -> list[PropertyLayers]:
+    told = sorted((told for run in runs for told in run.properties), key=lambda told: told[0])
+    return list(dict.fromkeys(layers for _, layers in told))
 
 
 def _result(application: Application, ending: Ending) -> RunResult | None:
@@ -254,9 +283,16 @@ class _Edges:
     """The datasets of an application's runs that are edges of its job."""
 
     def __init__(
-        self, application: Application, namer: DatasetNamer, *, lost_in_flight: bool, settings: LineageSettings
+        self,
+        application: Application,
+        namer: DatasetNamer,
+        *,
+        lost_in_flight: bool,
+        settings: LineageSettings,
+        cuts: Cuts,
     ) -> None:
         self._runs = application.runs
+        self._cuts = cuts
         self._with_schemas = settings.materialize_dataset and settings.include_schema_metadata
         self._with_descriptions = settings.capture_dataset_documentation
         self._namer = namer
@@ -316,7 +352,7 @@ class _Edges:
 
     def _by_urn(self, datasets: Iterable[tuple[DatasetId, DatasetState]]) -> dict[str, JobDataset]:
         found: dict[str, JobDataset] = {}
-        schemas: dict[str, tuple[int, object]] = {}
+        schemas: dict[str, tuple[int, JsonObject | bytes]] = {}
         notes: dict[str, dict[str, tuple[int, JsonObject]]] = {}
         for dataset, state in datasets:
             name = self._namer.name(dataset)
@@ -326,19 +362,21 @@ class _Edges:
             entry = found.setdefault(urn, JobDataset(name))
             if dataset not in entry.ids:
                 entry.ids.append(dataset)
-            if state.schema is not None and state.schema_index >= schemas.get(urn, (-1, None))[0]:
+            if state.schema is not None and state.schema_index >= schemas.get(urn, (-1, b""))[0]:
                 schemas[urn] = (state.schema_index, state.schema)
             for facet_name, (index, facet) in state.notes.items():
                 known = notes.setdefault(urn, {})
                 if index >= known.get(facet_name, (-1, None))[0]:
                     known[facet_name] = index, facet
         for urn, facets in notes.items():
-            found[urn].notes = read_notes({facet_name: facet for facet_name, (_, facet) in facets.items()})
+            read = read_notes({facet_name: facet for facet_name, (_, facet) in facets.items()})
+            found[urn].notes = replace(read, description=self._cuts.text(read.description))
         for urn, (_, schema) in schemas.items() if self._with_schemas else ():
             self._describe(found[urn], schema)
         return dict(sorted(found.items()))
 
-    def _describe(self, dataset: JobDataset, facet: object) -> None:
+    def _describe(self, dataset: JobDataset, facet: JsonObject | bytes) -> None:
         platform = urns.platform_urn(dataset.name.platform)
         schema = schema_metadata(facet, platform, with_descriptions=self._with_descriptions)
-        dataset.schema = with_field_tags(schema, dataset.notes) if schema is not None else None
+        if schema is not None:
+            dataset.schema = with_field_tags(self._cuts.schema(schema), dataset.notes)

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
-from airflow_provider_spark_datahub.conversion.coalesce import (
-    FLOW_TIMES,
-    JOB_TIMES,
-    Ending,
-    JobLineage,
-    RunResult,
-    coalesce,
+from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage, RunResult
+from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError, RunEvent, parse_run_event
+from airflow_provider_spark_datahub.conversion.fold import Fold
+from airflow_provider_spark_datahub.conversion.hive_sessions import (
+    HiveSession,
+    HiveSessions,
+    is_of_hive,
+    session_proposals,
 )
-from airflow_provider_spark_datahub.conversion.events import (
-    FAILED_TYPES,
-    TERMINAL_TYPES,
-    DatasetId,
-    EventError,
-    RunEvent,
-    parse_run_event,
-)
-from airflow_provider_spark_datahub.conversion.fold import APPLICATION, Fold
-from airflow_provider_spark_datahub.conversion.hive_sessions import HiveSession, HiveSessions, session_proposals
-from airflow_provider_spark_datahub.conversion.identity import job_id_and_name
+from airflow_provider_spark_datahub.conversion.limits import sentences
 from airflow_provider_spark_datahub.conversion.lost_executions import LostExecution, lost_executions
-from airflow_provider_spark_datahub.conversion.properties import airflow_tags
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.single_event import SingleEvents
 from airflow_provider_spark_datahub.conversion.spark_log import SparkLog
 from airflow_provider_spark_datahub.conversion.streaming import LogReading, application_ids, coalesce_with_queries
 
@@ -73,6 +64,11 @@ class Conversion:
         return sorted({urn for job in self.jobs for urn in job.outputs})
 
     @property
+    def cut(self) -> list[str]:
+        """What was too long for the limits, in sentences."""
+        return sentences(job.cut for job in self.jobs)
+
+    @property
     def unusable(self) -> dict[DatasetId, str]:
         """Datasets that no URN can be made of, and why."""
         return {dataset: reason for job in self.jobs for dataset, reason in job.unusable.items()}
@@ -91,7 +87,8 @@ class Converter:
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
         self._fold = Fold(settings)
-        self._single: list[JobLineage] = []
+        self._single = SingleEvents(settings)
+        self._jobs: list[JobLineage] = []
         self._sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
         self._conversion = Conversion()
         self._spark_log = SparkLog()
@@ -101,39 +98,29 @@ class Converter:
         """Spark's ids of the applications, as far as their events told yet."""
         return application_ids(self._fold.applications())
 
-    @property
-    def all_ended(self) -> bool:
-        """Whether every application has told its end by now."""
-        return all(one.own_run is not None and one.own_run.ended for one in self._fold.applications())
-
     def add_log_event(self, event: Mapping[str, Any]) -> None:
         """Take one event of Spark's own event log, decoded."""
         self._spark_log.add(event)
 
-    def add(self, event: object) -> EventError | None:
-        """Take one more event, as JSON text or decoded. One that cannot be converted costs only itself.
-
-        :returns: why it cannot be converted.
-        """
+    def add(self, event: object) -> None:
+        """Take one more event, as JSON text or decoded. One that cannot be converted costs only itself."""
         try:
-            parsed = parse_run_event(event)
+            parsed = _parsed(event, self._settings)
             if self._settings.coalesce_jobs:
                 self._fold.add(parsed)
             else:
-                self._single.append(job_of_event(parsed, self._settings))
+                self._jobs.append(self._single.job(parsed))
         except EventError as error:
             self._conversion.reject(error)
-            return error
-        self._conversion.events += 1
-        self._sessions.observe(parsed)
-        return None
+        else:
+            self._conversion.events += 1
+            self._sessions.observe(parsed)
 
-    def finish(self, ending: Ending, *, log_complete: bool = True, known_until_ms: int | None = None) -> Conversion:
+    def finish(self, ending: Ending, *, log_complete: bool = True) -> Conversion:
         """Everything that the events came to: one DataJob per application, or (``coalesce_jobs`` off) one per event.
 
         :param ending: how the job ended, where more is known than its events tell.
         :param log_complete: Spark's event log was read to its end.
-        :param known_until_ms: up to when there are no more events of these runs, where that is later than the last one.
         """
         conversion = self._conversion
         if conversion.rejected:
@@ -145,17 +132,15 @@ class Converter:
             symlinks = self._fold.symlinks.by_dataset
             conversion.jobs = coalesce_with_queries(applications, log, symlinks, self._settings, ending)
         else:
-            conversion.jobs = self._single
+            conversion.jobs = self._jobs
             _let_exit_decide(conversion.jobs, ending)
-        conversion.sessions = _put_below_sessions(conversion.jobs, self._sessions, known_until_ms)
+        conversion.sessions = _put_below_sessions(conversion.jobs, self._sessions)
         return conversion
 
 
-def _put_below_sessions(
-    jobs: Iterable[JobLineage], sessions: HiveSessions, known_until_ms: int | None = None
-) -> list[HiveSession]:
+def _put_below_sessions(jobs: Iterable[JobLineage], sessions: HiveSessions) -> list[HiveSession]:
     """Runs of Hive queries become children of their session's run."""
-    found = sessions.sessions(known_until_ms)
+    found = sessions.sessions()
     for job in jobs if found else ():
         session = sessions.parent_of(job.run_id)
         if session is not None:
@@ -191,35 +176,20 @@ def convert_run_event(event: object, settings: LineageSettings) -> list[Proposal
     :param event: an OpenLineage run event of any producer: its JSON text in UTF-8 (faster), or what that decodes to.
     :raises EventError: where it is no run event, or nothing tells which platform ran the job.
     """
-    parsed = parse_run_event(event)
+    parsed = _parsed(event, settings)
+    job = _single_events(settings).job(parsed)
+    if not is_of_hive(parsed):
+        return proposals_of(job, settings)
     sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
     sessions.observe(parsed)
-    job = job_of_event(parsed, settings)
     return Conversion([job], sessions=_put_below_sessions([job], sessions)).proposals(settings)
 
 
-def job_of_event(event: RunEvent, settings: LineageSettings) -> JobLineage:
-    """The job that one event tells of, by itself.
-
-    :raises EventError: where nothing tells which platform ran the job.
-    """
-    fold = Fold(settings)
-    fold.add(event)
-    (job,) = coalesce(fold.applications(), fold.symlinks.by_dataset, settings, Ending(final=False))
-    job.job_id, job.job_name = job_id_and_name(event, settings)
-    job.run_id = event.run_id
-    for properties, times in ((job.flow_properties, FLOW_TIMES), (job.job_properties, JOB_TIMES)):
-        for time in times:
-            properties.pop(time, None)
-    job.tags = settings.tags or airflow_tags(event)
-    job.result, job.started = _result(event), event.type in ("START", "RUNNING")
-    job.adds_only = settings.use_patch or event.type in FAILED_TYPES
-    job.parent_instance = urns.dpi_urn(event.parent_run_id) if event.parent_run_id else None
-    job.is_application = event.job_type == APPLICATION
-    return job
+def _parsed(event: object, settings: LineageSettings) -> RunEvent:
+    longest = settings.max_event_bytes
+    if longest is not None and isinstance(event, bytes | bytearray) and len(event) > longest:
+        raise EventError(f"the event is {len(event)} bytes long, more than max_event_bytes, {longest}, lets through")
+    return parse_run_event(event)
 
 
-def _result(event: RunEvent) -> RunResult | None:
-    if event.type not in TERMINAL_TYPES:
-        return None
-    return RunResult("FAILURE" if event.type in FAILED_TYPES else "SUCCESS", event.type)
+_single_events = lru_cache(maxsize=4)(SingleEvents)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.events import JsonObject, as_object, as_objects, as_text
+from airflow_provider_spark_datahub.conversion.events import Facets, JsonObject, as_objects, as_text
 from airflow_provider_spark_datahub.conversion.proposals import Proposal, pointer_part
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -136,13 +136,11 @@ def with_field_tags(schema: dict[str, Any], notes: DatasetNotes) -> dict[str, An
     return {**schema, "fields": [tagged(described) for described in schema["fields"]]}
 
 
-def learn_notes(
-    known: dict[str, tuple[int, JsonObject]], facets: JsonObject, wanted: tuple[str, ...], index: int
-) -> None:
+def learn_notes(known: dict[str, tuple[int, JsonObject]], facets: Facets, wanted: tuple[str, ...], index: int) -> None:
     """Keep the facets that are wanted; of each the last one counts.
 
     :param known: where each stood among all events, and its content.
     """
     for name in wanted:
-        if name in facets and (content := as_object(facets[name])):
+        if name in facets and (content := facets[name]):
             known[name] = index, content

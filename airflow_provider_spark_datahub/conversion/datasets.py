@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject, as_object, as_objects, as_text
+from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets, as_objects, as_text
 from airflow_provider_spark_datahub.conversion.paths import PATH_PLATFORMS, PathName, name_of_plain_path, name_of_uri
 from airflow_provider_spark_datahub.conversion.redaction import redact_url
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -42,37 +42,41 @@ class Symlinks:
 
     by_dataset: dict[DatasetId, DatasetId] = field(default_factory=dict)
 
-    def learn(self, dataset: DatasetId, facets: JsonObject, settings: LineageSettings) -> None:
+    def learn(self, dataset: DatasetId, facets: Facets, settings: LineageSettings) -> None:
         """Remember the table that a dataset's ``symlinks`` facet names; a later one replaces an earlier one."""
         table = table_of(facets, settings)
         if table is not None:
             self.by_dataset[dataset] = table
 
 
-def table_of(facets: JsonObject, settings: LineageSettings) -> DatasetId | None:
+def table_of(facets: Facets, settings: LineageSettings) -> DatasetId | None:
     """The table that the ``symlinks`` facet names, as (platform, name), or ``None``.
 
     Of several identifiers of type ``TABLE`` the last one counts.
     """
     if "symlinks" not in facets or settings.disable_symlink_resolution:
         return None
+    table = facets.once(_table)
+    return DatasetId(_catalog_platform(table.namespace, facets, settings), table.name) if table else None
+
+
+def _table(facets: Facets) -> DatasetId | None:
+    """The table as (namespace of its catalogue, name)."""
     table = None
-    for identifier in as_objects(as_object(facets["symlinks"]).get("identifiers")):
+    for identifier in as_objects(facets["symlinks"].get("identifiers")):
         name = as_text(identifier.get("name"))
-        if identifier.get("type") != "TABLE" or not name:
-            continue
-        platform = _catalog_platform(as_text(identifier.get("namespace")), facets, settings)
-        if name.startswith("table/"):
-            name = name.removeprefix("table/").replace("/", ".")
-        table = DatasetId(platform, name)
+        if identifier.get("type") == "TABLE" and name:
+            if name.startswith("table/"):
+                name = name.removeprefix("table/").replace("/", ".")
+            table = DatasetId(as_text(identifier.get("namespace")), name)
     return table
 
 
-def _catalog_platform(namespace: str, facets: JsonObject, settings: LineageSettings) -> str:
+def _catalog_platform(namespace: str, facets: Facets, settings: LineageSettings) -> str:
     if namespace.startswith(_GLUE_PREFIXES):
         return "glue"
     if settings.catalog_platforms:
-        catalog, storage = as_object(facets.get("catalog")), as_object(facets.get("storage"))
+        catalog, storage = facets["catalog"], facets["storage"]
         for described in (catalog.get("framework"), catalog.get("type"), storage.get("storageLayer")):
             platform = settings.catalog_platforms.get(as_text(described).lower())
             if platform:
@@ -120,7 +124,7 @@ class DatasetNamer:
         return name
 
     def _plain_name(self, dataset: DatasetId) -> DatasetName | None:
-        namespace, name = dataset
+        namespace, name = dataset.namespace.strip(), dataset.name
         if self._settings.lower_case_dataset_urns:
             namespace, name = namespace.lower(), name.lower()
         if "://" not in namespace:
@@ -130,7 +134,7 @@ class DatasetNamer:
         if scheme in PATH_PLATFORMS:
             uri = _join(redact_url(namespace), name)
             return self._path(name_of_uri(uri, self._settings.path_specs, self._partition))
-        platform = _SCHEME_PLATFORMS.get(scheme, scheme)
+        platform = _SCHEME_PLATFORMS.get(scheme, scheme).strip()
         return self._named(platform, namespace.partition("://")[2], name) if platform else None
 
     def _path(self, path: PathName) -> DatasetName:

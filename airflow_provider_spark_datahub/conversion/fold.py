@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-
-from msgspec import Raw
+from typing import NamedTuple
 
 from airflow_provider_spark_datahub.conversion.columns import DatasetColumns, read_columns
 from airflow_provider_spark_datahub.conversion.dataset_notes import learn_notes, noted_facets
@@ -15,9 +14,9 @@ from airflow_provider_spark_datahub.conversion.events import (
     TERMINAL_TYPES,
     DatasetId,
     EventDataset,
+    Facets,
     JsonObject,
     RunEvent,
-    as_object,
 )
 from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, application_names, flow_identity
 from airflow_provider_spark_datahub.conversion.output_facets import (
@@ -27,13 +26,18 @@ from airflow_provider_spark_datahub.conversion.output_facets import (
     previous_name,
     read_statistics,
 )
-from airflow_provider_spark_datahub.conversion.properties import description, job_and_flow_properties, owner_names
+from airflow_provider_spark_datahub.conversion.properties import (
+    PropertyLayers,
+    description,
+    owner_names,
+    property_layers,
+)
 from airflow_provider_spark_datahub.conversion.schema import lists_fields
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 APPLICATION = "APPLICATION"
 RDD_JOB = "RDD_JOB"
-QUERY_TYPES = frozenset({"SQL_JOB", RDD_JOB})
+_QUERY_TYPES = frozenset({"SQL_JOB", RDD_JOB})
 _NON_MATERIALISING = tuple(
     f"{step}_{source}"
     for step in ("map", "map_partitions", "flatmap", "filter", "distinct")
@@ -43,16 +47,30 @@ _NON_MATERIALISING = tuple(
 _NOT_WRITTEN = frozenset({"DROP", "RENAME"})
 
 
+class _Told(NamedTuple):
+    """What one event says of a dataset; empty or ``None`` where it says nothing."""
+
+    schema: JsonObject | bytes | None
+    lifecycle: str
+    previous: DatasetId | None
+
+
+def _told(facets: Facets) -> _Told:
+    schema = facets.kept("schema") if "schema" in facets else b""
+    change = facets["lifecycleStateChange"]
+    return _Told(schema if lists_fields(schema) else None, lifecycle_change(change), previous_name(change))
+
+
 @dataclass(slots=True)
 class DatasetState:
     """What the events of one run say of one of its datasets; of each facet the last one counts.
 
-    :param schema: the ``schema`` facet, undecoded where it came as text.
+    :param schema: the ``schema`` facet, decoded or as text.
     :param previous: what a renamed dataset was called.
     :param notes: facets by name, each with the index of its event.
     """
 
-    schema: object = None
+    schema: JsonObject | bytes | None = None
     schema_index: int = -1
     columns: DatasetColumns | None = None
     lifecycle: str = ""
@@ -60,16 +78,13 @@ class DatasetState:
     statistics: OutputStatistics = NOT_COUNTED
     notes: dict[str, tuple[int, JsonObject]] = field(default_factory=dict)
 
-    def learn(self, facets: JsonObject, index: int) -> None:
+    def learn(self, facets: Facets, index: int) -> None:
         """Take the facets of one more event."""
-        schema = facets.get("schema")
-        if lists_fields(schema):
-            # A facet as text is a view of its whole event, which must not stay in memory with it.
-            self.schema, self.schema_index = schema.copy() if type(schema) is Raw else schema, index
-        if "lifecycleStateChange" in facets:
-            change = as_object(facets["lifecycleStateChange"])
-            self.lifecycle = lifecycle_change(change) or self.lifecycle
-            self.previous = previous_name(change) or self.previous
+        schema, lifecycle, previous = facets.once(_told)
+        if schema is not None:
+            self.schema, self.schema_index = schema, index
+        self.lifecycle = lifecycle or self.lifecycle
+        self.previous = previous or self.previous
 
 
 @dataclass(slots=True)
@@ -97,14 +112,22 @@ class RunState:
     failure: str = ""
     inputs: dict[DatasetId, DatasetState] = field(default_factory=dict)
     outputs: dict[DatasetId, DatasetState] = field(default_factory=dict)
-    job_properties: dict[str, tuple[int, str]] = field(default_factory=dict)
-    flow_properties: dict[str, tuple[int, str]] = field(default_factory=dict)
+    properties: list[tuple[int, PropertyLayers]] = field(default_factory=list)
+    """What its events told, each with the index of its event; what an event repeats is left out."""
     owners: dict[str, None] = field(default_factory=dict)
+
+    def job_property(self, key: str) -> str:
+        """A property of its job as first told, or empty."""
+        return _first(key, (layers.job for _, layers in self.properties))
+
+    def flow_property(self, key: str) -> str:
+        """A property of its flow as first told, or empty."""
+        return _first(key, (layers.flow for _, layers in self.properties))
 
     @property
     def is_query(self) -> bool:
         """A Spark query or RDD job, which belongs to the application that its parent facet names."""
-        return self.job_type in QUERY_TYPES
+        return self.job_type in _QUERY_TYPES
 
     @property
     def changed(self) -> Iterator[tuple[DatasetId, DatasetState]]:
@@ -120,6 +143,10 @@ class RunState:
         for dataset, state in self.changed:
             if state.lifecycle not in _NOT_WRITTEN:
                 yield dataset, state
+
+
+def _first(key: str, told: Iterable[Sequence[Mapping[str, str]]]) -> str:
+    return next((layer[key] for layers in told for layer in reversed(layers) if key in layer), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +215,11 @@ class Fold:
             run.failure = event.type
 
     def _add_properties(self, run: RunState, event: RunEvent, index: int) -> None:
-        job, flow = job_and_flow_properties(event, spark_plan=self._settings.capture_spark_plan)
-        for properties, known in ((job, run.job_properties), (flow, run.flow_properties)):
-            for key, value in properties.items():
-                if key not in known:
-                    known[key] = index, value
-        if "ownership" in event.job_facets:
-            run.owners.update(dict.fromkeys(owner_names(event)))
+        layers = property_layers(event, spark_plan=self._settings.capture_spark_plan)
+        if not any(known is layers for _, known in run.properties):
+            run.properties.append((index, layers))
+        for owner in owner_names(event):
+            run.owners[owner] = None
 
     def _add_dataset(self, known: dict[DatasetId, DatasetState], dataset: EventDataset, index: int) -> DatasetState:
         state = known.get(dataset.id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_spark_datahub.conversion.events import JsonObject, RunEvent, as_object, as_text
+from airflow_provider_spark_datahub.conversion.events import Facets, JsonObject, RunEvent, as_text
 from airflow_provider_spark_datahub.conversion.redaction import redact
 
 FACET = "hive_session"
@@ -20,6 +20,8 @@ def hive_session_properties(facet: JsonObject) -> dict[str, str]:
 
 def hive_session_id(event: RunEvent) -> str:
     """The id of the Hive session that the event's run belongs to, or empty."""
-    if FACET not in event.run_facets:
-        return ""
-    return as_text(as_object(event.run_facets[FACET]).get("sessionId")).strip()
+    return event.run_facets.once(_session_id)
+
+
+def _session_id(run_facets: Facets) -> str:
+    return as_text(run_facets[FACET].get("sessionId")).strip()

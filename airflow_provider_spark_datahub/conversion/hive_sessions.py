@@ -167,9 +167,9 @@ class HiveSessions:
         """Take one more event, of any producer: those of others only tell how late it is."""
         if event.time_ms is not None and event.time_ms > self._latest_ms:
             self._latest_ms = event.time_ms
-        session_id = hive_session_id(event)
-        if not session_id and not is_hive(event):
+        if not is_of_hive(event):
             return
+        session_id = hive_session_id(event)
         self._groups = None
         run = self._runs.get(event.run_id)
         if run is None:
@@ -202,7 +202,7 @@ class HiveSessions:
     def _learn_values(self, session_id: str, event: RunEvent) -> None:
         known = self._values.setdefault(session_id, {})
         time_ms = _NEVER if event.time_ms is None else event.time_ms
-        for key, value in hive_session_properties(as_object(event.run_facets[FACET])).items():
+        for key, value in hive_session_properties(event.run_facets[FACET]).items():
             if key != "creationTime" or parse_time_ms(value) is not None:
                 known[key] = min(known.get(key, (time_ms, value)), (time_ms, value))
 
@@ -360,13 +360,17 @@ def _by_start(session: HiveSession) -> tuple[int, str]:
     return (session.activities[0].start_ms if session.activities else _NEVER, session.session_id)
 
 
-def is_hive(event: RunEvent) -> bool:
-    """Whether Hive sent it."""
-    if event.producer.endswith("/integration/hive") or event.job_namespace.startswith("hive://"):
+def is_of_hive(event: RunEvent) -> bool:
+    """Whether the event may tell of a Hive session."""
+    if (
+        hive_session_id(event)
+        or event.producer.endswith("/integration/hive")
+        or event.job_namespace.startswith("hive://")
+    ):
         return True
     if event.job_type in _SPARK_TYPES:
         return False
-    return as_text(as_object(event.run_facets.get("processing_engine")).get("name")).lower() == "hive"
+    return as_text(event.run_facets["processing_engine"].get("name")).lower() == "hive"
 
 
 def _is_query(event: RunEvent) -> bool:
@@ -377,6 +381,6 @@ def _names_its_session_as_parent(event: RunEvent) -> bool:
     """Whether the parent's job is called the way a session's is: ``<user>@<client address>``."""
     if FACET not in event.run_facets:
         return False
-    facet, parent = as_object(event.run_facets[FACET]), as_object(event.run_facets.get("parent"))
+    facet, parent = event.run_facets[FACET], event.run_facets["parent"]
     name = as_text(as_object(parent.get("job")).get("name"))
     return name == f"{as_text(facet.get('username'))}@{as_text(facet.get('clientIp'))}" != "@"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.events import (
     EventError,
-    JsonObject,
+    Facets,
     RunEvent,
     as_object,
     as_objects,
@@ -48,9 +49,9 @@ def orchestrator_of(event: RunEvent, settings: LineageSettings) -> str:
     """
     if settings.orchestrator:
         return settings.orchestrator
-    engine = as_text(as_object(event.run_facets.get("processing_engine")).get("name")).strip()
+    engine = event.run_facets.once(_engine)
     if engine:
-        return engine.lower()
+        return engine
     matched = _OPENLINEAGE_PRODUCER.fullmatch(event.producer)
     if matched and matched.group(1):
         return matched.group(1)
@@ -63,10 +64,18 @@ def orchestrator_of(event: RunEvent, settings: LineageSettings) -> str:
     )
 
 
+def _engine(run_facets: Facets) -> str:
+    return as_text(run_facets["processing_engine"].get("name")).strip().lower()
+
+
 def application_names(event: RunEvent) -> tuple[str, str]:
     """The Spark application's own name, and that of its session; each empty where the event does not carry it."""
-    details = as_text(as_object(event.run_facets.get("spark_applicationDetails")).get("appName"))
-    properties = as_object(as_object(event.run_facets.get("spark_properties")).get("properties"))
+    return event.run_facets.once(_application_names)
+
+
+def _application_names(run_facets: Facets) -> tuple[str, str]:
+    details = as_text(run_facets["spark_applicationDetails"].get("appName"))
+    properties = as_object(run_facets["spark_properties"].get("properties"))
     return details.strip(), as_text(properties.get("spark.app.name")).strip()
 
 
@@ -80,7 +89,10 @@ def flow_identity(event: RunEvent, settings: LineageSettings, app_name: str) -> 
     if not flow_id:
         raise EventError(f"job.name {event.job_name!r} starts with a dot: no flow can be named after it")
     cluster = settings.platform_instance or event.job_namespace or DEFAULT_CLUSTER
-    return FlowIdentity(orchestrator_of(event, settings), flow_id, cluster)
+    return _flow(orchestrator_of(event, settings), flow_id, cluster)
+
+
+_flow = lru_cache(maxsize=1024)(FlowIdentity)
 
 
 def job_id_and_name(event: RunEvent, settings: LineageSettings) -> tuple[str, str]:
@@ -116,8 +128,8 @@ def merge_target(event: RunEvent) -> str:
     return next((table for name in names if (table := _warehouse_table(name))), "")
 
 
-def _table_symlink(facets: JsonObject) -> str:
-    for identifier in as_objects(as_object(facets.get("symlinks")).get("identifiers")):
+def _table_symlink(facets: Facets) -> str:
+    for identifier in as_objects(facets["symlinks"].get("identifiers")):
         if identifier.get("type") == "TABLE":
             return as_text(identifier.get("name")).removeprefix("table/").replace("/", ".")
     return ""

@@ -72,7 +72,7 @@ CONVERTER_OPTIONS: Mapping[str, str] = {
 
 _NO_CLEANUP = "not implemented: edges that old listeners wrote onto datasets stay as they are"
 _OF_THE_CONNECTION = "belongs into the Airflow connection: "
-_NO_KAFKA = "has no effect: delivery is by a datahub-rest or datahub-file connection, not by Kafka"
+_NO_KAFKA = "has no effect here: delivery by Kafka is a datahub-kafka connection"
 _NO_S3 = "has no effect: delivery is by a datahub-rest or datahub-file connection, not to S3"
 _ENDS_KNOWN = "has no effect: lineage is delivered when the task ends, however its Spark application ended"
 

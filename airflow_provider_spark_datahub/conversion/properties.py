@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion.events import JsonObject, RunEvent, as_object, as_objects, as_text
+import msgspec
+
+from airflow_provider_spark_datahub.conversion.events import (
+    Facets,
+    JsonObject,
+    RunEvent,
+    as_object,
+    as_objects,
+    as_text,
+)
 from airflow_provider_spark_datahub.conversion.hive_session_facet import FACET as HIVE_SESSION
 from airflow_provider_spark_datahub.conversion.hive_session_facet import hive_session_properties
 from airflow_provider_spark_datahub.conversion.redaction import redact, redact_text
@@ -20,52 +30,101 @@ _APPLICATION_KEYS = {"applicationId": "appId", "userName": "sparkUser", "applica
 _APPLICATION_FACET = "spark_applicationDetails"
 
 
-def job_and_flow_properties(event: RunEvent, *, spark_plan: bool = False) -> tuple[dict[str, str], dict[str, str]]:
+class PropertyLayers(msgspec.Struct, frozen=True, eq=False):
+    """Properties of a job and of its flow, a layer per facet: where two have the same key, the later one counts.
+
+    Events share what their facets have in common, and most of them differ in one small layer.
+    """
+
+    job: tuple[Mapping[str, str], ...]
+    flow: tuple[Mapping[str, str], ...]
+
+
+def property_layers(event: RunEvent, *, spark_plan: bool = False) -> PropertyLayers:
     """Properties of the job that the event describes, and of its flow, with the application's metadata.
 
     :param spark_plan: keep the ``spark.logicalPlan`` facet as JSON text, on the flow.
     """
-    facets = event.run_facets
-    job: dict[str, str] = {}
-    for name, read in _SHARED.items():
-        if name in facets:
-            job.update(read(as_object(facets[name])))
-    flow = dict(job)
+    return event.run_facets.once(_layers_with_plan if spark_plan else _layers)
+
+
+def first_wins(told: Sequence[PropertyLayers]) -> tuple[dict[str, str], dict[str, str]]:
+    """The properties of a job and of its flow, by key; of one key's values the one that was told first.
+
+    :param told: by the events, in their order.
+    """
+    if len(told) == 1:
+        job, flow = _sorted_properties(told[0])
+        return dict(job), dict(flow)
+    return _first_wins([one.job for one in told]), _first_wins([one.flow for one in told])
+
+
+@lru_cache(maxsize=512)
+def _sorted_properties(told: PropertyLayers) -> tuple[dict[str, str], dict[str, str]]:
+    return _first_wins([told.job]), _first_wins([told.flow])
+
+
+def _first_wins(told: Iterable[Sequence[Mapping[str, str]]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for layers in told:
+        for layer in reversed(layers):
+            for key, value in layer.items():
+                found.setdefault(key, value)
+    return dict(sorted(found.items()))
+
+
+def _layers(facets: Facets) -> PropertyLayers:
+    pattern = _redaction_pattern(facets)
+    shared = [_layer(name, facets, pattern) for name in _SHARED if name in facets]
+    job, flow = list(shared), list(shared)
     if "airflow" in facets:
-        airflow, pattern = as_object(facets["airflow"]), _redaction_pattern(event)
-        job.update(_flattened(as_object(airflow.get("task")), pattern))
-        flow.update(_flattened(as_object(airflow.get("dag")), pattern))
+        job.append(_flattened(as_object(facets["airflow"].get("task")), pattern))
+        flow.append(_flattened(as_object(facets["airflow"].get("dag")), pattern))
     if "unknownSourceAttribute" in facets:
-        for item in as_objects(as_object(facets["unknownSourceAttribute"]).get("unknownItems")):
-            job.update(_flattened(item, _redaction_pattern(event)))
+        items = as_objects(facets["unknownSourceAttribute"].get("unknownItems"))
+        job += [_flattened(item, pattern) for item in items]
     if HIVE_SESSION in facets:
-        job.update(hive_session_properties(as_object(facets[HIVE_SESSION])))
+        job.append(hive_session_properties(facets[HIVE_SESSION]))
     if _APPLICATION_FACET in facets:
-        flow.update(_application(as_object(facets[_APPLICATION_FACET]), _redaction_pattern(event)))
-    if spark_plan and "spark.logicalPlan" in facets:
-        plan = _without_nulls(_content(as_object(facets["spark.logicalPlan"])))
-        if plan:
-            flow["spark.logicalPlan"] = redact_text(json.dumps(plan, ensure_ascii=False, separators=(",", ":")))
-    return job, flow
+        flow.append(_layer(_APPLICATION_FACET, facets, pattern))
+    return PropertyLayers(tuple(job), tuple(flow))
 
 
-def _engine(facet: JsonObject) -> dict[str, str]:
+def _layers_with_plan(facets: Facets) -> PropertyLayers:
+    layers = facets.once(_layers)
+    plan = _without_nulls(_content(facets["spark.logicalPlan"]))
+    if not plan:
+        return layers
+    text = redact_text(json.dumps(plan, ensure_ascii=False, separators=(",", ":")))
+    return PropertyLayers(layers.job, (*layers.flow, {"spark.logicalPlan": text}))
+
+
+def _layer(name: str, facets: Facets, pattern: str) -> Mapping[str, str]:
+    facet = facets.kept(name)
+    return _layer_again(name, facet, pattern) if isinstance(facet, bytes) else _LAYERS[name](facet, pattern)
+
+
+@lru_cache(maxsize=512)
+def _layer_again(name: str, facet: bytes, pattern: str) -> Mapping[str, str]:
+    return _LAYERS[name](as_object(facet), pattern)
+
+
+def _engine(facet: JsonObject, _: str) -> dict[str, str]:
     return {name: _text(facet[key]) for key, name in _ENGINE_KEYS.items() if facet.get(key) is not None}
 
 
-def _versions(facet: JsonObject) -> dict[str, str]:
+def _versions(facet: JsonObject, _: str) -> dict[str, str]:
     keys = ("spark-version", "openlineage-spark-version")
     return {key: _text(facet[key]) for key in keys if facet.get(key) is not None}
 
 
-def _job_details(facet: JsonObject) -> dict[str, str]:
+def _job_details(facet: JsonObject, _: str) -> dict[str, str]:
     keys = ("jobId", "jobDescription", "jobGroup", "jobCallSite")
     return {key: redact_text(_text(facet[key])) for key in keys if facet.get(key) is not None}
 
 
-def _spark_properties(facet: JsonObject) -> dict[str, str]:
-    properties = as_object(facet.get("properties"))
-    return _flattened(properties, as_text(properties.get("spark.redaction.regex")))
+def _spark_properties(facet: JsonObject, pattern: str) -> dict[str, str]:
+    return _flattened(as_object(facet.get("properties")), pattern)
 
 
 def _application(facet: JsonObject, pattern: str) -> dict[str, str]:
@@ -76,29 +135,44 @@ def _application(facet: JsonObject, pattern: str) -> dict[str, str]:
     }
 
 
-# What the flow and the job both show, by run facet.
-_SHARED: dict[str, Callable[[JsonObject], dict[str, str]]] = {
+# What the flow and the job both show, in this order.
+_SHARED = ("processing_engine", "spark_version", "spark_jobDetails", "spark_properties")
+# By run facet; given the facet and the job's own pattern of what to redact.
+_LAYERS: dict[str, Callable[[JsonObject, str], dict[str, str]]] = {
     "processing_engine": _engine,
     "spark_version": _versions,
     "spark_jobDetails": _job_details,
     "spark_properties": _spark_properties,
+    _APPLICATION_FACET: _application,
 }
 
 
 def description(event: RunEvent) -> str | None:
     """The ``documentation`` job facet's text."""
-    return as_text(as_object(event.job_facets.get("documentation")).get("description")) or None
+    return event.job_facets.once(_description)
+
+
+def _description(job_facets: Facets) -> str | None:
+    return as_text(job_facets["documentation"].get("description")) or None
 
 
 def owner_names(event: RunEvent) -> list[str]:
     """Who the ``ownership`` job facet names."""
-    owners = as_objects(as_object(event.job_facets.get("ownership")).get("owners"))
+    return event.job_facets.once(_owner_names)
+
+
+def _owner_names(job_facets: Facets) -> list[str]:
+    owners = as_objects(job_facets["ownership"].get("owners"))
     return [name for owner in owners if (name := as_text(owner.get("name")).strip())]
 
 
 def airflow_tags(event: RunEvent) -> list[str] | None:
     """The tags of an Airflow event's DAG: a list, or the text of a Python list; ``None`` where there are none."""
-    tags: Any = as_object(_facet(event, "airflow").get("dag")).get("tags")
+    return event.run_facets.once(_airflow_tags)
+
+
+def _airflow_tags(run_facets: Facets) -> list[str] | None:
+    tags: Any = as_object(run_facets["airflow"].get("dag")).get("tags")
     if isinstance(tags, str):
         try:
             tags = json.loads(tags.replace("'", '"'))
@@ -107,46 +181,53 @@ def airflow_tags(event: RunEvent) -> list[str] | None:
     return [tag for tag in tags if isinstance(tag, str) and tag] if isinstance(tags, list) else None
 
 
-def _facet(event: RunEvent, name: str) -> JsonObject:
-    return as_object(event.run_facets.get(name))
-
-
 def _content(facet: JsonObject) -> dict[str, Any]:
     """A facet without the spec's own keys."""
     return {key: value for key, value in facet.items() if key not in ("_producer", "_schemaURL")}
 
 
-def _redaction_pattern(event: RunEvent) -> str:
+def _redaction_pattern(run_facets: Facets) -> str:
     """The job's own ``spark.redaction.regex``."""
-    properties = as_object(_facet(event, "spark_properties").get("properties"))
+    properties = as_object(run_facets["spark_properties"].get("properties"))
     return as_text(properties.get("spark.redaction.regex"))
 
 
-def _flattened(properties: Mapping[str, Any], pattern: str) -> dict[str, str]:
+# What is nested deeper is no property that a person reads, and could be as deep as Python's stack.
+_MAX_DEPTH = 50
+
+
+def _flattened(properties: Mapping[str, Any], pattern: str, depth: int = 0) -> dict[str, str]:
     """Leaves by their own key, without the keys above them, as the Java listener has it; the later one wins."""
     found: dict[str, str] = {}
     for key, value in properties.items():
         if isinstance(value, dict):
-            found.update(_flattened(value, pattern))
+            found.update(_flattened(value, pattern, depth + 1) if depth < _MAX_DEPTH else {})
         elif value is not None:
             found[key] = redact(key, _text(value), pattern)
     return found
 
 
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value: Any, depth: int = 0) -> Any:
+    if depth > _MAX_DEPTH:
+        return _ELLIPSIS
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {key: _without_nulls(item, depth + 1) for key, item in value.items() if item is not None}
+    return [_without_nulls(item, depth + 1) for item in value] if isinstance(value, list) else value
 
 
-def _text(value: object) -> str:
+_ELLIPSIS = "…"
+
+
+def _text(value: object, depth: int = 0) -> str:
     """A JSON value as the text that Java's ``toString`` gives it."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return str(value).lower()
+    if depth > _MAX_DEPTH:
+        return _ELLIPSIS
     if isinstance(value, list):
-        return f"[{', '.join(_text(item) for item in value)}]"
+        return f"[{', '.join(_text(item, depth + 1) for item in value)}]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}={_text(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key}={_text(item, depth + 1)}" for key, item in value.items()) + "}"
     return "null" if value is None else str(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -19,8 +18,7 @@ class ProposalFormatError(ValueError):
     """A stored proposal that does not have the shape that :meth:`Proposal.to_obj` writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(msgspec.Struct, frozen=True, gc=False):
     """What DataHub calls a MetadataChangeProposal, without its generated classes.
 
     :param entity_type: the entity's type as in its URN, e.g. ``dataJob``.
@@ -47,28 +45,28 @@ class Proposal:
         """The aspect as JSON text: what a ``GenericAspect`` carries."""
         return _json(self.aspect)
 
-    def to_obj(self) -> dict[str, Any]:
-        """The proposal as ``MetadataChangeProposalWrapper.to_obj(simplified_structure=True)`` writes it.
+    @property
+    def _stored_aspect(self) -> dict[str, Any]:
+        """A patch keeps its content type next to its text: acryl-datahub's reader takes every ``{"json": …}`` aspect
+        for a whole one, and would send a patch as an aspect."""
+        if self.change_type == "PATCH":
+            return {"value": self.value, "contentType": JSON_PATCH_CONTENT_TYPE}
+        return {"json": self.aspect}
 
-        A patch keeps its content type next to its text: acryl-datahub's reader takes every ``{"json": …}`` aspect
-        for a whole one, and would send a patch as an aspect.
-        """
-        aspect = (
-            {"value": self.value, "contentType": JSON_PATCH_CONTENT_TYPE}
-            if self.change_type == "PATCH"
-            else {"json": self.aspect}
-        )
+    def to_obj(self) -> dict[str, Any]:
+        """The proposal as ``MetadataChangeProposalWrapper.to_obj(simplified_structure=True)`` writes it."""
         return {
             "entityType": self.entity_type,
             "entityUrn": self.entity_urn,
             "changeType": self.change_type,
             "aspectName": self.aspect_name,
-            "aspect": aspect,
+            "aspect": self._stored_aspect,
         }
 
     def to_json(self) -> str:
         """:meth:`to_obj` as one line of JSON, without its newline."""
-        return _json(self.to_obj())
+        line = _Line(self.entity_type, self.entity_urn, self.change_type, self.aspect_name, self._stored_aspect)
+        return _json(line)
 
     @classmethod
     def from_obj(cls, obj: Mapping[str, Any]) -> Proposal:
@@ -96,9 +94,22 @@ def pointer_part(text: str) -> str:
     return text.replace("~", "~0").replace("/", "~1")
 
 
+class _Line(msgspec.Struct, gc=False, rename="camel"):
+    """:meth:`Proposal.to_obj`, quicker to write."""
+
+    entity_type: str
+    entity_urn: str
+    change_type: str
+    aspect_name: str
+    aspect: dict[str, Any]
+
+
+_encode = msgspec.json.Encoder().encode
+
+
 def _json(value: Any) -> str:
     try:
-        return msgspec.json.encode(value).decode()
+        return _encode(value).decode()
     except UnicodeEncodeError:
         # Half of a surrogate pair, which JSON can escape and UTF-8 cannot write.
-        return json.dumps(value, separators=(",", ":"))
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":"))

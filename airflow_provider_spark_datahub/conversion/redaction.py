@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from functools import lru_cache
 
 # Spark's default of spark.redaction.regex, and "credential" (conversion rules, section 5).
@@ -48,6 +49,11 @@ def redact_text(text: str) -> str:
     if "jdbc:oracle:" in text.lower():
         text = _ORACLE_LOGIN.sub(r"\1", text)
     return redact_url(text) if "://" in text else text
+
+
+def redacted_trace(error: BaseException) -> str:
+    """An exception with its stack trace, for a log: what a library says of a failure may quote a URL or an option."""
+    return redact_text("".join(traceback.format_exception(error)))
 
 
 def redact_url(text: str) -> str:

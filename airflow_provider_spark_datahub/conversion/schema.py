@@ -31,6 +31,9 @@ _TYPES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("struct", "record", "variant", "geometry", "geography"), ("RecordType", "struct")),
 }
 _UNKNOWN = ("NullType", "null")
+_PLAIN = (str, int, float)
+# Of structs in structs; a producer's mistake could be as deep as Python's stack.
+_MAX_DEPTH = 50
 _NESTED = frozenset({"array", "map", "struct", "record"})
 # How producers name the one child of an array, and the value of a map.
 _ELEMENT_NAMES = frozenset({"_element", "element", "array_element", "item"})
@@ -44,32 +47,34 @@ class _Shape(msgspec.Struct):
 _decode_shape = msgspec.json.Decoder(_Shape).decode
 
 
-def lists_fields(facet: object) -> bool:
+def lists_fields(facet: JsonObject | bytes) -> bool:
     """Whether a ``schema`` facet tells a schema at all: one without ``fields`` takes none away that is known."""
-    if type(facet) is Raw:
+    if isinstance(facet, bytes):
         try:
-            return bytes(_decode_shape(bytes(facet)).fields).startswith(b"[")
+            return bytes(_decode_shape(facet).fields).startswith(b"[")
         except (msgspec.DecodeError, RecursionError):
             return False
-    return isinstance(as_object(facet).get("fields"), list)
+    return isinstance(facet.get("fields"), list)
 
 
-def schema_metadata(facet: object, platform: str, *, with_descriptions: bool = False) -> dict[str, Any] | None:
+def schema_metadata(
+    facet: JsonObject | bytes, platform: str, *, with_descriptions: bool = False
+) -> dict[str, Any] | None:
     """The aspect, or ``None`` where the facet lists no fields. Not to be changed by the caller.
 
-    :param facet: the ``schema`` dataset facet.
+    :param facet: the ``schema`` dataset facet, decoded or as text.
     :param platform: the URN of the dataset's platform.
     :param with_descriptions: of the fields.
     """
-    if type(facet) is Raw:
-        return _metadata_again(bytes(facet), platform, with_descriptions)
-    return _metadata(as_object(facet), platform, with_descriptions)
+    if isinstance(facet, bytes):
+        return _metadata_again(facet, platform, with_descriptions)
+    return _metadata(facet, platform, with_descriptions)
 
 
 @lru_cache(maxsize=256)
 def _metadata_again(facet: bytes, platform: str, with_descriptions: bool) -> dict[str, Any] | None:
     """The events of a job repeat the schemas of its datasets byte by byte."""
-    return _metadata(as_object(Raw(facet)), platform, with_descriptions)
+    return _metadata(as_object(facet), platform, with_descriptions)
 
 
 def _metadata(facet: JsonObject, platform: str, with_descriptions: bool) -> dict[str, Any] | None:
@@ -97,9 +102,10 @@ def _metadata(facet: JsonObject, platform: str, with_descriptions: bool) -> dict
 
 
 def _table_schema(fields: list[JsonObject]) -> str:
-    def plain(field: JsonObject) -> dict[str, Any]:
-        shown = {key: field[key] for key in ("name", "type", "description") if field.get(key) is not None}
-        children = [plain(child) for child in as_objects(field.get("fields"))]
+    def plain(field: JsonObject, depth: int = 0) -> dict[str, Any]:
+        shown = {key: field[key] for key in ("name", "type", "description") if isinstance(field.get(key), _PLAIN)}
+        below = as_objects(field.get("fields")) if depth < _MAX_DEPTH else ()
+        children = [plain(child, depth + 1) for child in below]
         return {**shown, "fields": children} if children else shown
 
     return json.dumps([plain(field) for field in fields], ensure_ascii=False, separators=(",", ":"))
@@ -116,15 +122,15 @@ def _schema_fields(field: JsonObject) -> Iterator[tuple[dict[str, Any], JsonObje
         yield _schema_field(as_text(field.get("name")), field), field
 
 
-def _nested_fields(field: JsonObject, prefix: str) -> Iterator[tuple[dict[str, Any], JsonObject]]:
+def _nested_fields(field: JsonObject, prefix: str, depth: int = 0) -> Iterator[tuple[dict[str, Any], JsonObject]]:
     tokens, inner = _type_tokens(field)
     types = ".".join(f"[type={token}]" for token in tokens)
     path = f"{prefix}.{types}.{as_text(field.get('name'))}"
     yield _schema_field(path, field), field
-    if inner is not None:
+    if inner is not None and depth < _MAX_DEPTH:
         for child in as_objects(inner.get("fields")):
             if as_text(child.get("name")):
-                yield from _nested_fields(child, path)
+                yield from _nested_fields(child, path, depth + 1)
 
 
 def _type_tokens(field: JsonObject) -> tuple[list[str], JsonObject | None]:

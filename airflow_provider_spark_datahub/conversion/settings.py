@@ -11,7 +11,7 @@ from airflow_provider_spark_datahub.conversion import java_options, paths
 from airflow_provider_spark_datahub.conversion import settings_readers as readers
 from airflow_provider_spark_datahub.conversion.settings_readers import ENVIRONMENTS, SettingsError
 
-__all__ = ["ENVIRONMENTS", "LineageSettings", "SettingsError"]
+__all__ = ["ENVIRONMENTS", "LineageSettings", "SettingsError", "settings_of_environment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,12 @@ class LineageSettings:
     :param capture_dataset_owners: add the owners of datasets that the producer names.
     :param capture_dataset_tags: add the tags of datasets that the producer names, and of the fields in their schemas.
     :param hive_session_timeout: seconds without events after which a Hive session is over.
+    :param max_event_bytes: a longer event is not converted; ``None``: any is.
+    :param max_string_length: the longest text in an aspect and the longest column lineage of a job, in characters. The
+        default is what GMS and the Java listener read (``INGESTION_MAX_SERIALIZED_STRING_LENGTH``).
+    :param max_sql_length: the longest SQL statement in column lineage, in characters; ``None``: as other texts.
+    :param max_column_edges: the most pairs of columns in the column lineage of a job; ``None``: what
+        ``max_string_length`` allows.
     """
 
     orchestrator: str | None = None
@@ -80,8 +86,16 @@ class LineageSettings:
     capture_dataset_owners: bool = False
     capture_dataset_tags: bool = False
     hive_session_timeout: int = 3600
+    max_event_bytes: int | None = None
+    max_string_length: int = 16_000_000
+    max_sql_length: int | None = None
+    max_column_edges: int | None = None
     capture_streaming: bool = False
     streaming_app_id_prefix: bool = False
+
+    def __hash__(self) -> int:
+        """Of what tells most configurations apart: settings are the key of what is remembered under them."""
+        return hash((self.env, self.pipeline_name, self.platform_instance, self.tags))
 
     @property
     def partition_pattern(self) -> re.Pattern[str] | None:
@@ -134,6 +148,19 @@ class LineageSettings:
         )
 
 
+def settings_of_environment(environment: Mapping[str, str]) -> dict[str, int]:
+    """The options that environment variables of GMS and of the Java listener give, as a layer below all others.
+
+    :param environment: the process's own, which only callers outside of conversion know.
+    :raises SettingsError: for a wrong value.
+    """
+    longest = environment.get(_STRING_LENGTH_VARIABLE, "").strip()
+    return {"max_string_length": readers.read_length(_STRING_LENGTH_VARIABLE, longest)} if longest else {}
+
+
+_STRING_LENGTH_VARIABLE = "INGESTION_MAX_SERIALIZED_STRING_LENGTH"
+
+
 def _read(options: Mapping[str, Any]) -> dict[str, Any]:
     """Typed values by our names and those of :data:`java_options.FLOW_PARTS`; ``None`` for what is to be default."""
     values: dict[str, Any] = {}
@@ -172,6 +199,10 @@ _SPECIAL_READERS: dict[str, readers.Reader] = {
     "parent_job_urn": readers.read_job_urn,
     "file_partition_regexp": readers.read_regexp,
     "path_specs": readers.read_path_specs,
+    "max_event_bytes": readers.read_count,
+    "max_string_length": readers.read_length,
+    "max_sql_length": readers.read_length,
+    "max_column_edges": readers.read_count,
 }
 _READERS_BY_TYPE: dict[str, readers.Reader] = {
     "str | None": readers.read_text,

@@ -19,6 +19,9 @@ ENVIRONMENTS = (
 )  # fmt: skip
 """DataHub's ``FabricType``."""
 
+MIN_LENGTH = 100
+"""The least that a limit of texts may be."""
+
 # "on" and "off" because the Java listener's configuration library takes them.
 _BOOLEANS = {
     **dict.fromkeys(("true", "1", "yes", "on"), True),
@@ -54,9 +57,23 @@ def read_boolean(name: str, value: object) -> bool:
 
 def read_seconds(name: str, value: object) -> int:
     """A whole number of seconds, 1 at least."""
+    return _whole_number(name, value, "a whole number of seconds", 1)
+
+
+def read_count(name: str, value: object) -> int:
+    """A whole number, 1 at least."""
+    return _whole_number(name, value, "a whole number", 1)
+
+
+def read_length(name: str, value: object) -> int:
+    """A number of characters in which a text that was cut can say so."""
+    return _whole_number(name, value, "a whole number of characters", MIN_LENGTH)
+
+
+def _whole_number(name: str, value: object, wanted: str, least: int) -> int:
     text = str(value).strip()
-    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise SettingsError(f"{name} is {value!r}, want a whole number of seconds, 1 at least")
+    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) < least:
+        raise SettingsError(f"{name} is {value!r}, want {wanted}, {least} at least")
     return int(text)
 
 

@@ -88,14 +88,13 @@ def coalesce_with_queries(
     jobs = coalesce([one for one in rest if one.runs], symlinks, settings, ending)
     namer = DatasetNamer(settings, symlinks)
     jobs += [_job(query, log, namer, symlinks, settings, ending) for query in queries]
-    if ending.one_submission:
-        keep_each_others_edges(jobs)
+    keep_each_others_edges(jobs)
     return jobs
 
 
 def application_ids(applications: Sequence[Application]) -> set[str]:
     """Spark's ids of the applications, as far as their events tell: whose logs to read where there are others."""
-    return {id_ for one in applications for run in one.runs if (id_ := _property(run.flow_properties, "appId"))}
+    return {id_ for one in applications for run in one.runs if (id_ := run.flow_property("appId"))}
 
 
 def query_name(query: StreamingQuery) -> str:
@@ -129,16 +128,12 @@ def _queries(applications: Sequence[Application], log: LogReading) -> list[_Quer
 def _application_of(
     logged: LoggedApplication, applications: Sequence[Application], log: LogReading
 ) -> Application | None:
-    by_id = {id_: one for one in applications for run in one.runs if (id_ := _property(run.flow_properties, "appId"))}
+    by_id = {id_: one for one in applications for run in one.runs if (id_ := run.flow_property("appId"))}
     if logged.id in by_id:
         return by_id[logged.id]
     # Not every event carries the id, nor does a log whose beginning is missing.
     only = len(applications) == len(log.applications) == 1
     return applications[0] if only and not (by_id and logged.id) else None
-
-
-def _property(properties: Mapping[str, tuple[int, str]], key: str) -> str:
-    return properties.get(key, (0, ""))[1]
 
 
 def _attribute(application: Application, logged: LoggedApplication, queries: Mapping[str, _Query]) -> None:
@@ -149,7 +144,7 @@ def _attribute(application: Application, logged: LoggedApplication, queries: Map
         if run.run_id == application.run_id:
             continue
         # Spark runs a query's jobs in a job group that is named after its run; an execution without jobs has none.
-        group = _property(run.job_properties, "jobGroup").lower()
+        group = run.job_property("jobGroup").lower()
         owner = queries.get(group) or queries.get(by_time.query_of(run))
         (owner.runs if owner is not None else rest).append(run)
     _attribute_listings(rest, queries)
@@ -239,6 +234,7 @@ def _job(
         parent_instance=urns.dpi_urn(one.application.run_id) if one.application else None,
         upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
         unusable={**namer.unusable, **(seen.unusable if seen else {})},
+        cut=seen.cut if seen else {},
         operations=seen.operations if seen else (),
         is_application=False,
     )

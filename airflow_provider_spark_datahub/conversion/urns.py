@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import quote, quote_plus
@@ -14,6 +15,10 @@ _ENCODE = str.maketrans(_RESERVED)
 
 MAX_URN_BYTES = 512
 """GMS silently drops a proposal whose URN is longer than this, URL-encoded."""
+_DIGEST_CHARACTERS = 12
+# What is left of a flow's URN for its parts, when a job's URN with the shortest id has to fit around it.
+_MAX_FLOW_BYTES = 441
+_CUT_ESCAPE = re.compile("%.?$")
 
 ACTOR = "urn:li:corpuser:datahub"
 """Who DataHub's own converters name as the author of what they write."""
@@ -46,19 +51,28 @@ def schema_field_urn(dataset: str, field_path: str) -> str:
     return f"urn:li:schemaField:({dataset},{encode(field_path)})"
 
 
+@lru_cache(maxsize=1024)
 def dataflow_urn(orchestrator: str, flow_id: str, cluster: str) -> str:
-    """``urn:li:dataFlow:(<orchestrator>,<flow id>,<cluster>)``."""
-    return f"urn:li:dataFlow:({encode(orchestrator)},{encode(flow_id)},{encode(cluster)})"
+    """``urn:li:dataFlow:(<orchestrator>,<flow id>,<cluster>)``; its longest parts shortened where it is too long."""
+    parts = [encode(part) for part in (orchestrator, flow_id, cluster)]
+    while _encoded_bytes(",".join(parts)) > _MAX_FLOW_BYTES:
+        longest = max(range(len(parts)), key=lambda index: _encoded_bytes(parts[index]))
+        parts[longest] = _shortened(parts[longest], _encoded_bytes(parts[longest]) * 3 // 4)
+    return f"urn:li:dataFlow:({','.join(parts)})"
 
 
+@lru_cache(maxsize=1024)
 def datajob_urn(flow_urn: str, job_id: str) -> str:
-    """``urn:li:dataJob:(<flow URN>,<job id>)``."""
-    return f"urn:li:dataJob:({flow_urn},{encode(job_id)})"
+    """``urn:li:dataJob:(<flow URN>,<job id>)``; the id is shortened where that is too long."""
+    room = MAX_URN_BYTES - _encoded_bytes(f"urn:li:dataJob:({flow_urn},)")
+    return f"urn:li:dataJob:({flow_urn},{_shortened(encode(job_id), room)})"
 
 
+@lru_cache(maxsize=1024)
 def dpi_urn(instance_id: str) -> str:
-    """``urn:li:dataProcessInstance:<id>``."""
-    return f"urn:li:dataProcessInstance:{encode(instance_id)}"
+    """``urn:li:dataProcessInstance:<id>``; the id is shortened where that is too long."""
+    room = MAX_URN_BYTES - _encoded_bytes("urn:li:dataProcessInstance:")
+    return f"urn:li:dataProcessInstance:{_shortened(encode(instance_id), room)}"
 
 
 def tag_urn(tag: str) -> str:
@@ -79,7 +93,26 @@ def guid(key: Mapping[str, str]) -> str:
 
 def is_too_long(urn: str) -> bool:
     """Whether GMS would drop what is said of this entity because of its URN's length."""
+    # A URL-encoded character takes at most twelve bytes: many URNs need no encoding to be told short enough.
+    return len(urn) * 12 > MAX_URN_BYTES and _encoded_bytes(urn) > MAX_URN_BYTES
+
+
+def _encoded_bytes(text: str) -> int:
+    """How long GMS takes the text for: that of Java's URLEncoder."""
     # Half a surrogate pair, which JSON can carry, is a question mark to Java's URLEncoder.
-    encoded = urn.encode(errors="replace")
-    # A URL-encoded byte takes at most three characters: most URNs need no encoding to be told short enough.
-    return len(encoded) * 3 > MAX_URN_BYTES and len(quote_plus(encoded, safe="*-._")) > MAX_URN_BYTES
+    return len(quote_plus(text.encode(errors="replace"), safe="*-._"))
+
+
+def _shortened(part: str, room: int) -> str:
+    """An encoded part of a URN that takes at most so many bytes: its beginning, and a digest of all of it.
+
+    What GMS would drop without a word is there under a name that stays the same from run to run.
+    """
+    if _encoded_bytes(part) <= room:
+        return part
+    digest = hashlib.md5(part.encode(errors="surrogatepass"), usedforsecurity=False).hexdigest()[:_DIGEST_CHARACTERS]
+    kept = part[: max(room, 0)]
+    while kept and _encoded_bytes(kept) > room - _DIGEST_CHARACTERS - 1:
+        kept = kept[: min(len(kept) - 1, len(kept) * room // _encoded_bytes(kept))]
+    # A percent sign that lost its digits would be none any more.
+    return f"{_CUT_ESCAPE.sub('', kept)}-{digest}"

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
+
+_ATTEMPTS = 5
 
 
 def write_durably(path: Path, chunks: Iterable[bytes]) -> None:
@@ -16,17 +20,28 @@ def write_durably(path: Path, chunks: Iterable[bytes]) -> None:
 
     :raises OSError: the disk is full, the folder is read-only ...; ``path`` is as it was.
     """
-    make_folder(path.parent)
     draft = path.with_name(f".{secrets.token_hex(8)}.draft")
     try:
-        with draft.open("xb") as file:
+        with _created(draft) as file:
             file.writelines(chunks)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    # Where the folder is gone, another process has taken the file already.
+    with suppress(FileNotFoundError):
+        sync_folder(path.parent)
+
+
+def _created(draft: Path) -> BinaryIO:
+    """The draft, open; another process that finds its folder empty may remove it before."""
+    for _ in range(_ATTEMPTS):
+        with suppress(FileNotFoundError):
+            make_folder(draft.parent)
+            return draft.open("xb")
+    make_folder(draft.parent)
+    return draft.open("xb")
 
 
 def make_folder(folder: Path) -> None:

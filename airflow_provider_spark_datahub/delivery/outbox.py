@@ -1,293 +1,353 @@
-"""The outbox: proposals on the worker's disk from before the first send until they are acknowledged.
+"""The outbox: what a task try has to tell DataHub, durable from before the first send until it is acknowledged.
 
-Layout below the root (names are slugs with a hash, since ids may hold anything)::
-
-    <dag>.<task>-<hash of dag, run, task, map index>/try-00001-0001-<random>.jsonl
-    quarantined/<the same>/...   what the destination will never take, with its words
-    corrupt/<the same>/...       what cannot be read, with the reason beside it
-
-An entry is JSON lines: the manifest, then one line per proposal.
+``docs/outbox.md`` describes its format, its states, and what is guaranteed on which storage.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import re
 import secrets
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal, ProposalFormatError, to_json_lines
-from airflow_provider_spark_datahub.delivery.durable import make_folder, sync_folder, write_durably
-from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.outbox_format import (
+    CORRUPT,
+    PENDING,
+    QUARANTINED,
+    EntryFormatError,
+    EntryName,
+    Manifest,
+    OtherVersionError,
+    OutboxKey,
+    content_hash,
+    entry_lines,
+    quarantine_lines,
+    read_entry,
+    upsert_hashes,
+)
+from airflow_provider_spark_datahub.delivery.outbox_receipts import Receipts, now_ms
+from airflow_provider_spark_datahub.delivery.outbox_storage import OutboxStorage
+from airflow_provider_spark_datahub.delivery.sink import Delivery
 
 log = logging.getLogger(__name__)
 
-FORMAT = "spark-datahub-outbox"
-FORMAT_VERSION = 1
-CREATED_BY = "airflow-provider-spark-datahub"
-
-_QUARANTINED = "quarantined"
-_CORRUPT = "corrupt"
+DAY_SECONDS = 86_400.0
 
 
 class OutboxError(OSError):
-    """The outbox cannot be written: says which file and why."""
+    """The outbox cannot be written: says which object and why."""
 
 
-class EntryFormatError(ValueError):
-    """A file in the outbox that is no entry, or not a whole one."""
-
-
-class NewerFormatError(EntryFormatError):
-    """An entry that a newer version of this package wrote: to be left alone, not to be thrown away."""
+class OutboxFullError(OutboxError):
+    """The outbox has reached its quota: what is new is refused, and what waits is kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class OutboxKey:
-    """The try of a task that the proposals come from.
+class OutboxLimits:
+    """What an outbox may hold.
 
-    :param map_index: -1 where the task is not mapped.
-    :param try_number: the first is 1.
+    :param max_bytes: of entries, raw events and the quarantine together.
+    :param max_age: seconds; an entry that is older goes to the quarantine where a delivery fails once more.
+    :param receipts: seconds for which a receipt is kept.
     """
 
-    dag_id: str
-    run_id: str
-    task_id: str
-    map_index: int
-    try_number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """The first line of an entry.
-
-    :param collected: the number of proposals when the entry was made.
-    :param pending: the number of proposals that the entry holds now.
-    :param spark_succeeded: whether the try's Spark job ended well, so that a retry only has to deliver.
-    :param connection_id: the Airflow connection they are meant for.
-    :param awaits_retry: the try failed for its lineage alone: the next one delivers, and does not run Spark.
-    """
-
-    key: OutboxKey
-    collected: int
-    pending: int
-    spark_succeeded: bool
-    connection_id: str
-    awaits_retry: bool = False
-    created_by: str = CREATED_BY
-
-    def to_obj(self) -> dict[str, Any]:
-        """The manifest as JSON."""
-        return {"format": FORMAT, "version": FORMAT_VERSION, **asdict(self)}
-
-    @classmethod
-    def from_obj(cls, obj: Any) -> Manifest:
-        """The manifest that :meth:`to_obj` wrote.
-
-        :raises NewerFormatError: a later version of the format.
-        :raises EntryFormatError: anything else.
-        """
-        if not isinstance(obj, dict) or obj.get("format") != FORMAT:
-            raise EntryFormatError("its first line is no manifest of an outbox")
-        if obj.get("version") != FORMAT_VERSION:
-            raise NewerFormatError(f"it has version {obj.get('version')!r} of the format, not {FORMAT_VERSION}")
-        fields = {name: value for name, value in obj.items() if name not in ("format", "version")}
-        try:
-            return cls(**{**fields, "key": OutboxKey(**fields["key"])})
-        except (KeyError, TypeError) as error:
-            raise EntryFormatError(f"its manifest has other fields: {error}") from error
+    max_bytes: int = 1024**3
+    max_age: float = 30 * DAY_SECONDS
+    receipts: float = 7 * DAY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The proposals of one try that wait for their delivery.
+    """What one try has to tell one connection.
 
-    :param path: the entry's file.
-    :param root: the outbox it belongs to.
+    :param outbox: that holds it.
     """
 
-    path: Path
-    root: Path
+    outbox: Outbox = field(repr=False, compare=False)
+    name: EntryName
     manifest: Manifest
+
+    def __str__(self) -> str:
+        return self.outbox.storage.describe(self.name.path)
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was made."""
+        return max(0.0, (now_ms() - self.name.created_ms) / 1000)
 
     def proposals(self) -> tuple[Proposal, ...]:
         """What the entry holds, in order.
 
-        :raises EntryFormatError: the file changed since the entry was listed, or cannot be read as one.
-        :raises OSError: the file is gone, or cannot be read at all.
+        :raises EntryFormatError: it changed since it was listed, or cannot be read as one.
+        :raises OSError: it is gone, or cannot be read at all.
         """
-        return _read(self.path)[1]
+        return read_entry(self.outbox.storage.read(self.name.path))[1]
 
-    def settle(self, delivery: Delivery) -> Entry | None:
+    def finish(self, proposals: Sequence[Proposal], *, spark_succeeded: bool) -> Entry:
+        """The unfinished entry with what its events were converted to.
+
+        :raises OutboxError: the storage refuses, or the outbox is full; the entry is as it was.
+        """
+        manifest = replace(self.manifest.with_proposals(proposals), spark_succeeded=spark_succeeded)
+        return self._rewritten(manifest, proposals, check=True)
+
+    def told(self, **fields: Any) -> Entry:
+        """The entry with other fields of its manifest, durably.
+
+        :raises EntryFormatError: it changed since it was listed, or cannot be read as one.
+        :raises OSError: the storage refuses.
+        """
+        return self._rewritten(replace(self.manifest, **fields), self.proposals())
+
+    def settle(self, delivery: Delivery, sent: Sequence[Proposal], superseded: int = 0) -> Entry | None:
         """Record what became of the entry's proposals.
 
-        What was rejected goes to the quarantine, what is pending stays. Durable; a crash on the way leaves more
-        behind, never less.
+        What was rejected goes to the quarantine, what is pending stays; where nothing is, a receipt takes the
+        entry's place. Durable; a crash on the way leaves more behind, never less.
 
-        :param delivery: the result of delivering *all* of :meth:`proposals`.
-        :returns: the entry as it is now; None where nothing of it is pending.
-        :raises ValueError: ``delivery`` does not account for each proposal of the entry.
-        :raises OutboxError: the disk refuses.
+        :param delivery: the result of delivering ``sent``.
+        :param superseded: how many of the entry's proposals were left out of ``sent`` for good.
+        :returns: the entry as it is now; ``None`` where nothing of it is pending.
+        :raises ValueError: the numbers do not account for each proposal of the entry.
+        :raises OutboxError: the storage refuses.
         """
         accounted = delivery.delivered + len(delivery.rejected) + len(delivery.pending)
-        if accounted != self.manifest.pending:
-            raise ValueError(f"a delivery of {accounted} proposals cannot settle {self.path}: {self.manifest.pending}")
+        if accounted != len(sent) or accounted + superseded != self.manifest.pending:
+            raise ValueError(
+                f"a delivery of {accounted} and {superseded} superseded proposals cannot settle {self}: "
+                f"{len(sent)} were sent, {self.manifest.pending} were pending"
+            )
+        manifest = self._after(delivery, sent, superseded)
         try:
             if delivery.rejected:
-                self._quarantine(delivery.rejected)
+                self._hold([(one.reason, one.proposal) for one in delivery.rejected], manifest)
             if not delivery.pending:
-                self.path.unlink(missing_ok=True)
-                sync_folder(self.path.parent)
+                self.outbox.receipts.keep(self.name, manifest, stored=delivery.stored)
+                self._remove()
                 return None
-            manifest = self._manifest_of(len(delivery.pending))
-            if manifest != self.manifest:
-                write_durably(self.path, _lines(manifest, delivery.pending))
-            return Entry(self.path, self.root, manifest)
         except OSError as error:
-            raise OutboxError(f"Cannot settle the outbox's entry {self.path}: {error.strerror or error}.") from error
+            raise self._refused(error) from error
+        return self if manifest == self.manifest else self._rewritten(manifest, delivery.pending)
 
-    def await_retry(self) -> Entry:
-        """Record, durably, that the task's next try only has to deliver this entry.
+    def quarantine(self, reason: str) -> None:
+        """Move everything that is pending to the quarantine.
 
-        :raises EntryFormatError: the file changed since the entry was listed, or cannot be read as one.
-        :raises OSError: the disk refuses.
+        :raises EntryFormatError: it changed since it was listed, or cannot be read as one.
+        :raises OutboxError: the storage refuses.
         """
-        manifest = replace(self.manifest, awaits_retry=True)
-        write_durably(self.path, _lines(manifest, self.proposals()))
+        proposals = self.proposals()
+        try:
+            self._hold([(reason, one) for one in proposals], self.manifest)
+            self._remove()
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def discard(self) -> None:
+        """Remove the entry: another one tells the same.
+
+        :raises OutboxError: the storage refuses.
+        """
+        try:
+            self._remove()
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def keep_events(self, chunks: Iterable[bytes]) -> Entry:
+        """Put the raw events beside the entry.
+
+        :param chunks: OpenLineage events, one per line, compressed by gzip.
+        :raises OutboxError: the storage refuses, or the outbox is full.
+        """
+        try:
+            self.outbox.check_room(0)
+            self.outbox.storage.write(self.name.events, chunks)
+            return self.told(events=self.name.events)
+        except OutboxError:
+            raise
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def _after(self, delivery: Delivery, sent: Sequence[Proposal], superseded: int) -> Manifest:
+        before = self.manifest
+        elsewhere = {*upsert_hashes(delivery.pending), *upsert_hashes(one.proposal for one in delivery.rejected)}
+        arrived = [digits for digits in upsert_hashes(sent) if digits not in elsewhere]
+        return replace(
+            before,
+            pending=len(delivery.pending),
+            delivered=before.delivered + delivery.delivered,
+            rejected=before.rejected + len(delivery.rejected),
+            superseded=before.superseded + superseded,
+            upserts=tuple(dict.fromkeys((*before.upserts, *arrived))),
+        )
+
+    def _rewritten(self, manifest: Manifest, proposals: Sequence[Proposal], *, check: bool = False) -> Entry:
+        lines = list(entry_lines(manifest, proposals))
+        if check:
+            self.outbox.check_room(sum(map(len, lines)))
+        try:
+            self.outbox.storage.write(self.name.path, lines)
+        except OSError as error:
+            raise self._refused(error) from error
         return replace(self, manifest=manifest)
 
-    def _manifest_of(self, pending: int) -> Manifest:
-        return replace(self.manifest, pending=pending)
+    def _hold(self, held: list[tuple[str, Proposal]], manifest: Manifest) -> None:
+        content = b"".join(quarantine_lines(replace(manifest, pending=0, redo=None), held))
+        # Named by content: to settle again after a crash writes the same object.
+        what = content_hash(b"".join(quarantine_lines(Manifest(manifest.key, "", 0), held)))
+        self.outbox.storage.write(f"{QUARANTINED}/{self.name.instance}/{self.name.stem}-{what}.jsonl", [content])
 
-    def _quarantine(self, rejected: Sequence[Rejection]) -> None:
-        lines = [_dump({**self._manifest_of(0).to_obj(), "rejected": len(rejected)})]
-        lines += [_dump({"reason": one.reason, "proposal": one.proposal.to_obj()}) for one in rejected]
-        content = b"".join(lines)
-        # Named by content: to settle again after a crash writes the same file.
-        name = f"{self.path.stem}-{hashlib.sha256(content).hexdigest()[:12]}.jsonl"
-        write_durably(self.root / _QUARANTINED / self.path.parent.name / name, [content])
+    def _remove(self) -> None:
+        self.outbox.storage.remove(self.name.path)
+        if self.manifest.events == self.name.events:
+            self.outbox.storage.remove(self.name.events)
+
+    def _refused(self, error: OSError) -> OutboxError:
+        return OutboxError(f"Cannot change the outbox's entry {self}: {error.strerror or error}.")
 
 
 class Outbox:
-    """Proposals that wait for their delivery, below one folder of a local disk.
+    """What waits for its delivery.
 
-    :param root: the folder; made where it is missing. It must be this package's alone.
+    :param storage: where it is; :class:`~airflow_provider_spark_datahub.delivery.outbox_storage.LocalStorage` is a
+        folder.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, storage: OutboxStorage, limits: OutboxLimits | None = None) -> None:
+        self.storage = storage
+        self.limits = limits or OutboxLimits()
+        self.receipts = Receipts(storage)
+
+    def __str__(self) -> str:
+        return self.storage.describe()
 
     def put(self, key: OutboxKey, proposals: Sequence[Proposal], *, spark_succeeded: bool, connection_id: str) -> Entry:
         """Write an entry durably: when this returns, a crash of the machine does not lose it.
 
         A second ``put`` of the same try makes a second entry; the first stays until it is settled.
 
+        :raises OutboxFullError: the quota is reached.
         :raises OutboxError: the disk is full, the folder is read-only ...
         """
-        manifest = Manifest(key, len(proposals), len(proposals), spark_succeeded, connection_id)
-        folder = self._root / _folder_name(key.dag_id, key.run_id, key.task_id, key.map_index)
-        try:
-            make_folder(folder)
-            earlier = [match for path in folder.iterdir() if (match := _ENTRY_NAME.fullmatch(path.name))]
-            number = 1 + max((int(match["number"]) for match in earlier), default=0)
-            # The random part keeps two processes apart that take the same number.
-            name = f"try-{key.try_number:05d}-{number:04d}-{secrets.token_hex(4)}.jsonl"
-            write_durably(folder / name, _lines(manifest, proposals))
-        except OSError as error:
-            raise OutboxError(f"Cannot write to the outbox {folder}: {error.strerror or error}.") from error
-        return Entry(folder / name, self._root, manifest)
+        manifest = Manifest(key, connection_id, 0, spark_succeeded=spark_succeeded)
+        return self._new(manifest.with_proposals(proposals), proposals)
 
-    def entries(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> list[Entry]:
-        """The entries of a task instance, the oldest try first.
+    def begin(self, key: OutboxKey, *, connection_id: str, events: str | None, redo: dict[str, Any]) -> Entry:
+        """Write the entry of a try whose events are still to come: from here on, they are known to the outbox.
+
+        :param events: where they will be.
+        :param redo: what their conversion will need beside them, as plain JSON.
+        :raises OutboxError: as :meth:`put`.
+        """
+        return self._new(Manifest(key, connection_id, 0, state="unfinished", events=events, redo=redo), ())
+
+    def restore(self, manifest: Manifest, proposals: Sequence[Proposal]) -> Entry:
+        """Write an entry as old as its manifest says, whatever the quota: what comes out of the quarantine was counted.
+
+        :raises OSError: the storage refuses.
+        """
+        name = EntryName.of(manifest.key, manifest.connection_id, manifest.created_ms, secrets.token_hex(4))
+        self.storage.write(name.path, entry_lines(manifest, proposals))
+        return Entry(self, name, manifest)
+
+    def _new(self, manifest: Manifest, proposals: Sequence[Proposal]) -> Entry:
+        key = manifest.key
+        try:
+            earlier = [one.created_ms for one in self.names(key.instance) if one.try_number == key.try_number]
+            # A clock that was set back does not turn the order of the entries.
+            created_ms = max([now_ms(), *(moment + 1 for moment in earlier)])
+            name = EntryName.of(key, manifest.connection_id, created_ms, secrets.token_hex(4))
+            manifest = replace(manifest, created_ms=created_ms)
+            lines = list(entry_lines(manifest, proposals))
+            self.check_room(sum(map(len, lines)))
+            self.storage.write(name.path, lines)
+        except OutboxError:
+            raise
+        except OSError as error:
+            raise OutboxError(f"Cannot write to the outbox {self}: {error.strerror or error}.") from error
+        return Entry(self, name, manifest)
+
+    def check_room(self, size: int) -> None:
+        """Whether there is room for ``size`` bytes more.
+
+        :raises OutboxFullError: there is not.
+        :raises OSError: the outbox cannot be read.
+        """
+        held = sum(one.size for folder in (PENDING, QUARANTINED, CORRUPT) for one in self.storage.stored(folder))
+        if held + size > self.limits.max_bytes:
+            raise OutboxFullError(
+                f"The outbox {self} is full: it holds {held} bytes, {size} more are above its limit of "
+                f"{self.limits.max_bytes} (outbox_max_bytes). Deliver what waits (spark-datahub emit), remove what is "
+                "quarantined, or raise the limit."
+            )
+
+    def expire_receipts(self, task: str | None = None) -> int:
+        """Remove the receipts that are older than the limit.
+
+        Those stay that are newer than something that waits: they say what must not be delivered over.
+
+        :param task: :attr:`OutboxKey.task <airflow_provider_spark_datahub.delivery.outbox_format.OutboxKey.task>`, for
+            those of one task only.
+        :returns: how many were removed.
+        :raises OSError: the storage refuses.
+        """
+        oldest_ms = now_ms() - self.limits.receipts * 1000
+        return self.receipts.expire(min([oldest_ms, *(one.created_ms for one in self.names()[:1])]), task)
+
+    def names(self, instance: str | None = None) -> list[EntryName]:
+        """The names of the entries: of one task instance, the oldest try first, or of all, in the order of their age.
+
+        :param instance: :attr:`OutboxKey.instance
+            <airflow_provider_spark_datahub.delivery.outbox_format.OutboxKey.instance>`.
+        :raises OSError: the outbox cannot be read.
+        """
+        stored = self.storage.stored(f"{PENDING}/{instance}" if instance else PENDING)
+        found = [name for one in stored if (name := EntryName.parsed(one.name)) is not None]
+        return sorted(found) if instance else sorted(found, key=lambda one: (one.created_ms, one))
+
+    def entries(self, instance: str | None = None) -> Iterator[Entry]:
+        """The entries of :meth:`names`, read one by one.
 
         DataHub keeps what arrives last. So that an older try never overwrites what a newer one delivered, deliver
-        them in this order and stop at the first of which something stays pending.
+        those of one task instance in this order, and stop at the first of which something stays pending.
 
-        Files that cannot be read as entries are moved to ``corrupt/`` and logged.
+        What cannot be read as an entry is moved to ``corrupt/`` and logged.
+
+        :raises OSError: the outbox cannot be listed.
         """
-        return self._entries_in(self._root / _folder_name(dag_id, run_id, task_id, map_index))
+        for name in self.names(instance):
+            entry = self.entry(name)
+            if entry is not None:
+                yield entry
 
-    def all_entries(self) -> list[Entry]:
-        """The entries of every task instance, those of one next to each other, its oldest try first."""
-        if not self._root.is_dir():
-            return []
-        folders = sorted(path for path in self._root.iterdir() if path.name not in (_QUARANTINED, _CORRUPT))
-        return [entry for folder in folders for entry in self._entries_in(folder)]
-
-    def _entries_in(self, folder: Path) -> list[Entry]:
-        if not folder.is_dir():
-            return []
-        found = sorted((path for path in folder.iterdir() if _ENTRY_NAME.fullmatch(path.name)), key=_age)
-        return [entry for path in found if (entry := self._entry(path)) is not None]
-
-    def _entry(self, path: Path) -> Entry | None:
+    def entry(self, name: EntryName) -> Entry | None:
+        """The entry of this name; ``None`` where it is gone, corrupt, or of another version of the format."""
         try:
-            return Entry(path, self._root, _read(path)[0])
-        except NewerFormatError as error:
-            log.warning("The outbox's entry %s is left alone: %s.", path, error)
+            return Entry(self, name, read_entry(self.storage.read(name.path))[0])
+        except OtherVersionError as error:
+            log.warning("The outbox's entry %s is left alone: %s.", self.storage.describe(name.path), error)
         except EntryFormatError as error:
-            self._set_aside(path, str(error))
-        except OSError as error:  # also: another process has just delivered it
-            log.warning("The outbox's entry %s cannot be read: %s.", path, error.strerror or error)
+            self._set_aside(name, str(error))
+        except FileNotFoundError:
+            log.debug("Another process has just settled %s.", name)
+        except OSError as error:
+            problem = error.strerror or error
+            log.warning("The outbox's entry %s cannot be read: %s.", self.storage.describe(name.path), problem)
         return None
 
-    def _set_aside(self, path: Path, reason: str) -> None:
-        aside = self._root / _CORRUPT / path.parent.name / path.name
+    def _set_aside(self, name: EntryName, reason: str) -> None:
+        aside = f"{CORRUPT}/{name.instance}/{name.stem}"
+        where = self.storage.describe(name.path)
         try:
-            write_durably(aside.with_suffix(".reason.txt"), [f"{reason}\n".encode("utf-8", "backslashreplace")])
-            path.rename(aside)
-            sync_folder(aside.parent)
-            sync_folder(path.parent)
+            self.storage.write(f"{aside}.reason.txt", [f"{reason}\n".encode("utf-8", "backslashreplace")])
+            self.storage.move(name.path, f"{aside}.jsonl")
+            with suppress(FileNotFoundError):
+                self.storage.move(name.events, name.events.replace(PENDING, CORRUPT, 1))
         except OSError as error:
-            log.warning("The outbox's entry %s is corrupt (%s) and cannot be moved: %s.", path, reason, error)
+            log.warning("The outbox's entry %s is corrupt (%s) and cannot be moved: %s.", where, reason, error)
         else:
-            log.warning("The outbox's entry %s is corrupt (%s): moved to %s.", path, reason, aside)
-
-
-_ENTRY_NAME = re.compile(r"try-(?P<try>\d+)-(?P<number>\d+)-[0-9a-f]{8}\.jsonl")
-
-
-def _age(path: Path) -> tuple[int, int, str]:
-    match = _ENTRY_NAME.fullmatch(path.name)
-    return (int(match["try"]), int(match["number"]), path.name) if match else (0, 0, path.name)
-
-
-def _folder_name(dag_id: str, run_id: str, task_id: str, map_index: int) -> str:
-    identity = json.dumps([dag_id, run_id, task_id, map_index]).encode()
-    return f"{_slug(dag_id)}.{_slug(task_id)}-{hashlib.sha256(identity).hexdigest()[:20]}"
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[:40] or "_"
-
-
-def _dump(obj: Any) -> bytes:
-    return json.dumps(obj, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
-
-
-def _lines(manifest: Manifest, proposals: Sequence[Proposal]) -> Iterator[bytes]:
-    yield _dump(manifest.to_obj())
-    for line in to_json_lines(proposals):
-        yield line.encode("utf-8", "backslashreplace")
-
-
-def _read(path: Path) -> tuple[Manifest, tuple[Proposal, ...]]:
-    with path.open("rb") as file:
-        lines = file.read().split(b"\n")
-    try:
-        manifest = Manifest.from_obj(json.loads(lines[0]))
-        proposals = tuple(Proposal.from_obj(json.loads(line)) for line in lines[1:-1])
-    except ProposalFormatError as error:
-        raise EntryFormatError(str(error)) from error
-    except ValueError as error:
-        if isinstance(error, EntryFormatError):
-            raise
-        raise EntryFormatError(f"a line of it is no JSON: {error}") from error
-    if lines[-1] or len(proposals) != manifest.pending:
-        raise EntryFormatError(f"it holds {len(proposals)} proposals where its manifest says {manifest.pending}")
-    return manifest, proposals
+            log.warning(
+                "The outbox's entry %s is corrupt (%s): moved to %s.", where, reason, self.storage.describe(aside)
+            )

@@ -66,7 +66,7 @@ class RestSink(Sink):
                 if isinstance(answer, bool):
                     record.confirm(batch, stored=answer)
                     suspects.convict(witness=batch[-1])
-                elif answer.kind not in (FailureKind.REJECTED, FailureKind.FAILED):
+                elif answer.kind not in (FailureKind.REJECTED, FailureKind.FAILED) or self._is_over(deadline):
                     record.stop(self._problem(answer, attempts, deadline))
                     return
                 elif len(batch) > 1:
@@ -78,6 +78,10 @@ class RestSink(Sink):
                     break
             if suspects.last is not None:
                 record.stop(self._problem(suspects.last, FAILED_ATTEMPTS, deadline))
+
+    def _is_over(self, deadline: Deadline) -> bool:
+        """Whether too little time is left to find out which proposal is to blame."""
+        return deadline.remaining() <= self._backoff.first
 
     def _takes(self, gms: GmsClient, item: Numbered, deadline: Deadline) -> bool:
         """Whether GMS still takes what it took before; to send it once more is harmless."""

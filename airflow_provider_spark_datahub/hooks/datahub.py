@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
@@ -15,48 +15,59 @@ class ConnectionTypeError(ValueError):
     """A connection that is no connection to DataHub; the message names its type and those that are."""
 
 
-class DatahubRestHook(BaseHook):
-    """A connection of type ``datahub-rest``: host = GMS, password = token.
+class DatahubHook(BaseHook):
+    """A connection to DataHub; its types are the subclasses.
 
-    Extra: see :meth:`RestSettings.from_connection
-    <airflow_provider_spark_datahub.delivery.rest_settings.RestSettings.from_connection>`.
+    :param datahub_conn_id: the connection's id; default: that of the type.
     """
 
-    conn_name_attr = "datahub_rest_conn_id"
-    default_conn_name = "datahub_rest_default"
-    conn_type = "datahub-rest"
-    hook_name = "DataHub REST Server"
+    conn_name_attr = "datahub_conn_id"
+    default_conn_name: ClassVar[str]
+    conn_type: ClassVar[str]
+    hook_name: ClassVar[str]
 
-    def __init__(self, datahub_rest_conn_id: str = default_conn_name) -> None:
+    def __init__(self, datahub_conn_id: str | None = None) -> None:
         super().__init__()
-        self.datahub_rest_conn_id = datahub_rest_conn_id
+        self.datahub_conn_id = datahub_conn_id or self.default_conn_name
 
     def get_conn(self) -> Sink:
         """The sink of the connection.
 
         :raises SinkSettingsError: where the connection is incomplete or has an unknown option.
         """
-        return _rest_sink(self.get_connection(self.datahub_rest_conn_id))
+        return _SINKS[self.conn_type](self.get_connection(self.datahub_conn_id))
 
 
-class DatahubFileHook(BaseHook):
+class DatahubRestHook(DatahubHook):
+    """A connection of type ``datahub-rest``: host = GMS, password = token.
+
+    Extra: see :meth:`RestSettings.from_connection
+    <airflow_provider_spark_datahub.delivery.rest_settings.RestSettings.from_connection>`.
+    """
+
+    default_conn_name = "datahub_rest_default"
+    conn_type = "datahub-rest"
+    hook_name = "DataHub REST Server"
+
+
+class DatahubKafkaHook(DatahubHook):
+    """A connection of type ``datahub-kafka``: host = brokers, login and password = SASL's.
+
+    Extra: see :meth:`KafkaSettings.from_connection
+    <airflow_provider_spark_datahub.delivery.kafka_settings.KafkaSettings.from_connection>`.
+    """
+
+    default_conn_name = "datahub_kafka_default"
+    conn_type = "datahub-kafka"
+    hook_name = "DataHub Kafka Sink"
+
+
+class DatahubFileHook(DatahubHook):
     """A connection of type ``datahub-file``: host = path of the file."""
 
-    conn_name_attr = "datahub_file_conn_id"
     default_conn_name = "datahub_file_default"
     conn_type = "datahub-file"
     hook_name = "DataHub File"
-
-    def __init__(self, datahub_file_conn_id: str = default_conn_name) -> None:
-        super().__init__()
-        self.datahub_file_conn_id = datahub_file_conn_id
-
-    def get_conn(self) -> Sink:
-        """The sink of the connection.
-
-        :raises SinkSettingsError: where the connection names no file.
-        """
-        return _file_sink(self.get_connection(self.datahub_file_conn_id))
 
 
 def sink_of(connection_id: str) -> Sink:
@@ -97,10 +108,25 @@ def _rest_sink(connection: Any) -> Sink:
     )
 
 
+def _kafka_sink(connection: Any) -> Sink:
+    from airflow_provider_spark_datahub.delivery.kafka import KafkaSink
+    from airflow_provider_spark_datahub.delivery.kafka_settings import KafkaSettings
+
+    return KafkaSink(
+        KafkaSettings.from_connection(
+            connection.host, connection.port, connection.login, connection.password, connection.extra_dejson
+        )
+    )
+
+
 def _file_sink(connection: Any) -> Sink:
     from airflow_provider_spark_datahub.delivery.file import FileSink
 
     return FileSink.from_connection(connection.host)
 
 
-_SINKS: dict[str, Callable[[Any], Sink]] = {"datahub-rest": _rest_sink, "datahub-file": _file_sink}
+_SINKS: dict[str, Callable[[Any], Sink]] = {
+    DatahubRestHook.conn_type: _rest_sink,
+    DatahubKafkaHook.conn_type: _kafka_sink,
+    DatahubFileHook.conn_type: _file_sink,
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from airflow.providers.common.compat.sdk import conf
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+    from airflow_provider_spark_datahub.delivery.outbox import OutboxLimits
 
 SECTION = "spark_datahub"
 OnFailure = Literal["warn", "retry", "fail"]
@@ -28,7 +30,8 @@ class LineageOptions:
     :param settings: of the converter.
     :param on_failure: what becomes of the task when Spark succeeded and its lineage did not arrive.
     :param events_location: folder of the event files, on the machine of the driver.
-    :param outbox_location: folder of what waits for its delivery.
+    :param outbox_location: folder, or URI in an object store, of what waits for its delivery.
+    :param outbox_limits: what may wait there; ``None``: the defaults.
     :param timeout: seconds after Spark's end in which the lineage steps must be over.
     :param openlineage_jar: path, URI, Maven coordinate or ``provided``.
     :param namespace: OpenLineage namespace of the Spark jobs, which is the cluster in their flows' URNs.
@@ -40,11 +43,12 @@ class LineageOptions:
     settings: LineageSettings
     on_failure: OnFailure
     events_location: Path
-    outbox_location: Path
+    outbox_location: str
     timeout: float
     openlineage_jar: str
     namespace: str
     keep_events: bool
+    outbox_limits: OutboxLimits | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -84,7 +88,8 @@ def resolve_options(
         notes=tuple(notes),
         on_failure=cast("OnFailure", on_failure),
         events_location=_folder("events", events_location),
-        outbox_location=_folder("outbox", outbox_location),
+        outbox_location=resolve_outbox_location(outbox_location),
+        outbox_limits=outbox_limits(),
         timeout=_seconds("lineage_timeout", timeout),
         openlineage_jar=openlineage_jar or _configured("openlineage_jar", ""),
         namespace=_configured("namespace", "default"),
@@ -97,9 +102,39 @@ def connection_id() -> str:
     return _configured("datahub_conn_id", "datahub_rest_default")
 
 
-def outbox_location(argument: str | None = None) -> Path:
-    """Folder of what waits for its delivery."""
-    return _folder("outbox", argument)
+def resolve_outbox_location(argument: str | None = None) -> str:
+    """Where the outbox is: an absolute path, or the URI of an object store."""
+    configured = argument or _configured("outbox_location", "")
+    if "://" in configured and not configured.startswith("file://"):
+        return configured
+    return str(_folder("outbox", argument))
+
+
+def outbox_limits() -> OutboxLimits:
+    """What the outbox may hold, and for how long.
+
+    :raises OptionError: where an option has a wrong value.
+    """
+    from airflow_provider_spark_datahub.delivery.outbox import DAY_SECONDS, OutboxLimits
+
+    default = OutboxLimits()
+    return OutboxLimits(
+        max_bytes=int(_positive("outbox_max_bytes", default.max_bytes)),
+        max_age=_positive("outbox_max_age", default.max_age / DAY_SECONDS) * DAY_SECONDS,
+        receipts=_positive("receipt_days", default.receipts / DAY_SECONDS) * DAY_SECONDS,
+    )
+
+
+def _positive(option: str, default: float) -> float:
+    text = _configured(option, str(default))
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    # Written so that NaN, which compares with nothing, is refused as well.
+    if not 0 < number < float("inf"):
+        raise OptionError(f"[{SECTION}] {option} is {text!r}, want a number above 0")
+    return number
 
 
 def _configured(option: str, fallback: str) -> str:
@@ -108,13 +143,14 @@ def _configured(option: str, fallback: str) -> str:
 
 def _settings(lineage: Mapping[str, Any] | LineageSettings | str | None) -> tuple[LineageSettings, list[str]]:
     """The converter's settings, and what is to be told of options without effect."""
-    from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+    from airflow_provider_spark_datahub.conversion.settings import LineageSettings, settings_of_environment
 
     if isinstance(lineage, LineageSettings):
         return lineage, []
     defaults = _object("[spark_datahub] lineage", _configured("lineage", "{}"))
     layers = defaults, _object("lineage", lineage or {})
-    return LineageSettings.from_mapping(*layers), LineageSettings.notes(*layers)
+    settings = LineageSettings.from_mapping(settings_of_environment(os.environ), *layers)
+    return settings, LineageSettings.notes(*layers)
 
 
 def _object(name: str, value: Mapping[str, Any] | str) -> dict[str, Any]:

@@ -60,7 +60,8 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         ``fail`` (likewise, and without one the task fails).
     :param events_location: absolute folder for the job's OpenLineage events, on the machine of the driver; where that
         is not the worker, on a disk that both share.
-    :param outbox_location: folder for what waits for its delivery.
+    :param outbox_location: folder, or URI in an object store (``s3://connection@bucket/key``), for what waits for its
+        delivery.
     :param lineage_timeout: seconds after Spark's end in which all lineage steps must be over.
     :param openlineage_jar: path, URI or Maven coordinate (with ``{scala}`` for Spark's Scala version) of
         openlineage-spark, or ``provided`` where the cluster has it.
@@ -145,11 +146,13 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
             if doing == "preparing" and isinstance(error, AirflowTaskTimeout):
                 # The job has not run: this is the task's own time that is over.
                 raise
-            self.log.warning(
-                "%s lineage failed; the task is not affected. %s", doing.capitalize(), error, exc_info=True
-            )
+            from airflow_provider_spark_datahub.conversion.redaction import redact_text, redacted_trace
+
+            trace = redacted_trace(error)
+            self.log.warning("%s lineage failed; the task is not affected.\n%s", doing.capitalize(), trace)
             if doing != "announcing":
-                self._problem = self._problem or f"{doing} lineage failed: {type(error).__name__}: {error}"
+                words = redact_text(f"{doing} lineage failed: {type(error).__name__}: {error}")
+                self._problem = self._problem or words
             return None
 
     def _conclude(self, context: Context, step: Callable[[], bool]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_spark_datahub.capture.location import TryIdentity
@@ -11,12 +12,15 @@ from airflow_provider_spark_datahub.report import LineageReport
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.proposals import Proposal
     from airflow_provider_spark_datahub.delivery.deadline import Deadline
-    from airflow_provider_spark_datahub.delivery.outbox import Entry, OutboxKey
+    from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox
+    from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
     from airflow_provider_spark_datahub.delivery.sink import Delivery, Sink
     from airflow_provider_spark_datahub.operators.options import LineageOptions
 
 REJECTIONS_TOLD = 10
 """How many rejected proposals a report names; all are counted, and in the outbox's quarantine."""
+_LEASE_MARGIN = 30.0
+"""Seconds that the lease outlasts the delivery: to record what became of it."""
 
 
 class TaskDelivery:
@@ -54,15 +58,13 @@ class TaskDelivery:
         :param spark_succeeded: whether a retry of the task would only have to deliver them.
         :raises OutboxError: where it cannot be recorded in the outbox what of it arrived.
         """
-        from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxError
+        from airflow_provider_spark_datahub.delivery.outbox import OutboxError
 
-        self._report.proposals = len(proposals)
+        self._report.proposals = self._report.pending = len(proposals)
         try:
-            entry = Outbox(self._options.outbox_location).put(
-                self._outbox_key(),
-                proposals,
-                spark_succeeded=spark_succeeded,
-                connection_id=self._options.connection,
+            self._outbox.storage.deadline = deadline
+            entry = self._outbox.put(
+                self._key, proposals, spark_succeeded=spark_succeeded, connection_id=self._options.connection
             )
         except OutboxError as error:
             self._report.warnings.append(f"not kept in the outbox before the delivery: {error}")
@@ -81,7 +83,11 @@ class TaskDelivery:
             return None
         if isinstance(remembered, dict) and remembered.get("for_try") == self._identity.try_number:
             return self._identity.try_number - 1
-        tries = [entry.manifest.key.try_number for entry in self._entries() if entry.manifest.awaits_retry]
+        try:
+            tries = [entry.manifest.key.try_number for entry in self._entries() if entry.manifest.awaits_retry]
+        except OSError as error:
+            self._report.warnings.append(f"cannot look into the outbox for what earlier tries left: {error}")
+            return None
         earlier = [number for number in tries if number < self._identity.try_number]
         return max(earlier, default=None)
 
@@ -92,7 +98,7 @@ class TaskDelivery:
         :raises OSError: the outbox refuses; the next try would run Spark again.
         """
         for entry in self._entries():
-            entry.await_retry()
+            entry.told(awaits_retry=True)
         return {"for_try": self._identity.try_number + 1, "outbox": str(self._options.outbox_location)}
 
     def look_for(self, awaited: int) -> None:
@@ -105,33 +111,62 @@ class TaskDelivery:
 
     # -- the outbox's entries
 
-    def _entries(self) -> list[Entry]:
-        from airflow_provider_spark_datahub.delivery.outbox import Outbox
+    @cached_property
+    def _outbox(self) -> Outbox:
+        from airflow_provider_spark_datahub.hooks.outbox import open_outbox
 
-        one = self._identity
-        return Outbox(self._options.outbox_location).entries(one.dag_id, one.run_id, one.task_id, one.map_index)
+        return open_outbox(self._options.outbox_location, self._options.outbox_limits)
 
-    def _outbox_key(self) -> OutboxKey:
-        from airflow_provider_spark_datahub.delivery.outbox import OutboxKey
+    @cached_property
+    def _key(self) -> OutboxKey:
+        from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
 
         one = self._identity
         return OutboxKey(one.dag_id, one.run_id, one.task_id, one.map_index, one.try_number)
 
+    def _entries(self) -> list[Entry]:
+        return list(self._outbox.entries(self._key.instance))
+
     def _deliver_entries(self, deadline: Deadline, own: Entry) -> None:
+        from airflow_provider_spark_datahub.delivery.outbox_lease import wait_for_lease
+
+        self._report.outbox_entry = str(own)
+        seconds = deadline.remaining() + _LEASE_MARGIN
+        lease = wait_for_lease(self._outbox.storage, own.name.group, deadline, seconds=seconds)
+        if lease is None:
+            self._note("it is pending: another drainer of the outbox is at work on what this task left")
+            return
+        with lease:
+            entries = [one for one in self._entries() if one.name.group == own.name.group]
+            if own.name in (one.name for one in entries):
+                self._deliver_leased(entries, own, deadline)
+            else:
+                self._count_settled(own)
+
+    def _deliver_leased(self, entries: Sequence[Entry], own: Entry, deadline: Deadline) -> None:
+        """Deliver what the task's tries left, this one's last."""
         from airflow_provider_spark_datahub.delivery.drain import deliver_in_order
 
         problem = None
-        for settled in deliver_in_order(self._entries(), lambda entry: self.send(entry.proposals(), deadline)):
-            problem = settled.delivery.problem
-            if settled.entry.path == own.path:
-                self._count(settled.delivery)
-                self._report.outbox_entry = str(settled.remaining.path) if settled.remaining else None
+        for settled in deliver_in_order(entries, lambda _, proposals: self.send(proposals, deadline)):
+            problem = settled.delivery.problem if settled.delivery else None
+            if settled.entry.name == own.name:
+                if settled.delivery:
+                    self._count(settled.delivery)
+                    self._report.outbox_entry = str(settled.remaining) if settled.remaining else None
+                else:
+                    self._count_settled(own)
+                self._outbox.expire_receipts(self._key.task)
                 return
-        self._report.pending = own.manifest.pending
-        self._report.outbox_entry = str(own.path)
-        self._report.reason = (
-            self._report.reason or f"the lineage of an earlier try goes first, and is pending: {problem}"
-        )
+        self._note(f"the lineage of an earlier try goes first, and is pending: {problem}")
+
+    def _count_settled(self, own: Entry) -> None:
+        """Another drainer has settled the entry between its writing and its delivery here."""
+        receipt, _ = self._outbox.receipts.about(own.name, own.manifest)
+        if receipt is not None:
+            report = self._report
+            report.delivered, report.rejected, report.stored = receipt.delivered, receipt.rejected, receipt.stored
+            report.pending, report.outbox_entry = 0, None
 
     def _count(self, delivery: Delivery) -> None:
         report = self._report
@@ -142,4 +177,7 @@ class TaskDelivery:
             for one in delivery.rejected[:REJECTIONS_TOLD]
         ]
         if delivery.problem:
-            report.reason = f"{report.reason}; {delivery.problem}" if report.reason else delivery.problem
+            self._note(delivery.problem)
+
+    def _note(self, reason: str) -> None:
+        self._report.reason = f"{self._report.reason}; {reason}" if self._report.reason else reason

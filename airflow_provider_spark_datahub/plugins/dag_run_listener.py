@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
-from pathlib import Path
 from queue import Full, Queue
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +22,7 @@ from airflow.listeners import hookimpl
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.proposals import Proposal
-    from airflow_provider_spark_datahub.delivery.outbox import Entry
+    from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +52,10 @@ def _guarded(failed: str, step: Callable[[], None]) -> None:
     """The scheduler goes on, and what waits after this step too."""
     try:
         step()
-    except Exception:
-        log.warning("%s", failed, exc_info=True)
+    except Exception as error:  # noqa: BLE001 (told below, as `exc_info` would, but for its secrets)
+        from airflow_provider_spark_datahub.conversion.redaction import redacted_trace
+
+        log.warning("%s\n%s", failed, redacted_trace(error))
 
 
 def _ended(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
@@ -63,15 +64,17 @@ def _ended(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
     if not connections:
         return
     from airflow_provider_spark_datahub.conversion.relate import dag_run_ended
+    from airflow_provider_spark_datahub.hooks.outbox import open_outbox
     from airflow_provider_spark_datahub.operators.airflow_run import dag_run_of, epoch_ms
-    from airflow_provider_spark_datahub.operators.options import outbox_location
+    from airflow_provider_spark_datahub.operators.options import outbox_limits, resolve_outbox_location
 
     end_ms = epoch_ms(dag_run.end_date or datetime.now(tz=UTC)) or 0
     run = dag_run_of(dag_run, dag)
     proposals = dag_run_ended(run, end_ms, result)
+    outbox = partial(open_outbox, resolve_outbox_location(), outbox_limits())
     for connection in connections:
         told = _End(connection, run.dag_id, run.run_id, proposals)
-        keep = partial(_keep, told, outbox_location(), _deliveries())
+        keep = partial(_keep, told, outbox, _deliveries())
         _keeper().submit(_guarded, f"{told} is not told to DataHub.", keep)
 
 
@@ -119,14 +122,14 @@ def _keeper() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="lineage-dag-runs")
 
 
-def _keep(told: _End, outbox_location: Path, deliveries: Queue[Callable[[], object]]) -> None:
-    from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxError, OutboxKey
+def _keep(told: _End, open_outbox: Callable[[], Outbox], deliveries: Queue[Callable[[], object]]) -> None:
+    from airflow_provider_spark_datahub.delivery.outbox import OutboxError
+    from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
 
     entry = None
     try:
         key = OutboxKey(told.dag_id, told.run_id, "", -1, 1)
-        outbox = Outbox(outbox_location)
-        entry = outbox.put(key, told.proposals, spark_succeeded=False, connection_id=told.connection)
+        entry = open_outbox().put(key, told.proposals, spark_succeeded=False, connection_id=told.connection)
     except OutboxError as error:
         log.warning("%s is not kept before its delivery: %s", told, error)
     deliver = partial(_deliver, told, entry)
@@ -161,12 +164,22 @@ def _leave(waiting: Queue[Callable[[], object]]) -> None:
 
 
 def _deliver(told: _End, entry: Entry | None) -> None:
+    from airflow_provider_spark_datahub.delivery.drain import Drain, DrainLimits
+    from airflow_provider_spark_datahub.hooks.datahub import open_sink
+
+    if entry is None:
+        _deliver_unkept(told)
+        return
+    drained = Drain(entry.outbox, open_sink, DrainLimits(entry_seconds=DELIVERY_SECONDS)).run([entry.name])
+    if drained.waiting:
+        log.warning("%s is pending: %s", told, "; ".join(drained.problems))
+
+
+def _deliver_unkept(told: _End) -> None:
     from airflow_provider_spark_datahub.delivery.deadline import Deadline
     from airflow_provider_spark_datahub.hooks.datahub import sink_of
 
     with sink_of(told.connection) as sink:
         delivery = sink.deliver(told.proposals, Deadline.after(DELIVERY_SECONDS))
-    if entry is not None:
-        entry.settle(delivery)
     if delivery.pending:
-        log.warning("%s is pending: %s", told, delivery.problem)
+        log.warning("%s is lost: %s", told, delivery.problem)

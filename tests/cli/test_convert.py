@@ -111,6 +111,15 @@ def test_wrong_options(tmp_path: Path, arguments: list[str], said: str, monkeypa
     assert said in result.stderr
 
 
+def test_what_is_cut_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "120")
+    result = run("convert", JOB)
+    assert "25 column edges left out" in result.stderr
+    assert not any('fineGrainedLineages":[{' in line for line in result.stdout.splitlines())
+    monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "much")
+    assert "INGESTION_MAX_SERIALIZED_STRING_LENGTH is 'much'" in run("convert", JOB).stderr
+
+
 def test_an_option_without_effect_is_told() -> None:
     result = run("convert", JOB, "--set", "spark.datahub.rest.server=http://gms")
     assert result.exit_code == 0

@@ -4,42 +4,194 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxKey
+from airflow_provider_spark_datahub.delivery.outbox import Entry
+from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
 from tests.cli.commands import run
+from tests.delivery.outboxes import outbox_at
 
 STATUS = Proposal("dataset", "urn:li:dataset:(urn:li:dataPlatform:file,/a,PROD)", "status", {"removed": False})
 
 
-def put(outbox: Path, connection: str) -> None:
-    key = OutboxKey("shop", "manual__1", "build", -1, 2)
-    Outbox(outbox).put(key, [STATUS], spark_succeeded=True, connection_id=connection)
+def put(folder: Path, connection: str = "lineage_sink", **ids: Any) -> Entry:
+    key = OutboxKey(**{"dag_id": "shop", "run_id": "r1", "task_id": "build", "map_index": -1, "try_number": 2, **ids})
+    return outbox_at(folder / "outbox").put(key, [STATUS], spark_succeeded=True, connection_id=connection)
 
 
-def test_pending(tmp_path: Path) -> None:
-    assert run("pending", "--outbox", tmp_path).exit_code == 0
-    put(tmp_path, "datahub")
-    result = run("pending", "--outbox", tmp_path)
-    assert (result.exit_code, result.stdout) == (1, "shop  manual__1  build try 2  1 proposals for datahub\n")
+@pytest.fixture
+def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the connection ``lineage_sink`` writes."""
+    path = tmp_path / "sink.jsonl"
+    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps({"conn_type": "datahub-file", "host": str(path)}))
+    return path
 
 
-def test_emit_delivers_through_the_entrys_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outbox, sink = tmp_path / "outbox", tmp_path / "sink.jsonl"
-    put(outbox, "lineage_sink")
-    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps({"conn_type": "datahub-file", "host": str(sink)}))
-    result = run("emit", "--outbox", outbox)
-    assert (result.exit_code, result.stderr) == (0, "1 proposals delivered, 0 rejected, 0 pending\n")
+@pytest.fixture
+def outbox(tmp_path: Path) -> tuple[str, Path]:
+    """The option that names it."""
+    return "--outbox", tmp_path / "outbox"
+
+
+def waiting(folder: Path) -> list[OutboxKey]:
+    return [entry.manifest.key for entry in outbox_at(folder / "outbox").entries()]
+
+
+# -- pending
+
+
+def test_an_empty_outbox(outbox: tuple[str, Path]) -> None:
+    result = run("pending", *outbox)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "0 entries pending, 0 quarantined, 0 corrupt\n")
+
+
+def test_pending(tmp_path: Path, outbox: tuple[str, Path]) -> None:
+    put(tmp_path)
+    put(tmp_path, task_id="load", map_index=3)
+    put(tmp_path, task_id="", try_number=1)
+    put(tmp_path, run_id="r2").quarantine("no such aspect")
+    outbox_at(tmp_path / "outbox").begin(
+        OutboxKey("shop", "r3", "build", -1, 1), connection_id="lineage_sink", events=None, redo={}
+    )
+    result = run("pending", *outbox)
+    assert result.exit_code == 1
+    assert sorted(result.stdout.splitlines()) == [
+        "shop  r1  build try 2  1 proposals for lineage_sink",
+        "shop  r1  end of the DAG run  1 proposals for lineage_sink",
+        "shop  r1  load[3] try 2  1 proposals for lineage_sink",
+        "shop  r2  build try 2  1 proposals quarantined: no such aspect",
+        "shop  r3  build try 1  events that are not converted for lineage_sink",
+    ]
+    assert result.stderr == "4 entries pending, 1 quarantined, 0 corrupt\n"
+
+
+def test_pending_for_scripts(tmp_path: Path, outbox: tuple[str, Path]) -> None:
+    entry = put(tmp_path)
+    put(tmp_path, run_id="r2").quarantine("no such aspect")
+    result = run("pending", *outbox, "--json")
+    told = json.loads(result.stdout)
+    common = {"dag": "shop", "task": "build", "map_index": -1, "try": 2, "connection": "lineage_sink", "proposals": 1}
+    (one,), (held,) = told["pending"], told["quarantined"]
+    assert one == {
+        **common,
+        "run": "r1",
+        "state": "pending",
+        "created_ms": entry.name.created_ms,
+        "entry": str(entry),
+    }
+    assert (held["run"], held["state"], held["reasons"], held["proposals"]) == (
+        "r2",
+        "quarantined",
+        ["no such aspect"],
+        1,
+    )
+    assert told["corrupt"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (("--dag", "shop", "--dag", "bank"), 2),
+        (("--dag", "bank"), 1),
+        (("--task", "load"), 1),
+        (("--run", "r9"), 0),
+        (("--for", "elsewhere", "--task", "build"), 1),
+    ],
+)
+def test_pending_of_some(tmp_path: Path, outbox: tuple[str, Path], options: tuple[str, ...], found: int) -> None:
+    put(tmp_path, task_id="load")
+    put(tmp_path, "elsewhere", dag_id="bank")
+    result = run("pending", *outbox, *options)
+    assert (len(result.stdout.splitlines()), result.exit_code) == (found, 1 if found else 0)
+
+
+# -- emit
+
+
+def test_emit_delivers_through_the_entrys_connection(tmp_path: Path, outbox: tuple[str, Path], sink: Path) -> None:
+    put(tmp_path)
+    result = run("emit", *outbox)
+    assert result.stderr == "1 entries settled (1 proposals delivered, 0 rejected), 0 pending\n"
+    assert (result.exit_code, result.stdout) == (0, "")
     assert [json.loads(line) for line in sink.read_text().splitlines()] == [STATUS.to_obj()]
-    assert run("pending", "--outbox", outbox).exit_code == 0
+    assert run("pending", *outbox).exit_code == 0
 
 
-def test_emit_tells_why_something_stays(tmp_path: Path) -> None:
+def test_emit_tells_why_something_stays(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     put(tmp_path, "lineage_nowhere")
-    result = run("emit", "--outbox", tmp_path)
+    result = run("emit", *outbox)
     assert result.exit_code == 1
     assert "connection 'lineage_nowhere' cannot be used" in result.stderr
-    assert "0 proposals delivered, 0 rejected, 1 pending" in result.stderr
-    assert run("pending", "--outbox", tmp_path).exit_code == 1
+    assert "0 entries settled (0 proposals delivered, 0 rejected), 1 pending" in result.stderr
+    assert run("pending", *outbox).exit_code == 1
+
+
+def test_emit_for_scripts(tmp_path: Path, outbox: tuple[str, Path], sink: Path) -> None:
+    put(tmp_path)
+    put(tmp_path, "lineage_nowhere", task_id="load")
+    told = json.loads(run("emit", *outbox, "--json").stdout)
+    assert (told["settled"], told["delivered"], told["waiting"], len(told["problems"])) == (1, 1, 1, 1)
+    assert sink.exists()
+
+
+def test_emit_through_another_connection(tmp_path: Path, outbox: tuple[str, Path], sink: Path) -> None:
+    put(tmp_path, "lineage_nowhere")
+    assert run("emit", *outbox, "--connection", "lineage_sink").exit_code == 0
+    assert sink.exists()
+
+
+def test_emit_some(tmp_path: Path, outbox: tuple[str, Path], sink: Path) -> None:
+    for dag_id in ("shop", "bank", "zoo"):
+        put(tmp_path, dag_id=dag_id)
+    assert run("emit", *outbox, "--dag", "bank").exit_code == 0
+    assert run("emit", *outbox, "--max-entries", "1").exit_code == 1
+    assert run("emit", *outbox, "--max-seconds", "0").exit_code == 1
+    assert len(waiting(tmp_path)) == 1
+    assert len(sink.read_text().splitlines()) == 2
+
+
+def test_an_outbox_that_cannot_be_opened() -> None:
+    result = run("emit", "--outbox", "nosuchstore://x")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "Cannot open the outbox nosuchstore://x" in result.stderr
+
+
+def test_a_wrong_limit(outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__RECEIPT_DAYS", "a week")
+    result = run("pending", *outbox)
+    assert result.exit_code == 2
+    assert "receipt_days is 'a week', want a number above 0" in result.stderr
+
+
+# -- requeue
+
+
+@pytest.mark.parametrize(
+    ("options", "runs"),
+    [
+        (("--all",), ["r1", "r2", "r3"]),
+        (("--run", "r2"), ["r2"]),
+        (("--reason", "no such"), ["r1", "r2"]),
+        (("--reason", "no such", "--for", "elsewhere"), ["r1"]),
+        (("--dag", "bank"), []),
+    ],
+)
+def test_requeue(tmp_path: Path, outbox: tuple[str, Path], options: tuple[str, ...], runs: list[str]) -> None:
+    put(tmp_path, "elsewhere", run_id="r1").quarantine("no such aspect")
+    put(tmp_path, run_id="r2").quarantine("no such entity")
+    put(tmp_path, run_id="r3").quarantine("too old")
+    result = run("requeue", *outbox, *options, "--json")
+    assert (result.exit_code, json.loads(result.stdout)) == (0, {"entries": len(runs), "proposals": len(runs)})
+    assert f"{len(runs)} entries with {len(runs)} proposals are pending again" in result.stderr
+    assert sorted(key.run_id for key in waiting(tmp_path)) == runs
+
+
+def test_requeue_wants_to_know_what(tmp_path: Path, outbox: tuple[str, Path]) -> None:
+    put(tmp_path).quarantine("too old")
+    result = run("requeue", *outbox)
+    assert result.exit_code == 2
+    assert "Say what to requeue" in result.stderr
+    assert waiting(tmp_path) == []

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from typing import Any
 
 import pytest
 from datahub.metadata.schema_classes import FineGrainedLineageClass
 
-from airflow_provider_spark_datahub.conversion.columns import DatasetColumns, fine_grained_lineages, read_columns
+from airflow_provider_spark_datahub.conversion.columns import (
+    ColumnLimits,
+    DatasetColumns,
+    fine_grained_lineages,
+    read_columns,
+)
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.events import DatasetId
+from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets
+from airflow_provider_spark_datahub.conversion.limits import (
+    COLUMN_EDGES_LEFT_OUT,
+    LONG_STATEMENTS,
+    STATEMENTS_LEFT_OUT,
+)
 from tests.conversion.builders import Json, column, column_lineage, schema, settings, urn
 
 OUTPUT = urn("hive", "db.t")
@@ -24,12 +36,16 @@ def source(path: str, name: str) -> str:
 
 
 def read(facet: Json, sql: str = "", **other_facets: Any) -> DatasetColumns | None:
-    return read_columns({"columnLineage": facet, **other_facets}, sql)
+    return read_columns(Facets({"columnLineage": facet, **other_facets}), sql)
 
 
-def lineages(*told: DatasetColumns | None, output: str = OUTPUT) -> list[Json]:
+def lineages(
+    *told: DatasetColumns | None, output: str = OUTPUT, cut: Counter[str] | None = None, **options: Any
+) -> list[Json]:
     namer = DatasetNamer(settings(), {DatasetId("file", "/wh/t"): DatasetId("hive", "db.source")})
-    return fine_grained_lineages([(output, columns) for columns in told if columns is not None], namer)
+    per_query = [(output, columns) for columns in told if columns is not None]
+    limits = ColumnLimits.of(settings(**options))
+    return fine_grained_lineages(per_query, namer, limits, cut if cut is not None else Counter())
 
 
 def test_one_column() -> None:
@@ -104,11 +120,24 @@ def test_inputs_of_the_whole_dataset_act_on_all_its_columns() -> None:
     )
     direct, *indirect = lineages(read(facet, schema=schema(("z", "int"), ("one", "int"))))
     assert direct["upstreams"] == [source("/a", "x")]
-    assert [(each["upstreams"], each["transformOperation"]) for each in indirect] == [
-        ([source("/a", "day")], "INDIRECT:FILTER"),
-        ([source("/a", "id"), source("/b", "id")], "INDIRECT:JOIN"),
+    days, ids = [source("/a", "day")], [source("/a", "id"), source("/b", "id")]
+    assert [(each["downstreams"], each["upstreams"], each["transformOperation"]) for each in indirect] == [
+        ([field(OUTPUT, "z")], days, "INDIRECT:FILTER"),
+        ([field(OUTPUT, "one")], days, "INDIRECT:FILTER"),
+        ([field(OUTPUT, "z")], ids, "INDIRECT:JOIN"),
+        ([field(OUTPUT, "one")], ids, "INDIRECT:JOIN"),
     ]
-    assert all(each["downstreams"] == [field(OUTPUT, "z"), field(OUTPUT, "one")] for each in indirect)
+
+
+def test_every_lineage_has_one_downstream() -> None:
+    """GMS patches no aspect that holds one of several (``FineGrainedLineageTemplateHelper``)."""
+    facet = column_lineage({"z": [column("/a", "x")], "y": []}, [column("/a", "day", "INDIRECT:FILTER")])
+    assert [len(each["downstreams"]) for each in lineages(read(facet, schema=schema(("n", "int"))))] == [1] * 5
+
+
+def test_the_same_input_told_of_a_column_and_of_all_rows_is_one() -> None:
+    day = column("/a", "day", "INDIRECT:FILTER")
+    assert len(lineages(read(column_lineage({"z": [day]}, [day])))) == 1
 
 
 def test_a_dataset_whose_columns_have_no_inputs_of_their_own() -> None:
@@ -184,3 +213,53 @@ def test_inputs() -> None:
     columns = read(column_lineage({"z": [column("/a", "x"), column("/b", "y")]}, [column("/c", "w", "INDIRECT:SORT")]))
     assert columns is not None
     assert {dataset.name for dataset in columns.inputs} == {"/a", "/b", "/c"}
+
+
+def wide(columns: int, tables: int) -> DatasetColumns | None:
+    """``SELECT * FROM a UNION SELECT * FROM b UNION …``: every column of each table is a grouping key of all rows."""
+    names = [f"c{number}" for number in range(columns)]
+    paths = [f"/t{number}" for number in range(tables)]
+    direct = {name: [column(path, name, "DIRECT:IDENTITY") for path in paths] for name in names}
+    keys = [column(path, name, "INDIRECT:GROUP_BY") for path in paths for name in names]
+    return read(column_lineage(direct, keys), "SELECT 1")
+
+
+def test_a_union_of_wide_tables_stays_as_long_as_its_direct_lineage() -> None:
+    """2.7 million pairs of columns and keys would be 270 MB, which GMS does not read; the 9,000 direct ones stay."""
+    cut: Counter[str] = Counter()
+    found = lineages(wide(300, 30), cut=cut)
+    assert {each["transformOperation"] for each in found} == {"-- DIRECT:IDENTITY\nSELECT 1"}
+    assert sum(len(each["upstreams"]) for each in found) == 300 * 30
+    assert cut == {COLUMN_EDGES_LEFT_OUT: 300 * 300 * 30}
+
+
+@pytest.mark.parametrize(("most", "kept"), [(1, 1), (5, 4), (1000, 20)])
+def test_most_column_edges(most: int, kept: int) -> None:
+    """Those of single columns come first: four of one input each; each lineage is there as a whole."""
+    cut: Counter[str] = Counter()
+    found = lineages(wide(4, 1), cut=cut, max_column_edges=most)
+    direct = sum(len(each["upstreams"]) for each in found if "DIRECT:IDENTITY" in each["transformOperation"])
+    assert direct == min(most, 4)
+    left_out = 4 + 16 - sum(len(each["upstreams"]) for each in found)
+    assert cut == ({COLUMN_EDGES_LEFT_OUT: left_out} if left_out else {})
+    assert left_out == max(20 - kept, 0)
+
+
+def test_a_statement_that_is_too_long_says_so() -> None:
+    cut: Counter[str] = Counter()
+    statement = f"SELECT {'x' * 500} FROM a"
+    found = lineages(read(column_lineage({"z": [column("/a", "x")], "y": []}), statement), cut=cut, max_sql_length=120)
+    shown = found[0]["transformOperation"]
+    assert len(shown) == 120
+    assert shown.endswith("… (cut: 514 characters)")
+    assert shown.startswith("SELECT xxx")
+    assert cut == {LONG_STATEMENTS: 1}
+
+
+def test_statements_go_before_edges_where_all_is_too_long_for_gms() -> None:
+    cut: Counter[str] = Counter()
+    facet = column_lineage({f"c{number}": [column("/a", "x", "DIRECT:IDENTITY")] for number in range(10)})
+    found = lineages(read(facet, f"SELECT {'x' * 900}"), cut=cut, max_string_length=5_000)
+    assert [each["transformOperation"] for each in found] == ["DIRECT:IDENTITY"] * 10
+    assert cut == {STATEMENTS_LEFT_OUT: 1}
+    assert len(json.dumps(found, separators=(",", ":"))) <= 5_000

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, table_of
-from airflow_provider_spark_datahub.conversion.events import DatasetId
+from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets
 from tests.conversion.builders import settings, symlink, urn
 
 NO_SYMLINKS: dict[DatasetId, DatasetId] = {}
@@ -122,7 +122,7 @@ GLUE_NAME = "table/my_glue_database/my_glue_table"
     ],
 )
 def test_table_of_symlinks(facet: Any, options: Any, expected: tuple[str, str] | None) -> None:
-    assert table_of({"symlinks": facet}, settings(**options)) == expected
+    assert table_of(Facets({"symlinks": facet}), settings(**options)) == expected
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_table_of_symlinks(facet: Any, options: Any, expected: tuple[str, str] |
 def test_catalog_platforms(facets: Any, platform: str) -> None:
     catalogs = {"iceberg": "iceberg", "delta": "delta-lake", "unity": "databricks"}
     linked = {"symlinks": symlink("s3://warehouse", "db.orders"), **facets}
-    assert table_of(linked, settings(catalog_platforms=catalogs)) == (platform, "db.orders")
+    assert table_of(Facets(linked), settings(catalog_platforms=catalogs)) == (platform, "db.orders")
     # Off by default: an Iceberg table is Hive's.
-    assert table_of(linked, settings()) == ("hive", "db.orders")
+    assert table_of(Facets(linked), settings()) == ("hive", "db.orders")
 
 
 def test_a_path_is_the_table_behind_it() -> None:
@@ -217,6 +217,8 @@ def test_instance_and_env(namespace: str, name: str, options: Any, expected: str
     [
         ("postgres://h", "", "it has no name"),
         ("", "t", "it has no name"),
+        (" ", "t", "it has no name"),
+        (" ://h", "t", "it has no name"),
         ("hive", "t" * 500, "its URN is longer than 512 bytes, which DataHub drops"),
         ("hive", "日" * 60, "its URN is longer than 512 bytes, which DataHub drops"),
     ],

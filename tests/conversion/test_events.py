@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,11 +10,12 @@ import pytest
 from airflow_provider_spark_datahub.conversion.events import (
     DatasetId,
     EventError,
+    as_object,
     iso_instant,
     parse_run_event,
     parse_time_ms,
 )
-from tests.conversion.builders import APP, QUERY, START_MS, Json, event, parsed
+from tests.conversion.builders import APP, QUERY, START_MS, Json, event, file, parsed, query
 
 
 def test_a_run_event() -> None:
@@ -53,7 +55,8 @@ def test_what_are_no_datasets(datasets: Any) -> None:
 def test_a_dataset_may_have_nothing_but_a_name() -> None:
     spelled: list[Json] = [{"namespace": "file", "name": "/a", "facets": None}]
     (dataset,) = parse_run_event({**event(), "inputs": spelled}).inputs
-    assert (dataset.id, dataset.facets) == (DatasetId("file", "/a"), {})
+    assert dataset.id == DatasetId("file", "/a")
+    assert dataset.facets["schema"] == {}
 
 
 @pytest.mark.parametrize(
@@ -83,3 +86,26 @@ def test_time(text: Any, expected: int | None) -> None:
 )
 def test_iso_instant(millis: int, expected: str) -> None:
     assert iso_instant(START_MS + millis) == expected
+
+
+def test_bytes_that_are_no_utf8_cost_only_their_facet() -> None:
+    event = json.dumps(query(outputs=[file("/z", columnLineage={"fields": {"?": {}}})])).encode()
+    (output,) = parse_run_event(event.replace(b'"?"', b'"\xcc"')).outputs
+    assert output.id.name == "/z"
+    assert as_object(output.facets["columnLineage"]) == {}
+    with pytest.raises(EventError, match="no JSON"):
+        parse_run_event(b'{"run": {"runId": "\xcc"}}')
+
+
+def test_half_of_a_character_costs_nothing() -> None:
+    """A producer cut a text amid a surrogate pair, which JSON can spell."""
+    told = query(job="shop.\ud83d", job_facets={"documentation": {"description": "half: \ud83d"}})
+    event = parse_run_event(json.dumps(told).encode())
+    assert event.job_name == "shop.\ud83d"
+    assert as_object(event.job_facets["documentation"])["description"] == "half: \ud83d"
+
+
+@pytest.mark.parametrize("broken", [b'{"run": NaN, "x": "\\ud83d"}', b'{"run": "\\ud83d"'])
+def test_beside_half_a_character_the_rest_must_be_json(broken: bytes) -> None:
+    with pytest.raises(EventError, match="no JSON"):
+        parse_run_event(broken)

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.conversion.events import RunEvent
 from airflow_provider_spark_datahub.conversion.properties import (
     airflow_tags,
     description,
-    job_and_flow_properties,
+    first_wins,
     owner_names,
+    property_layers,
 )
 from airflow_provider_spark_datahub.conversion.redaction import REDACTED
 from tests.conversion.builders import parsed, spark_properties
@@ -18,9 +20,14 @@ from tests.conversion.builders import parsed, spark_properties
 SPEC_KEYS = {"_producer": "https://example.com", "_schemaURL": "https://example.com"}
 
 
+def read(event: RunEvent, *, spark_plan: bool = False) -> tuple[dict[str, str], dict[str, str]]:
+    """The job's and the flow's."""
+    return first_wins([property_layers(event, spark_plan=spark_plan)])
+
+
 def both(**facets: Any) -> tuple[dict[str, str], dict[str, str]]:
     """The flow's and the job's."""
-    job, flow = job_and_flow_properties(parsed(run_facets=facets))
+    job, flow = read(parsed(run_facets=facets))
     return flow, job
 
 
@@ -80,8 +87,8 @@ def test_the_application_is_the_flows() -> None:
 
 def test_the_plan_is_the_flows_where_wanted() -> None:
     event = parsed(run_facets={"spark.logicalPlan": {**SPEC_KEYS, "plan": [{"class": "Scan", "tree": None}]}})
-    assert job_and_flow_properties(event, spark_plan=True) == ({}, {"spark.logicalPlan": '{"plan":[{"class":"Scan"}]}'})
-    assert job_and_flow_properties(event) == ({}, {})
+    assert read(event, spark_plan=True) == ({}, {"spark.logicalPlan": '{"plan":[{"class":"Scan"}]}'})
+    assert read(event) == ({}, {})
 
 
 def test_secrets() -> None:
@@ -144,3 +151,15 @@ def test_owners(facet: Any, expected: list[str]) -> None:
 def test_an_event_that_says_nothing() -> None:
     assert both() == ({}, {})
     assert spark_properties() == {"spark_properties": {"properties": {}}}
+
+
+def test_what_is_nested_deeper_than_anybody_reads_costs_only_itself() -> None:
+    deep: Any = "leaf"
+    for _ in range(400):
+        deep = {"k": [deep]}
+    facets = {**spark_properties(a=[deep], b={"c": deep}, d="kept"), "spark.logicalPlan": {"plan": deep}}
+    job, flow = read(parsed(run_facets=facets), spark_plan=True)
+    assert job["d"] == "kept"
+    assert job["a"].count("{k=") + job["a"].count("[") == 51
+    assert "…" in job["a"]
+    assert "…" in flow["spark.logicalPlan"]

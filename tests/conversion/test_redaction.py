@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_spark_datahub.conversion.redaction import REDACTED, redact, redact_text
+from airflow_provider_spark_datahub.conversion.redaction import REDACTED, redact, redact_text, redacted_trace
 
 SECRET = "hunter2"
 
@@ -175,3 +175,12 @@ def test_what_is_redacted_stays_as_it_is(text: str) -> None:
 def test_no_text_takes_long(text: str) -> None:
     """Statements and plans are as long as their authors like. In proportion this is well below a second."""
     assert redact_text(text)
+
+
+def test_a_stack_trace_is_told_without_secrets() -> None:
+    error = RuntimeError("password=hunter2")
+    error.__cause__ = OSError("cannot connect to jdbc:mysql://etl:hunter2@db/shop")
+    trace = redacted_trace(error)
+    assert "hunter2" not in trace
+    assert "OSError: cannot connect to jdbc:mysql://db/shop" in trace
+    assert "RuntimeError: password=" in trace

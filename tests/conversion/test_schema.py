@@ -171,3 +171,12 @@ def test_a_field_path_is_there_once() -> None:
 def test_no_fields_at_all() -> None:
     assert metadata()["fields"] == []
     assert json.loads(metadata()["platformSchema"]["com.linkedin.schema.MySqlDDL"]["tableSchema"]) == []
+
+
+def test_a_struct_deeper_than_any_table_is_cut() -> None:
+    field: Json = {"name": "leaf", "type": "int"}
+    for _ in range(400):
+        field = {"name": "s", "type": "struct", "fields": [field]}
+    aspect = schema_metadata({"fields": [field]}, PLATFORM)
+    assert aspect is not None
+    assert len(aspect["fields"]) == 51

@@ -9,12 +9,21 @@ import pytest
 from datahub.metadata.schema_classes import FabricTypeClass
 
 from airflow_provider_spark_datahub.conversion.paths import PathSpec
-from airflow_provider_spark_datahub.conversion.settings import ENVIRONMENTS, LineageSettings, SettingsError
+from airflow_provider_spark_datahub.conversion.settings import (
+    ENVIRONMENTS,
+    LineageSettings,
+    SettingsError,
+    settings_of_environment,
+)
 
 JOB_URN = "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),task)"
 
 FROM_TEXT: dict[str, tuple[str, Any]] = {
     "hive_session_timeout": (" 60 ", 60),
+    "max_event_bytes": ("1000000", 1_000_000),
+    "max_string_length": ("5000", 5_000),
+    "max_sql_length": ("5000", 5_000),
+    "max_column_edges": ("1", 1),
     "capture_streaming": ("true", True),
     "streaming_app_id_prefix": ("true", True),
     "capture_operations": ("true", True),
@@ -90,6 +99,9 @@ def test_environments_are_datahubs() -> None:
         ({"env": ""}, "env is '', want one of"),
         ({"use_patch": "maybe"}, "use_patch is 'maybe', want true or false"),
         ({"use_patch": 1}, "use_patch is 1, want true or false"),
+        ({"max_column_edges": 0}, "max_column_edges is 0, want a whole number, 1 at least"),
+        ({"max_event_bytes": "1e6"}, "max_event_bytes is '1e6', want a whole number, 1 at least"),
+        ({"max_sql_length": 99}, "max_sql_length is 99, want a whole number of characters, 100 at least"),
         ({"pipeline_name": 7}, "pipeline_name is 7, want text"),
         ({"tags": [1]}, "tags is [1], want a list of texts"),
         ({"catalog_platforms": {"a": 1}}, "catalog_platforms is {'a': 1}, want an object of texts"),
@@ -180,3 +192,19 @@ SHARED_INSTANCE = {"spark.datahub.metadata.pipeline.platformInstance": "eu"}
 )
 def test_later_layers_win(layers: list[dict[str, Any]], expected: dict[str, Any]) -> None:
     assert LineageSettings.from_mapping(*layers) == LineageSettings(**expected)
+
+
+def test_the_limit_of_gms_and_the_java_listener() -> None:
+    given = settings_of_environment({"INGESTION_MAX_SERIALIZED_STRING_LENGTH": "20000000", "HOME": "/"})
+    assert LineageSettings.from_mapping(given).max_string_length == 20_000_000
+    assert LineageSettings.from_mapping(given, {"max_string_length": 500}).max_string_length == 500
+
+
+@pytest.mark.parametrize("environment", [{}, {"INGESTION_MAX_SERIALIZED_STRING_LENGTH": " "}])
+def test_no_limit_in_the_environment(environment: dict[str, str]) -> None:
+    assert LineageSettings.from_mapping(settings_of_environment(environment)) == LineageSettings()
+
+
+def test_a_wrong_limit_in_the_environment_is_named() -> None:
+    with pytest.raises(SettingsError, match="INGESTION_MAX_SERIALIZED_STRING_LENGTH is 'much', want a whole number"):
+        settings_of_environment({"INGESTION_MAX_SERIALIZED_STRING_LENGTH": "much"})

@@ -18,16 +18,18 @@ from datahub.metadata.urns import (
     TagUrn,
 )
 from datahub.utilities.urn_encoder import UrnEncoder
-from hypothesis import given
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from airflow_provider_spark_datahub.conversion import urns
+from tests.oracles.strict import dropping_violations
 
 # A text that starts like a URN is taken for one; all else may stand in a part of a URN.
-names = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(",()%␟/. "), min_size=1).filter(
-    lambda text: not text.startswith("urn:li:")
-)
-words = st.text("abz-_09", min_size=1)
+# Short ones: four of them fit into a URN, in whatever way they are encoded.
+characters = st.characters(exclude_categories=["Cs"]) | st.sampled_from(",()%␟/. ")
+names = st.text(characters, min_size=1, max_size=7).filter(lambda text: not text.startswith("urn:li:"))
+words = st.text("abz-_09", min_size=1, max_size=20)
 
 
 @given(names)
@@ -104,3 +106,31 @@ def test_too_long_is_what_gms_drops(letter: str, by: int) -> None:
 def test_too_long_takes_half_a_surrogate_pair() -> None:
     """JSON can carry one; it is no reason to lose the other datasets."""
     assert urns.is_too_long(urns.dataset_urn("hive", "\ud800" * 600, "PROD"))
+
+
+long_texts = st.integers(1, 600).flatmap(lambda size: st.text(characters, min_size=size, max_size=size))
+
+
+@given(words, long_texts, long_texts, long_texts)
+@hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
+def test_flows_jobs_and_runs_of_any_name_are_kept_by_gms(orchestrator: str, flow: str, cluster: str, job: str) -> None:
+    flow_urn = urns.dataflow_urn(orchestrator, flow, cluster)
+    for urn in (flow_urn, urns.datajob_urn(flow_urn, job), urns.dpi_urn(f"{job}.")):
+        kind = urn.split(":")[2]
+        proposal = {"entityType": kind, "entityUrn": urn, "changeType": "UPSERT", "aspectName": "status"}
+        assert dropping_violations({**proposal, "aspect": {"json": {"removed": False}}}) == []
+
+
+def test_two_long_names_that_begin_alike_are_two_jobs() -> None:
+    flow = urns.dataflow_urn("spark", "shop", "default")
+    first, second = (urns.datajob_urn(flow, "x" * 600 + end) for end in "ab")
+    assert first != second
+    assert urns.datajob_urn(flow, "x" * 600 + "a") == first
+    assert first.startswith(f"urn:li:dataJob:({flow},{'x' * 200}")
+
+
+def test_a_name_that_just_fits_stays_as_it_is() -> None:
+    flow = urns.dataflow_urn("spark", "shop", "default")
+    fits = "x" * (urns.MAX_URN_BYTES - len(urllib.parse.quote_plus(f"urn:li:dataJob:({flow},)")))
+    assert urns.datajob_urn(flow, fits) == f"urn:li:dataJob:({flow},{fits})"
+    assert urns.datajob_urn(flow, fits + "x") != f"urn:li:dataJob:({flow},{fits}x)"

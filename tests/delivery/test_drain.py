@@ -1,93 +1,336 @@
-"""Draining an outbox: order, connections, and what stays."""
+"""Draining an outbox: order, connections, limits, other drainers, and what stays."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.drain import drain
-from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxKey
-from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
+from airflow_provider_spark_datahub.delivery.breaker import CircuitBreaker
+from airflow_provider_spark_datahub.delivery.drain import Drain, Drained, DrainLimits
+from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox_lease import take_lease
+from airflow_provider_spark_datahub.delivery.sink import Sink
+from tests.delivery.outboxes import Recording, files, key, outbox_at, put
+from tests.delivery.samples import patch, upsert, upserts
 
 
-def proposal(name: str) -> Proposal:
-    urn = f"urn:li:dataset:(urn:li:dataPlatform:file,/{name},PROD)"
-    return Proposal("dataset", urn, "status", {"removed": False})
+@pytest.fixture
+def outbox(tmp_path: Path) -> Outbox:
+    return outbox_at(tmp_path)
 
 
-def put(outbox: Outbox, task: str, try_number: int, connection: str = "datahub") -> None:
-    key = OutboxKey("shop", "run", task, -1, try_number)
-    outbox.put(key, [proposal(f"{task}{try_number}")], spark_succeeded=True, connection_id=connection)
+def put_named(outbox: Outbox, task: str, try_number: int = 1, connection: str = "datahub") -> Entry:
+    return put(outbox, key(try_number, task), [upsert(f"{task}{try_number}")], connection)
 
 
-class Recording(Sink):
-    name = "recording"
-
-    def __init__(self, refused: str = "") -> None:
-        self.arrived: list[str] = []
-        self._refused = refused
-
-    def describe(self) -> str:
-        return "a list"
-
-    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
-        for item in record.pending():
-            if self._refused and self._refused in item[1].entity_urn:
-                record.stop("it is full")
-                return
-            self.arrived.append(item[1].entity_urn.split("/")[1].split(",")[0])
-            record.confirm([item], stored=True)
+def drain(outbox: Outbox, sink: Sink | None, problem: str | None = None, **options: Any) -> Drained:
+    breakers: dict[str, CircuitBreaker] = {}
+    given: dict[str, Any] = {
+        "breaker": lambda connection: breakers.setdefault(connection, CircuitBreaker()),
+        "sleep": lambda _: None,
+    }
+    return Drain(outbox, lambda _: (sink, problem), **{**given, **options}).run()
 
 
-def test_tries_of_a_task_in_their_order(tmp_path: Path) -> None:
-    outbox, sink = Outbox(tmp_path), Recording()
+def named(name: str) -> Callable[[Proposal], bool]:
+    return lambda proposal: proposal.aspect["name"] == name
+
+
+# -- order
+
+
+def test_tries_of_a_task_in_their_order(outbox: Outbox) -> None:
+    sink = Recording()
     for try_number in (2, 1, 3):
-        put(outbox, "build", try_number)
-    drained = drain(outbox.all_entries(), lambda _: (sink, None))
-    assert sink.arrived == ["build1", "build2", "build3"]
-    assert (drained.delivered, drained.pending, list(drained.problems)) == (3, 0, [])
-    assert outbox.all_entries() == []
+        put_named(outbox, "build", try_number)
+    drained = drain(outbox, sink)
+    assert sink.names == ["build1", "build2", "build3"]
+    assert (drained.settled, drained.delivered, drained.waiting, drained.problems) == (3, 3, 0, {})
+    assert outbox.names() == []
 
 
-def test_a_pending_try_holds_back_its_tasks_later_ones_only(tmp_path: Path) -> None:
-    outbox, sink = Outbox(tmp_path), Recording(refused="build1")
-    put(outbox, "build", 1)
-    put(outbox, "build", 2)
-    put(outbox, "other", 1)
-    drained = drain(outbox.all_entries(), lambda _: (sink, None))
-    assert sink.arrived == ["other1"]
-    assert (drained.delivered, drained.pending, list(drained.problems)) == (1, 2, ["it is full"])
+def test_tasks_in_the_order_in_which_they_came(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter(range(1_000, 9_000))
+    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.outbox.now_ms", lambda: next(moments))
+    tasks = [f"task{number}-" for number in (5, 1, 4, 2, 3)]
+    sink = Recording()
+    for task in tasks:
+        put_named(outbox, task)
+    drain(outbox, sink)
+    assert sink.names == [f"{task}1" for task in tasks]
 
 
-def test_each_connection_is_opened_once(tmp_path: Path) -> None:
-    outbox, sinks, opened = Outbox(tmp_path), {"a": Recording(), "b": Recording()}, []
+def test_a_pending_try_holds_back_its_tasks_later_ones_only(outbox: Outbox) -> None:
+    sink = Recording(named("build1"))
+    for task, number in (("build", 1), ("build", 2), ("other", 1)):
+        put_named(outbox, task, number)
+    drained = drain(outbox, sink)
+    assert sink.names == ["other1"]
+    assert (drained.settled, drained.waiting, list(drained.problems)) == (1, 2, ["it is full"])
+
+
+def test_a_later_trys_aspects_are_not_overwritten(outbox: Outbox) -> None:
+    """The older try's entry comes late: its worker was cut off when the newer one delivered."""
+    event = Proposal("dataProcessInstance", "urn:li:dataProcessInstance:x", "dataProcessInstanceRunEvent", {"name": ""})
+    shared, own, edge = upsert("job", "old"), upsert("try1"), patch("job")
+    sink = Recording()
+    put(outbox, key(2), [upsert("job", "new"), event])
+    drain(outbox, sink)
+    put(outbox, key(1), [shared, event, own, edge])
+    drained = drain(outbox, sink)
+    assert sink.arrived[2:] == [event, own, edge]
+    assert (drained.settled, drained.delivered, outbox.names()) == (1, 3, [])
+    first, second = sorted(outbox.receipts.all(), key=lambda one: one.key.try_number)
+    assert (first.delivered, first.superseded, second.superseded) == (3, 1, 0)
+
+
+def test_a_later_runs_aspects_are_not_overwritten(outbox: Outbox) -> None:
+    """While DataHub was away, one run was kept; a later one of the same task was delivered when it ended."""
+    sink = Recording()
+    put(outbox, key(run_id="first"), [upsert("job", "old")])
+    second = put(outbox, key(run_id="second"), [upsert("job", "new")])
+    Drain(outbox, lambda _: (sink, None)).run([second.name])
+    assert drain(outbox, sink).settled == 1
+    assert sink.names == ["new"]
+
+
+def test_what_a_later_try_has_delivered_in_part_is_not_overwritten_either(outbox: Outbox) -> None:
+    sink = Recording(named("rest"))
+    put(outbox, key(2), [upsert("job", "new"), upsert("more", "rest")])
+    drain(outbox, sink)
+    put(outbox, key(1), [upsert("job", "old"), upsert("more", "older")])
+    sink.refuses = lambda _: False
+    assert drain(outbox, sink).waiting == 0
+    assert sink.names == ["new", "older", "rest"]
+
+
+def test_another_connection_is_a_matter_of_its_own(outbox: Outbox) -> None:
+    sinks = {"one": Recording(), "two": Recording(named("old"))}
+    put(outbox, key(1), [upsert("job", "old")], "two")
+    put(outbox, key(2), [upsert("job", "new")], "one")
+    drained = Drain(outbox, lambda connection: (sinks[connection], None)).run()
+    assert (drained.settled, drained.waiting, sinks["one"].names) == (1, 1, ["new"])
+    sinks["two"].refuses = lambda _: False
+    Drain(outbox, lambda connection: (sinks[connection], None)).run()
+    assert sinks["two"].names == ["old"]
+
+
+# -- connections
+
+
+def test_each_connection_is_opened_once_and_closed(outbox: Outbox) -> None:
+    class Closing(Recording):
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
+    sinks, opened = {"a": Closing(), "b": Closing()}, []
     for task, connection in (("build", "a"), ("load", "b"), ("test", "a")):
-        put(outbox, task, 1, connection)
+        put_named(outbox, task, 1, connection)
 
     def open_sink(connection: str) -> tuple[Sink | None, str | None]:
         opened.append(connection)
         return sinks[connection], None
 
-    drain(outbox.all_entries(), open_sink)
+    Drain(outbox, open_sink).run()
     assert sorted(opened) == ["a", "b"]
-    assert (sorted(sinks["a"].arrived), sinks["b"].arrived) == (["build1", "test1"], ["load1"])
+    assert (sinks["a"].names, sinks["b"].names) == (["build1", "test1"], ["load1"])
+    assert (sinks["a"].closed, sinks["b"].closed) == (1, 1)
 
 
-def test_without_a_sink_everything_stays_and_the_reason_is_told_once(tmp_path: Path) -> None:
-    outbox = Outbox(tmp_path)
-    put(outbox, "build", 1)
-    put(outbox, "load", 1)
-    drained = drain(outbox.all_entries(), lambda _: (None, "no such connection"))
-    assert (drained.delivered, drained.pending, list(drained.problems)) == (0, 2, ["no such connection"])
-    assert len(outbox.all_entries()) == 2
+def test_through_another_connection(outbox: Outbox) -> None:
+    put_named(outbox, "build", 1, "gone")
+    sinks = {"gone": None, "new": Recording()}
+    Drain(outbox, lambda connection: (sinks[connection], "it is gone"), connection="new").run()
+    assert sinks["new"] is not None
+    assert sinks["new"].names == ["build1"]
 
 
-def test_an_entry_that_is_gone_costs_only_its_task(tmp_path: Path) -> None:
-    outbox, sink = Outbox(tmp_path), Recording()
-    put(outbox, "build", 1)
-    put(outbox, "load", 1)
-    entries = outbox.all_entries()
-    entries[0].path.unlink()
-    drained = drain(entries, lambda _: (sink, None))
-    assert (drained.delivered, drained.pending, len(drained.problems)) == (1, 1, 1)
+def test_without_a_sink_everything_stays_and_the_reason_is_told_once(outbox: Outbox) -> None:
+    put_named(outbox, "build")
+    put_named(outbox, "load")
+    drained = drain(outbox, None, "no such connection")
+    assert (drained.settled, drained.waiting, list(drained.problems)) == (0, 2, ["no such connection"])
+    assert len(outbox.names()) == 2
+
+
+def test_a_destination_that_is_down_is_not_asked_by_every_entry(outbox: Outbox) -> None:
+    for number in range(20):
+        put_named(outbox, f"task{number}")
+    sink = Recording(lambda _: True)
+    drained = drain(outbox, sink)
+    assert (sink.calls, drained.waiting) == (3, 20)
+    assert any("3 deliveries in a row failed, the next attempt is due in" in one for one in drained.problems)
+
+
+def test_drains_of_one_process_share_the_breaker(outbox: Outbox) -> None:
+    for number in range(9):
+        put_named(outbox, f"task{number}")
+    sink, breaker = Recording(lambda _: True), CircuitBreaker()
+    for _ in range(3):
+        drain(outbox, sink, breaker=lambda _: breaker)
+    assert sink.calls == 3
+
+
+# -- limits
+
+
+def test_no_more_entries_than_told(outbox: Outbox) -> None:
+    for number in range(5):
+        put_named(outbox, f"task{number}")
+    drained = drain(outbox, Recording(), limits=DrainLimits(entries=2))
+    assert (drained.settled, drained.waiting, len(outbox.names())) == (2, 3, 3)
+
+
+def test_no_longer_than_told(outbox: Outbox) -> None:
+    put_named(outbox, "build")
+    drained = drain(outbox, Recording(), limits=DrainLimits(seconds=0.0))
+    assert (drained.settled, drained.waiting, len(outbox.names())) == (0, 1, 1)
+
+
+def test_only_what_is_wanted_and_the_older_tries_before_it(outbox: Outbox) -> None:
+    put_named(outbox, "build", 1)
+    put_named(outbox, "build", 2)
+    put_named(outbox, "load", 1)
+    sink = Recording()
+    drained = drain(outbox, sink, wanted=lambda manifest: manifest.key.try_number == 2)
+    assert (sink.names, drained.settled, drained.waiting) == (["build1", "build2"], 2, 0)
+    assert len(outbox.names()) == 1
+
+
+def test_progress_counts_every_entry(outbox: Outbox) -> None:
+    for number in range(4):
+        put_named(outbox, "build", number)
+    put_named(outbox, "load")
+    done: list[int] = []
+    drain(outbox, Recording(named("load1")), progress=done.append)
+    assert sum(done) == 5
+
+
+def test_an_entry_that_is_too_old_gets_one_more_chance(tmp_path: Path) -> None:
+    outbox = outbox_at(tmp_path, OutboxLimits(max_age=-1.0))
+    put_named(outbox, "good")
+    put_named(outbox, "bad", 1)
+    put_named(outbox, "bad", 2)
+    sink = Recording(named("bad1"))
+    drained = drain(outbox, sink)
+    assert (sink.names, drained.waiting, outbox.names()) == (["good1", "bad2"], 0, [])
+    (quarantined,) = files(tmp_path / "quarantined")
+    assert "outbox_max_age); at last: it is full" in quarantined.read_text()
+
+
+# -- beside other drainers
+
+
+def test_what_another_drainer_holds_is_left_to_it(outbox: Outbox) -> None:
+    build, load = put_named(outbox, "build"), put_named(outbox, "load")
+    sink = Recording()
+    lease = take_lease(outbox.storage, build.name.group)
+    assert lease is not None
+    with lease:
+        drained = drain(outbox, sink)
+    assert (sink.names, drained.settled, drained.elsewhere, drained.waiting) == (["load1"], 1, 1, 0)
+    assert "1 in the hands of other drainers" in drained.sentence
+    assert outbox.names() == [build.name]
+    assert load.name not in outbox.names()
+
+
+def test_it_comes_back_to_what_another_drainer_held(outbox: Outbox) -> None:
+    build = put_named(outbox, "build")
+    lease = take_lease(outbox.storage, build.name.group)
+    assert lease is not None
+    held, sink = [lease], Recording()
+
+    def sleep(_: float) -> None:
+        if held:
+            held.pop().__exit__(None, None, None)
+
+    drained = drain(outbox, sink, sleep=sleep)
+    assert (sink.names, drained.settled, drained.elsewhere) == (["build1"], 1, 0)
+
+
+def test_what_was_settled_since_the_listing_is_not_delivered_again(outbox: Outbox) -> None:
+    names = [put_named(outbox, "build").name, put_named(outbox, "load").name]
+    sink = Recording()
+    drain(outbox, sink)
+    drained = Drain(outbox, lambda _: (sink, None)).run(names)
+    assert (sink.names, drained.settled, drained.waiting) == (["build1", "load1"], 0, 0)
+
+
+def test_an_entry_with_a_receipt_is_not_delivered_again(outbox: Outbox) -> None:
+    """Its drainer died between the receipt and the removal."""
+    entry = put(outbox)
+    content = Path(str(entry)).read_bytes()
+    sink = Recording()
+    drain(outbox, sink)
+    outbox.storage.write(entry.name.path, [content])
+    assert drain(outbox, sink).settled == 1
+    assert (len(sink.arrived), outbox.names()) == (3, [])
+
+
+def test_eight_drainers_lose_nothing_and_leave_nothing(outbox: Outbox) -> None:
+    for number in range(40):
+        put(outbox, key(1, f"task{number}"), upserts(1, f"task{number}-"))
+        put(outbox, key(2, f"task{number}"), upserts(1, f"task{number}+"))
+    sink, drained = Recording(), []
+
+    def work() -> None:
+        drained.append(Drain(outbox, lambda _: (sink, None)).run())
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(one.settled for one in drained) == 80
+    assert sorted(sink.names) == sorted(f"task{number}{sign}0" for number in range(40) for sign in "-+")
+    for number in range(40):
+        assert sink.names.index(f"task{number}-0") < sink.names.index(f"task{number}+0")
+    assert outbox.names() == []
+
+
+# -- what goes wrong
+
+
+def test_a_corrupt_entry_costs_only_itself(outbox: Outbox) -> None:
+    bad = put_named(outbox, "build", 1)
+    put_named(outbox, "build", 2)
+    Path(str(bad)).write_bytes(b"{}\n")
+    sink = Recording()
+    drained = drain(outbox, sink)
+    assert (sink.names, drained.settled, drained.waiting) == (["build2"], 1, 0)
+
+
+def test_an_entry_that_changes_under_the_drain_costs_only_its_task(outbox: Outbox) -> None:
+    build = put_named(outbox, "build")
+    put_named(outbox, "load")
+
+    def meddle(proposal: Proposal) -> bool:
+        if proposal.aspect["name"] == "build1":
+            Path(str(build)).unlink()
+            Path(str(build)).mkdir()
+        return False
+
+    drained = drain(outbox, Recording(meddle))
+    assert (drained.settled, drained.waiting, drained.delivered) == (1, 1, 1)
+    assert any("Cannot change the outbox's entry" in one for one in drained.problems)
+
+
+# -- unfinished entries
+
+
+def test_an_unfinished_entry_waits_with_those_behind_it_until_it_can_be_finished(outbox: Outbox) -> None:
+    outbox.begin(key(1), connection_id="datahub", events=None, redo={})
+    put(outbox, key(2), [upsert("second")])
+    sink = Recording()
+    assert drain(outbox, sink).waiting == 2
+    assert drain(outbox, sink, finish=lambda _: None).waiting == 2
+    assert sink.names == []
+    drained = drain(outbox, sink, finish=lambda entry: entry.finish([upsert("first")], spark_succeeded=False))
+    assert (sink.names, drained.settled, drained.waiting) == (["first", "second"], 2, 0)

@@ -6,65 +6,66 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox import Entry, EntryFormatError, Outbox, OutboxError, OutboxKey
+from airflow_provider_spark_datahub.delivery.outbox import OutboxError, OutboxFullError, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox_format import EntryFormatError
 from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
+from tests.delivery.outboxes import DAG, RUN, TASK, files, key, outbox_at, put
 from tests.delivery.samples import patch, upsert, upserts
-
-DAG, RUN, TASK = "shop", "scheduled__2026-01-01T00:00:00+00:00", "group.build"
-
-
-def key(try_number: int = 1, task_id: str = TASK, map_index: int = -1) -> OutboxKey:
-    return OutboxKey(DAG, RUN, task_id, map_index, try_number)
-
-
-def put(root: Path, of: OutboxKey, count: int = 3) -> Entry:
-    return Outbox(root).put(of, upserts(count), spark_succeeded=True, connection_id="datahub_rest_default")
-
-
-def files(root: Path) -> list[Path]:
-    return sorted(path for path in root.rglob("*") if path.is_file())
 
 
 def test_round_trip(tmp_path: Path) -> None:
     proposals = [upsert("a"), patch("a"), upsert("b", title="half a pair \ud800\u2028\x85\n")]
-    put_entry = Outbox(tmp_path / "outbox").put(key(), proposals, spark_succeeded=False, connection_id="c")
-    (entry,) = Outbox(tmp_path / "outbox").entries(DAG, RUN, TASK)
-    assert entry == put_entry
+    before = put(outbox_at(tmp_path / "outbox"), proposals=proposals)
+    (entry,) = outbox_at(tmp_path / "outbox").entries(key().instance)
+    assert (entry.name, entry.manifest) == (before.name, before.manifest)
     assert entry.proposals() == tuple(proposals)
 
 
-def test_the_manifest_is_the_first_line(tmp_path: Path) -> None:
-    with put(tmp_path, key(2, map_index=4)).path.open() as file:
+def test_an_entry_is_json_lines_with_its_manifest_first(tmp_path: Path) -> None:
+    entry = put(outbox_at(tmp_path), key(2, map_index=4))
+    with Path(str(entry)).open() as file:
         manifest = json.loads(file.readline())
-        assert sum(1 for _ in file) == 3
+        assert [json.loads(line) for line in file] == [one.to_obj() for one in upserts(3)]
+    assert Path(str(entry)).parent.parent == tmp_path / "pending"
+    assert manifest.pop("created_by").startswith("airflow-provider-spark-datahub ")
+    assert manifest.pop("created_ms") == entry.name.created_ms
     assert manifest == {
         "format": "spark-datahub-outbox",
-        "version": 1,
+        "version": 2,
+        "state": "pending",
+        "content": "proposals",
         "key": {"dag_id": DAG, "run_id": RUN, "task_id": TASK, "map_index": 4, "try_number": 2},
+        "connection_id": "datahub",
         "collected": 3,
         "pending": 3,
+        "delivered": 0,
+        "rejected": 0,
+        "superseded": 0,
+        "upserts": [],
         "spark_succeeded": True,
         "awaits_retry": False,
-        "connection_id": "datahub_rest_default",
-        "created_by": "airflow-provider-spark-datahub",
+        "events": None,
+        "redo": None,
+        "delivered_ms": None,
+        "stored": None,
     }
 
 
-def test_the_same_proposals_make_the_same_bytes(tmp_path: Path) -> None:
-    first, second = put(tmp_path, key()), put(tmp_path, key())
-    assert first.path != second.path
-    assert first.path.read_bytes() == second.path.read_bytes()
-
-
 def test_oldest_try_first(tmp_path: Path) -> None:
-    numbers = [10, 2, 1, 2, 11]
-    paths = [put(tmp_path, key(number)).path for number in numbers]
-    entries = Outbox(tmp_path).entries(DAG, RUN, TASK)
-    assert [entry.path for entry in entries] == [paths[2], paths[1], paths[3], paths[0], paths[4]]
+    names = [put(outbox_at(tmp_path), key(number)).name for number in (10, 2, 1, 2, 11)]
+    assert outbox_at(tmp_path).names(key().instance) == [names[2], names[1], names[3], names[0], names[4]]
+
+
+def test_a_clock_that_is_set_back_does_not_turn_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = put(outbox_at(tmp_path))
+    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.outbox.now_ms", lambda: 1)
+    second = put(outbox_at(tmp_path))
+    assert outbox_at(tmp_path).names(key().instance) == [first.name, second.name]
 
 
 @pytest.mark.parametrize(
@@ -81,94 +82,189 @@ def test_oldest_try_first(tmp_path: Path) -> None:
     ],
 )
 def test_hostile_ids(tmp_path: Path, task_id: str, map_index: int) -> None:
-    root = tmp_path / "deep" / "outbox"
-    others = [put(root, key(task_id="a b")), put(root, key(task_id=task_id, map_index=map_index + 1))]
-    entry = put(root, key(task_id=task_id, map_index=map_index))
-    assert entry.path.parent.parent == root
-    assert max(len(name) for name in entry.path.parts) <= 255
-    assert Outbox(root).entries(DAG, RUN, task_id, map_index) == [entry]
-    assert files(tmp_path) == sorted([entry.path, *(other.path for other in others)])
+    outbox = outbox_at(tmp_path / "deep" / "outbox")
+    others = [put(outbox, key(task_id="a b")), put(outbox, key(task_id=task_id, map_index=map_index + 1))]
+    entry = put(outbox, key(task_id=task_id, map_index=map_index), connection="../c \ud800")
+    assert max(len(name) for name in Path(str(entry)).parts) <= 255
+    assert list(outbox.entries(key(task_id=task_id, map_index=map_index).instance)) == [entry]
+    assert files(tmp_path) == sorted(Path(str(one)) for one in [entry, *others])
+    assert all(path.parent.parent == tmp_path / "deep/outbox/pending" for path in files(tmp_path))
 
 
-def test_all_delivered_leaves_nothing(tmp_path: Path) -> None:
-    assert put(tmp_path, key()).settle(Delivery(delivered=3, stored=True)) is None
-    assert files(tmp_path) == []
-    assert Outbox(tmp_path).entries(DAG, RUN, TASK) == []
+# -- settling
+
+
+def test_all_delivered_leaves_a_receipt(tmp_path: Path) -> None:
+    outbox = outbox_at(tmp_path)
+    entry = put(outbox, proposals=[*upserts(2), patch("a")])
+    assert entry.settle(Delivery(delivered=3, stored=True), entry.proposals()) is None
+    assert list(outbox.entries()) == []
+    assert files(tmp_path) == files(tmp_path / "receipts")
+    assert not (tmp_path / "pending").exists()
+    (receipt,) = outbox.receipts.all()
+    assert (receipt.key, receipt.connection_id, receipt.state) == (key(), "datahub", "delivered")
+    assert (receipt.collected, receipt.delivered, receipt.rejected, receipt.stored) == (3, 3, 0, True)
+    assert len(receipt.upserts) == 2  # a patch replaces nothing
 
 
 def test_pending_stays_and_rejected_goes_to_the_quarantine(tmp_path: Path) -> None:
-    entry = put(tmp_path, key(), count=4)
-    first, second, third, _ = entry.proposals()
-    rejected = (Rejection(second, "no such field: größe"),)
-    rest = entry.settle(Delivery(1, rejected, (first, third), "not available"))
+    outbox = outbox_at(tmp_path)
+    entry = put(outbox, proposals=4)
+    first, second, third, _ = sent = entry.proposals()
+    rest = entry.settle(Delivery(1, (Rejection(second, "no such field: größe"),), (first, third), "later"), sent)
     assert rest is not None
-    assert Outbox(tmp_path).entries(DAG, RUN, TASK) == [rest]
+    assert list(outbox.entries()) == [rest]
     assert rest.proposals() == (first, third)
-    assert (rest.manifest.collected, rest.manifest.pending) == (4, 2)
-    assert rest.manifest.key == entry.manifest.key
+    manifest = rest.manifest
+    assert (manifest.collected, manifest.pending, manifest.delivered, manifest.rejected) == (4, 2, 1, 1)
     (quarantined,) = files(tmp_path / "quarantined")
     head, line = quarantined.read_text(encoding="utf-8").splitlines()
     assert json.loads(head)["key"]["task_id"] == TASK
     assert json.loads(line) == {"reason": "no such field: größe", "proposal": second.to_obj()}
 
-    rest.settle(Delivery(1, (Rejection(third, "nor this"),)))
-    assert Outbox(tmp_path).entries(DAG, RUN, TASK) == []
-    assert len(files(tmp_path)) == len(files(tmp_path / "quarantined")) == 2
+    rest.settle(Delivery(1, (Rejection(third, "nor this"),)), rest.proposals())
+    (receipt,) = outbox.receipts.all()
+    assert (receipt.delivered, receipt.rejected, len(receipt.upserts)) == (2, 2, 2)
+    assert len(files(tmp_path / "quarantined")) == 2
 
 
 def test_nothing_delivered_changes_nothing(tmp_path: Path) -> None:
-    entry = put(tmp_path, key())
-    before = (entry.path.read_bytes(), entry.path.stat().st_ino)
-    assert entry.settle(Delivery(0, pending=entry.proposals(), problem="not available")) == entry
-    assert (entry.path.read_bytes(), entry.path.stat().st_ino) == before
+    entry = put(outbox_at(tmp_path))
+    path = Path(str(entry))
+    before = (path.read_bytes(), path.stat().st_ino)
+    pending = entry.proposals()
+    assert entry.settle(Delivery(0, pending=pending, problem="not available"), pending) == entry
+    assert (path.read_bytes(), path.stat().st_ino) == before
 
 
-def test_a_delivery_that_forgets_a_proposal_settles_nothing(tmp_path: Path) -> None:
-    entry = put(tmp_path, key())
-    with pytest.raises(ValueError, match="2 proposals cannot settle"):
-        entry.settle(Delivery(delivered=2))
+@pytest.mark.parametrize(("delivered", "sent", "superseded"), [(2, 3, 0), (2, 2, 0), (3, 3, 1)])
+def test_a_delivery_that_forgets_a_proposal_settles_nothing(
+    tmp_path: Path, delivered: int, sent: int, superseded: int
+) -> None:
+    entry = put(outbox_at(tmp_path))
+    with pytest.raises(ValueError, match="cannot settle"):
+        entry.settle(Delivery(delivered), entry.proposals()[:sent], superseded)
     assert len(entry.proposals()) == 3
 
 
 CRASH = """
 import os, signal, sys
 from pathlib import Path
-from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxKey
-from tests.delivery.samples import upserts
+from tests.delivery.outboxes import outbox_at, put
 Path.replace = lambda self, target: os.kill(os.getpid(), signal.SIGKILL)
-key = OutboxKey(*sys.argv[2:5], -1, 1)
-Outbox(Path(sys.argv[1])).put(key, upserts(3), spark_succeeded=True, connection_id="c")
+put(outbox_at(Path(sys.argv[1])))
 """
 
 
 def test_a_crash_before_the_rename_leaves_nothing_visible(tmp_path: Path) -> None:
-    earlier = put(tmp_path, key(2))
-    arguments = [sys.executable, "-c", CRASH, str(tmp_path), DAG, RUN, TASK]
+    earlier = put(outbox_at(tmp_path), key(2))
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    process = subprocess.run(arguments, env=environment, check=False)
+    process = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path)], env=environment, check=False)
     assert process.returncode == -signal.SIGKILL
     assert len(files(tmp_path)) == 2  # the draft is there
-    assert Outbox(tmp_path).entries(DAG, RUN, TASK) == [earlier]
+    assert list(outbox_at(tmp_path).entries()) == [earlier]
 
 
 def test_a_crash_while_settling_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = put(tmp_path, key())
-    first, second, third = entry.proposals()
+    entry = put(outbox_at(tmp_path))
+    first, second, third = sent = entry.proposals()
     result = Delivery(1, (Rejection(second, "no"),), (third,), "not available")
-    replace = Path.replace
+    replace_file = Path.replace
 
     def fail_on_the_entry(self: Path, target: Path) -> Path:
-        if target == entry.path:
+        if target == Path(str(entry)):
             raise OSError(5, "Input/output error")
-        return replace(self, target)
+        return replace_file(self, target)
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", fail_on_the_entry)
         with pytest.raises(OutboxError, match="Input/output error"):
-            entry.settle(result)
+            entry.settle(result, sent)
     assert entry.proposals() == (first, second, third)
-    entry.settle(result)
+    entry.settle(result, sent)
     assert len(files(tmp_path / "quarantined")) == 1  # the second time wrote the same file
+
+
+# -- an entry's other ways
+
+
+def test_an_unfinished_entry_is_finished_in_its_place(tmp_path: Path) -> None:
+    outbox = outbox_at(tmp_path)
+    begun = outbox.begin(key(), connection_id="c", events="/events/try1.ndjson", redo={"settings": {}})
+    (listed,) = outbox.entries()
+    assert (listed.manifest.state, listed.manifest.events) == ("unfinished", "/events/try1.ndjson")
+    assert (listed.proposals(), listed.manifest.redo) == ((), {"settings": {}})
+    finished = begun.finish(upserts(2), spark_succeeded=True)
+    (listed,) = outbox.entries()
+    assert listed == finished
+    assert (listed.manifest.state, listed.manifest.collected, listed.manifest.spark_succeeded) == ("pending", 2, True)
+    assert listed.proposals() == tuple(upserts(2))
+
+
+def test_what_is_told_of_an_entry_is_durable(tmp_path: Path) -> None:
+    put(outbox_at(tmp_path)).told(awaits_retry=True)
+    (entry,) = outbox_at(tmp_path).entries()
+    assert entry.manifest.awaits_retry
+    assert len(entry.proposals()) == 3
+
+
+def test_raw_events_stay_as_long_as_their_entry(tmp_path: Path) -> None:
+    outbox = outbox_at(tmp_path)
+    entry = put(outbox).keep_events([b"com", b"pressed"])
+    assert (tmp_path / entry.name.events).read_bytes() == b"compressed"
+    assert [one.manifest.events for one in outbox.entries()] == [entry.name.events]
+    entry.settle(Delivery(3), entry.proposals())
+    assert files(tmp_path) == files(tmp_path / "receipts")
+
+
+def test_a_whole_entry_goes_to_the_quarantine(tmp_path: Path) -> None:
+    entry = put(outbox_at(tmp_path))
+    entry.quarantine("too old")
+    (quarantined,) = files(tmp_path)
+    head, *lines = map(json.loads, quarantined.read_text().splitlines())
+    assert (head["state"], head["connection_id"]) == ("quarantined", "datahub")
+    assert [line["reason"] for line in lines] == ["too old"] * 3
+    assert [line["proposal"] for line in lines] == [one.to_obj() for one in upserts(3)]
+
+
+# -- the quota
+
+
+def test_a_full_outbox_refuses_what_is_new_and_keeps_what_waits(tmp_path: Path) -> None:
+    size = Path(str(put(outbox_at(tmp_path)))).stat().st_size
+    outbox = outbox_at(tmp_path, OutboxLimits(max_bytes=2 * size))
+    put(outbox, key(2))
+    with pytest.raises(OutboxFullError, match=rf"{tmp_path} is full: it holds {2 * size} bytes, .*outbox_max_bytes"):
+        put(outbox, key(3))
+    assert [entry.manifest.key.try_number for entry in outbox.entries()] == [1, 2]
+    next(outbox.entries()).discard()
+    put(outbox, key(3))
+
+
+def test_the_quarantine_counts_and_receipts_do_not(tmp_path: Path) -> None:
+    first, second = put(outbox_at(tmp_path)), put(outbox_at(tmp_path), key(2))
+    size = Path(str(first)).stat().st_size
+    outbox = outbox_at(tmp_path, OutboxLimits(max_bytes=size + 100))
+    first.quarantine("no")
+    second.settle(Delivery(3), second.proposals())
+    with pytest.raises(OutboxFullError):
+        put(outbox, key(3))
+    for path in files(tmp_path / "quarantined"):
+        path.unlink()
+    put(outbox, key(3))
+
+
+def test_a_full_outbox_takes_no_raw_events_and_no_finished_entry(tmp_path: Path) -> None:
+    begun = outbox_at(tmp_path).begin(key(), connection_id="c", events=None, redo={})
+    full = replace(begun, outbox=outbox_at(tmp_path, OutboxLimits(max_bytes=1)))
+    with pytest.raises(OutboxFullError):
+        full.finish(upserts(1), spark_succeeded=True)
+    with pytest.raises(OutboxFullError):
+        full.keep_events([b"events"])
+    assert list(outbox_at(tmp_path).entries()) == [begun]
+
+
+# -- what cannot be read
 
 
 @pytest.mark.parametrize(
@@ -188,42 +284,46 @@ def test_a_crash_while_settling_loses_nothing(tmp_path: Path, monkeypatch: pytes
 def test_a_corrupt_entry_is_set_aside_with_the_reason(
     tmp_path: Path, damage: Callable[[bytes], bytes], reason: str
 ) -> None:
-    good, bad = put(tmp_path, key(2)), put(tmp_path, key(1))
-    damaged = damage(bad.path.read_bytes())
-    bad.path.write_bytes(damaged)
+    outbox = outbox_at(tmp_path)
+    good, bad = put(outbox, key(2)), put(outbox, key(1)).keep_events([b"raw"])
+    path = Path(str(bad))
+    damaged = damage(path.read_bytes())
+    path.write_bytes(damaged)
     with pytest.raises(EntryFormatError, match=reason):
         bad.proposals()
-    assert Outbox(tmp_path).entries(DAG, RUN, TASK) == [good]
-    aside, why = files(tmp_path / "corrupt")
-    assert aside.read_bytes() == damaged
+    assert list(outbox.entries()) == [good]
+    raw, aside, why = files(tmp_path / "corrupt")
+    assert (raw.read_bytes(), aside.read_bytes()) == (b"raw", damaged)
     assert reason in why.read_text()
-    assert not bad.path.exists()
+    assert not path.exists()
 
 
-def test_an_entry_of_a_newer_version_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    entry = put(tmp_path, key())
-    entry.path.write_bytes(entry.path.read_bytes().replace(b'"version": 1', b'"version": 2'))
-    assert Outbox(tmp_path).entries(DAG, RUN, TASK) == []
-    assert entry.path.exists()
-    assert "version 2" in caplog.text
+def test_an_entry_of_another_version_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = Path(str(put(outbox_at(tmp_path))))
+    path.write_bytes(path.read_bytes().replace(b'"version": 2', b'"version": 3'))
+    assert list(outbox_at(tmp_path).entries()) == []
+    assert path.exists()
+    assert "version 3 of the format, not 2" in caplog.text
 
 
 def test_an_outbox_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutboxError, match=rf"Cannot write to the outbox {tmp_path}/file/shop\.group-build-\w+: "):
-        put(tmp_path / "file", key())
+    with pytest.raises(OutboxError, match=rf"Cannot write to the outbox {tmp_path}/file: Not a directory"):
+        put(outbox_at(tmp_path / "file"))
 
 
 def test_an_entry_that_cannot_be_read_or_moved_is_logged_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder, bad, good = put(tmp_path, key(1)), put(tmp_path, key(2)), put(tmp_path, key(3))
-    folder.path.unlink()
-    folder.path.mkdir()
-    bad.path.write_bytes(b"")
+    outbox = outbox_at(tmp_path)
+    unreadable, bad, good = (put(outbox, key(number)) for number in (1, 2, 3))
+    Path(str(unreadable)).unlink()
+    Path(str(unreadable)).symlink_to(tmp_path)
+    Path(str(bad)).write_bytes(b"")
     (tmp_path / "corrupt").write_text("in the way")
-    assert Outbox(tmp_path).entries(DAG, RUN, TASK) == [good]
-    assert f"{folder.path} cannot be read: Is a directory" in caplog.text
-    assert f"{bad.path} is corrupt" in caplog.text
+    assert list(outbox.entries()) == [good]
+    assert f"{unreadable} cannot be read: Is a directory" in caplog.text
+    assert f"{bad} is corrupt" in caplog.text
 
 
-def test_a_task_that_left_nothing_has_no_entries(tmp_path: Path) -> None:
-    assert Outbox(tmp_path / "missing").entries(DAG, RUN, TASK) == []
+def test_an_outbox_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    outbox = outbox_at(tmp_path / "missing")
+    assert (list(outbox.entries()), outbox.names(key().instance), list(outbox.receipts.all())) == ([], [], [])

@@ -10,16 +10,20 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.file import FileSink
+from airflow_provider_spark_datahub.delivery.kafka import KafkaSink
 from airflow_provider_spark_datahub.delivery.rest import RestSink
-from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
+from airflow_provider_spark_datahub.delivery.sink import Delivery, SinkSettingsError
 from airflow_provider_spark_datahub.hooks.datahub import (
     ConnectionTypeError,
     DatahubFileHook,
+    DatahubKafkaHook,
     DatahubRestHook,
     open_sink,
     sink_of,
 )
 from tests.oracles.gms import GmsStandIn
+from tests.servers.kafka import Kafka
+from tests.servers.schema_registry import SchemaRegistry
 
 
 @pytest.fixture
@@ -34,19 +38,21 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("conn_type", "sink"),
+    ("conn_type", "host", "sink"),
     [
-        ("datahub-rest", RestSink),
-        ("datahub_rest", RestSink),
-        ("datahub-file", FileSink),
-        ("datahub_file", FileSink),
+        ("datahub-rest", "http://gms:8080", RestSink),
+        ("datahub_rest", "http://gms:8080", RestSink),
+        ("datahub-kafka", "broker:9092", KafkaSink),
+        ("datahub_kafka", "broker:9092", KafkaSink),
+        ("datahub-file", "/data/lineage.jsonl", FileSink),
+        ("datahub_file", "/data/lineage.jsonl", FileSink),
     ],
 )
-def test_sink_by_connection_type(connection: Any, conn_type: str, sink: type) -> None:
-    connection("lineage", conn_type=conn_type, host="http://gms:8080" if sink is RestSink else "/data/lineage.jsonl")
+def test_sink_by_connection_type(connection: Any, conn_type: str, host: str, sink: type) -> None:
+    connection("lineage", conn_type=conn_type, host=host)
     with sink_of("lineage") as found:
         assert type(found) is sink
-        assert found.describe().endswith("gms:8080" if sink is RestSink else "/data/lineage.jsonl")
+        assert host in found.describe()
 
 
 def test_connection_from_a_uri(connection: Any) -> None:
@@ -65,10 +71,10 @@ def test_rest_connection_writes_with_its_token(connection: Any) -> None:
         assert (delivery.delivered, delivery.stored, len(gms.stored)) == (1, True, 1)
 
 
-@pytest.mark.parametrize("conn_type", ["http", "datahub-kafka", "", "datahub"])
+@pytest.mark.parametrize("conn_type", ["http", "kafka", "", "datahub"])
 def test_a_connection_of_another_type(connection: Any, conn_type: str) -> None:
     connection("lineage", conn_type=conn_type, host="x")
-    with pytest.raises(ConnectionTypeError, match=r"'lineage' is of type .* type 'datahub-rest' or 'datahub-file'"):
+    with pytest.raises(ConnectionTypeError, match=r"'lineage' is of type .* type 'datahub-rest' or 'datahub-kafka'"):
         sink_of("lineage")
     assert open_sink("lineage")[0] is None
 
@@ -86,6 +92,8 @@ def test_a_missing_connection() -> None:
     [
         ({"conn_type": "datahub-rest"}, "host"),
         ({"conn_type": "datahub-rest", "host": "http://gms", "extra": {"no_such_option": 1}}, "no_such_option"),
+        ({"conn_type": "datahub-kafka"}, "broker1:9092"),
+        ({"conn_type": "datahub-kafka", "host": "b:9092", "extra": {"conection": {}}}, "'connection'"),
         ({"conn_type": "datahub-file"}, "path of the file"),
         ({"conn_type": "datahub-file", "host": "s3://bucket/x"}, "local path"),
     ],
@@ -105,4 +113,25 @@ def test_hooks(connection: Any, tmp_path: Path) -> None:
     with DatahubRestHook().get_conn() as rest, DatahubFileHook("own_file").get_conn() as file:
         assert isinstance(rest, RestSink)
         assert isinstance(file, FileSink)
-    assert DatahubFileHook().datahub_file_conn_id == "datahub_file_default"
+    assert DatahubFileHook().datahub_conn_id == "datahub_file_default"
+
+
+def test_a_kafka_connection_of_datahubs_plugin_works(
+    connection: Any, kafka: Kafka, schema_registry: SchemaRegistry
+) -> None:
+    topic = kafka.make_topic()
+    extra = {
+        "connection": {"schema_registry_url": schema_registry.url, "producer_config": {"linger.ms": 5}},
+        "topic_routes": {"MetadataChangeEvent": "unused", "MetadataChangeProposal": topic},
+    }
+    connection("datahub_kafka_default", conn_type="datahub-kafka", host=kafka.bootstrap, extra=extra)
+    proposal = Proposal("dataFlow", "urn:li:dataFlow:(spark,shop,prod)", "status", {"removed": False})
+    with DatahubKafkaHook().get_conn() as sink:
+        assert sink.deliver([proposal], Deadline.after(60)) == Delivery(delivered=1, stored=False)
+    assert [each.key for each in kafka.messages(topic)] == [proposal.entity_urn]
+
+
+def test_without_kafkas_client_the_extra_is_named(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.kafka.find_spec", lambda _name: None)
+    connection("lineage", conn_type="datahub-kafka", host="broker:9092")
+    assert "pip install 'airflow-provider-spark-datahub[kafka]'" in str(open_sink("lineage")[1])

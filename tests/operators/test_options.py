@@ -7,13 +7,15 @@ import pytest
 from airflow.configuration import AIRFLOW_HOME
 
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings, SettingsError
+from airflow_provider_spark_datahub.delivery.outbox import DAY_SECONDS, OutboxLimits
 from airflow_provider_spark_datahub.operators.options import (
     LineageOptions,
     OptionError,
     connection_id,
     is_enabled,
-    outbox_location,
+    outbox_limits,
     resolve_options,
+    resolve_outbox_location,
 )
 
 ARGUMENTS: dict[str, Any] = dict.fromkeys(
@@ -49,7 +51,8 @@ def test_defaults() -> None:
         settings=LineageSettings(),
         on_failure="warn",
         events_location=home / "events",
-        outbox_location=home / "outbox",
+        outbox_location=str(home / "outbox"),
+        outbox_limits=OutboxLimits(),
         timeout=30.0,
         openlineage_jar="",
         namespace="default",
@@ -57,7 +60,7 @@ def test_defaults() -> None:
     )
     assert is_enabled(None) is True
     assert connection_id() == "datahub_rest_default"
-    assert outbox_location() == home / "outbox"
+    assert resolve_outbox_location() == str(home / "outbox")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +69,7 @@ def test_defaults() -> None:
         ("datahub_conn_id", "connection", "configured", "configured", "given", "given"),
         ("lineage_on_failure", "on_failure", "fail", "fail", "retry", "retry"),
         ("events_location", "events_location", "/conf/e", Path("/conf/e"), "file:///given/e", Path("/given/e")),
-        ("outbox_location", "outbox_location", "file:///conf/o", Path("/conf/o"), "/given/o", Path("/given/o")),
+        ("outbox_location", "outbox_location", "file:///conf/o", "/conf/o", "s3://lake/o", "s3://lake/o"),
         ("lineage_timeout", "timeout", "7.5", 7.5, "12", 12.0),
         ("lineage_timeout", "timeout", "7.5", 7.5, 3, 3.0),
         ("openlineage_jar", "openlineage_jar", "provided", "provided", "/given.jar", "/given.jar"),
@@ -113,6 +116,13 @@ def test_converter_options_are_laid_over_the_configured_ones(
 ) -> None:
     configure(monkeypatch, "lineage", '{"env": "DEV", "tags": "a,b"}')
     assert resolved(lineage=lineage).settings == expected
+
+
+def test_the_limit_of_texts_in_the_environment_is_below_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "5000")
+    assert resolved().settings.max_string_length == 5_000
+    configure(monkeypatch, "lineage", '{"max_string_length": 6000}')
+    assert resolved().settings.max_string_length == 6_000
 
 
 @pytest.mark.parametrize(
@@ -169,3 +179,18 @@ def test_switch(monkeypatch: pytest.MonkeyPatch, argument: object, expected: boo
 def test_a_wrong_switch_is_named(argument: object) -> None:
     with pytest.raises(OptionError, match=f"enabled is {argument!r}, want true or false"):
         is_enabled(argument)
+
+
+def test_limits_of_the_outbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(monkeypatch, "outbox_max_bytes", "1e6")
+    configure(monkeypatch, "outbox_max_age", "2")
+    configure(monkeypatch, "receipt_days", "0.5")
+    assert outbox_limits() == OutboxLimits(1_000_000, 2 * DAY_SECONDS, DAY_SECONDS / 2)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1 GB"])
+@pytest.mark.parametrize("option", ["outbox_max_bytes", "outbox_max_age", "receipt_days"])
+def test_a_limit_that_is_no_number_above_zero(monkeypatch: pytest.MonkeyPatch, option: str, value: str) -> None:
+    configure(monkeypatch, option, value)
+    with pytest.raises(OptionError, match=f"{option} is '{value}', want a number above 0"):
+        resolved()

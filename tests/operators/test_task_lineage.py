@@ -19,12 +19,13 @@ from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.file import FileSink
-from airflow_provider_spark_datahub.delivery.outbox import Outbox
+from airflow_provider_spark_datahub.delivery.outbox import Entry
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.operators.options import LineageOptions
 from airflow_provider_spark_datahub.operators.task_lineage import ListenerOffError, SparkSubmit, TaskLineage, TryEnd
 from airflow_provider_spark_datahub.report import LineageReport
 from tests.capture.installations import executable, openlineage_jar, spark_at
+from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import CORPUS, RUN_ID, START_MS
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
@@ -53,7 +54,7 @@ class Try:
             "settings": LineageSettings(),
             "on_failure": "warn",
             "events_location": self.folder / "events",
-            "outbox_location": self.folder / "outbox",
+            "outbox_location": str(self.folder / "outbox"),
             "timeout": 30.0,
             "openlineage_jar": str(self.folder / "openlineage-spark_2.13-1.53.0.jar"),
             "namespace": "default",
@@ -100,6 +101,11 @@ def files_below(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+def entries(folder: Path) -> list[Entry]:
+    """What waits in the outbox."""
+    return list(outbox_at(folder / "outbox").entries())
+
+
 # -- a job that went well
 
 
@@ -121,7 +127,7 @@ def test_everything_arrives_and_nothing_is_left(one: Try, tmp_path: Path) -> Non
     assert 0 < report.seconds < 30
     assert [canonical_violations(proposal) for proposal in one.delivered] == [[]] * report.proposals
     assert not list((tmp_path / "events").iterdir())
-    assert files_below(tmp_path / "outbox") == []
+    assert entries(tmp_path) == []
 
 
 def test_the_same_events_make_the_same_bytes(tmp_path: Path) -> None:
@@ -340,8 +346,8 @@ def test_what_does_not_arrive_waits_in_the_outbox(one: Try, tmp_path: Path) -> N
     assert f"Cannot write the file {one.sink_file}: Is a directory" in str(report.reason)
     assert not report.is_complete
     assert path.is_file()
-    (entry,) = Outbox(tmp_path / "outbox").entries("shop", RUN_ID, "build")
-    assert report.outbox_entry == str(entry.path)
+    (entry,) = entries(tmp_path)
+    assert report.outbox_entry == str(entry)
     assert len(entry.proposals()) == report.proposals
     assert (entry.manifest.spark_succeeded, entry.manifest.connection_id) == (True, "datahub_file")
     assert f"{report.pending} pending (datahub_file). Note: Cannot write" in report.sentence
@@ -352,7 +358,7 @@ def test_a_connection_that_cannot_be_used(tmp_path: Path) -> None:
     one.job_writes("a_csv_join_agg")
     report = one.lineage.finish(ENDED)
     assert (report.pending, report.reason) == (report.proposals, one.sink_problem)
-    assert report.proposals == len(Outbox(tmp_path / "outbox").entries("shop", RUN_ID, "build")[0].proposals())
+    assert report.proposals == len(entries(tmp_path)[0].proposals())
 
 
 def test_an_outbox_that_refuses_does_not_keep_lineage_from_arriving(one: Try, tmp_path: Path) -> None:
@@ -384,7 +390,7 @@ def test_an_older_trys_lineage_goes_first(tmp_path: Path) -> None:
         if "attempt" in event
     ]
     assert attempts == [(1, "STARTED"), (1, "COMPLETE"), (2, "STARTED"), (2, "COMPLETE")]
-    assert files_below(tmp_path / "outbox") == []
+    assert entries(tmp_path) == []
 
 
 class Refusing(Sink):
@@ -419,9 +425,9 @@ def test_behind_an_older_try_that_still_waits_a_newer_one_waits(tmp_path: Path) 
     assert (report.delivered, report.pending) == (0, report.proposals)
     assert "the lineage of an earlier try goes first, and is pending" in str(report.reason)
     assert not any('"attempt": 2' in text for text in sink.seen)
-    entries = Outbox(tmp_path / "outbox").entries("shop", RUN_ID, "build")
-    assert [entry.manifest.key.try_number for entry in entries] == [1, 2]
-    assert report.outbox_entry == str(entries[1].path)
+    first_entry, second_entry = entries(tmp_path)
+    assert (first_entry.name.try_number, second_entry.name.try_number) == (1, 2)
+    assert report.outbox_entry == str(second_entry)
 
 
 def test_a_slow_sink_does_not_outlast_the_budget(tmp_path: Path) -> None:

@@ -101,7 +101,10 @@ def _spelling_problems(urn: str, entity_type: str) -> Iterator[UrnProblem]:
     if urn != urn.strip():
         yield UrnProblem(f"{urn!r} has blanks at its ends", is_dropped=True)
     # Java's URLEncoder leaves these four characters as they are.
-    if entity_type != "schemaField" and len(urllib.parse.quote_plus(urn, safe="*-._")) > MAX_ENCODED_BYTES:
+    if (
+        entity_type != "schemaField"
+        and len(urllib.parse.quote_plus(urn, safe="*-._", errors="replace")) > MAX_ENCODED_BYTES
+    ):
         yield UrnProblem(f"{urn!r} is longer than {MAX_ENCODED_BYTES} bytes URL-encoded", is_dropped=True)
     if UNIT_SEPARATOR in urn:
         yield UrnProblem(f"{urn!r} has the character U+241F", is_dropped=True)

@@ -14,10 +14,10 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_spark_datahub.conversion.relate import AirflowSite
-from airflow_provider_spark_datahub.delivery.outbox import Outbox
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
+from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import RUN_ID, START_MS, DagRun
 
 END = datetime(2026, 1, 1, 0, 6, tzinfo=UTC)
@@ -92,7 +92,7 @@ def test_the_end_of_a_dag_run(sinks: Path, seen: Any, succeeded: bool, result: s
     assert [event["status"] for event in events] == ["STARTED", "COMPLETE"]
     assert events[1]["result"] == {"type": result, "nativeResultType": "airflow"}
     assert (events[1]["timestampMillis"], events[1]["durationMillis"]) == (START_MS + 60_000, 60_000)
-    assert not list((sinks / "outbox").rglob("*.jsonl"))
+    assert not (sinks / "outbox/pending").exists()
 
 
 def test_each_connection_of_the_dag_is_told_once(sinks: Path, seen: Any) -> None:
@@ -174,7 +174,7 @@ def test_what_does_not_arrive_stays_in_the_outbox(sinks: Path, caplog: pytest.Lo
     with new_dag() as dag:
         lineage_task("a", datahub_conn_id="one")
     end(dag)
-    (entry,) = Outbox(sinks / "outbox").entries("shop", RUN_ID, "")
+    (entry,) = outbox_at(sinks / "outbox").entries()
     assert (entry.manifest.connection_id, entry.manifest.pending) == ("one", 4)
     assert "is pending: Cannot write the file" in caplog.text
 
@@ -187,8 +187,8 @@ def test_a_connection_that_is_missing_does_not_keep_others_from_it(
         lineage_task("b", datahub_conn_id="one")
     end(dag)
     assert told(sinks) == ["one"]
-    assert "did not reach missing" in caplog.text
-    (entry,) = Outbox(sinks / "outbox").entries("shop", RUN_ID, "")
+    assert "is pending: connection 'missing' cannot be used" in caplog.text
+    (entry,) = outbox_at(sinks / "outbox").entries()
     assert entry.manifest.connection_id == "missing"
 
 
@@ -240,7 +240,7 @@ def test_all_is_in_the_outbox_while_a_delivery_hangs(
     for number in range(4):
         dag_run_listener.on_dag_run_success(DagRun(dag=dag, end_date=END, run_id=f"manual__{number}"), "")
     dag_run_listener._keeper().submit(int).result()
-    kept = {entry.manifest.key.run_id for entry in Outbox(sinks / "outbox").all_entries()}
+    kept = {entry.manifest.key.run_id for entry in outbox_at(sinks / "outbox").entries()}
     assert kept == {f"manual__{number}" for number in range(4)}
     assert "The end of DAG run manual__3 of shop stays in the outbox: 1 others already wait" in caplog.text
     goes_on.set()

@@ -28,3 +28,9 @@ class SchemaRegistry(Server):
             return requests.get(f"{self.url}/subjects", timeout=2).status_code == 200
         except requests.ConnectionError:
             return False
+
+    def register(self, subject: str, schema: str) -> None:
+        """Make ``schema`` the subject's, which later ones must be compatible with."""
+        versions = f"{self.url}/subjects/{subject}/versions"
+        requests.post(versions, json={"schema": schema}, timeout=10).raise_for_status()
+        requests.put(f"{self.url}/config/{subject}", json={"compatibility": "BACKWARD"}, timeout=10).raise_for_status()

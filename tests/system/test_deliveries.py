@@ -150,5 +150,7 @@ def test_the_listener_tells_every_connection_how_the_dag_run_ended(delivered: De
     for catalogue in (delivered.catalogue, delivered.late):
         dag_run = instance(DagRunKey(dag_id=DAG, run_id=run_id_in(catalogue)))
         assert catalogue.run_events(dag_run) == [("STARTED", None, None), ("COMPLETE", None, "SUCCESS")]
-    waiting = [path for path in (delivered.folder / "outbox").rglob("*.jsonl") if "COMPLETE" in path.read_text()]
+    waiting = [
+        path for path in (delivered.folder / "outbox/pending").rglob("*.jsonl") if "COMPLETE" in path.read_text()
+    ]
     assert len(waiting) == 2  # of the task and of the DAG run that the refusing connection did not take

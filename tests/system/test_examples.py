@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_spark_datahub.delivery.outbox import Outbox
+from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
+from airflow_provider_spark_datahub.delivery.outbox_storage import LocalStorage
+from tests.delivery.samples import upserts
 from tests.system.airflow_home import REPOSITORY, AirflowHome
 from tests.system.catalogue import Catalogue, edges, file_dataset, spark_job
 
@@ -34,3 +38,22 @@ def test_streaming_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
     application = catalogue.one(spark_job("stream_orders"), "dataJobInputOutput")
     assert (edges(application, "input"), edges(application, "output")) == (set(), set())
     assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
+
+
+def test_deliver_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
+    sink = tmp_path / "lineage.jsonl"
+    outbox = Outbox(LocalStorage(tmp_path / "outbox"))
+    for dag_id in ("shop", "bank"):
+        outbox.put(
+            OutboxKey(dag_id, "run", "build", -1, 1), upserts(3), spark_succeeded=True, connection_id="datahub_default"
+        )
+    run = airflow_home.dags_test(
+        "deliver_lineage",
+        tmp_path,
+        {"datahub_default": {"conn_type": "datahub-file", "host": str(sink)}},
+        AIRFLOW__CORE__DAGS_FOLDER=REPOSITORY / "example_dags",
+    )
+    assert run.succeeded, run.output
+    assert "2 entries settled (6 proposals delivered, 0 rejected), 0 pending" in run.output
+    assert len(sink.read_text().splitlines()) == 6
+    assert outbox.names() == []

@@ -75,7 +75,7 @@ def test_every_proposal_is_strict_and_arrived(shop: Shop) -> None:
         assert (report["pending"], report["rejected"], report["reason"], report["bad_events"]) == (0, 0, None, 0)
         assert report["delivered"] == report["proposals"] > 0
         assert report["stored"] is True
-    assert not list((shop.folder / "outbox").rglob("*.jsonl"))
+    assert not (shop.folder / "outbox/pending").exists()
     assert not list((shop.folder / "events").rglob("*.ndjson"))
 
 

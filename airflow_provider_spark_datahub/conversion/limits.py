@@ -1,0 +1,72 @@
+"""What is cut off because it would be too long for DataHub, or for the user."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+LONG_TEXTS = "texts cut to max_string_length"
+LONG_STATEMENTS = "SQL statements cut to max_sql_length"
+STATEMENTS_LEFT_OUT = "SQL statements left out of column lineage, which would be longer than max_string_length"
+COLUMN_EDGES_LEFT_OUT = "column edges left out, for max_column_edges or max_string_length"
+
+
+def cut(text: str, limit: int) -> str:
+    """The text; where it is longer than so many characters its beginning, which then says so."""
+    if len(text) <= limit:
+        return text
+    told = f"… (cut: {len(text)} characters)"
+    return text[: limit - len(told)] + told
+
+
+@dataclass(slots=True)
+class Cuts:
+    """Cuts texts, and counts what was cut, by what it is: one of the constants above.
+
+    :param longest: how long a text may be, in characters.
+    """
+
+    longest: int
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def text(self, value: str) -> str:
+        """:func:`cut`, counted."""
+        if len(value) <= self.longest:
+            return value
+        self.counts[LONG_TEXTS] += 1
+        return cut(value, self.longest)
+
+    def properties(self, values: dict[str, str]) -> dict[str, str]:
+        """The properties, with each value as :meth:`text` has it."""
+        if not values or max(map(len, values.values())) <= self.longest:
+            return values
+        return {key: self.text(value) for key, value in values.items()}
+
+    def schema(self, aspect: dict[str, Any]) -> dict[str, Any]:
+        """A ``schemaMetadata`` whose text of the whole schema is as :meth:`text` has it; the given one stays."""
+        (kind, platform_schema), *_ = aspect["platformSchema"].items()
+        told = platform_schema["tableSchema"]
+        if len(told) <= self.longest:
+            return aspect
+        return {**aspect, "platformSchema": {kind: {**platform_schema, "tableSchema": self.text(told)}}}
+
+
+def sentences(several: Iterable[Mapping[str, int]]) -> list[str]:
+    """For people, of the counts of several :class:`Cuts`."""
+    total: Counter[str] = Counter()
+    for counts in several:
+        total.update(counts)
+    return [f"{count} {kind}" for kind, count in sorted(total.items())]
+
+
+def pair_limit(settings: LineageSettings) -> int:
+    """How many pairs of columns can be written at most: of more, no aspect could be short enough."""
+    by_length = settings.max_string_length // _SHORTEST_COLUMN_URN
+    return by_length if settings.max_column_edges is None else min(by_length, settings.max_column_edges)
+
+
+_SHORTEST_COLUMN_URN = len('"urn:li:schemaField:(urn:li:dataset:(urn:li:dataPlatform:p,t,EI),c)",')

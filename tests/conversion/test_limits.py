@@ -1,0 +1,120 @@
+"""Limits that users set: what is cut says so, in its own text and in the report."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.convert import convert_events, convert_run_event
+from airflow_provider_spark_datahub.conversion.events import EventError
+from airflow_provider_spark_datahub.conversion.limits import Cuts, sentences
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from tests.conversion.builders import (
+    Json,
+    column,
+    column_lineage,
+    file,
+    find,
+    query,
+    schema,
+    settings,
+    spark_properties,
+    whole_application,
+)
+from tests.oracles.strict import violations
+
+LONG = "x" * 500
+
+
+def converted(events: list[Json], **options: Any) -> tuple[list[Proposal], list[str]]:
+    conversion = convert_events(events, settings(**options))
+    found = conversion.proposals(settings(**options))
+    assert [problem for one in found for problem in violations(one.to_obj())] == []
+    return found, conversion.cut
+
+
+def test_a_text_that_is_short_enough_stays() -> None:
+    cuts = Cuts(500)
+    assert cuts.text(LONG) == LONG
+    assert sentences([cuts.counts]) == []
+
+
+def test_a_text_that_is_too_long_says_so_within_the_limit() -> None:
+    cuts = Cuts(100)
+    text = cuts.text(LONG)
+    assert len(text) == 100
+    assert text == "x" * 77 + "… (cut: 500 characters)"
+    assert sentences([cuts.counts]) == ["1 texts cut to max_string_length"]
+
+
+def test_cuts_add_up() -> None:
+    assert sentences([{"a": 1}, {"b": 3, "a": 2}]) == ["3 a", "3 b"]
+
+
+def test_texts_of_aspects() -> None:
+    long_column: Json = {"name": "c", "type": "string", "description": LONG}
+    output = file("/z", schema=schema(long_column), documentation={"description": LONG})
+    facets = {"documentation": {"description": LONG}}
+    events = whole_application(
+        query(outputs=[output], run_facets=spark_properties(spark__a=LONG, spark__b="short")), job_facets=facets
+    )
+    found, cut = converted(
+        events,
+        max_string_length=200,
+        materialize_dataset=True,
+        include_schema_metadata=True,
+        capture_dataset_documentation=True,
+    )
+    properties = find(found, "dataFlowInfo").aspect["customProperties"]
+    assert properties["spark.a"].endswith("… (cut: 500 characters)")
+    assert properties["spark.b"] == "short"
+    for text in (
+        properties["spark.a"],
+        find(found, "dataJobInfo").aspect["customProperties"]["spark.a"],
+        find(found, "dataFlowInfo").aspect["description"],
+        find(found, "datasetProperties").aspect[0]["value"],
+        find(found, "schemaMetadata").aspect["platformSchema"]["com.linkedin.schema.MySqlDDL"]["tableSchema"],
+    ):
+        assert len(text) == 200
+        assert "(cut: 5" in text
+    assert cut == ["5 texts cut to max_string_length"]
+
+
+def test_what_was_cut_from_a_schema_is_whole_in_the_next_conversion() -> None:
+    """Schemas are remembered between conversions: the limit of one is not that of another."""
+    output = file("/z", schema=schema(*((f"c{number}", "string") for number in range(20))))
+    options = {"materialize_dataset": True, "include_schema_metadata": True}
+    written = [
+        find(converted(whole_application(query(outputs=[output])), **options, **limit)[0], "schemaMetadata").aspect
+        for limit in ({"max_string_length": 150}, {})
+    ]
+    lengths = [len(one["platformSchema"]["com.linkedin.schema.MySqlDDL"]["tableSchema"]) for one in written]
+    assert lengths[0] == 150 < lengths[1]
+    assert len(written[0]["fields"]) == len(written[1]["fields"]) == 20
+
+
+def test_column_lineage_of_a_job() -> None:
+    facet = column_lineage({"a": [column("/a", "x")], "b": [column("/a", "y")]})
+    events = whole_application(query(outputs=[file("/z", columnLineage=facet)]))
+    found, cut = converted(events, max_column_edges=1)
+    assert len(find(found, "dataJobInputOutput").aspect["fineGrainedLineages"]) == 1
+    assert cut == ["1 column edges left out, for max_column_edges or max_string_length"]
+
+
+def test_an_event_that_is_too_long_costs_only_itself() -> None:
+    long = json.dumps(query(inputs=[file(f"/{LONG}")])).encode()
+    short = json.dumps(query(run_id="r2", inputs=[file("/a")])).encode()
+    conversion = convert_events([short, long], settings(max_event_bytes=len(short)))
+    assert conversion.events == 1
+    assert conversion.problems == [
+        f"the event is {len(long)} bytes long, more than max_event_bytes, {len(short)}, lets through"
+    ]
+    with pytest.raises(EventError, match="more than max_event_bytes"):
+        convert_run_event(long, settings(max_event_bytes=len(short)))
+
+
+def test_by_default_an_event_of_any_length_is_converted() -> None:
+    long = json.dumps(query(inputs=[file("/a")], run_facets=spark_properties(a="x" * 1_000_000))).encode()
+    assert convert_events([long], settings()).events == 1

@@ -1,0 +1,48 @@
+"""Faults of real servers, and what a delivery must do in each of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.sink import Sink
+
+BUDGET = 3.0
+"""Seconds that a delivery has during a fault."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Fault(Generic[T]):
+    """Something that befalls a destination, as the table in `docs/reliability.md` lists it.
+
+    :param what: e.g. ``broker down``.
+    :param begin: makes it happen, until the context is left.
+    :param says: what the user is told.
+    """
+
+    what: str
+    begin: Callable[[T], AbstractContextManager[object]]
+    says: str
+
+    def __str__(self) -> str:
+        return self.what
+
+
+def survive(fault: Fault[T], target: T, sink: Sink, proposals: Sequence[Proposal]) -> None:
+    """Deliver during the fault: nothing arrives, within the budget, and one sentence says why; then after it."""
+    with fault.begin(target):
+        started = time.monotonic()
+        delivery = sink.deliver(proposals, Deadline.after(BUDGET))
+        assert time.monotonic() - started <= BUDGET * 1.1
+        assert (delivery.delivered, delivery.rejected) == (0, ())
+        assert delivery.pending == tuple(proposals)
+        assert fault.says in str(delivery.problem)
+        assert str(delivery.problem).startswith(sink.describe())
+    assert sink.deliver(delivery.pending, Deadline.after(60)).delivered == len(proposals)

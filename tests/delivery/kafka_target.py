@@ -1,0 +1,54 @@
+"""A topic of its own on a real Kafka, and sinks for it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.kafka import KafkaSink
+from airflow_provider_spark_datahub.delivery.kafka_settings import KafkaSettings
+from tests.servers.kafka import Kafka
+from tests.servers.schema_registry import SchemaRegistry
+
+Content = tuple[str, str, str, Any]
+
+
+class Target:
+    """:param configuration: of the topic."""
+
+    def __init__(self, kafka: Kafka, registry: SchemaRegistry, **configuration: str) -> None:
+        self.kafka, self.registry = kafka, registry
+        self.topic = kafka.make_topic(**configuration)
+
+    def sink(
+        self,
+        host: str | None = None,
+        login: str | None = None,
+        password: str | None = None,
+        topic: str | None = None,
+        **connection: Any,
+    ) -> KafkaSink:
+        """:param connection: fields of the object of that name in the connection's extra."""
+        extra = {
+            "connection": {"schema_registry_url": self.registry.url, **connection},
+            "topic_routes": {"MetadataChangeProposal": topic or self.topic},
+        }
+        settings = KafkaSettings.from_connection(host or self.kafka.bootstrap, None, login, password, extra)
+        return KafkaSink(settings)
+
+    def stored(self) -> list[Content]:
+        found = [each.proposal for each in self.kafka.messages(self.topic)]
+        return [
+            (each["entityUrn"], each["aspectName"], each["changeType"], json.loads(each["aspect"]["value"]))
+            for each in found
+        ]
+
+
+def contents(proposals: list[Proposal]) -> list[Content]:
+    return [(each.entity_urn, each.aspect_name, each.change_type, each.aspect) for each in proposals]
+
+
+def by_entity(items: list[Content]) -> dict[str, list[Content]]:
+    """What Kafka keeps the order of."""
+    return {urn: [each for each in items if each[0] == urn] for urn in sorted({each[0] for each in items})}

@@ -1,0 +1,64 @@
+"""Outboxes in folders, entries in them, and sinks that remember what they got."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
+from airflow_provider_spark_datahub.delivery.outbox_storage import LocalStorage
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
+from tests.delivery.samples import upserts
+
+DAG, RUN, TASK = "shop", "scheduled__2026-01-01T00:00:00+00:00", "group.build"
+
+
+def outbox_at(root: Path, limits: OutboxLimits | None = None) -> Outbox:
+    return Outbox(LocalStorage(root), limits)
+
+
+def key(try_number: int = 1, task_id: str = TASK, map_index: int = -1, run_id: str = RUN) -> OutboxKey:
+    return OutboxKey(DAG, run_id, task_id, map_index, try_number)
+
+
+def put(
+    outbox: Outbox, of: OutboxKey | None = None, proposals: Sequence[Proposal] | int = 3, connection: str = "datahub"
+) -> Entry:
+    """An entry of so many proposals, or of these."""
+    content = upserts(proposals) if isinstance(proposals, int) else proposals
+    return outbox.put(of or key(), content, spark_succeeded=True, connection_id=connection)
+
+
+def files(root: Path) -> list[Path]:
+    return sorted(path for path in root.rglob("*") if path.is_file())
+
+
+class Recording(Sink):
+    """Takes everything but what is refused; with a reason to, it refuses."""
+
+    name = "recording"
+
+    def __init__(self, refuses: Callable[[Proposal], bool] = lambda _: False) -> None:
+        self.arrived: list[Proposal] = []
+        self.refuses = refuses
+        self.calls = 0
+
+    @property
+    def names(self) -> list[str]:
+        """What the arrived proposals are named."""
+        return [one.aspect["name"] for one in self.arrived]
+
+    def describe(self) -> str:
+        return "a list"
+
+    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
+        self.calls += 1
+        for item in record.pending():
+            if self.refuses(item[1]):
+                record.stop("it is full")
+                return
+            self.arrived.append(item[1])
+            record.confirm([item], stored=True)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from airflow_provider_spark_datahub.delivery.backoff import Backoff
+from airflow_provider_spark_datahub.delivery.breaker import CircuitBreaker, breaker_of
+from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
+from tests.delivery.samples import upserts
+
+ONE, TWO = upserts(2)
+DOWN = Delivery(0, pending=(ONE,), problem="it is down")
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def breaker(clock: Clock) -> CircuitBreaker:
+    # Without jitter: waits of 10, 20, 40, 40 ...
+    return CircuitBreaker(2, Backoff(first=10.0, longest=40.0, jitter=lambda: 1.0), clock)
+
+
+def test_it_opens_after_failures_in_a_row() -> None:
+    one = breaker(Clock())
+    one.record(DOWN)
+    assert one.refusal() is None
+    one.record(DOWN)
+    assert one.refusal() == "2 deliveries in a row failed, the next attempt is due in 10 s: it is down"
+
+
+def test_what_arrives_even_in_part_keeps_it_closed() -> None:
+    for good in (
+        Delivery(1),
+        Delivery(0),
+        Delivery(0, rejected=(Rejection(ONE, "no"),)),
+        Delivery(1, pending=(TWO,), problem="it is full"),
+    ):
+        one = breaker(Clock())
+        one.record(DOWN)
+        one.record(good)
+        one.record(DOWN)
+        assert one.refusal() is None
+
+
+def test_after_each_wait_one_may_try_and_the_waits_grow() -> None:
+    clock = Clock()
+    one = breaker(clock)
+    one.record(DOWN)
+    for wait in (10, 20, 40, 40):
+        one.record(DOWN)
+        clock.now += wait - 1
+        assert str(one.refusal()).endswith("is due in 1 s: it is down")
+        clock.now += 1
+        assert one.refusal() is None
+        assert one.refusal() is not None  # only one
+
+
+def test_a_delivery_that_arrives_closes_it() -> None:
+    clock = Clock()
+    one = breaker(clock)
+    one.record(DOWN)
+    one.record(DOWN)
+    clock.now += 10
+    assert one.refusal() is None
+    one.record(Delivery(1))
+    assert one.refusal() is None
+    one.record(DOWN)
+    assert one.refusal() is None
+
+
+def test_a_connection_has_one() -> None:
+    assert breaker_of("a test's connection") is breaker_of("a test's connection")
+    assert breaker_of("a test's connection") is not breaker_of("another")

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.sink import Delivery
+from tests.delivery.kafka_target import Target, by_entity, contents
+from tests.delivery.samples import job_urn, patch, upsert, upserts
+from tests.servers.kafka import PASSWORD, USER, Kafka
+from tests.servers.schema_registry import SchemaRegistry
+
+
+@pytest.fixture
+def target(kafka: Kafka, schema_registry: SchemaRegistry) -> Target:
+    return Target(kafka, schema_registry)
+
+
+def test_proposals_arrive_once_in_the_order_of_their_entity(target: Target) -> None:
+    proposals = [proposal for number in range(50) for proposal in (upsert(f"job{number}"), patch(f"job{number}"))]
+    assert target.sink().deliver(proposals, Deadline.after(60)) == Delivery(delivered=100, stored=False)
+    assert by_entity(target.stored()) == by_entity(contents(proposals))
+
+
+def test_the_key_is_the_entity(target: Target) -> None:
+    target.sink().deliver([upsert("a"), patch("a")], Deadline.after(60))
+    assert [each.key for each in target.kafka.messages(target.topic)] == [job_urn("a")] * 2
+
+
+def test_half_a_surrogate_pair_arrives(target: Target) -> None:
+    proposals = [upsert("a", title="broken \ud800 name")]
+    assert target.sink().deliver(proposals, Deadline.after(60)).delivered == 1
+    assert target.stored() == contents(proposals)
+
+
+def test_a_urn_that_no_message_can_carry_is_rejected_alone(target: Target) -> None:
+    proposals = [upsert("a"), upsert("broken \ud800 name"), upsert("b")]
+    delivery = target.sink().deliver(proposals, Deadline.after(60))
+    assert (delivery.delivered, [each.proposal for each in delivery.rejected]) == (2, [proposals[1]])
+    assert by_entity(target.stored()) == by_entity(contents([proposals[0], proposals[2]]))
+
+
+def test_nothing_is_sent_where_there_is_nothing(target: Target) -> None:
+    assert target.sink("127.0.0.1:1").deliver([], Deadline.after(60)) == Delivery(delivered=0)
+
+
+def test_a_message_that_is_too_large_is_rejected_alone(kafka: Kafka, schema_registry: SchemaRegistry) -> None:
+    target = Target(kafka, schema_registry, **{"max.message.bytes": "20000"})
+    # Of one entity, so that its partition holds a batch with the culprit in the middle.
+    proposals = [upsert("a", title="1"), upsert("a", title="x" * 40_000), patch("a"), *upserts(300), upsert("a")]
+    delivery = target.sink().deliver(proposals, Deadline.after(60))
+    assert (delivery.delivered, delivery.pending, delivery.problem) == (303, (), None)
+    assert [each.proposal for each in delivery.rejected] == [proposals[1]]
+    assert "too large" in delivery.rejected[0].reason.lower()
+    expected = by_entity(contents([*proposals[:1], *proposals[2:]]))
+    # What stood in a refused batch was sent again, with all that comes after it in its entity.
+    assert {urn: found[-len(expected[urn]) :] for urn, found in by_entity(target.stored()).items()} == expected
+
+
+def test_a_message_that_the_client_finds_too_large_is_rejected_alone(target: Target) -> None:
+    proposals = [upsert("a", title="1"), upsert("a", title="x" * 40_000), patch("a")]
+    sink = target.sink(producer_config={"message.max.bytes": 20_000})
+    delivery = sink.deliver(proposals, Deadline.after(60))
+    assert (delivery.delivered, [each.proposal for each in delivery.rejected]) == (2, [proposals[1]])
+    assert target.stored() == contents([proposals[0], proposals[2]])
+
+
+def secure(target: Target, password: str, **more: Any) -> Callable[[], Delivery]:
+    config = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "ssl.ca.location": str(target.kafka.ca),
+        **more,
+    }
+    sink = target.sink(target.kafka.secure_bootstrap, USER, password, producer_config=config)
+    return lambda: sink.deliver(upserts(3), Deadline.after(20))
+
+
+def test_tls_with_a_ca_of_its_own_and_a_password(target: Target) -> None:
+    assert secure(target, PASSWORD)() == Delivery(delivered=3, stored=False)
+    assert by_entity(target.stored()) == by_entity(contents(upserts(3)))
+
+
+def test_a_wrong_password_is_told_at_once(target: Target, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    delivery = secure(target, "canary-wrong-password")()
+    assert (delivery.delivered, delivery.pending) == (0, tuple(upserts(3)))
+    assert "refuses the connection's credentials" in str(delivery.problem)
+    assert "set its login and password" in str(delivery.problem)
+    assert "canary" not in f"{delivery.problem}{caplog.text}"
+
+
+def test_a_certificate_that_is_not_trusted(target: Target) -> None:
+    delivery = secure(target, PASSWORD, **{"ssl.ca.location": "/etc/ssl/certs"})()
+    assert len(delivery.pending) == 3
+    assert "cannot be used with this connection" in str(delivery.problem)
+    assert "certificate verify failed" in str(delivery.problem)
+
+
+@pytest.mark.parametrize(
+    ("connection", "words"),
+    [
+        ({"producer_config": {"linger.mss": 5}}, 'No such configuration property: "linger.mss"'),
+        ({"producer_config": {"oauth_cb": "no_such_module:get"}}, "no_such_module"),
+        ({"schema_registry_config": {"tiemout": 5}}, "Unrecognized properties: tiemout"),
+        ({"schema_registry_config": {"ssl.ca.location": "/no/such.pem"}}, "No such file"),
+    ],
+)
+def test_an_option_that_the_clients_do_not_have(target: Target, connection: dict[str, Any], words: str) -> None:
+    delivery = target.sink(**connection).deliver(upserts(3), Deadline.after(20))
+    assert len(delivery.pending) == 3
+    assert f"{target.sink().describe()} cannot be used with this connection" in str(delivery.problem)
+    assert words in str(delivery.problem)
+
+
+def test_a_topic_that_is_missing(target: Target) -> None:
+    delivery = target.sink(topic="no-such-topic").deliver(upserts(3), Deadline.after(8))
+    assert len(delivery.pending) == 3
+    assert "(topic no-such-topic) cannot be used with this connection" in str(delivery.problem)
+    assert "Unknown topic" in str(delivery.problem)
+
+
+def test_a_registry_that_has_another_schema_for_the_topic(target: Target) -> None:
+    target.registry.register(f"{target.topic}-value", json.dumps("string"))
+    delivery = target.sink().deliver(upserts(3), Deadline.after(20))
+    assert len(delivery.pending) == 3
+    assert "cannot be used with this connection (its schema registry: " in str(delivery.problem)
+    assert "HTTP status code 409" in str(delivery.problem)
+
+
+def test_a_registry_at_a_wrong_address(target: Target) -> None:
+    delivery = target.sink(schema_registry_url=f"{target.registry.url}/nowhere").deliver(upserts(3), Deadline.after(20))
+    assert len(delivery.pending) == 3
+    assert "cannot be used with this connection (its schema registry: " in str(delivery.problem)
+    assert "HTTP status code 404" in str(delivery.problem)

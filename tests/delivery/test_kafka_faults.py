@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.sink import Delivery
+from tests.delivery.faults import Fault, survive
+from tests.delivery.kafka_target import Target, by_entity, contents
+from tests.delivery.samples import patch, upsert, upserts
+from tests.servers.kafka import Kafka
+from tests.servers.schema_registry import SchemaRegistry
+
+FAULTS = [
+    Fault[Target]("broker down", lambda target: target.kafka.stopped(), "is not available (127.0.0.1:"),
+    Fault[Target]("broker hangs", lambda target: target.kafka.frozen(), "is not available ("),
+    Fault[Target]("registry down", lambda target: target.registry.stopped(), "is not available (its schema registry: "),
+    Fault[Target]("registry hangs", lambda target: target.registry.frozen(), "is not available (its schema registry: "),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _clients_are_imported() -> None:
+    """To import acryl-datahub takes a second, which would count in the time of a delivery."""
+    import airflow_provider_spark_datahub.delivery.kafka_transport  # noqa: F401
+
+
+@pytest.fixture
+def target(kafka: Kafka, schema_registry: SchemaRegistry) -> Target:
+    return Target(kafka, schema_registry)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_what_a_fault_holds_up_arrives_after_it(fault: Fault[Target], target: Target) -> None:
+    proposals = [proposal for number in range(20) for proposal in (upsert(f"job{number}"), patch(f"job{number}"))]
+    survive(fault, target, target.sink(), proposals)
+    assert by_entity(target.stored()) == by_entity(contents(proposals))
+
+
+def test_a_broker_that_is_killed_and_restarted_amid_a_batch_loses_and_doubles_nothing(target: Target) -> None:
+    proposals = upserts(20_000)
+    deliveries: list[Delivery] = []
+    thread = threading.Thread(
+        target=lambda: deliveries.append(target.sink().deliver(proposals, Deadline.after(60))), daemon=True
+    )
+    thread.start()
+    while not target.kafka.messages(target.topic):
+        time.sleep(0.01)
+    with target.kafka.stopped():
+        assert thread.is_alive()
+    thread.join(70)
+    assert deliveries == [Delivery(delivered=20_000, stored=False)]
+    assert by_entity(target.stored()) == by_entity(contents(proposals))
+
+
+def test_what_was_acknowledged_before_a_fault_is_not_pending_after_it(target: Target) -> None:
+    """The registry holds no more schemas, and the brokers go on."""
+    proposals = upserts(200)
+    sink = target.sink()
+    assert sink.deliver(proposals[:100], Deadline.after(60)).delivered == 100
+    with target.kafka.stopped():
+        delivery = sink.deliver(proposals[100:], Deadline.after(2))
+    assert delivery.pending == tuple(proposals[100:])
+    assert by_entity(target.stored()) == by_entity(contents(proposals[:100]))

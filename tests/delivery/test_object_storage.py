@@ -1,0 +1,102 @@
+"""The storage of an outbox in an object store: on fsspec's memory file system, and on one that fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery import object_storage
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.object_storage import ObjectStorage
+from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxError
+from airflow_provider_spark_datahub.delivery.outbox_storage import Stored
+from tests.delivery.outboxes import put
+
+
+@pytest.fixture
+def storage(request: pytest.FixtureRequest) -> ObjectStorage:
+    root = f"/{request.node.name}"
+    memory: Any = import_module("fsspec.implementations.memory")  # has no types
+    return ObjectStorage(memory.MemoryFileSystem(), root, f"memory:/{root}")
+
+
+def test_what_is_written_is_listed_and_read(storage: ObjectStorage) -> None:
+    storage.write("b/2", [b"t", b"wo"])
+    storage.write("b/1/x", [b"one"])
+    storage.write("bc/3", [])
+    assert storage.stored("b") == [Stored("b/1/x", 3), Stored("b/2", 3)]
+    assert storage.stored("missing") == []
+    storage.write("b/1/x", [b"replaced"])
+    assert storage.read("b/1/x") == b"replaced"
+    assert storage.describe("b/2") == f"{storage.describe()}/b/2"
+
+
+def test_what_is_not_there(storage: ObjectStorage) -> None:
+    with pytest.raises(FileNotFoundError):
+        storage.read("a/b")
+    with pytest.raises(FileNotFoundError):
+        storage.move("a/b", "c")
+    storage.remove("a/b")
+
+
+def test_moving(storage: ObjectStorage) -> None:
+    storage.write("a/1", [b"x"])
+    storage.move("a/1", "b/1")
+    assert (storage.read("b/1"), storage.stored("a")) == (b"x", [])
+
+
+class Failing:
+    """A file system of which every call does what it is told."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self._act = act
+
+    def invalidate_cache(self, path: str) -> None:
+        del path
+
+    def find(self, path: str, *, detail: bool) -> Mapping[str, Mapping[str, Any]]:
+        del path, detail
+        return dict(self._act())
+
+    def cat_file(self, path: str) -> bytes:
+        del path
+        return bytes(self._act())
+
+    def pipe_file(self, path: str, value: bytes) -> None:
+        del path, value
+        self._act()
+
+    def rm_file(self, path: str) -> None:
+        del path
+        self._act()
+
+
+class ClientError(Exception):
+    """A client's own error."""
+
+
+def test_a_clients_own_errors_are_errors_of_the_outbox() -> None:
+    def fail() -> None:
+        raise ClientError("no such bucket")
+
+    outbox = Outbox(ObjectStorage(Failing(fail), "bucket/outbox", "s3://bucket/outbox"))
+    with pytest.raises(OutboxError, match=r"the outbox s3://bucket/outbox: .*ClientError: no such bucket"):
+        put(outbox)
+
+
+def test_a_store_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_storage, "REQUEST_SECONDS", 0.1)
+    storage = ObjectStorage(Failing(lambda: time.sleep(1)), "bucket", "s3://bucket")
+    with pytest.raises(TimeoutError, match=r"s3://bucket/x: no answer within 0\.1 s"):
+        storage.read("x")
+
+
+def test_nor_beyond_half_of_the_time_that_is_left() -> None:
+    storage = ObjectStorage(Failing(lambda: time.sleep(3)), "bucket", "s3://bucket")
+    storage.deadline = Deadline.after(1.2)
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.6 s"):
+        storage.write("x", [b""])

@@ -1,0 +1,80 @@
+"""Receipts: kept for a while, and longer where something older still waits."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.sink import Delivery
+from tests.delivery.outboxes import files, key, outbox_at, put
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Outbox:
+    return outbox_at(tmp_path)
+
+
+def delivered(outbox: Outbox, try_number: int = 1, task_id: str = "build", run_id: str = "run") -> Entry:
+    entry = put(outbox, key(try_number, task_id, run_id=run_id), 2)
+    entry.settle(Delivery(2, stored=False), entry.proposals())
+    return entry
+
+
+def test_a_receipt_is_small_and_tells_what_was_delivered(outbox: Outbox, tmp_path: Path) -> None:
+    entry = delivered(outbox)
+    (path,) = files(tmp_path)
+    assert path.stat().st_size < 1000
+    receipt, newer = outbox.receipts.about(entry.name, entry.manifest)
+    assert receipt is not None
+    assert (receipt.delivered, receipt.stored, newer) == (2, False, set())
+    assert receipt.delivered_ms is not None
+    assert receipt.delivered_ms >= receipt.created_ms
+
+
+def test_what_later_tries_and_runs_replaced(outbox: Outbox) -> None:
+    first, second = delivered(outbox, 1), delivered(outbox, 2)
+    upserts = set(next(outbox.receipts.all()).upserts)
+    assert len(upserts) == 2
+    assert outbox.receipts.about(first.name, first.manifest)[1] == upserts
+    assert outbox.receipts.about(second.name, second.manifest)[1] == set()
+    later = delivered(outbox, 1, run_id="another run")
+    assert outbox.receipts.about(second.name, second.manifest)[1] == upserts
+    assert outbox.receipts.about(later.name, later.manifest)[1] == set()
+
+
+def test_of_another_task_it_says_nothing(outbox: Outbox) -> None:
+    first = delivered(outbox)
+    delivered(outbox, 2, task_id="load")
+    assert outbox.receipts.about(first.name, first.manifest)[1] == set()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]\n", b"\x00\xff"])
+def test_a_receipt_that_cannot_be_read_says_nothing(outbox: Outbox, tmp_path: Path, content: bytes) -> None:
+    entry = delivered(outbox)
+    files(tmp_path)[0].write_bytes(content)
+    assert list(outbox.receipts.all()) == []
+    assert outbox.receipts.about(entry.name, entry.manifest) == (None, set())
+
+
+def test_receipts_expire(outbox: Outbox, tmp_path: Path) -> None:
+    delivered(outbox)
+    delivered(outbox, task_id="load")
+    assert outbox.expire_receipts() == 0
+    old = outbox_at(tmp_path, OutboxLimits(receipts=-1.0))
+    assert old.expire_receipts(key(task_id="load").task) == 1
+    assert len(files(tmp_path)) == 1
+    assert old.expire_receipts() == 1
+    assert files(tmp_path) == []
+
+
+def test_a_receipt_stays_while_something_older_waits(tmp_path: Path) -> None:
+    outbox = outbox_at(tmp_path, OutboxLimits(receipts=-1.0))
+    older = put(outbox)
+    time.sleep(0.002)
+    delivered(outbox, 2)
+    assert outbox.expire_receipts() == 0
+    older.discard()
+    assert outbox.expire_receipts() == 1

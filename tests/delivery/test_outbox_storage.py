@@ -1,0 +1,70 @@
+"""The storage of an outbox in a folder."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.outbox_storage import LocalStorage, Stored
+from tests.delivery.outboxes import files
+
+
+def test_what_is_written_is_listed_and_read(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "root")
+    storage.write("b/2", [b"two"])
+    storage.write("b/1/x", [b"o", b"ne"])
+    storage.write("c/3", [])
+    assert storage.stored("b") == [Stored("b/1/x", 3), Stored("b/2", 3)]
+    assert storage.stored("missing") == []
+    assert storage.read("b/1/x") == b"one"
+    storage.write("b/1/x", [b"replaced"])
+    assert storage.read("b/1/x") == b"replaced"
+    assert storage.describe("b/2") == str(tmp_path / "root/b/2")
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        storage.read("a")
+    with pytest.raises(FileNotFoundError):
+        storage.move("a", "b")
+    storage.remove("a/b")
+
+
+def test_drafts_are_no_objects(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.write("a/1", [b""])
+    (tmp_path / "a/.0123.draft").write_text("half")
+    assert storage.stored("a") == [Stored("a/1", 0)]
+
+
+def test_moving_and_removing_leave_no_empty_folders(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.write("a/b/1", [b"x"])
+    storage.move("a/b/1", "c/d/2")
+    assert (storage.read("c/d/2"), files(tmp_path)) == (b"x", [tmp_path / "c/d/2"])
+    assert not (tmp_path / "a").exists()
+    storage.remove("c/d/2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_others_empty_and_remove_takes_writes(tmp_path: Path) -> None:
+    storage, failed = LocalStorage(tmp_path), []
+
+    def work(number: int) -> None:
+        try:
+            for _ in range(50):
+                storage.write(f"a/b/{number}", [b"x"])
+                storage.stored("a")
+                storage.remove(f"a/b/{number}")
+        except OSError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []

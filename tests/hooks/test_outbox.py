@@ -1,0 +1,98 @@
+"""Outboxes by location: folders, and buckets of a real S3 server behind an Airflow connection."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.drain import Drain
+from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxError, OutboxFullError, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox_lease import take_lease
+from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
+from airflow_provider_spark_datahub.hooks.outbox import open_outbox
+from tests.delivery.outboxes import Recording, key, put
+from tests.delivery.samples import upsert, upserts
+from tests.servers.s3 import S3
+
+
+@pytest.fixture
+def location(s3: S3, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A bucket of the test's own."""
+    bucket = request.node.name.replace("_", "-")[:60].strip("-")
+    s3.make_bucket(bucket)
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(s3.connection()))
+    return f"s3://lake@{bucket}/lineage/outbox"
+
+
+@pytest.fixture
+def outbox(location: str) -> Outbox:
+    return open_outbox(location)
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    put(open_outbox(str(tmp_path)))
+    assert len(list((tmp_path / "pending").rglob("*.jsonl"))) == 1
+
+
+def test_an_entry_in_s3_from_its_writing_to_its_receipt(outbox: Outbox, location: str) -> None:
+    entry = put(outbox, proposals=3).keep_events([b"raw"])
+    assert str(entry).startswith(f"{location}/pending/shop.group-build-")
+    (listed,) = open_outbox(location).entries()
+    assert (listed, listed.proposals()) == (entry, tuple(upserts(3)))
+    first, second, third = listed.proposals()
+    rest = listed.settle(Delivery(1, (Rejection(second, "no"),), (third,), "later"), [first, second, third])
+    assert rest is not None
+    assert rest.settle(Delivery(1), [third]) is None
+    assert outbox.storage.stored("pending") == []
+    assert len(outbox.storage.stored("quarantined")) == 1
+    (receipt,) = outbox.receipts.all()
+    assert (receipt.delivered, receipt.rejected) == (2, 1)
+
+
+def test_leases_in_s3(outbox: Outbox) -> None:
+    group = put(outbox).name.group
+    lease = take_lease(outbox.storage, group)
+    assert lease is not None
+    with lease:
+        assert take_lease(outbox.storage, group) is None
+    assert outbox.storage.stored("leases") == []
+
+
+def test_drainers_of_one_bucket_deliver_each_entry_once_in_order(location: str) -> None:
+    outbox = open_outbox(location)
+    for number in range(6):
+        for try_number in (1, 2):
+            put(outbox, key(try_number, f"task{number}"), [upsert(f"{number}.{try_number}")])
+    sink = Recording()
+    threads = [
+        threading.Thread(target=lambda: Drain(open_outbox(location), lambda _: (sink, None)).run()) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert sorted(sink.names) == sorted(f"{number}.{one}" for number in range(6) for one in (1, 2))
+    for number in range(6):
+        assert sink.names.index(f"{number}.1") < sink.names.index(f"{number}.2")
+    assert outbox.names() == []
+
+
+def test_the_quota_holds_in_s3(location: str) -> None:
+    with pytest.raises(OutboxFullError, match="outbox_max_bytes"):
+        put(open_outbox(location, OutboxLimits(max_bytes=10)))
+
+
+def test_a_wrong_secret(s3: S3, location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_MISLAID", json.dumps(s3.connection(password="not-the-secret")))
+    wrong = location.replace("lake@", "mislaid@")
+    with pytest.raises(OutboxError, match=f"Cannot write to the outbox {wrong}") as caught:
+        put(open_outbox(wrong))
+    assert "not-the-secret" not in str(caught.value)
+
+
+def test_a_location_that_cannot_be_opened() -> None:
+    with pytest.raises(OutboxError, match="Cannot open the outbox nosuchstore://bucket/outbox"):
+        open_outbox("nosuchstore://bucket/outbox")

@@ -1,0 +1,70 @@
+"""The operator that drains the outbox."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException
+
+from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
+from airflow_provider_spark_datahub.operators.deliver_lineage import DeliverLineageOperator, LineageWaitsError
+from tests.delivery.outboxes import outbox_at
+from tests.delivery.samples import upserts
+
+
+def put(folder: Path, dag_id: str, connection: str = "datahub_file", task_id: str = "build") -> None:
+    key = OutboxKey(dag_id, "run", task_id, -1, 1)
+    outbox_at(folder / "outbox").put(key, upserts(2, task_id), spark_succeeded=True, connection_id=connection)
+
+
+def execute(**arguments: Any) -> dict[str, Any]:
+    return DeliverLineageOperator(task_id="deliver", **arguments).execute({})
+
+
+def waiting(folder: Path) -> list[str]:
+    return [entry.manifest.key.dag_id for entry in outbox_at(folder / "outbox").entries()]
+
+
+def test_what_waits_is_delivered_across_dags(tmp_path: Path) -> None:
+    put(tmp_path, "shop")
+    put(tmp_path, "bank")
+    result = execute()
+    assert (result["settled"], result["delivered"], result["waiting"], result["problems"]) == (2, 4, 0, [])
+    assert len((tmp_path / "sink/lineage.jsonl").read_text().splitlines()) == 4
+    assert waiting(tmp_path) == []
+
+
+def test_only_of_some_dags_and_no_more_than_told(tmp_path: Path) -> None:
+    for number in range(3):
+        put(tmp_path, "shop", task_id=f"task{number}")
+    put(tmp_path, "bank")
+    result = execute(dag_ids=["shop"], max_entries="2")
+    assert (result["settled"], result["waiting"]) == (2, 1)
+    assert sorted(waiting(tmp_path)) == ["bank", "shop"]
+
+
+def test_not_longer_than_told(tmp_path: Path) -> None:
+    put(tmp_path, "shop")
+    assert execute(max_seconds="0")["waiting"] == 1
+
+
+def test_through_another_connection_and_from_another_outbox(tmp_path: Path) -> None:
+    put(tmp_path / "other", "shop", "gone")
+    result = execute(outbox_location=str(tmp_path / "other/outbox"), datahub_conn_id="datahub_file")
+    assert (result["settled"], waiting(tmp_path / "other")) == (1, [])
+
+
+def test_what_stays_is_told(tmp_path: Path) -> None:
+    put(tmp_path, "shop", "nowhere")
+    (problem,) = execute()["problems"]
+    assert "connection 'nowhere' cannot be used" in problem
+    with pytest.raises(LineageWaitsError, match="1 pending: connection 'nowhere' cannot be used") as caught:
+        execute(fail_when_waiting=True)
+    assert isinstance(caught.value, AirflowException)
+    assert waiting(tmp_path) == ["shop"]
+
+
+def test_its_arguments_are_templates() -> None:
+    assert set(DeliverLineageOperator.template_fields) <= vars(DeliverLineageOperator(task_id="deliver")).keys()

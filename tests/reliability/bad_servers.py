@@ -1,0 +1,99 @@
+"""Servers that are no good GMS, each on a free loopback port for a ``with`` block."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+Behaviour = Callable[[socket.socket, threading.Event], None]
+
+
+@contextmanager
+def serving(behaviour: Behaviour) -> Iterator[str]:
+    """A server that treats every connection so.
+
+    :returns: its address, ``127.0.0.1:PORT``.
+    """
+    closing = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.05)
+        thread = threading.Thread(target=_accept, args=(listener, behaviour, closing))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            closing.set()
+            thread.join()
+
+
+def _accept(listener: socket.socket, behaviour: Behaviour, closing: threading.Event) -> None:
+    connections: list[threading.Thread] = []
+    while not closing.is_set():
+        with suppress(TimeoutError):
+            connection, _ = listener.accept()
+            thread = threading.Thread(target=_serve, args=(connection, behaviour, closing))
+            thread.start()
+            connections.append(thread)
+    for thread in connections:
+        thread.join()
+
+
+def _serve(connection: socket.socket, behaviour: Behaviour, closing: threading.Event) -> None:
+    with connection, suppress(OSError):
+        behaviour(connection, closing)
+
+
+def black_hole(connection: socket.socket, closing: threading.Event) -> None:
+    """Takes what comes, and never answers."""
+    connection.settimeout(0.05)
+    while not closing.is_set():
+        with suppress(TimeoutError):
+            if not connection.recv(65536):
+                return
+
+
+def slow_drip(connection: socket.socket, closing: threading.Event) -> None:
+    """Answers a byte every tenth of a second, so that no time limit for the next byte ends it."""
+    connection.recv(65536)
+    for byte in b"HTTP/1.1 200 OK\r\nX-Padding: " + b"." * 100_000:
+        if closing.wait(0.1):
+            return
+        connection.sendall(bytes((byte,)))
+
+
+def reset_amid_the_body(connection: socket.socket, closing: threading.Event) -> None:  # noqa: ARG001 (a Behaviour)
+    """Resets the connection when the first bytes of the request have come."""
+    connection.recv(100)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def no_tls(connection: socket.socket, closing: threading.Event) -> None:  # noqa: ARG001 (a Behaviour)
+    """Answers in plain text, whatever comes."""
+    connection.recv(65536)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+
+def answering(*, status: str, headers: str = "", body: bytes = b"") -> Behaviour:
+    """Answers every request so."""
+
+    def behaviour(connection: socket.socket, closing: threading.Event) -> None:  # noqa: ARG001 (a Behaviour)
+        request = connection.makefile("rb")
+        length = 0
+        while line := request.readline().strip():
+            name, _, value = line.partition(b":")
+            length = int(value) if name.lower() == b"content-length" else length
+        request.read(length)
+        head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n{headers}\r\n"
+        connection.sendall(head.encode() + body)
+
+    return behaviour
+
+
+def closed_port() -> int:
+    """A port at which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
