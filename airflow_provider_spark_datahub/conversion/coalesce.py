@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub.conversion.limits import Cuts
 from airflow_provider_spark_datahub.conversion.operations import Operation, operations
 from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
 from airflow_provider_spark_datahub.conversion.properties import PropertyLayers, first_wins
+from airflow_provider_spark_datahub.conversion.renames import under_last_names
 from airflow_provider_spark_datahub.conversion.schema import schema_metadata
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -137,7 +138,8 @@ def lineage_of(
     :param cuts: takes how much was left out.
     :param lost_in_flight: queries without end were still running when the driver died.
     """
-    edges = _Edges(application, namer, lost_in_flight=lost_in_flight, settings=settings, cuts=cuts)
+    renamed = replace(application, runs=under_last_names(application.runs, namer))
+    edges = _Edges(renamed, namer, lost_in_flight=lost_in_flight, settings=settings, cuts=cuts)
     return RunLineage(
         inputs=edges.inputs(),
         outputs=edges.outputs(),

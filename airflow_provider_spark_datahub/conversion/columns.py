@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -95,6 +95,16 @@ class DatasetColumns:
     def inputs(self) -> tuple[DatasetId, ...]:
         """Every dataset that it names, those of no edge included."""
         return self._read().inputs
+
+    def renamed(self, named: Callable[[DatasetId], DatasetId]) -> DatasetColumns:
+        """The same with other names of the datasets that it names."""
+        renamed = DatasetColumns(self._texts, self.sql)
+        edges = (
+            replace(edge, upstreams=tuple(ColumnId(named(one.dataset), one.field) for one in edge.upstreams))
+            for edge in self.edges
+        )
+        renamed._told = _Told(tuple(edges), tuple(dict.fromkeys(map(named, self.inputs))))
+        return renamed
 
     def without_sql(self) -> DatasetColumns:
         """The same without its statement."""

@@ -43,8 +43,9 @@ _NON_MATERIALISING = tuple(
     for step in ("map", "map_partitions", "flatmap", "filter", "distinct")
     for source in ("parallel_collection", "text_file", "hadoopfile")
 )
-# A dropped or renamed table was not written (Deviation 9).
-_NOT_WRITTEN = frozenset({"DROP", "RENAME"})
+DROP, RENAME = "DROP", "RENAME"
+NOT_WRITTEN = frozenset({DROP, RENAME})
+"""What the ``lifecycleStateChange`` facet says of tables that were not written (Deviation 9)."""
 
 
 class _Told(NamedTuple):
@@ -141,7 +142,7 @@ class RunState:
     def written(self) -> Iterator[tuple[DatasetId, DatasetState]]:
         """Its outputs without those that it only dropped, renamed or passed through."""
         for dataset, state in self.changed:
-            if state.lifecycle not in _NOT_WRITTEN:
+            if state.lifecycle not in NOT_WRITTEN:
                 yield dataset, state
 
 
