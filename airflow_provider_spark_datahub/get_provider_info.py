@@ -71,6 +71,11 @@ def _config() -> dict[str, Any]:
                 "lineage_timeout": _option(
                     "Seconds after Spark's end in which all lineage steps of a task must be over.", "30", "float"
                 ),
+                "emit_periodically": _option(
+                    "Seconds between two deliveries of what a job did so far, while it runs. 0: only at its end.",
+                    "0",
+                    "float",
+                ),
                 "openlineage_jar": _option(
                     "openlineage-spark: a path, a URI, a Maven coordinate ({scala} stands for Spark's Scala version), "
                     "or 'provided'. Empty: the version that this provider was tested with.",

@@ -109,6 +109,7 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
         ("outbox_max_age", conf.getfloat, 30.0),
         ("receipt_days", conf.getfloat, 7.0),
         ("lineage_timeout", conf.getfloat, 30.0),
+        ("emit_periodically", conf.getfloat, 0.0),
         ("openlineage_jar", conf.get, ""),
         ("namespace", conf.get, "default"),
         ("keep_events", conf.getboolean, False),

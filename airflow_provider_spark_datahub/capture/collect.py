@@ -37,6 +37,7 @@ class Outcome(enum.Enum):
         "or wrote on another machine"
     )
     UNREADABLE = "the event file cannot be read"
+    REPLACED = "the event file was cut or replaced while the job wrote it: what it held before may not have been read"
     TIMED_OUT = "the time for reading events was used up before the end of the event file"
 
 
@@ -119,7 +120,7 @@ def collect(
 
     :param deadline: says True when the time is up; asked between lines.
     """
-    return _collect(_decoded_event(), sources, limits, deadline)
+    return _collect(decoded_event(), sources, limits, deadline)
 
 
 def collect_text(
@@ -132,7 +133,7 @@ def collect_text(
 
     The parameters are those of :func:`collect`.
     """
-    return _collect(_checked_text(), sources, limits, deadline)
+    return _collect(checked_text(), sources, limits, deadline)
 
 
 def _collect(
@@ -143,15 +144,15 @@ def _collect(
 ) -> Collection[T]:
     listed = [sources] if isinstance(sources, EventSource) else list(sources)
     report = CollectionReport()
-    reader = _Reader(parse, report, limits or CollectLimits(), deadline or _never)
+    reader = LineReader(parse, report, limits or CollectLimits(), deadline or _never)
     return Collection(reader.read_all(listed), report)
 
 
-class _BadLineError(Exception):
+class BadLineError(Exception):
     """The line is no event, for the reason given."""
 
 
-class _OutOfTimeError(Exception):
+class OutOfTimeError(Exception):
     """The deadline has passed."""
 
 
@@ -162,11 +163,29 @@ _SEVERITY = (
     Outcome.MISSING,
     Outcome.TORN,
     Outcome.UNREADABLE,
+    Outcome.REPLACED,
     Outcome.TIMED_OUT,
 )
 
 
-class _Reader(Generic[T]):
+@dataclass(slots=True)
+class Position:
+    """How far a file was read.
+
+    :param offset: of the next byte, in bytes.
+    :param line: how many lines there are before it.
+    """
+
+    offset: int = 0
+    line: int = 0
+
+
+class LineReader(Generic[T]):
+    """Reads the lines of files as events, and tells the report of each line.
+
+    :param parse: makes an event of a line, or raises :class:`BadLineError`.
+    """
+
     def __init__(
         self,
         parse: Callable[[bytes], T],
@@ -180,6 +199,7 @@ class _Reader(Generic[T]):
         self._parse = parse
 
     def read_all(self, sources: list[EventSource]) -> Iterator[T]:
+        """The events of files, each to its end; the outcome is that of the worst of them."""
         endings = []
         for source in sources:
             before = self._report.events
@@ -196,51 +216,56 @@ class _Reader(Generic[T]):
     def _read_source(self, source: EventSource) -> Iterator[T]:
         try:
             with source.open("rb") as stream:
-                yield from self._read_lines(stream, str(source))
+                yield from self.read_lines(stream, str(source), Position())
         except FileNotFoundError:
             self._ended(Outcome.MISSING, str(source))
         except OSError as error:
             self._ended(Outcome.UNREADABLE, f"{source}: {error.strerror or error}")
-        except _OutOfTimeError:
+        except OutOfTimeError:
             self._ended(Outcome.TIMED_OUT, f"{source}, after {self._report.lines} lines")
 
-    def _read_lines(self, stream: IO[bytes], name: str) -> Iterator[T]:
+    def read_lines(self, stream: IO[bytes], name: str, at: Position, *, growing: bool = False) -> Iterator[T]:
+        """The events from ``at``, which is moved on behind each line before its event is handed out.
+
+        :param stream: stands at ``at``.
+        :param growing: the last line is left alone until it has its end.
+        :raises OutOfTimeError: the deadline has passed.
+        """
         limit = self._limits.max_event_bytes
-        offset = 0
-        number = 0
         while True:
             if self._deadline():
-                raise _OutOfTimeError
+                raise OutOfTimeError
             raw = stream.readline(limit + 1)
-            if not raw:
+            if not raw or (growing and not raw.endswith(b"\n")):
                 return
-            number += 1
             size = len(raw)
+            event = None
             if size > limit and not raw.endswith(b"\n"):
                 raw = b""
                 size += self._skip_rest_of_line(stream)
-                self._quarantine(name, number, offset, f"{size} bytes long, the limit is {limit}")
+                self._quarantine(name, at, f"{size} bytes long, the limit is {limit}")
             elif not raw.strip():
                 self._report.blank += 1
             else:
-                event = self._event_of(raw, name, number, offset)
-                if event is not None:
-                    yield event
-            offset += size
+                event = self._event_of(raw, name, at)
+            at.offset += size
+            at.line += 1
             self._report.lines += 1
             self._report.bytes_read += size
+            if event is not None:
+                yield event
 
-    def _event_of(self, raw: bytes, name: str, number: int, offset: int) -> T | None:
-        if offset == 0:
+    def _event_of(self, raw: bytes, name: str, at: Position) -> T | None:
+        if at.offset == 0:
             raw = raw.removeprefix(_BYTE_ORDER_MARK)
         try:
             event = self._parse(raw)
-        except _BadLineError as problem:
+        except BadLineError as problem:
             if raw.endswith(b"\n"):
-                self._quarantine(name, number, offset, str(problem))
+                self._quarantine(name, at, str(problem))
             else:
                 self._report.torn += 1
-                self._ended(Outcome.TORN, f"{name}, line {number}")
+                self._ended(Outcome.TORN, f"{name}, line {at.line + 1}")
             return None
         self._report.events += 1
         return event
@@ -252,22 +277,26 @@ class _Reader(Generic[T]):
             if chunk.endswith(b"\n"):
                 break
             if self._deadline():
-                raise _OutOfTimeError
+                raise OutOfTimeError
         return skipped
 
-    def _quarantine(self, name: str, number: int, offset: int, reason: str) -> None:
+    def _quarantine(self, name: str, at: Position, reason: str) -> None:
         self._report.quarantined_count += 1
         if len(self._report.quarantined) < self._limits.max_quarantined:
-            self._report.quarantined.append(QuarantinedLine(name, number, offset, reason))
+            self._report.quarantined.append(QuarantinedLine(name, at.line + 1, at.offset, reason))
 
     def _ended(self, outcome: Outcome, detail: str) -> None:
         self._report.outcome = outcome
         self._report.detail = detail
 
 
-def _checked_text() -> Callable[[bytes], bytes]:
+def checked_text() -> Callable[[bytes], bytes]:
+    """A parser that checks a line, and leaves it as it is.
+
+    It raises :class:`BadLineError`, as does that of :func:`decoded_event`.
+    """
     check = msgspec.json.Decoder(msgspec.Raw).decode
-    decode = _decoded_event()
+    decode = decoded_event()
 
     def parse(raw: bytes) -> bytes:
         text = raw.strip()
@@ -279,19 +308,20 @@ def _checked_text() -> Callable[[bytes], bytes]:
                 text.decode()
             check(text)
         except UnicodeDecodeError as error:
-            raise _BadLineError(f"no UTF-8 at byte {error.start} of the line") from error
+            raise BadLineError(f"no UTF-8 at byte {error.start} of the line") from error
         except msgspec.DecodeError as error:
-            raise _BadLineError(f"no JSON: {error}") from error
+            raise BadLineError(f"no JSON: {error}") from error
         except RecursionError as error:
-            raise _BadLineError("JSON nested too deeply") from error
+            raise BadLineError("JSON nested too deeply") from error
         if not text.startswith(b"{"):
-            raise _BadLineError("not a JSON object")
+            raise BadLineError("not a JSON object")
         return text
 
     return parse
 
 
-def _decoded_event() -> Callable[[bytes], dict[str, Any]]:
+def decoded_event() -> Callable[[bytes], dict[str, Any]]:
+    """A parser that decodes a line."""
     decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite_float)
 
     def parse(raw: bytes) -> dict[str, Any]:
@@ -300,16 +330,16 @@ def _decoded_event() -> Callable[[bytes], dict[str, Any]]:
             if b"\\ud" in raw or b"\\uD" in raw:
                 event = _without_lone_surrogates(event)
         except UnicodeDecodeError as error:
-            raise _BadLineError(f"no UTF-8 at byte {error.start} of the line") from error
+            raise BadLineError(f"no UTF-8 at byte {error.start} of the line") from error
         except json.JSONDecodeError as error:
-            raise _BadLineError(f"no JSON: {error.msg} at character {error.pos} of the line") from error
+            raise BadLineError(f"no JSON: {error.msg} at character {error.pos} of the line") from error
         except RecursionError as error:
-            raise _BadLineError("JSON nested too deeply") from error
+            raise BadLineError("JSON nested too deeply") from error
         except ValueError as error:
             # Python refuses to parse numbers of more than some thousand digits.
-            raise _BadLineError(f"no usable JSON: {error}") from error
+            raise BadLineError(f"no usable JSON: {error}") from error
         if not isinstance(event, dict):
-            raise _BadLineError(f"not a JSON object but {type(event).__name__}")
+            raise BadLineError(f"not a JSON object but {type(event).__name__}")
         return event
 
     return parse
@@ -321,13 +351,13 @@ def _without_lone_surrogates(event: Any) -> Any:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise _BadLineError(f"no JSON: it holds {name}")
+    raise BadLineError(f"no JSON: it holds {name}")
 
 
 def _finite_float(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
-        raise _BadLineError("no usable JSON: it holds a number beyond the range of a float")
+        raise BadLineError("no usable JSON: it holds a number beyond the range of a float")
     return number
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from airflow_provider_spark_datahub.capture.collect import CollectLimits, Outcome, collect
+from airflow_provider_spark_datahub.capture.collect import CollectLimits, Outcome, collect, decoded_event
 from airflow_provider_spark_datahub.capture.event_log_codecs import open_log
 
 if TYPE_CHECKING:
@@ -144,6 +144,13 @@ def find_logs(folder: Path, application_ids: Collection[str] | None = None) -> l
     return found
 
 
+def followable_name(part: Path) -> str | None:
+    """What a part of a log is called from its beginning to its end; ``None`` for one that is not written line by line:
+    it is compressed, or compacted."""
+    name = part.name.removesuffix(_IN_PROGRESS)
+    return None if re.search(rf"\.(?:{_CODECS}|compact)$", name) else name
+
+
 def _rolled_log(name: str, folder: Path) -> ApplicationLog:
     parts: list[tuple[int, bool, Path]] = []
     in_progress = False
@@ -201,6 +208,22 @@ def _read_all(
             )
         if read.outcome is Outcome.TIMED_OUT:
             return
+
+
+def reduced_event(limits: LogLimits) -> Callable[[bytes], dict[str, Any]]:
+    """A parser of single lines: what is kept of an event, empty where it is not wanted.
+
+    It raises :class:`~airflow_provider_spark_datahub.capture.collect.BadLineError`.
+    """
+    decode = decoded_event()
+
+    def parse(raw: bytes) -> dict[str, Any]:
+        named = _EVENT_NAME.match(raw)
+        if named is not None and named[1] not in _WANTED:
+            return {}
+        return _reduced(decode(raw), limits.max_text_chars)
+
+    return parse
 
 
 def _reduced(event: dict[str, Any], max_chars: int) -> dict[str, Any]:

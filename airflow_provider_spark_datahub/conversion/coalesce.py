@@ -201,10 +201,8 @@ def _coalesce_one(
     cuts, in_flight = Cuts(settings.max_string_length), _lost_in_flight(application, result)
     lineage = lineage_of(application, namer, settings, cuts, lost_in_flight=in_flight)
     job_properties, flow_properties = map(cuts.properties, first_wins(_told_in_order(runs)))
-    if start_ms is not None and end_ms is not None:
-        times = iso_instant(start_ms), iso_instant(end_ms)
-        flow_properties |= dict(zip(FLOW_TIMES, times, strict=True))
-        job_properties |= dict(zip(JOB_TIMES, times, strict=True))
+    flow_properties |= time_properties(FLOW_TIMES, start_ms, end_ms if ending.final else None)
+    job_properties |= time_properties(JOB_TIMES, start_ms, end_ms if ending.final else None)
     return JobLineage(
         flow=flow,
         job_id=flow.flow_id if is_application else last.job_name,
@@ -232,6 +230,15 @@ def _coalesce_one(
     )
 
 
+def time_properties(names: tuple[str, str], start_ms: int | None, end_ms: int | None) -> dict[str, str]:
+    """Start and end as ISO instants, each where it is known.
+
+    :param names: :data:`FLOW_TIMES` or :data:`JOB_TIMES`.
+    """
+    times = zip(names, (start_ms, end_ms), strict=True)
+    return {name: iso_instant(time_ms) for name, time_ms in times if time_ms is not None}
+
+
 def _flow(last: RunState, runs: Iterable[RunState], settings: LineageSettings) -> FlowIdentity:
     """The last event's flow, by the name of the application, which not every event carries."""
     # A session that follows another one still has its name in the first events' properties, until it is set anew.
@@ -253,6 +260,9 @@ def _told_in_order(runs: Iterable[RunState]) -> list[PropertyLayers]:
 
 
 def _result(application: Application, ending: Ending) -> RunResult | None:
+    if not ending.final:
+        # Its own events may say COMPLETE where spark-submit is about to fail.
+        return None
     own = application.own_run
     failure = next((run.failure for run in application.runs if run.failure), "")
     if ending.succeeded is not None:
@@ -263,7 +273,7 @@ def _result(application: Application, ending: Ending) -> RunResult | None:
     if is_over:
         return RunResult("SUCCESS", "COMPLETE")
     # A Spark driver always sends its application's end, unless it was killed.
-    killed = ending.final and own is not None and own.job_type == APPLICATION
+    killed = own is not None and own.job_type == APPLICATION
     return RunResult("FAILURE", "FAIL") if killed else None
 
 

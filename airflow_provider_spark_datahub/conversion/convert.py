@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
 from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage, RunResult
 from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError, RunEvent, parse_run_event
-from airflow_provider_spark_datahub.conversion.fold import Fold
+from airflow_provider_spark_datahub.conversion.fold import Application, Fold
 from airflow_provider_spark_datahub.conversion.hive_sessions import (
     HiveSession,
     HiveSessions,
@@ -22,11 +22,14 @@ from airflow_provider_spark_datahub.conversion.lost_executions import LostExecut
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.single_event import SingleEvents
+from airflow_provider_spark_datahub.conversion.so_far import is_told, settled
 from airflow_provider_spark_datahub.conversion.spark_log import SparkLog
 from airflow_provider_spark_datahub.conversion.streaming import LogReading, application_ids, coalesce_with_queries
 
 MAX_LISTED_PROBLEMS = 20
 """How many unusable events are told one by one; the others are counted."""
+KEPT_EXECUTIONS = 1000
+"""How many of an application's latest SQL executions are kept when the others are forgotten."""
 
 
 @dataclass
@@ -92,6 +95,7 @@ class Converter:
         self._sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
         self._conversion = Conversion()
         self._spark_log = SparkLog()
+        self._forgotten = False
 
     @property
     def application_ids(self) -> set[str]:
@@ -116,26 +120,71 @@ class Converter:
             self._conversion.events += 1
             self._sessions.observe(parsed)
 
+    @property
+    def run_count(self) -> int:
+        """How many runs of the coalesced applications are kept."""
+        return self._fold.run_count
+
+    def so_far(self, *, with_log: bool = False) -> Conversion:
+        """What the events told so far, for while the job runs: only what its end cannot take back.
+
+        With ``coalesce_jobs`` off, what the events told since the last time.
+
+        :param with_log: Spark's event log is read as well, after the events.
+        """
+        if not self._settings.coalesce_jobs:
+            # Its own events may say COMPLETE where spark-submit is about to fail (Deviation 13).
+            jobs = [replace(job, result=None) if job.is_application else job for job in self._jobs]
+            self._jobs.clear()
+            return replace(self._conversion, jobs=jobs)
+        until_ms = self._known_until_ms(with_log=with_log)
+        applications = [told for one in self._fold.applications() if (told := settled(one, until_ms))]
+        # What is written at a point in time cannot be taken back: the end tells which query really did it.
+        jobs = [replace(job, operations=()) for job in self._coalesced(applications, Ending(final=False))]
+        return replace(self._conversion, jobs=jobs)
+
+    def forget(self, *, with_log: bool = False) -> None:
+        """Let go of the queries that :meth:`so_far` told: what it and :meth:`finish` tell of an application is then
+        what it did since, and takes no edges away.
+
+        :param with_log: as in :meth:`so_far`.
+        """
+        until_ms = self._known_until_ms(with_log=with_log)
+        self._fold.forget(lambda run: is_told(run, until_ms))
+        self._spark_log.forget_executions(KEPT_EXECUTIONS)
+        self._forgotten = True
+
+    def restart_log(self) -> None:
+        """Forget Spark's event log, which is to be read from its beginning."""
+        self._spark_log = SparkLog()
+
     def finish(self, ending: Ending, *, log_complete: bool = True) -> Conversion:
         """Everything that the events came to: one DataJob per application, or (``coalesce_jobs`` off) one per event.
 
         :param ending: how the job ended, where more is known than its events tell.
         :param log_complete: Spark's event log was read to its end.
         """
-        conversion = self._conversion
-        if conversion.rejected:
+        if self._conversion.rejected or self._forgotten:
             ending = replace(ending, events_complete=False)
+        jobs, lost = self._jobs, []
         if self._settings.coalesce_jobs:
-            applications, logged = self._fold.applications(), self._spark_log.applications
-            conversion.lost = [lost for one in logged for lost in lost_executions(one, applications)]
-            log = LogReading(logged, log_complete, app_id_prefix=self._settings.streaming_app_id_prefix)
-            symlinks = self._fold.symlinks.by_dataset
-            conversion.jobs = coalesce_with_queries(applications, log, symlinks, self._settings, ending)
+            applications = self._fold.applications()
+            lost = [lost for one in self._spark_log.applications for lost in lost_executions(one, applications)]
+            jobs = self._coalesced(applications, ending, log_complete=log_complete)
         else:
-            conversion.jobs = self._jobs
-            _let_exit_decide(conversion.jobs, ending)
-        conversion.sessions = _put_below_sessions(conversion.jobs, self._sessions)
-        return conversion
+            _let_exit_decide(jobs, ending)
+        sessions = _put_below_sessions(jobs, self._sessions)
+        return replace(self._conversion, jobs=jobs, sessions=sessions, lost=lost)
+
+    def _coalesced(
+        self, applications: Sequence[Application], ending: Ending, *, log_complete: bool = True
+    ) -> list[JobLineage]:
+        prefix = self._settings.streaming_app_id_prefix
+        log = LogReading(self._spark_log.applications, log_complete, app_id_prefix=prefix)
+        return coalesce_with_queries(applications, log, self._fold.symlinks.by_dataset, self._settings, ending)
+
+    def _known_until_ms(self, *, with_log: bool) -> int | None:
+        return (self._spark_log.latest_ms or 0) if with_log else None
 
 
 def _put_below_sessions(jobs: Iterable[JobLineage], sessions: HiveSessions) -> list[HiveSession]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -230,6 +230,18 @@ class Fold:
         learn_notes(state.notes, dataset.facets, self._noted, index)
         self.symlinks.learn(dataset.id, dataset.facets, self._settings)
         return state
+
+    @property
+    def run_count(self) -> int:
+        """How many runs are kept."""
+        return len(self._runs)
+
+    def forget(self, is_over: Callable[[RunState], bool]) -> None:
+        """Let go of runs, so that the applications are from now on what is left of them.
+
+        :param is_over: says True of a run of which no more events are to be expected.
+        """
+        self._runs = {run_id: run for run_id, run in self._runs.items() if not is_over(run)}
 
     def applications(self) -> list[Application]:
         """The applications in the order of their first events."""

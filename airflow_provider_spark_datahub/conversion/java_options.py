@@ -30,6 +30,7 @@ LISTENER_OPTIONS: Mapping[str, str] = {
     "disableSymlinkResolution": "disable_symlink_resolution",
     "domains": "domains",
     "file_partition_regexp": "file_partition_regexp",
+    "log.mcps": "log_mcps",
     "metadata.dataset.enableEnhancedMergeIntoExtraction": "enhanced_merge_into_extraction",
     "metadata.dataset.env": "env",
     "metadata.dataset.experimental_include_schema_metadata": "include_schema_metadata",
@@ -74,7 +75,10 @@ _NO_CLEANUP = "not implemented: edges that old listeners wrote onto datasets sta
 _OF_THE_CONNECTION = "belongs into the Airflow connection: "
 _NO_KAFKA = "has no effect here: delivery by Kafka is a datahub-kafka connection"
 _NO_S3 = "has no effect: delivery is by a datahub-rest or datahub-file connection, not to S3"
-_ENDS_KNOWN = "has no effect: lineage is delivered when the task ends, however its Spark application ended"
+_ENDS_KNOWN = (
+    "has no effect: lineage is delivered when the task ends, however its Spark application ended, and with the "
+    "operator's emit_periodically while it runs"
+)
 
 LISTENER_NOTES: Mapping[str, str] = {
     "emitter": _OF_THE_CONNECTION + "its type, datahub-rest or datahub-file",
@@ -86,7 +90,6 @@ LISTENER_NOTES: Mapping[str, str] = {
         ), _NO_KAFKA,
     ),
     "legacyLineageCleanup.enabled": _NO_CLEANUP,
-    "log.mcps": "has no effect: the task's log has a summary, `spark-datahub convert` shows every proposal",
     "metadata.include_scheme": "has no effect, as in the Java listener: names of paths have no scheme",
     "metadata.remove_partition_pattern": "has no effect, as in the Java listener: set file_partition_regexp",
     "platform": "has no effect, as in the Java listener: set orchestrator for the flow's platform",

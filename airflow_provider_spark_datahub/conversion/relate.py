@@ -194,7 +194,7 @@ def _task_datasets(task_try: TaskTry, jobs: Sequence[JobLineage]) -> list[Propos
             outputs=outputs,
             upstream_jobs=task_try.upstream_job_urns,
             fine_grained=[],
-            time_ms=task_try.end_ms,
+            time_ms=task_try.end_ms or max((job.end_ms or 0 for job in jobs), default=None),
             adds_only=task_try.result != "SUCCESS" or not jobs or any(job.adds_only for job in jobs),
         ),
     ]

@@ -145,6 +145,22 @@ class SparkLog:
         return self._applications
 
     @property
+    def latest_ms(self) -> int | None:
+        """The latest time that the log told, in ms since the epoch."""
+        return self._latest_ms
+
+    def forget_executions(self, kept: int) -> None:
+        """Let go of the executions that have ended.
+
+        :param kept: how many of an application's latest ones are kept: OpenLineage may be late to tell of them.
+        """
+        for application in self._applications:
+            older = list(application.executions.values())[:-kept]
+            for one in older:
+                if one.end_ms is not None:
+                    del application.executions[one.id]
+
+    @property
     def _application(self) -> LoggedApplication:
         if not self._applications:
             self._applications.append(LoggedApplication("", default_fs=self._default_fs))

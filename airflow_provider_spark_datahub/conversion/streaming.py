@@ -16,9 +16,10 @@ from airflow_provider_spark_datahub.conversion.coalesce import (
     RunResult,
     coalesce,
     keep_each_others_edges,
+    time_properties,
 )
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.events import DatasetId, iso_instant
+from airflow_provider_spark_datahub.conversion.events import DatasetId
 from airflow_provider_spark_datahub.conversion.fold import RDD_JOB, Application, RunState
 from airflow_provider_spark_datahub.conversion.identity import DEFAULT_CLUSTER, FlowIdentity
 from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
@@ -61,6 +62,12 @@ class _Query:
     listings: list[RunState] = field(default_factory=list)
 
     @property
+    def is_known(self) -> bool:
+        """Whether what can be told of it will not change: its name, the sources that the files belong to which it
+        reads (a progress names them), and the tables behind paths (the end of a micro-batch does)."""
+        return bool(self.query.progress) and any(run.ended for run in self.runs)
+
+    @property
     def datasets(self) -> tuple[list[DatasetId], list[DatasetId]]:
         """What its sources and its sink are."""
         fs = self.logged.default_fs
@@ -87,7 +94,7 @@ def coalesce_with_queries(
     rest = [replace(one, runs=tuple(run for run in one.runs if run.run_id not in taken)) for one in applications]
     jobs = coalesce([one for one in rest if one.runs], symlinks, settings, ending)
     namer = DatasetNamer(settings, symlinks)
-    jobs += [_job(query, log, namer, symlinks, settings, ending) for query in queries]
+    jobs += [_job(query, log, namer, symlinks, settings, ending) for query in queries if ending.final or query.is_known]
     keep_each_others_edges(jobs)
     return jobs
 
@@ -214,7 +221,7 @@ def _job(
         job_name=flow.flow_id,
         run_id=query.run_id,
         flow_properties=_flow_properties(one),
-        job_properties=_job_properties(query, start_ms, end_ms),
+        job_properties=_job_properties(query, start_ms, end_ms if result is not None or ending.final else None),
         description=None,
         owners=(),
         tags=settings.tags or None,
@@ -319,6 +326,4 @@ def _job_properties(query: StreamingQuery, start_ms: int | None, end_ms: int | N
             # The event log has the rates of the sources only, of which Spark's own totals are the sums.
             value = sum(number_of(holder, key) for holder in ([progress] if key in progress else sources))
             properties[key] = str(int(value)) if key == "numInputRows" else str(float(value))
-    if start_ms is not None and end_ms is not None:
-        properties |= dict(zip(JOB_TIMES, (iso_instant(start_ms), iso_instant(end_ms)), strict=True))
-    return properties
+    return properties | time_properties(JOB_TIMES, start_ms, end_ms)

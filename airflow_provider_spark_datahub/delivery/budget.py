@@ -20,7 +20,10 @@ def within(deadline: Deadline, call: Callable[[], None]) -> bool:
         itself, by the same deadline, that it may not begin anything more.
     :raises BaseException: whatever the call raised before the deadline.
     """
-    if deadline.expired:
+    # Asked once: a deadline that is brought forward meanwhile keeps the call from beginning more, and is not waited for
+    # any shorter, so that whoever brought it forward knows that the call has ended.
+    seconds = deadline.remaining()
+    if not seconds:
         return False
     outcome: Future[None] = Future()
 
@@ -33,7 +36,7 @@ def within(deadline: Deadline, call: Callable[[], None]) -> bool:
             outcome.set_result(None)
 
     threading.Thread(target=run, name="lineage-delivery", daemon=True).start()
-    done, _ = wait([outcome], timeout=deadline.remaining())
+    done, _ = wait([outcome], timeout=seconds)
     if done:
         outcome.result()
     return bool(done)

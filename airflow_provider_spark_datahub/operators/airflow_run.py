@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
+from importlib import import_module
 from typing import Any
 from urllib.parse import quote
 
@@ -154,3 +156,18 @@ def _own_openlineage_runs(context: Mapping[str, Any]) -> tuple[ParentRun, Parent
         ParentRun(namespace, f"{ti.dag_id}.{ti.task_id}", str(generate_static_uuid(instant, task_key.encode()))),
         ParentRun(namespace, ti.dag_id, str(generate_static_uuid(instant, dag_key.encode()))),
     )
+
+
+def has_tries_left(context: Mapping[str, Any]) -> bool:
+    """Whether Airflow will try the task again after a failure."""
+    ti = context["ti"]
+    told = getattr(getattr(ti, "_ti_context_from_server", None), "should_retry", None)
+    return bool(told) if told is not None else ti.try_number <= ti.max_tries
+
+
+def mask(secret: str) -> None:
+    """Have Airflow hide a text in its logs."""
+    for module in ("airflow.sdk.log", "airflow.sdk.execution_time.secrets_masker"):  # since, and before Airflow 3.2
+        with suppress(ImportError, AttributeError):
+            import_module(module).mask_secret(secret)
+            return

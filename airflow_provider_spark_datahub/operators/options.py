@@ -35,6 +35,7 @@ class LineageOptions:
     :param timeout: seconds after Spark's end in which the lineage steps must be over.
     :param openlineage_jar: path, URI, Maven coordinate or ``provided``.
     :param namespace: OpenLineage namespace of the Spark jobs, which is the cluster in their flows' URNs.
+    :param emit_periodically: seconds between two deliveries of what the job did so far; ``None``: only at its end.
     :param keep_events: leave event files in place when their lineage is delivered.
     :param notes: what to tell the user of options that are accepted without effect.
     """
@@ -49,6 +50,7 @@ class LineageOptions:
     namespace: str
     keep_events: bool
     outbox_limits: OutboxLimits | None = None
+    emit_periodically: float | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -71,6 +73,7 @@ def resolve_options(
     outbox_location: str | None,
     lineage_timeout: float | str | None,
     openlineage_jar: str | None,
+    emit_periodically: float | str | None = None,
 ) -> LineageOptions:
     """The options of one try: an argument that is ``None`` has its default in the section ``[spark_datahub]``.
 
@@ -81,6 +84,7 @@ def resolve_options(
     if on_failure not in get_args(OnFailure):
         raise OptionError(f"lineage_on_failure is {on_failure!r}, want one of {', '.join(get_args(OnFailure))}")
     timeout = lineage_timeout if lineage_timeout is not None else _configured("lineage_timeout", "30")
+    period = emit_periodically if emit_periodically is not None else _configured("emit_periodically", "0")
     settings, notes = _settings(lineage)
     return LineageOptions(
         connection=datahub_conn_id or connection_id(),
@@ -94,6 +98,7 @@ def resolve_options(
         openlineage_jar=openlineage_jar or _configured("openlineage_jar", ""),
         namespace=_configured("namespace", "default"),
         keep_events=conf.getboolean(SECTION, "keep_events", fallback=False),
+        emit_periodically=_period(period),
     )
 
 
@@ -180,6 +185,18 @@ def _seconds(name: str, value: float | str) -> float:
     # Written so that NaN, which compares with nothing, is refused as well.
     if not 0 < seconds < 86400:
         raise OptionError(f"{name} is {value!r}, want seconds, more than 0 and less than a day")
+    return seconds
+
+
+def _period(value: float | str) -> float | None:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if seconds == 0:
+        return None
+    if not 1 <= seconds < 86400:
+        raise OptionError(f"emit_periodically is {value!r}, want seconds, from 1 to less than a day, or 0 for never")
     return seconds
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.capture.event_log import read_event_log
+from airflow_provider_spark_datahub.capture.follow import LogFollower
 from airflow_provider_spark_datahub.capture.inject import inject_event_log
 from airflow_provider_spark_datahub.capture.location import event_log_folder
 from airflow_provider_spark_datahub.capture.submission import Submission
@@ -26,6 +27,7 @@ class SparkEventLog:
         self.problems: list[str] = []
         self._folder: Path | None = None
         self._ours = False
+        self._follower: LogFollower | None = None
 
     def inject(self, submission: Submission, events_file: Path, *, local_driver: bool) -> Submission:
         """The submission with an event log, or as it was where there can be none.
@@ -45,6 +47,26 @@ class SparkEventLog:
         self._folder, self._ours = injection.folder, injection.ours
         return injection.submission
 
+    @property
+    def is_written(self) -> bool:
+        """Whether the job writes a log that can be read."""
+        return self._folder is not None
+
+    def follow(self, converter: Converter, stop: Callable[[], bool]) -> int:
+        """Hand the events to the converter that were logged since the last time, while the job runs.
+
+        :param stop: asked between events; what it leaves is for the next time.
+        :returns: how many there were.
+        """
+        if self._folder is None:
+            return 0
+        self._follower = self._follower or LogFollower(self._folder)
+        events = 0
+        for event in self._follower.new(self._ids(converter), stop):
+            converter.add_log_event(event)
+            events += 1
+        return events
+
     def read(self, converter: Converter, expired: Callable[[], bool]) -> bool:
         """Hand the log's events to the converter.
 
@@ -53,13 +75,15 @@ class SparkEventLog:
         """
         if self._folder is None:
             return True
-        # The user's own folder has the logs of other applications, too.
-        ids = None if self._ours else converter.application_ids
-        log = read_event_log(self._folder, application_ids=ids, deadline=expired)
+        log = read_event_log(self._folder, application_ids=self._ids(converter), deadline=expired)
         for event in log:
             converter.add_log_event(event)
         self.problems += log.report.problems
         return log.report.complete
+
+    def _ids(self, converter: Converter) -> set[str] | None:
+        """The user's own folder has the logs of other applications, too."""
+        return None if self._ours else converter.application_ids
 
     def remove(self) -> None:
         """Remove the log, where it was written for this try alone."""

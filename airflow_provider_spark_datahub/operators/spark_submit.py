@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -63,6 +62,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
     :param outbox_location: folder, or URI in an object store (``s3://connection@bucket/key``), for what waits for its
         delivery.
     :param lineage_timeout: seconds after Spark's end in which all lineage steps must be over.
+    :param emit_periodically: seconds between two deliveries of what the job did so far, while it runs; 0 for none.
     :param openlineage_jar: path, URI or Maven coordinate (with ``{scala}`` for Spark's Scala version) of
         openlineage-spark, or ``provided`` where the cluster has it.
     :param enabled: ``False``: a plain ``SparkSubmitOperator``.
@@ -76,6 +76,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         "events_location",
         "outbox_location",
         "lineage_timeout",
+        "emit_periodically",
         "openlineage_jar",
         "enabled",
     )
@@ -89,6 +90,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         events_location: str | None = None,
         outbox_location: str | None = None,
         lineage_timeout: float | str | None = None,
+        emit_periodically: float | str | None = None,
         openlineage_jar: str | None = None,
         enabled: bool | str | None = None,
         **kwargs: Any,
@@ -100,6 +102,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         self.events_location = events_location
         self.outbox_location = outbox_location
         self.lineage_timeout = lineage_timeout
+        self.emit_periodically = emit_periodically
         self.openlineage_jar = openlineage_jar
         self.enabled = enabled
         self._options: LineageOptions | None = None
@@ -150,7 +153,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
 
             trace = redacted_trace(error)
             self.log.warning("%s lineage failed; the task is not affected.\n%s", doing.capitalize(), trace)
-            if doing != "announcing":
+            if doing not in ("announcing", "following"):
                 words = redact_text(f"{doing} lineage failed: {type(error).__name__}: {error}")
                 self._problem = self._problem or words
             return None
@@ -198,6 +201,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
             events_location=self.events_location,
             outbox_location=self.outbox_location,
             lineage_timeout=self.lineage_timeout,
+            emit_periodically=self.emit_periodically,
             openlineage_jar=self.openlineage_jar,
         )
         for note in self._options.notes:
@@ -223,9 +227,12 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         if lineage is None:
             return None
         submission = self._injected(context, lineage)
-        announcement = partial(self._guarded, "announcing", lineage.announce)
-        threading.Thread(target=announcement, name="lineage-announcement", daemon=True).start()
+        threading.Thread(target=self._accompany, args=[lineage], name="lineage-of-running-job", daemon=True).start()
         return submission
+
+    def _accompany(self, lineage: TaskLineage) -> None:
+        self._guarded("announcing", lineage.announce)
+        self._guarded("following", lineage.follow)
 
     def _injected(self, context: Context, lineage: TaskLineage) -> Submission | None:
         from airflow_provider_spark_datahub.capture.inject import TransportNotCombinableError
@@ -256,7 +263,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
             return None
         for secret in injection.secrets:
             # They were in a file, and come onto a command line that the hook logs.
-            _mask(secret)
+            airflow_run.mask(secret)
         return injection.submission
 
     def _conf_with_airflows_transport(self, context: Context) -> dict[Any, Any]:
@@ -341,11 +348,13 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         return TryEnd(spark_succeeded, result, round(time.time() * 1000), seconds)
 
     def _try_result(self, context: Context, failure: BaseException) -> TryResult:
+        from airflow_provider_spark_datahub.operators import airflow_run
+
         if isinstance(failure, AirflowSkipException):
             return "SKIPPED"
         if isinstance(failure, AirflowFailException) or self._killed_at is not None:
             return "FAILURE"
-        return "UP_FOR_RETRY" if _has_tries_left(context) else "FAILURE"
+        return "UP_FOR_RETRY" if airflow_run.has_tries_left(context) else "FAILURE"
 
     def _wait_for_spark_submit(self) -> None:
         process = getattr(self._hook, "_submit_sp", None)
@@ -356,7 +365,9 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
     def _fail_if_told_to(self, context: Context) -> None:
         if self._lineage is None or self._options is None or self._lineage.report.is_complete:
             return
-        policy, has_tries_left = self._options.on_failure, _has_tries_left(context)
+        from airflow_provider_spark_datahub.operators import airflow_run
+
+        policy, has_tries_left = self._options.on_failure, airflow_run.has_tries_left(context)
         if policy == "warn" or (policy == "retry" and not has_tries_left):
             return
         # Where it cannot be recorded that only lineage is missing, the next try would run Spark again: no failure then.
@@ -375,17 +386,3 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         if state is not None:
             state.set(_AWAITS_RETRY, remembered)
         return True
-
-
-def _mask(secret: str) -> None:
-    for module in ("airflow.sdk.log", "airflow.sdk.execution_time.secrets_masker"):  # since, and before Airflow 3.2
-        with suppress(ImportError, AttributeError):
-            import_module(module).mask_secret(secret)
-            return
-
-
-def _has_tries_left(context: Context) -> bool:
-    """Whether Airflow will try the task again after a failure."""
-    ti: Any = context["ti"]
-    told = getattr(getattr(ti, "_ti_context_from_server", None), "should_retry", None)
-    return bool(told) if told is not None else ti.try_number <= ti.max_tries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.sink import Delivery, Sink
     from airflow_provider_spark_datahub.operators.options import LineageOptions
 
+log = logging.getLogger(__name__)
+
+LOGGED_CHARS = 10_000
+"""How much of a proposal is logged; the schema of a wide table would be most of the task's log."""
 REJECTIONS_TOLD = 10
 """How many rejected proposals a report names; all are counted, and in the outbox's quarantine."""
 _LEASE_MARGIN = 30.0
@@ -48,6 +53,8 @@ class TaskDelivery:
         """Send proposals as they are, not by way of the outbox: for what is told again at the end of the try."""
         from airflow_provider_spark_datahub.delivery.sink import Delivery
 
+        if self._options.settings.log_mcps:
+            _log(proposals)
         if self._sink is None:
             return Delivery(0, pending=tuple(proposals), problem=self._sink_problem)
         return self._sink.deliver(proposals, deadline)
@@ -181,3 +188,11 @@ class TaskDelivery:
 
     def _note(self, reason: str) -> None:
         self._report.reason = f"{self._report.reason}; {reason}" if self._report.reason else reason
+
+
+def _log(proposals: Sequence[Proposal]) -> None:
+    """What they hold was redacted when they were made."""
+    for proposal in proposals:
+        text = proposal.to_json()
+        rest = len(text) - LOGGED_CHARS
+        log.info("Proposal: %s%s", text[:LOGGED_CHARS], f" … and {rest} more characters" if rest > 0 else "")

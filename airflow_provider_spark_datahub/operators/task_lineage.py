@@ -6,10 +6,11 @@ import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_provider_spark_datahub.capture.collect import CollectionReport, Outcome, collect_text
+from airflow_provider_spark_datahub.capture.collect import CollectionReport, Outcome
 from airflow_provider_spark_datahub.capture.inject import Injection, LineageInjection, ParentRun, inject
 from airflow_provider_spark_datahub.capture.ivy import IvyResolver
 from airflow_provider_spark_datahub.capture.location import TryIdentity, event_file, fresh
@@ -17,6 +18,8 @@ from airflow_provider_spark_datahub.capture.openlineage_jar import DEFAULT_OPENL
 from airflow_provider_spark_datahub.capture.outside_settings import replaced_transport, switched_off
 from airflow_provider_spark_datahub.capture.spark_install import base_properties, find_installation, version_banner
 from airflow_provider_spark_datahub.capture.submission import Submission
+from airflow_provider_spark_datahub.operators.job_events import JobEvents
+from airflow_provider_spark_datahub.operators.running_lineage import RunningLineage
 from airflow_provider_spark_datahub.operators.spark_event_log import SparkEventLog
 from airflow_provider_spark_datahub.operators.task_delivery import TaskDelivery
 from airflow_provider_spark_datahub.report import LineageReport
@@ -36,6 +39,13 @@ BANNER_SECONDS = 20.0
 """How long ``spark-submit --version`` may take, where its folder does not tell which Spark it is."""
 UNNAMED_APPLICATION = "arrow-spark"
 """The application name that SparkSubmitOperator falls back to: every task without a name shares it."""
+_USED_AT_THE_END = (
+    "conversion.convert",
+    "delivery.drain",
+    "delivery.object_storage",
+    "delivery.outbox_lease",
+    "hooks.outbox",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,7 @@ class TaskLineage:
         self._events_file: Path | None = None
         self._not_injected: str | None = None
         self._event_log = SparkEventLog()
+        self._running = RunningLineage(options, task_try, self.delivery, self._open_events)
 
     def inject(self, submission: Submission, spark: SparkSubmit, parent: ParentRun, root: ParentRun) -> Injection:
         """The submission with the listener, its jar and its settings.
@@ -150,12 +161,24 @@ class TaskLineage:
         """The job runs without lineage, for this reason; its place in the run tree is told all the same."""
         self._not_injected = reason
 
+    # -- beside the job, in a thread of its own
+
     def announce(self) -> None:
         """Deliver that the try runs. What does not arrive is told again at its end."""
         from airflow_provider_spark_datahub.conversion.relate import task_proposals
         from airflow_provider_spark_datahub.delivery.deadline import Deadline
 
+        for name in _USED_AT_THE_END:
+            # While Spark runs it costs the task no time; what sends it is imported by sending.
+            import_module(f"airflow_provider_spark_datahub.{name}")
         self.delivery.send(task_proposals(self._try), Deadline.after(self._options.timeout))
+
+    def follow(self) -> None:
+        """Deliver what the job did so far, each ``emit_periodically`` seconds, until :meth:`finish`."""
+        if self._options.emit_periodically:
+            self._running.follow(self._options.emit_periodically)
+
+    # -- after the job
 
     def finish(self, end: TryEnd) -> LineageReport:
         """Collect, convert, relate and deliver, within the end's budget.
@@ -209,20 +232,13 @@ class TaskLineage:
         )
 
     def _convert(self, end: TryEnd, deadline: Deadline) -> tuple[CollectionReport, Conversion]:
-        from airflow_provider_spark_datahub.conversion.coalesce import Ending
-        from airflow_provider_spark_datahub.conversion.convert import Converter
-
-        converter = Converter(self._options.settings)
-        collection = collect_text(self._events_file or (), deadline=lambda: deadline.expired)
-        for event in collection:
-            converter.add(event)
-        log_complete = self._event_log.read(converter, lambda: deadline.expired)
-        collected = collection.report
-        complete = collected.outcome is Outcome.COMPLETE and not collected.quarantined_count
-        ending = Ending(end.spark_succeeded, events_complete=complete)
-        self.conversion = converter.finish(ending, log_complete=log_complete)
+        events = self._running.stop(deadline) or self._open_events()
+        collected, self.conversion = events.finish(end.spark_succeeded, lambda: deadline.expired)
         self._describe(collected, self.conversion)
         return collected, self.conversion
+
+    def _open_events(self) -> JobEvents:
+        return JobEvents(self._options.settings, self._events_file, self._event_log)
 
     def _describe(self, collected: CollectionReport, conversion: Conversion) -> None:
         from airflow_provider_spark_datahub.conversion.aspects import unusable_domains
@@ -242,7 +258,7 @@ class TaskLineage:
         report.warnings += [f"domain {one!r} is no URN of a domain, and left out" for one in unusable_domains(settings)]
         report.warnings += [f"dataset {one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
         report.warnings += conversion.cut
-        if collected.outcome in (Outcome.TORN, Outcome.TIMED_OUT):
+        if collected.outcome in (Outcome.TORN, Outcome.TIMED_OUT, Outcome.REPLACED):
             report.warnings.append(collected.sentence)
         unnamed = settings.flow_id(UNNAMED_APPLICATION)
         if unnamed != settings.flow_id("") and any(job.flow.flow_id == unnamed for job in conversion.jobs):

@@ -76,9 +76,8 @@ WITHOUT_EFFECT = {
     "kafka.mcp_topic": "datahub-kafka connection",
     **{f"s3.{part}": "not to S3" for part in (
         "bucket", "prefix", "region", "profile", "endpoint", "access_key", "secret_key", "filename")},
-    "stage_metadata_coalescing": "lineage is delivered when the task ends",
+    "stage_metadata_coalescing": "emit_periodically while it runs",
     "legacyLineageCleanup.enabled": "not implemented",
-    "log.mcps": "`spark-datahub convert` shows every proposal",
     "streaming_job": "lineage is delivered when the task ends",
     "streaming_heartbeat": "as in the Java listener",
     "metadata.remove_partition_pattern": "set file_partition_regexp",
@@ -133,8 +132,8 @@ def test_what_is_not_given_needs_no_note() -> None:
 
 
 def test_notes_of_all_layers_once() -> None:
-    found = LineageSettings.notes({"log.mcps": True}, {"log.mcps": False, "emitter": "rest"})
-    assert [note.split()[0] for note in found] == ["log.mcps", "emitter"]
+    found = LineageSettings.notes({"streaming_job": True}, {"streaming_job": False, "emitter": "rest"})
+    assert [note.split()[0] for note in found] == ["streaming_job", "emitter"]
 
 
 # As SparkConfigParser.getPipelineName composes it.

@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.conversion.settings import (
 JOB_URN = "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),task)"
 
 FROM_TEXT: dict[str, tuple[str, Any]] = {
+    "log_mcps": ("true", True),
     "hive_session_timeout": (" 60 ", 60),
     "max_event_bytes": ("1000000", 1_000_000),
     "max_string_length": ("5000", 5_000),

@@ -263,7 +263,8 @@ def test_query_started_twice_is_one_job_with_two_runs() -> None:
     ],
 )
 def test_result_of_a_query(told: list[Json], ending: Ending, result: str | None) -> None:
-    job = query_job([app_started(), query_started(), query_progressed(), *told], ending=ending)
+    log = [app_started(), query_started(), query_progressed(), *told]
+    job = query_job(log, [micro_batch()], ending=ending)
     assert (job.result and job.result.type) == result
 
 
@@ -280,7 +281,7 @@ def test_result_of_a_query(told: list[Json], ending: Ending, result: str | None)
     ],
 )
 def test_run_that_may_not_tell_all_takes_no_edge_away(log: list[Json], more: Json) -> None:
-    assert query_job(log, **more).adds_only
+    assert query_job(log, [micro_batch()], **more).adds_only
 
 
 def test_micro_batches_leave_the_application_and_add_to_their_query() -> None:

@@ -27,6 +27,7 @@ ARGUMENTS: dict[str, Any] = dict.fromkeys(
         "outbox_location",
         "lineage_timeout",
         "openlineage_jar",
+        "emit_periodically",
     )
 )
 
@@ -72,6 +73,8 @@ def test_defaults() -> None:
         ("outbox_location", "outbox_location", "file:///conf/o", "/conf/o", "s3://lake/o", "s3://lake/o"),
         ("lineage_timeout", "timeout", "7.5", 7.5, "12", 12.0),
         ("lineage_timeout", "timeout", "7.5", 7.5, 3, 3.0),
+        ("emit_periodically", "emit_periodically", "60", 60.0, "1.5", 1.5),
+        ("emit_periodically", "emit_periodically", "60", 60.0, 0, None),
         ("openlineage_jar", "openlineage_jar", "provided", "provided", "/given.jar", "/given.jar"),
     ],
 )
@@ -136,6 +139,12 @@ def test_the_limit_of_texts_in_the_environment_is_below_every_option(monkeypatch
         ({"lineage_timeout": 86400}, "lineage_timeout is 86400, want seconds"),
         ({"lineage_timeout": "soon"}, "lineage_timeout is 'soon', want seconds"),
         ({"lineage_timeout": []}, r"lineage_timeout is \[\], want seconds"),
+        ({"emit_periodically": 0.5}, "emit_periodically is 0.5, want seconds, from 1 to less than a day, or 0"),
+        ({"emit_periodically": -1}, "emit_periodically is -1, want seconds"),
+        ({"emit_periodically": "nan"}, "emit_periodically is 'nan', want seconds"),
+        ({"emit_periodically": 86400}, "emit_periodically is 86400, want seconds"),
+        ({"emit_periodically": "often"}, "emit_periodically is 'often', want seconds"),
+        ({"emit_periodically": []}, r"emit_periodically is \[\], want seconds"),
         ({"lineage": "env=DEV"}, "lineage is no JSON: "),
         ({"lineage": "[1]"}, r"lineage is \[1\], want an object"),
         ({"lineage": 5}, "lineage is 5, want an object"),

@@ -17,6 +17,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
 )
 
+from airflow_provider_spark_datahub.capture.follow import FileFollower
 from airflow_provider_spark_datahub.conversion import relate
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.delivery.file import FileSink
@@ -69,8 +70,9 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the location": (task_lineage, "event_file"),
     "the injection": (task_lineage, "inject"),
     "the announcement": (TaskLineage, "announce"),
+    "following": (TaskLineage, "follow"),
     "the end": (spark_submit.SparkSubmitDatahubOperator, "_try_end"),
-    "collecting": (task_lineage, "collect_text"),
+    "collecting": (FileFollower, "rest"),
     "converting an event": (Converter, "add"),
     "converting": (Converter, "finish"),
     "relating": (relate, "task_proposals"),
@@ -136,7 +138,9 @@ def test_with_a_failure_in_a_step(spark: FakeSpark, monkeypatch: pytest.MonkeyPa
     assert calls
 
 
-@pytest.mark.parametrize("step", [step for step in STEPS if step not in ("the announcement", "the report")])
+@pytest.mark.parametrize(
+    "step", [step for step in STEPS if step not in ("the announcement", "following", "the report")]
+)
 def test_a_failure_in_a_step_is_reported(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     spark.writes("a_csv_join_agg")
 

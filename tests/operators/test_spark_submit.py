@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -37,6 +38,7 @@ OURS = (
     "events_location",
     "outbox_location",
     "lineage_timeout",
+    "emit_periodically",
     "openlineage_jar",
     "enabled",
 )
@@ -378,3 +380,34 @@ def test_secrets_that_come_onto_the_command_line_are_masked(spark: FakeSpark, tm
     execute(operator, context_of(operator))
     assert "a-very-secret-key" in spark.runs[0]
     assert log.redact("key a-very-secret-key") == "key ***"
+
+
+def test_what_the_job_did_so_far_is_delivered_while_spark_submit_runs(spark: FakeSpark, tmp_path: Path) -> None:
+    spark.writes("a_csv_join_agg")
+    sink = tmp_path / "sink" / "lineage.jsonl"
+    operator = operator_with_lineage(spark, emit_periodically="1")
+    context = context_of(operator)
+    with ThreadPoolExecutor(1) as other:
+        with spark.running():
+            execution = other.submit(execute, operator, context)
+            end = time.monotonic() + 20
+            while not (sink.exists() and "dataJobInputOutput" in sink.read_text()):
+                assert time.monotonic() < end, "nothing came while the job ran"
+                time.sleep(0.05)
+            assert not execution.done()
+        execution.result(20)
+    changes = [
+        (proposal["entityUrn"].split(",")[0].rpartition("(")[2], proposal["changeType"])
+        for proposal in map(json.loads, sink.read_text().splitlines())
+        if proposal["aspectName"] == "dataJobInputOutput"
+    ]
+    assert changes == [("airflow", "PATCH"), ("spark", "PATCH"), ("airflow", "UPSERT"), ("spark", "UPSERT")]
+    report = context["ti"].xcoms["lineage_report"]
+    assert (report["events"], report["pending"]) == (23, 0)
+
+
+def test_a_period_that_is_none_costs_lineage_and_not_the_task(spark: FakeSpark) -> None:
+    operator = operator_with_lineage(spark, emit_periodically="often")
+    context = context_of(operator)
+    execute(operator, context)
+    assert "emit_periodically is 'often'" in context["ti"].xcoms["lineage_report"]["reason"]

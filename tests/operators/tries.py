@@ -38,6 +38,7 @@ if [ -n "$location" ] && [ -f "$FAKE_SPARK/events" ]; then
   cp "$FAKE_SPARK/events" "$location"
 fi
 echo "$$" > "$FAKE_SPARK/pid"
+while [ -f "$FAKE_SPARK/runs-on" ]; do sleep 0.05; done
 if [ -n "$FAKE_SPARK_SIGNAL" ]; then
   kill -s "$FAKE_SPARK_SIGNAL" "$PPID"
   exec sleep 30
@@ -151,6 +152,16 @@ class FakeSpark:
     def exits(self, code: int) -> None:
         """The next runs end with this code."""
         self._environment("FAKE_SPARK_EXIT", str(code))
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """A run that begins meanwhile ends after it."""
+        flag = self._folder / "runs-on"
+        flag.touch()
+        try:
+            yield
+        finally:
+            flag.unlink()
 
     def signals(self, name: str) -> None:
         """The next runs send their parent a signal, and go on running."""

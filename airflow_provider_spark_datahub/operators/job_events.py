@@ -1,0 +1,99 @@
+"""The events of one job on their way to lineage: read while it runs, and to their ends when it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_provider_spark_datahub.capture.collect import CollectionReport, Outcome
+from airflow_provider_spark_datahub.capture.follow import FileFollower, follow_events
+from airflow_provider_spark_datahub.operators.spark_event_log import SparkEventLog
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
+    from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+MOST_RUNS = 5000
+"""How many runs of a job's queries are kept while it runs: some 1.5 KB each."""
+MOST_SINGLE_EVENTS = 200
+"""How many events are told at once, where each is a job of its own."""
+READ_AGAIN_BYTES = 256 * 1024 * 1024
+"""An event file of this size is read again at the end, in some 3 seconds, where queries were forgotten meanwhile."""
+
+
+class JobEvents:
+    """Not for several threads at once.
+
+    :param events_file: ``None`` where the job runs without lineage.
+    :param event_log: Spark's own log, whose events belong to the same job.
+    """
+
+    def __init__(self, settings: LineageSettings, events_file: Path | None, event_log: SparkEventLog) -> None:
+        from airflow_provider_spark_datahub.conversion.convert import Converter
+
+        self._settings = settings
+        self._event_log = event_log
+        self._converter: Converter = Converter(settings)
+        self._file: FileFollower[bytes] | None = follow_events(events_file) if events_file else None
+        self._forgotten = False
+
+    # -- while the job runs
+
+    def so_far(self, stop: Callable[[], bool], *, again: bool = False) -> Iterator[Conversion]:
+        """What the job did so far, where there is anything new: once, or (``coalesce_jobs`` off) in several parts.
+
+        :param stop: asked between events; what it leaves is for the next time.
+        :param again: also where there is nothing new.
+        """
+        if self._file is None:
+            return
+        new = self._file.new(stop)
+        most = None if self._settings.coalesce_jobs else MOST_SINGLE_EVENTS
+        while (read := self._take(islice(new, most), stop)) or again:
+            yield self._converter.so_far(with_log=self._event_log.is_written)
+            if most is None or not read:
+                return
+
+    def told(self) -> None:
+        """What :meth:`so_far` came to has arrived: of a long job's queries, those that are over may be forgotten."""
+        if self._converter.run_count > MOST_RUNS:
+            self._converter.forget(with_log=self._event_log.is_written)
+            self._forgotten = True
+
+    def _take(self, events: Iterator[bytes], stop: Callable[[], bool]) -> int:
+        read = 0
+        for event in events:
+            self._converter.add(event)
+            read += 1
+        # After the events: it must know of every query that they tell of.
+        return read + self._event_log.follow(self._converter, stop)
+
+    # -- when it is over
+
+    @property
+    def can_finish(self) -> bool:
+        """Whether :meth:`finish` needs nothing that was told or forgotten already."""
+        if not self._settings.coalesce_jobs:
+            return False
+        read = self._file.report.bytes_read if self._file else 0
+        return not self._forgotten or (read > READ_AGAIN_BYTES and not self._settings.capture_operations)
+
+    def finish(self, succeeded: bool, expired: Callable[[], bool]) -> tuple[CollectionReport, Conversion]:
+        """Read what is left, and convert everything.
+
+        :param succeeded: what spark-submit said.
+        :param expired: says True when the time is up.
+        """
+        from airflow_provider_spark_datahub.conversion.coalesce import Ending
+
+        report = CollectionReport()
+        if self._file is not None:
+            for event in self._file.rest(expired):
+                self._converter.add(event)
+            report = self._file.report
+        self._converter.restart_log()
+        log_complete = self._event_log.read(self._converter, expired)
+        complete = report.outcome is Outcome.COMPLETE and not report.quarantined_count
+        return report, self._converter.finish(Ending(succeeded, events_complete=complete), log_complete=log_complete)

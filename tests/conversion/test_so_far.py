@@ -1,0 +1,290 @@
+"""What is told of a job while it runs: its end tells the same, and more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage
+from airflow_provider_spark_datahub.conversion.convert import KEPT_EXECUTIONS, Conversion, Converter
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from tests.conversion.builders import (
+    APP,
+    CORPUS,
+    OTHER_QUERY,
+    QUERY,
+    Json,
+    application,
+    column,
+    column_lineage,
+    event,
+    file,
+    file_urns,
+    find,
+    find_all,
+    query,
+    settings,
+    whole_application,
+)
+from tests.conversion.event_logs import (
+    QUERY_RUN,
+    RECORDED,
+    app_started,
+    execution,
+    query_progressed,
+    query_started,
+    query_terminated,
+)
+from tests.oracles.strict import canonical_violations
+
+MORE = CORPUS.parent / "more_jobs" / "events"
+JOBS = sorted(path for path in (*(CORPUS / "events").iterdir(), *MORE.iterdir()) if path.stem != "streaming_progress")
+LOGGED = ["batch-4.3.0", "streaming-3.5.9", "streaming-4.0.5", "streaming-4.3.0"]
+DETAILS = {"spark_applicationDetails": {"appName": "shop"}}
+STARTED = application("START", run_facets=DETAILS)
+
+
+def converter(events: Iterable[object] = (), log: Iterable[Json] = (), **options: Any) -> Converter:
+    made = Converter(settings(**options))
+    for one in events:
+        made.add(one)
+    for logged in log:
+        made.add_log_event(logged)
+    return made
+
+
+def so_far(*events: object, log: Sequence[Json] = (), **options: Any) -> Conversion:
+    return converter(events, log, **options).so_far(with_log=bool(log))
+
+
+def only(conversion: Conversion) -> JobLineage:
+    (job,) = conversion.jobs
+    return job
+
+
+def edges(conversion: Conversion) -> set[tuple[str, ...]]:
+    """Jobs, their datasets, and their column edges."""
+    found: set[tuple[str, ...]] = set()
+    for job in conversion.jobs:
+        found |= {(job.job_urn, job.run_urn)}
+        found |= {(job.job_urn, "reads", urn) for urn in job.inputs}
+        found |= {(job.job_urn, "writes", urn) for urn in job.outputs}
+        found |= {
+            (job.job_urn, one["transformOperation"], upstream, downstream)
+            for one in job.fine_grained
+            for upstream in one["upstreams"]
+            for downstream in one["downstreams"]
+        }
+    return found
+
+
+def lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines()
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
+def test_no_moment_of_a_real_job_tells_what_its_end_does_not(path: Path) -> None:
+    running, (end, failed_end) = (
+        converter(),
+        [edges(converter(lines(path)).finish(Ending(succeeded))) for succeeded in (True, False)],
+    )
+    for line in lines(path):
+        running.add(line)
+        told = running.so_far()
+        assert edges(told) <= end & failed_end
+        assert {job.result for job in told.jobs} <= {None}
+        assert all(job.adds_only for job in told.jobs)
+
+
+@pytest.mark.parametrize("name", LOGGED)
+@pytest.mark.parametrize("step", [5, 17])
+def test_nor_does_any_moment_of_a_streaming_job_however_late_its_log_is(name: str, step: int) -> None:
+    log = [json.loads(line) for line in lines(RECORDED / f"{name}.ndjson")]
+    events = lines(RECORDED / f"{name}.openlineage.ndjson")
+    end = edges(converter(events, log).finish(Ending(succeeded=True)))
+    told_at_last = set()
+    for known in (*range(0, len(log), len(log) // step), len(log)):
+        running = converter(log=log[:known])
+        for line in events:
+            running.add(line)
+            told_at_last = edges(running.so_far(with_log=True))
+            assert told_at_last <= end
+    # A query that failed before its first progress is told at the end only.
+    assert not [edge for edge in end - told_at_last if "fails" not in edge[0]]
+
+
+def test_the_end_is_the_same_whether_it_was_told_before_or_not() -> None:
+    events = lines(CORPUS / "events" / "b_multi_sql_hive.ndjson")
+    running = converter()
+    for line in events:
+        running.add(line)
+        running.so_far()
+    assert running.finish(Ending(succeeded=True)) == converter(events).finish(Ending(succeeded=True))
+
+
+def test_what_is_told_is_an_addition_without_an_end() -> None:
+    done = query(run_id=QUERY, second=5, inputs=[file("/a")], outputs=[file("/z")])
+    told = so_far(STARTED, done, application("COMPLETE", second=9)).proposals(settings())
+    assert [canonical_violations(one.to_obj()) for one in told] == [[]] * len(told)
+    assert find(told, "dataJobInputOutput").change_type == "PATCH"
+    (started,) = find_all(told, "dataProcessInstanceRunEvent")
+    assert (started.aspect["status"], started.entity_urn) == ("STARTED", f"urn:li:dataProcessInstance:{APP}")
+    flow, job = find(told, "dataFlowInfo").aspect, find(told, "dataJobInfo").aspect
+    assert flow["customProperties"]["startedAt"] == job["customProperties"]["startTime"] == "2026-01-01T00:00:00Z"
+    assert "finishedAt" not in flow["customProperties"]
+    assert "endTime" not in job["customProperties"]
+
+
+def test_a_query_that_runs_reads_but_may_fail_to_write() -> None:
+    running = query("START", inputs=[file("/a")], outputs=[file("/z")])
+    job = only(so_far(STARTED, running))
+    assert (list(job.inputs), list(job.outputs)) == (file_urns("/a"), [])
+    failed = query("FAIL", second=2, inputs=[file("/a")], outputs=[file("/z")])
+    job = only(so_far(STARTED, running, failed))
+    assert (list(job.inputs), list(job.outputs)) == (file_urns("/a"), [])
+
+
+def test_the_columns_of_a_query_that_runs_are_no_reads_yet() -> None:
+    output = file("/z", columnLineage=column_lineage({"c": [column("/b", "c", "DIRECT:IDENTITY")]}))
+    assert only(so_far(STARTED, query("RUNNING", outputs=[output]))).inputs == {}
+    assert list(only(so_far(STARTED, query(outputs=[output]))).inputs) == file_urns("/b")
+
+
+def test_an_rdd_job_may_turn_out_to_list_files_only() -> None:
+    listing = query("START", run_id=QUERY, job="shop.map_partitions", job_type="RDD_JOB", inputs=[file("/a")])
+    assert only(so_far(STARTED, listing)).inputs == {}
+    saved = query(run_id=OTHER_QUERY, job="shop.save", job_type="RDD_JOB", inputs=[file("/a")], outputs=[file("/z")])
+    job = only(so_far(STARTED, listing, saved))
+    assert (list(job.inputs), list(job.outputs)) == ([], file_urns("/z"))
+
+
+def test_an_rdd_job_that_passes_its_input_through_writes_nothing() -> None:
+    mapped = query(job="shop.map_text_file", job_type="RDD_JOB", inputs=[file("/a")], outputs=[file("/a")])
+    assert only(so_far(STARTED, mapped)).outputs == {}
+
+
+def test_without_the_applications_name_nothing_is_told() -> None:
+    assert so_far(application("START"), query(outputs=[file("/z")])).jobs == []
+
+
+def test_operations_are_told_at_the_end_only() -> None:
+    told = so_far(STARTED, query(second=5, outputs=[file("/z")]), capture_operations=True)
+    assert find_all(told.proposals(settings()), "operation") == []
+
+
+# -- with Spark's event log
+
+
+def batch_of_query(second: int = 12, **more: Any) -> Json:
+    facets = {"spark_jobDetails": {"jobGroup": QUERY_RUN}}
+    return query(second=second, run_facets=facets, inputs=[file("/lake/in")], **more)
+
+
+def names(conversion: Conversion) -> set[str]:
+    return {job.job_name for job in conversion.jobs}
+
+
+def test_a_query_is_told_from_its_first_progress_on() -> None:
+    log = [app_started(), query_started(), *execution(1, 11, 12)]
+    told = so_far(STARTED, batch_of_query(), log=log)
+    assert (names(told), told.inputs) == ({"shop"}, [])
+    told = so_far(STARTED, batch_of_query(), log=[*log, query_progressed()])
+    assert names(told) == {"shop", "paid"}
+    assert (told.inputs, told.outputs) == (file_urns("/lake/in"), file_urns("/lake/paid"))
+    assert all(job.result is None for job in told.jobs)
+
+
+def test_a_query_that_has_ended_is_told_with_its_end() -> None:
+    log = [app_started(), query_started(), *execution(1, 11, 12), query_progressed(), query_terminated()]
+    told = so_far(STARTED, batch_of_query(), log=log)
+    results = {job.job_name: job.result and job.result.type for job in told.jobs}
+    assert results == {"shop": None, "paid": "SUCCESS"}
+
+
+def test_what_the_log_does_not_tell_of_yet_waits() -> None:
+    later = query(run_id=OTHER_QUERY, second=30, outputs=[file("/z")])
+    log = [app_started(), *execution(1, 11, 12)]
+    assert so_far(STARTED, later, log=log).outputs == []
+    assert so_far(STARTED, later, log=[*log, *execution(2, 29, 30)]).outputs == file_urns("/z")
+
+
+# -- one job per event
+
+
+def test_single_events_are_told_once_each_and_all_at_the_end() -> None:
+    running = converter([STARTED, query("START", inputs=[file("/a")])], coalesce_jobs=False)
+    assert names(running.so_far()) == {"shop", "insert"}
+    assert running.so_far().jobs == []
+    running.add(query(outputs=[file("/z")]))
+    assert running.so_far().outputs == file_urns("/z")
+
+
+def test_the_end_of_the_application_is_not_told_by_its_event() -> None:
+    running = converter(whole_application(query()), coalesce_jobs=False)
+    told = running.so_far().proposals(settings(coalesce_jobs=False))
+    results = [one.aspect["result"]["type"] for one in _run_events(told) if "result" in one.aspect]
+    assert results == ["SUCCESS"], "that of the query"
+
+
+def _run_events(proposals: Iterable[Proposal]) -> list[Proposal]:
+    return find_all(proposals, "dataProcessInstanceRunEvent")
+
+
+# -- forgetting
+
+
+def test_what_was_forgotten_is_neither_told_again_nor_taken_away() -> None:
+    running = converter([STARTED, query(run_id=QUERY, second=5, outputs=[file("/z")])])
+    running.forget()
+    assert running.run_count == 1, "the application's"
+    running.add(query(run_id=OTHER_QUERY, second=6, outputs=[file("/y")]))
+    assert running.so_far().outputs == file_urns("/y")
+    running.add(application("COMPLETE", second=59))
+    job = only(running.finish(Ending(succeeded=True)))
+    assert (list(job.outputs), job.adds_only, job.run_id) == (file_urns("/y"), True, APP)
+    assert job.result is not None
+    assert job.result.type == "SUCCESS"
+
+
+def test_a_query_that_runs_is_not_forgotten() -> None:
+    running = converter([STARTED, query("START", outputs=[file("/z")])])
+    running.forget()
+    running.add(query(second=9, outputs=[file("/z")]))
+    assert running.so_far().outputs == file_urns("/z")
+
+
+def test_nor_is_one_that_the_log_does_not_tell_of_yet() -> None:
+    log = [app_started(), query_started(), *execution(1, 11, 12), query_progressed()]
+    running = converter([STARTED, batch_of_query(), batch_of_query(20, run_id=OTHER_QUERY)], log)
+    running.forget(with_log=True)
+    assert running.run_count == 2, "the application and the later batch"
+
+
+def test_of_executions_the_latest_are_kept() -> None:
+    running = converter([STARTED], [app_started(), *execution(0, 1, None)])
+    for number in range(1, KEPT_EXECUTIONS + 500):
+        for logged in execution(number, number, number):
+            running.add_log_event(logged)
+    running.forget(with_log=True)
+    (logged_application,) = running._spark_log.applications
+    assert len(logged_application.executions) == KEPT_EXECUTIONS + 1, "the one that runs as well"
+
+
+def test_a_log_read_again_counts_once() -> None:
+    log = [app_started(), query_started(), *execution(1, 11, 12), query_progressed(), query_terminated()]
+    events = whole_application(batch_of_query(), run_facets=DETAILS)
+    running = converter(events, log)
+    running.so_far(with_log=True)
+    running.restart_log()
+    for logged in log:
+        running.add_log_event(logged)
+    assert running.finish(Ending(succeeded=True)) == converter(events, log).finish(Ending(succeeded=True))
+
+
+def test_events_of_other_engines_are_left_to_the_end() -> None:
+    told = so_far(event(job="hive.q", job_type="QUERY", outputs=[file("/z")]), orchestrator="hive")
+    assert told.jobs == []

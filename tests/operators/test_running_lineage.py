@@ -1,0 +1,468 @@
+"""A job that is told of while it runs: its events come bit by bit, its lineage goes to a real file."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
+from airflow_provider_spark_datahub.operators import job_events
+from tests.operators.test_task_lineage import ENDED, FAILED, JOB, Try, files_below
+from tests.operators.tries import CORPUS
+from tests.oracles.gms import GmsStandIn
+from tests.oracles.strict import canonical_violations
+
+PERIOD = 0.02
+CASE = "a_csv_join_agg"
+LINES = (CORPUS / f"{CASE}.ndjson").read_bytes().splitlines(keepends=True)
+UNTIL_ITS_END = 22
+"""How many of its events tell of everything that it read and wrote, but not of its end."""
+READ = {f"urn:li:dataset:(urn:li:dataPlatform:file,/lake/raw/{name}.csv,PROD)" for name in ("customers", "orders")}
+WRITTEN = {"urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/a/revenue_by_country,PROD)"}
+
+Json = dict[str, Any]
+
+
+def job(folder: Path, sink: Sink | None = None, **options: Any) -> Try:
+    return Try(folder, options={"emit_periodically": PERIOD, **options}, sink=sink)
+
+
+class Job:
+    """The job of a try that writes its events when it is told to."""
+
+    def __init__(self, one: Try) -> None:
+        self._path = one.job_writes(b"")
+
+    def writes(self, lines: list[bytes]) -> None:
+        with self._path.open("ab") as stream:
+            stream.write(b"".join(lines))
+
+
+@contextmanager
+def followed(one: Try) -> Iterator[Job]:
+    """The try's job, followed from its beginning; it is over when the try is finished, or at the block's end."""
+    running = Job(one)
+    thread = threading.Thread(target=one.lineage.follow, name="lineage-of-running-job", daemon=True)
+    thread.start()
+    try:
+        yield running
+    finally:
+        one.lineage._running.stop(Deadline.after(0.0))
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
+
+
+def delivered(one: Try) -> list[Json]:
+    return one.delivered if one.sink_file.exists() else []
+
+
+def aspects(proposals: list[Json], name: str, urn: str | None = None) -> list[Json]:
+    return [one for one in proposals if one["aspectName"] == name and urn in (None, one["entityUrn"])]
+
+
+def patched_edges(proposals: list[Json], urn: str, field: str) -> set[str]:
+    """The datasets that patches of a DataJob add."""
+    return {
+        operation["value"]["destinationUrn"]
+        for patch in aspects(proposals, "dataJobInputOutput", urn)
+        for operation in json.loads(patch["aspect"]["value"])
+        if operation["path"].startswith(f"/{field}/")
+    }
+
+
+# -- while the job runs
+
+
+def test_what_the_job_did_so_far_is_there_before_its_end(tmp_path: Path) -> None:
+    one = job(tmp_path)
+    with followed(one) as running:
+        running.writes(LINES[:UNTIL_ITS_END])
+        wait_until(lambda: patched_edges(delivered(one), JOB, "outputDatasetEdges"))
+        so_far = delivered(one)
+        assert patched_edges(so_far, JOB, "inputDatasetEdges") == READ
+        assert patched_edges(so_far, JOB, "outputDatasetEdges") == WRITTEN
+        assert {each["aspect"]["json"]["status"] for each in aspects(so_far, "dataProcessInstanceRunEvent")} == {
+            "STARTED"
+        }
+        assert [canonical_violations(each) for each in so_far] == [[]] * len(so_far)
+        running.writes(LINES[UNTIL_ITS_END:])
+        report = one.lineage.finish(ENDED)
+    assert (report.events, report.pending, set(report.inputs), set(report.outputs)) == (23, 0, READ, WRITTEN)
+    runs = {each["entityUrn"] for each in aspects(delivered(one), "dataProcessInstanceOutput")}
+    assert len(runs) == 2, "the task's and Spark's, each time the same"
+    assert not list((tmp_path / "events").iterdir())
+
+
+def test_the_end_tells_what_it_tells_of_a_job_that_was_not_followed(tmp_path: Path) -> None:
+    for name in ("followed", "not"):
+        (tmp_path / name).mkdir()
+    one = job(tmp_path / "followed")
+    with followed(one) as running:
+        for line in LINES:
+            running.writes([line])
+            time.sleep(PERIOD / 4)
+        wait_until(lambda: delivered(one))
+        before = len(delivered(one))
+        report = one.lineage.finish(ENDED)
+    other = Try(tmp_path / "not")
+    other.job_writes(CASE)
+    assert replace(report, seconds=0.0) == replace(other.lineage.finish(ENDED), seconds=0.0)
+    # What was under way when the job ended may still come, before the end.
+    assert delivered(one)[before:][-report.proposals :] == other.delivered
+
+
+def test_events_that_were_read_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    added: list[object] = []
+    add = Converter.add
+
+    def add_and_note(self: Converter, event: object) -> None:
+        added.append(event)
+        add(self, event)
+
+    monkeypatch.setattr(Converter, "add", add_and_note)
+    one = job(tmp_path)
+    with followed(one) as running:
+        running.writes(LINES[:UNTIL_ITS_END])
+        wait_until(lambda: delivered(one))
+        running.writes(LINES[UNTIL_ITS_END:])
+        one.lineage.finish(ENDED)
+    assert added == [line.strip() for line in LINES]
+
+
+def test_nothing_new_is_not_told(tmp_path: Path) -> None:
+    one = job(tmp_path)
+    with followed(one) as running:
+        running.writes(LINES[:UNTIL_ITS_END])
+        wait_until(lambda: delivered(one))
+        time.sleep(PERIOD * 3)
+        before = len(delivered(one))
+        time.sleep(PERIOD * 10)
+        assert len(delivered(one)) == before
+
+
+def test_a_job_that_failed_takes_nothing_back(tmp_path: Path) -> None:
+    one = job(tmp_path)
+    with followed(one) as running:
+        running.writes(LINES[:UNTIL_ITS_END])
+        wait_until(lambda: delivered(one))
+        one.lineage.finish(FAILED)
+    assert patched_edges(one.delivered, JOB, "outputDatasetEdges") == WRITTEN
+    assert {each["changeType"] for each in aspects(one.delivered, "dataJobInputOutput")} == {"PATCH"}
+
+
+def test_without_the_option_nothing_is_told_before_the_end(tmp_path: Path) -> None:
+    one = job(tmp_path, emit_periodically=None)
+    with followed(one) as running:
+        running.writes(LINES)
+        time.sleep(PERIOD * 10)
+        assert delivered(one) == []
+        assert one.lineage.finish(ENDED).events == 23
+
+
+def test_every_event_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_events, "MOST_SINGLE_EVENTS", 3)
+    one = job(tmp_path, settings=LineageSettings(coalesce_jobs=False))
+    with followed(one) as running:
+        running.writes(LINES[:UNTIL_ITS_END])
+        query = f"{JOB[:-1].rpartition(',')[0]},{CASE}.adaptive_spark_plan.a_revenue_by_country)"
+        wait_until(lambda: aspects(delivered(one), "dataJobInfo", query))
+        running.writes(LINES[UNTIL_ITS_END:])
+        report = one.lineage.finish(ENDED)
+    assert (report.events, report.pending, set(report.outputs)) == (23, 0, WRITTEN)
+    alone = Try(tmp_path / "alone", options={"settings": LineageSettings(coalesce_jobs=False)})
+    alone.folder.mkdir()
+    alone.job_writes(CASE)
+    alone.lineage.finish(ENDED)
+    assert delivered(one)[-report.proposals :] == alone.delivered
+
+
+# -- bounds
+
+
+def test_of_a_long_job_queries_are_forgotten_and_the_end_still_tells_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_events, "MOST_RUNS", 2)
+    forgotten: list[int] = []
+    forget = Converter.forget
+
+    def forget_and_count(self: Converter, *, with_log: bool = False) -> None:
+        forget(self, with_log=with_log)
+        forgotten.append(self.run_count)
+
+    monkeypatch.setattr(Converter, "forget", forget_and_count)
+    one = job(tmp_path)
+    with followed(one) as running:
+        running.writes(LINES[:UNTIL_ITS_END])
+        wait_until(lambda: forgotten)
+        running.writes(LINES[UNTIL_ITS_END:])
+        report = one.lineage.finish(ENDED)
+    assert min(forgotten) <= 2
+    assert (report.events, set(report.inputs), set(report.outputs)) == (23, READ, WRITTEN)
+    (whole,) = aspects(one.delivered[-report.proposals :], "dataJobInputOutput", JOB)
+    assert whole["changeType"] == "UPSERT"
+
+
+def test_what_did_not_arrive_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_events, "MOST_RUNS", 2)
+    sink = Broken()
+    one = job(tmp_path, sink=sink)
+    with followed(one) as running:
+        running.writes(LINES[:UNTIL_ITS_END])
+        wait_until(lambda: sink.calls > 2)
+        events = one.lineage._running.stop(Deadline.after(10.0))
+    assert events is not None
+    assert events._converter.run_count > 2
+
+
+def test_a_huge_file_is_not_read_again_where_queries_were_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_events, "MOST_RUNS", 2)
+    monkeypatch.setattr(job_events, "READ_AGAIN_BYTES", 1000)
+    one = job(tmp_path)
+    with followed(one) as running:
+        running.writes(LINES[:UNTIL_ITS_END])
+        wait_until(lambda: patched_edges(delivered(one), JOB, "outputDatasetEdges"))
+        time.sleep(PERIOD * 3)
+        running.writes(LINES[UNTIL_ITS_END:])
+        report = one.lineage.finish(ENDED)
+    assert report.events == 23
+    last = aspects(one.delivered[-report.proposals :], "dataJobInputOutput", JOB)
+    assert {each["changeType"] for each in last} <= {"PATCH"}, "what was told before stays"
+    results = [each["aspect"]["json"].get("result") for each in aspects(one.delivered, "dataProcessInstanceRunEvent")]
+    assert {"type": "SUCCESS", "nativeResultType": "COMPLETE"} in results
+
+
+# -- a destination that does not work
+
+
+class Broken(Sink):
+    """Takes nothing, until it is mended."""
+
+    name = "broken"
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.is_broken = True
+        self.taken: list[Json] = []
+
+    def describe(self) -> str:
+        return "a broken sink"
+
+    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
+        self.calls += 1
+        if self.is_broken:
+            record.stop("a broken sink is broken")
+            return
+        self.taken += [proposal.to_obj() for _, proposal in record.pending()]
+        record.confirm(record.pending(), stored=True)
+
+
+def test_what_does_not_arrive_is_told_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sink = Broken()
+    one = job(tmp_path, sink=sink)
+    with caplog.at_level(logging.INFO), followed(one) as running:
+        running.writes(LINES[:UNTIL_ITS_END])
+        wait_until(lambda: sink.calls > 3)
+        assert files_below(tmp_path / "outbox") == [], "the end has everything"
+        sink.is_broken = False
+        wait_until(lambda: sink.taken)
+        assert patched_edges(sink.taken, JOB, "outputDatasetEdges") == WRITTEN
+        running.writes(LINES[UNTIL_ITS_END:])
+        report = one.lineage.finish(ENDED)
+    assert (report.pending, report.reason) == (0, None)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len([each for each in messages if "a broken sink is broken" in each]) == 1, "told once"
+    assert len([each for each in messages if each.startswith("Lineage so far: 2 inputs, 1 outputs;")]) == 1
+
+
+class Hanging(Broken):
+    """Its first request never ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs = threading.Event()
+        self.ends = threading.Event()
+
+    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
+        if not self.hangs.is_set():
+            self.hangs.set()
+            self.ends.wait(30)
+            assert deadline.expired, "nothing more may begin"
+            return
+        self.is_broken = False
+        super().send(record, deadline)
+
+
+def test_a_delivery_that_hangs_costs_half_of_the_time_at_most(tmp_path: Path) -> None:
+    sink = Hanging()
+    one = job(tmp_path, sink=sink)
+    with followed(one) as running:
+        running.writes(LINES)
+        assert sink.hangs.wait(20)
+        report = one.lineage.finish(replace(ENDED, seconds=1.0))
+        sink.ends.set()
+    assert report.seconds < 1.0
+    assert (report.events, report.pending, set(report.outputs)) == (23, 0, WRITTEN)
+
+
+def test_the_end_waits_for_what_is_under_way(tmp_path: Path) -> None:
+    """Else what is older could arrive after it, and stay."""
+    sink = Hanging()
+    one = job(tmp_path, sink=sink)
+    with followed(one) as running:
+        running.writes(LINES)
+        assert sink.hangs.wait(20)
+        threading.Timer(0.2, sink.ends.set).start()
+        report = one.lineage.finish(ENDED)
+    assert 0.1 < report.seconds < 10
+    assert report.pending == 0
+
+
+def test_a_try_that_is_over_before_anything_was_told(tmp_path: Path) -> None:
+    one = job(tmp_path, emit_periodically=3600.0)
+    with followed(one) as running:
+        running.writes(LINES)
+        report = one.lineage.finish(ENDED)
+    assert (report.events, report.pending) == (23, 0)
+    assert report.proposals == len(delivered(one))
+
+
+@pytest.mark.parametrize("broken", ["so_far", "_coalesced", "proposals"])
+def test_a_bug_while_it_runs_is_none_of_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    holder = Conversion if broken == "proposals" else Converter
+    real = getattr(holder, broken)
+    calls: list[str] = []
+
+    def fail_once(*arguments: Any, **more: Any) -> Any:
+        calls.append(broken)
+        if len(calls) == 1:
+            raise LineageBugError(broken)
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(holder, broken, fail_once)
+    one = job(tmp_path)
+    running = Job(one)
+    running.writes(LINES)
+    with pytest.raises(LineageBugError):
+        one.lineage.follow()
+    report = one.lineage.finish(ENDED)
+    assert (report.events, report.pending, set(report.outputs)) == (23, 0, WRITTEN)
+
+
+class LineageBugError(Exception):
+    """Nobody expects it."""
+
+
+# -- log_mcps
+
+
+def test_every_proposal_is_logged_without_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    secret = b"hunter2"
+    lines = [line.replace(b'"spark.master"', b'"spark.db.password":"' + secret + b'","spark.master"') for line in LINES]
+    assert lines != LINES
+    one = Try(tmp_path, options={"settings": LineageSettings(log_mcps=True)})
+    one.job_writes(b"".join(lines))
+    with caplog.at_level(logging.INFO):
+        report = one.lineage.finish(ENDED)
+    messages = [record.getMessage() for record in caplog.records]
+    logged = [text.removeprefix("Proposal: ") for text in messages if text.startswith("Proposal: ")]
+    assert [json.loads(text) for text in logged] == one.delivered
+    assert len(logged) == report.proposals
+    assert "spark.db.password" in caplog.text
+    assert secret.decode() not in caplog.text
+
+
+def test_of_a_long_proposal_the_beginning_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    one = Try(tmp_path, options={"settings": LineageSettings(log_mcps=True, tags=("t" * 50_000,))})
+    one.job_writes(CASE)
+    with caplog.at_level(logging.INFO):
+        one.lineage.finish(ENDED)
+    (cut,) = [record.getMessage() for record in caplog.records if "more characters" in record.getMessage()]
+    assert len(cut) < 10_100
+
+
+def test_nothing_is_logged_unasked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    one = Try(tmp_path)
+    one.job_writes(CASE)
+    with caplog.at_level(logging.DEBUG):
+        one.lineage.finish(ENDED)
+    assert "Proposal: " not in caplog.text
+
+
+# -- what it costs
+
+
+IMPORTS_OF_THE_END = """
+    import sys
+    from pathlib import Path
+    from tests.oracles.gms import GmsStandIn
+    from airflow_provider_spark_datahub.capture.location import TryIdentity
+    from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry
+    from airflow_provider_spark_datahub.hooks.datahub import open_sink
+    from airflow_provider_spark_datahub.operators.options import resolve_options
+    from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage, TryEnd
+
+    unset = ("lineage", "lineage_on_failure", "lineage_timeout", "openlineage_jar")
+    options = resolve_options(
+        datahub_conn_id="gms", events_location=sys.argv[1], outbox_location=sys.argv[1], **dict.fromkeys(unset)
+    )
+    sink, problem = open_sink("gms")
+    identity = TryIdentity("shop", "run", "build", -1, 1, "")
+    lineage = TaskLineage(options, identity, TaskTry(DagRun(AirflowSite(), "shop", "run"), "build", 1), sink, problem)
+    lineage._events_file = Path(sys.argv[2])
+    if sys.argv[3] == "announced":
+        lineage.announce()
+    before = set(sys.modules)
+    lineage.finish(TryEnd(True, "SUCCESS", 1_767_225_900_000, 30.0))
+    assert lineage.report.delivered == lineage.report.proposals, lineage.report
+    print(*sorted(set(sys.modules) - before))
+"""
+
+
+def imports_of_the_end(folder: Path, announced: str) -> list[str]:
+    events = folder / "events.ndjson"
+    events.write_bytes(b"".join(LINES))
+    with GmsStandIn() as gms:
+        connection = json.dumps({"conn_type": "datahub-rest", "host": gms.url})
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(IMPORTS_OF_THE_END), str(folder / "kept"), str(events), announced],
+            env={**os.environ, "AIRFLOW_CONN_GMS": connection},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1].split()
+
+
+def test_after_the_announcement_the_end_imports_nothing(tmp_path: Path) -> None:
+    assert imports_of_the_end(tmp_path, "announced") == []
+
+
+def test_without_one_it_imports_the_converter_and_the_emitter(tmp_path: Path) -> None:
+    found = imports_of_the_end(tmp_path, "not announced")
+    assert {"airflow_provider_spark_datahub.conversion.convert", "datahub.emitter.rest_emitter"} <= set(found)
