@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / ".cache" / "demo"
 LAKE = DEMO / "shop"
 SINK = DEMO / "lineage.jsonl"
+PAGE = DEMO / "lineage.html"
 LOG = DEMO / "airflow.log"
 SPARK_VENV = ROOT / ".venv-spark"
 JAR = ROOT / ".cache" / "jars" / "openlineage-spark_2.13-1.53.0.jar"
@@ -33,6 +34,7 @@ def main() -> int:
             return 1
     DEMO.mkdir(parents=True, exist_ok=True)
     SINK.unlink(missing_ok=True)
+    PAGE.unlink(missing_ok=True)
     _say(started, f"Shop data: {ORDERS} orders of {CUSTOMERS} customers")
     _write_shop()
     environment = _environment()
@@ -113,8 +115,10 @@ def _show(status: int) -> None:
     if SINK.exists():
         print()
         subprocess.run([_tool("spark-datahub"), "show", str(SINK)], check=False)
+        subprocess.run([_tool("spark-datahub"), "show", str(SINK), "-o", str(PAGE)], check=False)
     print("\nWhere everything is:")
     for what, path in (
+        ("picture", PAGE),
         ("proposals", SINK),
         ("Airflow's log", LOG),
         ("data", LAKE),

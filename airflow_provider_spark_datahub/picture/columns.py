@@ -72,12 +72,21 @@ def wording(transformation: str | None) -> str:
     ``-- DIRECT:IDENTITY,INDIRECT:FILTER`` with a query below it gives ``identity, indirect filter``; a query alone
     gives its first line.
     """
+    return ", ".join(ways(transformation))
+
+
+def ways(transformation: str | None) -> list[str]:
+    """The single ways that :func:`wording` joins."""
     lines = (transformation or "").strip().splitlines()
     first = lines[0].removeprefix(_COMMENT).strip() if lines else ""
     if not _OPENLINEAGE.fullmatch(first):
-        return first
-    kinds = [kind.removeprefix("DIRECT:").replace(":", " ").replace("_", " ").lower() for kind in first.split(",")]
-    return ", ".join(kinds)
+        return [first]
+    return [kind.removeprefix("DIRECT:").replace(":", " ").replace("_", " ").lower() for kind in first.split(",")]
+
+
+def is_indirect(way: str) -> bool:
+    """Whether a column only decides which rows there are, or in which order, as a filter does."""
+    return way.startswith("indirect ")
 
 
 def _mentioned(lineages: Iterable[ColumnLineage]) -> Iterable[Column]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_spark_datahub.picture.model import Column, ColumnLineage, JobLineage
-from airflow_provider_spark_datahub.picture.urns import dataset_parts, field_parts
+from airflow_provider_spark_datahub.picture.model import Column, ColumnLineage, JobLineage, SchemaField
+from airflow_provider_spark_datahub.picture.urns import dataset_parts, field_parts, plain_path
 
 _NO_QUERY_PARTS = 3  # downstream, query, upstream: what follows the transformation in the path of a patch
 _PATCHED_SIDES = {"inputDatasetEdges": "inputs", "outputDatasetEdges": "outputs", "inputDatajobEdges": "jobs"}
@@ -48,6 +48,21 @@ def urns_of(aspect: Mapping[str, Any], key: str) -> list[str]:
         raise MalformedAspectError(f"{key} is no list")
     destinations = [obj(edge, f"an edge of {key}").get("destinationUrn") for edge in edges]
     return texts({key: destinations}, key)
+
+
+def fields_of(aspect: Mapping[str, Any]) -> tuple[SchemaField, ...]:
+    """The columns that a ``schemaMetadata`` lists.
+
+    :raises MalformedAspectError: where it lists something else.
+    """
+    fields = aspect.get("fields") or []
+    if not isinstance(fields, list):
+        raise MalformedAspectError("fields is no list")
+    found = {}
+    for each in fields:
+        (path,) = texts({"path": [obj(each, "a field").get("fieldPath")]}, "path")
+        found[plain_path(path)] = SchemaField(plain_path(path), str(each.get("nativeDataType") or ""))
+    return tuple(found.values())
 
 
 @dataclass(slots=True)

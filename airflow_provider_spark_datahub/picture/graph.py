@@ -10,7 +10,14 @@ from types import MappingProxyType
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.picture.edges import Edges, MalformedAspectError, obj, texts, urns_of
+from airflow_provider_spark_datahub.picture.edges import (
+    Edges,
+    MalformedAspectError,
+    fields_of,
+    obj,
+    texts,
+    urns_of,
+)
 from airflow_provider_spark_datahub.picture.model import (
     Attempt,
     Column,
@@ -20,6 +27,7 @@ from airflow_provider_spark_datahub.picture.model import (
     RunEvent,
     RunKind,
     RunNode,
+    SchemaField,
     kind_of,
 )
 from airflow_provider_spark_datahub.picture.urns import job_parts, last_part
@@ -34,6 +42,7 @@ _LATEST_WINS = {
     "dataProcessInstanceOutput": _RUN,
     "dataJobInfo": "dataJob",
     "dataPlatformInstance": "dataset",
+    "schemaMetadata": "dataset",
 }
 _STATUSES = ("STARTED", "COMPLETE")
 
@@ -98,6 +107,7 @@ class _Folding:
             roots=tuple(roots),
             jobs=jobs,
             instances=MappingProxyType(self._instances()),
+            schemas=MappingProxyType(self._schemas()),
             read=self.read,
             unread=MappingProxyType(dict(self.unread)),
             problems=tuple(self.problems),
@@ -146,6 +156,16 @@ class _Folding:
             urn: _text(aspects.get("dataPlatformInstance", {}).get("instance")) for urn, aspects in self.latest.items()
         }
         return {urn: last_part(instance).strip("()").split(",")[-1] for urn, instance in found.items() if instance}
+
+    def _schemas(self) -> dict[str, tuple[SchemaField, ...]]:
+        schemas = {}
+        for urn, aspects in self.latest.items():
+            if "schemaMetadata" in aspects:
+                try:
+                    schemas[urn] = fields_of(aspects["schemaMetadata"])
+                except MalformedAspectError as error:
+                    self.problems.append(f"schemaMetadata of {urn} skipped: {error}")
+        return schemas
 
     def _tree(self, runs: Mapping[str, RunNode]) -> list[RunNode]:
         """Hangs every run under its parent, and returns those that have none."""

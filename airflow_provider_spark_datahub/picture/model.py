@@ -115,6 +115,18 @@ class ColumnLineage:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaField:
+    """A column as a schema states it.
+
+    :param path: without the types that a path of version 2 holds: ``address.street``.
+    :param type: as the source names it, e.g. ``decimal(10,2)``.
+    """
+
+    path: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobLineage:
     """What a DataJob reads and writes.
 
@@ -139,6 +151,7 @@ class Graph:
     :param roots: the runs without a known parent, upstream runs first, then by time.
     :param jobs: the DataJobs that have lineage, in the order of the proposals.
     :param instances: the platform instance of the datasets that have one.
+    :param schemas: the columns of the datasets whose schema is told.
     :param read: how many proposals there were.
     :param unread: how many proposals there were of each aspect that no picture shows.
     :param problems: one sentence for each proposal that was skipped and each contradiction that was resolved.
@@ -147,6 +160,7 @@ class Graph:
     roots: tuple[RunNode, ...] = ()
     jobs: tuple[JobLineage, ...] = ()
     instances: Mapping[str, str] = field(default_factory=dict)
+    schemas: Mapping[str, tuple[SchemaField, ...]] = field(default_factory=dict)
     read: int = 0
     unread: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from airflow_provider_spark_datahub.picture.canvas import DOWN, LEFT, RIGHT, UP, Glyphs, Piece, cells
 from airflow_provider_spark_datahub.picture.model import Attempt, Graph, RunKind, RunNode
 from airflow_provider_spark_datahub.picture.names import harmless
-from airflow_provider_spark_datahub.picture.urns import flow_parts, job_parts, last_part, orchestrator_of
+from airflow_provider_spark_datahub.picture.tree import Branch, inner, numbered, title_of
+from airflow_provider_spark_datahub.picture.urns import last_part
 
 _STYLES = {
     "SUCCESS": "green",
@@ -40,15 +41,6 @@ class _Row:
     attempt: Attempt | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Branch:
-    """Something that hangs in the tree: a run, or a try of one (with the runs that belong to it)."""
-
-    run: RunNode
-    attempt: Attempt | None = None
-    below: tuple[RunNode, ...] = ()
-
-
 def run_rows(graph: Graph, glyphs: Glyphs, width: int, encoding: str = "utf-8") -> list[list[Piece]]:
     """The tree of all runs, as rows that fit the width.
 
@@ -63,44 +55,29 @@ class _Tree:
         self.glyphs = glyphs
         self.encoding = encoding
         self.roots = graph.roots
-        self.titles = {run.urn: self._title(run) for run in graph.runs()}
+        self.titles = {run.urn: title_of(run, encoding) for run in graph.runs()}
 
     def rows(self) -> list[_Row]:
         rows: list[_Row] = []
-        waiting = [(_Branch(root), "", "") for root in reversed(self.roots)]
+        waiting = [(Branch(root), "", "") for root in reversed(self.roots)]
         while waiting:
             branch, guide, below = waiting.pop()
-            inner = self._inner(branch)
-            trunk = below + (self.glyphs.lines[UP | DOWN] if inner else " ") + "  "
+            children = inner(branch)
+            trunk = below + (self.glyphs.lines[UP | DOWN] if children else " ") + "  "
             rows.append(self._row(branch, guide, trunk))
-            for position, child in reversed(list(enumerate(inner))):
-                final = position == len(inner) - 1
+            for position, child in reversed(list(enumerate(children))):
+                final = position == len(children) - 1
                 line = self.glyphs.lines
                 turn = (line[UP | RIGHT] if final else line[UP | DOWN | RIGHT]) + line[LEFT | RIGHT] + " "
                 waiting.append((child, below + turn, below + (" " if final else line[UP | DOWN]) + "  "))
         return rows
 
-    def _inner(self, branch: _Branch) -> list[_Branch]:
-        """The tries of a run, each with the runs that started while it ran, then the runs that fit to none."""
-        if branch.attempt is not None:
-            return [_Branch(run) for run in branch.below]
-        attempts = branch.run.attempts()
-        if not _numbered(attempts):
-            return [_Branch(run) for run in branch.run.children]
-        left = list(branch.run.children)
-        tries = []
-        for attempt in attempts:
-            during = tuple(run for run in left if run.kind is RunKind.APPLICATION_RUN and _during(run, attempt))
-            left = [run for run in left if run not in during]
-            tries.append(_Branch(branch.run, attempt, during))
-        return [*tries, *(_Branch(run) for run in left)]
-
-    def _row(self, branch: _Branch, guide: str, below: str) -> _Row:
+    def _row(self, branch: Branch, guide: str, below: str) -> _Row:
         if branch.attempt is not None:
             number = branch.attempt.number
             return _Row(guide, below, ((f"try {number}" if number is not None else "try ?", ""),), branch.attempt)
         attempts = branch.run.attempts()
-        alone = attempts[-1] if attempts and not _numbered(attempts) else None
+        alone = attempts[-1] if attempts and not numbered(attempts) else None
         return _Row(guide, below, tuple(self._label(branch.run)), alone)
 
     def _label(self, run: RunNode) -> Iterable[Piece]:
@@ -121,32 +98,6 @@ class _Tree:
         if urn in self.titles:
             return self.titles[urn][1]
         return f"{harmless(last_part(urn), self.encoding)[:8]}{self.glyphs.ellipsis}"
-
-    def _title(self, run: RunNode) -> tuple[str, str, str]:
-        """Kind, name and, where that leaves it open, which run of it."""
-        job = job_parts(run.template) if run.template else None
-        flow = flow_parts(job[0] if job else run.template or "")
-        subject = job[1] if job else flow[1] if flow else None
-        kind = str(run.kind)
-        if run.kind is RunKind.APPLICATION_RUN:
-            kind = str(orchestrator_of(run.template or "")).capitalize()
-        if subject is None:
-            return kind, harmless(run.name, self.encoding), ""
-        if run.kind is RunKind.TASK_RUN:
-            index = run.properties.get("map_index", "-1")
-            return kind, harmless(subject if index == "-1" else f"{subject}[{index}]", self.encoding), ""
-        note = run.properties.get("run_id") or run.name.removeprefix(f"{subject}_")
-        return harmless(kind, self.encoding), harmless(subject, self.encoding), harmless(note, self.encoding)
-
-
-def _numbered(attempts: Sequence[Attempt]) -> bool:
-    return any(attempt.number is not None for attempt in attempts)
-
-
-def _during(run: RunNode, attempt: Attempt) -> bool:
-    if run.started is None or attempt.started is None:
-        return False
-    return attempt.started <= run.started and (attempt.ended is None or run.started <= attempt.ended)
 
 
 class _Columns:

@@ -8,6 +8,7 @@ _DATASET = re.compile(r"urn:li:dataset:\(urn:li:dataPlatform:([^,]+),(.*),([^,]+
 _FIELD = re.compile(r"urn:li:schemaField:\((urn:li:dataset:\(.*\)),(.*)\)", re.DOTALL)
 _FLOW = re.compile(r"urn:li:dataFlow:\(([^,]+),(.*),([^,]+)\)", re.DOTALL)
 _JOB = re.compile(r"urn:li:dataJob:\((urn:li:dataFlow:\(.*\)),([^,]*)\)", re.DOTALL)
+_TYPE_OF_PATH = re.compile(r"\[(?:version|type|key)=[^\]]*\]\.?")
 _ENCODED = re.compile(r"%(25|28|29|2C)", re.IGNORECASE)
 
 
@@ -26,6 +27,11 @@ def field_parts(urn: str) -> tuple[str, str] | None:
     """The dataset's URN and the field path of a schemaField's URN."""
     match = _FIELD.fullmatch(urn)
     return (match[1], decoded(match[2])) if match else None
+
+
+def plain_path(path: str) -> str:
+    """A field path without the types that version 2 of DataHub's field paths holds in brackets."""
+    return _TYPE_OF_PATH.sub("", path).removesuffix(".") or path
 
 
 def flow_parts(urn: str) -> tuple[str, str] | None:

@@ -160,3 +160,15 @@ def test_output_that_cannot_be_written(tmp_path: Path) -> None:
     result = run("convert", JOB, "-o", tmp_path / "missing" / "out.jsonl")
     assert result.exit_code == 1
     assert "cannot write" in result.stderr
+
+
+@pytest.mark.parametrize("to_file", [True, False])
+def test_the_summary_as_json(tmp_path: Path, to_file: bool) -> None:
+    bad = tmp_path / "bad.ndjson"
+    bad.write_text("no json\n")
+    options = ["-o", tmp_path / "out.jsonl"] if to_file else []
+    result = run("convert", JOB, bad, "--exit-code", 0, "--json", *options)
+    summary = json.loads(result.stdout if to_file else result.stderr)
+    assert result.exit_code == 1
+    assert (summary["events"], summary["proposals"]) == (23, 11)
+    assert any("line 1: no JSON" in problem for problem in summary["problems"])

@@ -1,8 +1,11 @@
-"""Pictures of proposals from the command line."""
+"""Pictures from the command line."""
 
 from __future__ import annotations
 
+import json
+from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -11,21 +14,89 @@ from tests.cli.commands import run
 JOB = Path(__file__).parents[1] / "data" / "corpus" / "events" / "a_csv_join_agg.ndjson"
 
 
-@pytest.mark.parametrize("form", ["lines", "datahub"])
-def test_show(tmp_path: Path, form: str) -> None:
-    out = tmp_path / "out"
-    run("convert", JOB, "--exit-code", 0, "--format", form, "-o", out)
-    shown = run("show", out)
-    assert shown.exit_code == 0
-    assert "a_csv_join_agg" in shown.output
-    assert "revenue_by_country" in shown.output
+@pytest.fixture
+def proposals(tmp_path: Path) -> Path:
+    out = tmp_path / "proposals.jsonl"
+    run("convert", JOB, "--exit-code", 0, "-o", out)
+    return out
 
 
-@pytest.mark.parametrize("content", [None, "no json", '{"a": 1}'])
-def test_show_of_what_is_no_proposal(tmp_path: Path, content: str | None) -> None:
+def test_the_terminal_is_the_default(proposals: Path) -> None:
+    shown = run("show", proposals)
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert "a_csv_join_agg" in shown.stdout
+    assert "revenue_by_country" in shown.stdout
+
+
+def test_events_show_what_their_proposals_do(proposals: Path) -> None:
+    of_events = json.loads(run("show", JOB, "--json").stdout)
+    of_proposals = json.loads(run("show", proposals, "--json").stdout)
+    assert of_events == of_proposals
+    assert [job["name"] for job in of_events["jobs"]] == ["a_csv_join_agg"]
+
+
+@pytest.mark.parametrize("suffix", ["html", "svg", "mmd", "json", "txt"])
+def test_the_name_of_the_output_says_what_is_written(proposals: Path, tmp_path: Path, suffix: str) -> None:
+    out = tmp_path / f"lineage.{suffix}"
+    result = run("show", proposals, "-o", out)
+    assert (result.exit_code, result.stdout) == (0, "")
+    starts = {"html": "<!DOCTYPE html>", "svg": "<svg ", "mmd": "flowchart LR", "json": "{", "txt": "Runs"}
+    assert out.read_text().startswith(starts[suffix])
+    assert "a_csv_join_agg" in out.read_text()
+
+
+def test_the_format_wins_over_the_name(proposals: Path, tmp_path: Path) -> None:
+    out = tmp_path / "lineage.html"
+    assert run("show", proposals, "--format", "svg", "-o", out).exit_code == 0
+    assert ET.parse(out).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_a_file_and_standard_output_hold_the_same(proposals: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    run("show", proposals, "-o", out)
+    assert run("show", proposals, "--format", "html").stdout == out.read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "proposals.jsonl"]
+
+
+def test_the_rest_is_shown_where_something_cannot_be_read(proposals: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text(proposals.read_text() + "no json\n")
+    page = tmp_path / "page.html"
+    result = run("show", bad, "-o", page)
+    count = len(proposals.read_text().splitlines())
+    assert (result.exit_code, result.stderr) == (1, f"{bad}, line {count + 1}: no JSON\n")
+    parser = HTMLParser()
+    parser.feed(page.read_text())
+    assert f"line {count + 1}: no JSON" in page.read_text()
+
+
+@pytest.mark.parametrize("content", [None, "no json", '{"a": 1}', "[1, 2", "[1, 2]", "\x00"])
+def test_what_is_no_proposal_is_named(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "out"
     if content is not None:
         path.write_text(content)
     result = run("show", path)
     assert result.exit_code == 1
     assert str(path) in result.stderr
+
+
+def test_an_output_that_cannot_be_written(proposals: Path, tmp_path: Path) -> None:
+    result = run("show", proposals, "-o", tmp_path / "missing" / "page.html")
+    assert result.exit_code == 1
+    assert "cannot write" in result.stderr
+
+
+def test_more_edges_than_mermaid_draws_are_told(tmp_path: Path) -> None:
+    edges = [{"destinationUrn": f"urn:li:dataset:(urn:li:dataPlatform:hive,t{number},PROD)"} for number in range(501)]
+    proposal = {
+        "entityType": "dataJob",
+        "entityUrn": "urn:li:dataJob:(urn:li:dataFlow:(spark,a,x),a)",
+        "aspectName": "dataJobInputOutput",
+        "changeType": "UPSERT",
+        "aspect": {"json": {"inputDatasetEdges": edges}},
+    }
+    path = tmp_path / "many.jsonl"
+    path.write_text(json.dumps(proposal))
+    result = run("show", path, "--format", "mermaid")
+    assert result.exit_code == 0
+    assert "501 edges: Mermaid draws 500 at most" in result.stderr

@@ -125,3 +125,55 @@ def daily_sales() -> list[Proposal]:
             [(f"{daily}#revenue", [f"{clean}#amount", f"{TABLE.format('rates')}#rate"], "DIRECT:AGGREGATION")],
         ),
     ]
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</title></style></svg><script>alert(1)</script>",
+    '`${alert(1)}` --> j1; click d1 "javascript:alert(1)"',
+    "&lt;b&gt; #35; %3Cscript%3E",
+    "\u202egnp.elbat\u202c",
+    "\u05d8\u05d1\u05dc\u05d4 \u0637\u0627\u0648\u0644\u0629",
+    "a\nb\x00\x1b[31mc\ud800",
+    "\u8868" * 200,
+]
+"""Names as an attacker, or a careless person, may give them."""
+
+
+def dataset(name: str) -> str:
+    return f"urn:li:dataset:(urn:li:dataPlatform:hive,{name},PROD)"
+
+
+@pytest.fixture
+def hostile() -> list[Proposal]:
+    """Jobs, datasets, columns, types, transformations, runs, links and results that are all hostile."""
+    found = []
+    for number, name in enumerate(HOSTILE):
+        job, run = f"urn:li:dataJob:(urn:li:dataFlow:(spark,{name},x),{name})", f"urn:li:dataProcessInstance:{name}"
+        one, other = dataset(f"{number}{name}"), dataset(f"{number}{name}/out")
+        fields = [{"fieldPath": name, "nativeDataType": name}]
+        edges = {
+            "inputDatasetEdges": [{"destinationUrn": one}],
+            "outputDatasetEdges": [{"destinationUrn": other}],
+            "fineGrainedLineages": [
+                {
+                    "upstreams": [f"urn:li:schemaField:({one},{name})"],
+                    "downstreams": [f"urn:li:schemaField:({other},{name})"],
+                    "transformOperation": name,
+                }
+            ],
+        }
+        properties = {"name": name, "externalUrl": f"javascript:{name}", "customProperties": {"run_id": name}}
+        result = {"timestampMillis": MIDNIGHT, "status": "COMPLETE", "result": {"type": name}}
+        found += [
+            Proposal("dataJob", job, "dataJobInfo", {"name": name}),
+            Proposal("dataJob", job, "dataJobInputOutput", edges),
+            Proposal("dataset", one, "schemaMetadata", {"fields": fields}),
+            Proposal("dataProcessInstance", run, "dataProcessInstanceProperties", properties),
+            Proposal("dataProcessInstance", run, "dataProcessInstanceRelationships", {"parentTemplate": job}),
+            Proposal("dataProcessInstance", run, "dataProcessInstanceRunEvent", result),
+            Proposal("dataJob", name, "dataJobInputOutput", {}),
+        ]
+    return found

@@ -1,0 +1,155 @@
+"""Proposals from whatever a person has at hand.
+
+Files of proposals in either form, OpenLineage events (converted), entries of the outbox and of its quarantine; each
+from a file or from standard input. Which of these a file is, its first object tells.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from airflow_provider_spark_datahub.cli.console import fail
+from airflow_provider_spark_datahub.cli.events import EventConversion
+from airflow_provider_spark_datahub.conversion.proposals import Proposal, ProposalFormatError
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.delivery.outbox_format import FORMAT
+
+_MOST_TOLD = 20
+
+
+class StandardInput:
+    """Standard input as a file."""
+
+    def open(self, mode: str, /) -> IO[Any]:  # noqa: ARG002 (the shape of a path)
+        """The bytes of standard input."""
+        return sys.stdin.buffer
+
+    def __str__(self) -> str:
+        return "standard input"
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The content of a file that was read, as a file."""
+
+    name: str
+    content: bytes
+
+    def open(self, mode: str, /) -> IO[Any]:  # noqa: ARG002 (the shape of a path)
+        return io.BytesIO(self.content)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(slots=True)
+class Sources:
+    """What was read.
+
+    :param problems: one sentence for each thing that could not be read or converted.
+    """
+
+    proposals: list[Proposal] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def read_sources(paths: Sequence[Path], *, failed: int) -> Sources:
+    """The proposals of all files, in their order; then those of all events, which are converted together.
+
+    What cannot be read costs only itself.
+
+    :param paths: ``-`` is standard input.
+    :param failed: the exit status where a file cannot be read at all.
+    :raises typer.Exit: there.
+    """
+    sources = Sources()
+    events: list[_Held] = []
+    for path in paths:
+        source = StandardInput() if str(path) == "-" else path
+        try:
+            with source.open("rb") as file:
+                content = file.read()
+        except OSError as error:
+            fail(f"cannot read {source}: {error.strerror or error}", failed)
+        objects = _Objects(str(source), content)
+        if objects.are_events():
+            events.append(_Held(str(source), objects.as_lines()))
+        else:
+            sources.proposals += objects.proposals()
+            sources.problems += objects.problems()
+    if events:
+        conversion = EventConversion(LineageSettings(), events)
+        sources.proposals += conversion.coalesced(exit_code=None)
+        sources.problems += conversion.problems
+    return sources
+
+
+class _Objects:
+    """The JSON objects of a file: one a line, or the elements of an array."""
+
+    def __init__(self, name: str, content: bytes) -> None:
+        self.name = name
+        self.bad: list[str] = []
+        self.is_array = content.lstrip()[:1] == b"["
+        self.content = content
+        self.unit = "element" if self.is_array else "line"
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        """Each object with its number, from 1; what is none is among the problems."""
+        if self.is_array:
+            yield from enumerate(self._elements(), 1)
+            return
+        for number, line in enumerate(self.content.split(b"\n"), 1):
+            if line.strip():
+                try:
+                    obj = json.loads(line)
+                except (ValueError, RecursionError):
+                    self.bad.append(f"{self.name}, line {number}: no JSON")
+                else:
+                    yield number, obj
+
+    def _elements(self) -> list[Any]:
+        try:
+            elements: list[Any] = json.loads(self.content)
+        except (ValueError, RecursionError) as error:
+            self.bad.append(f"{self.name} is no JSON array: {error}")
+            return []
+        return elements
+
+    def are_events(self) -> bool:
+        """Whether the first object, or the one behind an entry's manifest, is an OpenLineage event."""
+        first = next((obj for _, obj in self if not _is_manifest(obj)), None)
+        self.bad.clear()
+        return isinstance(first, dict) and isinstance(first.get("run"), dict) and "entityUrn" not in first
+
+    def as_lines(self) -> bytes:
+        """The content without the manifest of an entry, one object a line."""
+        if self.is_array:
+            return b"".join(json.dumps(element).encode() + b"\n" for element in self._elements())
+        first, _, rest = self.content.partition(b"\n")
+        return rest if FORMAT.encode() in first and b'"format"' in first else self.content
+
+    def proposals(self) -> Iterator[Proposal]:
+        """Those of proposals; an entry of the quarantine holds each one with the reason why it is there."""
+        for number, obj in self:
+            if _is_manifest(obj):
+                continue
+            try:
+                yield Proposal.from_obj(obj["proposal"] if isinstance(obj, dict) and "proposal" in obj else obj)
+            except ProposalFormatError as error:
+                self.bad.append(f"{self.name}, {self.unit} {number}: {error}")
+
+    def problems(self) -> list[str]:
+        """The first of what could not be read, and how much more there is."""
+        more = len(self.bad) - _MOST_TOLD
+        return [*self.bad[:_MOST_TOLD], *([f"{self.name}: {more} more like these"] if more > 0 else [])]
+
+
+def _is_manifest(obj: Any) -> bool:
+    return isinstance(obj, dict) and obj.get("format") == FORMAT

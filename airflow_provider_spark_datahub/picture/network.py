@@ -1,0 +1,221 @@
+"""What a picture on a page shows of a graph's lineage: boxes for datasets and jobs, with their words, and the links."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_provider_spark_datahub.picture.columns import ways
+from airflow_provider_spark_datahub.picture.layers import Link
+from airflow_provider_spark_datahub.picture.layout import Layout, Size, lay_out
+from airflow_provider_spark_datahub.picture.model import Column, ColumnLineage, Graph, JobLineage, SchemaField
+from airflow_provider_spark_datahub.picture.names import DatasetName, DatasetNames, harmless
+from airflow_provider_spark_datahub.picture.urns import flow_parts, job_parts, orchestrator_of, plain_path
+
+TITLE_SIZE, NOTE_SIZE = 13.0, 11.0
+"""The height of the two lines of a box's words, in pixels."""
+
+Source = tuple[str, str]
+"""The key of a column (or of a dataset as a whole) that another comes from, and one way in which it does."""
+
+_DATASET_HEIGHT, _JOB_HEIGHT = 44.0, 40.0
+_PADDING = 30.0
+_LEAST_WIDTH, _MOST_WIDTH = 96.0, 264.0
+_NARROW, _WIDE = frozenset("fijlrtI.,:;'|!()[]{}/\\ -"), frozenset("mwMW@%—…")
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A dataset or a job in a picture.
+
+    :param key: ``d1`` or ``j1``: what a page may use as an id, whatever the names are.
+    :param title: its name, short enough for the box.
+    :param note: what stands below it: platform and path of a dataset, orchestrator and last result of a job.
+    :param full: its whole name.
+    :param state: of a job, the result of its last run; empty where it is unknown.
+    """
+
+    key: str
+    urn: str
+    title: str
+    note: str
+    full: str
+    state: str = ""
+
+    @property
+    def is_job(self) -> bool:
+        """Whether it is a job."""
+        return self.key.startswith("j")
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkColumn:
+    """A column of a dataset, with the columns that it comes from.
+
+    :param key: ``d1-2`` for the second column of ``d1``.
+    :param type: empty where no schema tells it.
+    """
+
+    key: str
+    name: str
+    type: str
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Boxes, links, and the columns of the datasets.
+
+    :param boxes: by key.
+    :param links: between their keys, as the data goes.
+    :param columns: per dataset's key its columns; one without a name stands for the dataset as a whole.
+    :param sizes: width and height of each box, in pixels.
+    """
+
+    boxes: Mapping[str, Box]
+    links: tuple[Link, ...]
+    columns: Mapping[str, tuple[NetworkColumn, ...]]
+    layout: Layout
+    sizes: Mapping[str, Size]
+
+
+def network(graph: Graph) -> Network:
+    """The lineage of a graph, laid out."""
+    jobs = {f"j{number}": job for number, job in enumerate(filter(_reads_or_writes, graph.telling_jobs()), 1)}
+    names = DatasetNames(graph.instances)
+    sides = {key: (_sources(job), _targets(job)) for key, job in jobs.items()}
+    urns = dict.fromkeys(urn for sources, targets in sides.values() for urn in (*sources, *targets))
+    keys = {urn: f"d{number}" for number, urn in enumerate(urns, 1)}
+    tails, states = names.tails(urns), _states(graph)
+    links: list[Link] = []
+    for key, (sources, targets) in sides.items():
+        links += [(keys[urn], key) for urn in sources]
+        links += [(key, keys[urn]) for urn in targets]
+    datasets = [_dataset_box(keys[urn], urn, names.of(urn), tails[urn]) for urn in urns]
+    workers = [_job_box(key, job, states.get(job.urn, "")) for key, job in jobs.items()]
+    boxes = {box.key: box for box in (*datasets, *workers)}
+    sizes = {key: _size(box) for key, box in boxes.items()}
+    columns = _Columns(graph, tuple(jobs.values()), keys).by_dataset()
+    return Network(boxes, tuple(dict.fromkeys(links)), columns, lay_out(sizes, links), sizes)
+
+
+def _reads_or_writes(job: JobLineage) -> bool:
+    return bool(job.inputs or job.outputs)
+
+
+def _sources(job: JobLineage) -> dict[str, None]:
+    """What the job reads, with what only its column lineage names."""
+    return dict.fromkeys([*job.inputs, *(source.dataset for each in job.columns for source in each.inputs)])
+
+
+def _targets(job: JobLineage) -> dict[str, None]:
+    return dict.fromkeys([*job.outputs, *(each.output.dataset for each in job.columns)])
+
+
+def _states(graph: Graph) -> dict[str, str]:
+    """The result of each job's last run."""
+    last: dict[str, tuple[int, str]] = {}
+    for run in graph.runs():
+        attempts = run.attempts()
+        if run.template and attempts:
+            found = (run.started or 0, attempts[-1].state)
+            last[run.template] = max(last.get(run.template, found), found)
+    return {urn: state for urn, (_, state) in last.items()}
+
+
+def _dataset_box(key: str, urn: str, name: DatasetName, tail: str) -> Box:
+    if tail == name.text:
+        tail = name.name
+    title = _cut(tail, TITLE_SIZE)
+    folder = name.name.removesuffix(tail).rstrip("/")
+    note = _cut(" ".join(part for part in (name.platform, name.note, folder) if part), NOTE_SIZE)
+    return Box(key, urn, title, note, name.text)
+
+
+def _job_box(key: str, job: JobLineage, state: str) -> Box:
+    name = harmless(job.name)
+    parts = job_parts(job.urn)
+    flow = flow_parts(parts[0]) if parts else None
+    said = [(orchestrator_of(job.urn) or "job").capitalize(), flow[1] if flow and flow[1] != job.name else ""]
+    state = harmless(state)[:12]
+    words = " ".join(harmless(part) for part in said if part)
+    return Box(
+        key, job.urn, _cut(name, TITLE_SIZE), _cut(f"{words} · {state}" if state else words, NOTE_SIZE), name, state
+    )
+
+
+def _size(box: Box) -> Size:
+    wanted = max(text_width(box.title, TITLE_SIZE), text_width(box.note, NOTE_SIZE)) + _PADDING
+    width = min(max(_LEAST_WIDTH, wanted), _MOST_WIDTH + _PADDING)
+    return round(width), _JOB_HEIGHT if box.is_job else _DATASET_HEIGHT
+
+
+def text_width(text: str, size: float) -> float:
+    """About how many pixels a text takes in a sans-serif font of this size; rather more than less."""
+    return sum(map(_em, text)) * size
+
+
+def _em(character: str) -> float:
+    if unicodedata.combining(character):
+        return 0.0
+    if unicodedata.east_asian_width(character) in "WF":
+        return 1.05
+    if character in _NARROW:
+        return 0.36
+    if character in _WIDE:
+        return 0.95
+    return 0.72 if character.isupper() else 0.6
+
+
+def _cut(text: str, size: float) -> str:
+    """The text, its middle left out where it is wider than a box may be: both ends of a path tell."""
+    if text_width(text, size) <= _MOST_WIDTH:
+        return text
+    head, tail = text[: len(text) // 3], text[len(text) // 3 :]
+    while text_width(f"{head}…{tail}", size) > _MOST_WIDTH:
+        if len(head) * 2 > len(tail):
+            head = head[:-1]
+        else:
+            tail = tail[1:]
+    return f"{head}…{tail}"
+
+
+class _Columns:
+    """The columns of all datasets, each with a key."""
+
+    def __init__(self, graph: Graph, jobs: Sequence[JobLineage], keys: Mapping[str, str]) -> None:
+        self.keys = keys
+        self.sources: dict[Column, dict[Column, dict[str, None]]] = {}
+        self.fields = {urn: {field.path: field for field in graph.schemas.get(urn, ())} for urn in keys}
+        for job in jobs:
+            for lineage in job.columns:
+                self._take(lineage)
+        self.column_keys = {
+            Column(urn, path): f"{keys[urn]}-{number}"
+            for urn, fields in self.fields.items()
+            for number, path in enumerate(fields, 1)
+        }
+
+    def _take(self, lineage: ColumnLineage) -> None:
+        output = self._known(lineage.output)
+        for source in map(self._known, lineage.inputs):
+            known = self.sources.setdefault(output, {}).setdefault(source, {})
+            known.update(dict.fromkeys(map(harmless, ways(lineage.transformation))))
+
+    def _known(self, column: Column) -> Column:
+        """The column as the schema has it, which it joins where no schema tells of it."""
+        path = plain_path(column.path)
+        self.fields[column.dataset].setdefault(path, SchemaField(path, ""))
+        return Column(column.dataset, path)
+
+    def by_dataset(self) -> dict[str, tuple[NetworkColumn, ...]]:
+        return {
+            self.keys[urn]: tuple(self._column(Column(urn, path), field) for path, field in fields.items())
+            for urn, fields in self.fields.items()
+        }
+
+    def _column(self, column: Column, field: SchemaField) -> NetworkColumn:
+        came = self.sources.get(column, {})
+        sources = tuple((self.column_keys[source], way) for source, known in came.items() for way in known)
+        return NetworkColumn(self.column_keys[column], harmless(field.path), harmless(field.type), sources)

@@ -1,0 +1,41 @@
+"""The lineage as Mermaid text."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.picture.graph import fold
+from airflow_provider_spark_datahub.picture.mermaid import mermaid, quoted
+from airflow_provider_spark_datahub.picture.network import network
+from tests.picture.conftest import HOSTILE, dataset, lineage
+
+LINE = re.compile(
+    r'flowchart LR|  [dj]\d+(\["[^"]*"\]|\(\["[^"]*"\]\))|  [dj]\d+ --> [dj]\d+|  classDef [^"]*|  class [j\d,]+ job'
+)
+
+
+def test_boxes_and_arrows() -> None:
+    text = mermaid(network(fold([lineage("build", [dataset("a")], [dataset("b")], [])])))
+    assert text.splitlines() == [
+        "flowchart LR",
+        '  d1["<b>a</b><br>hive"]',
+        '  d2["<b>b</b><br>hive"]',
+        '  j1(["<b>build</b><br>Spark"])',
+        "  d1 --> j1",
+        "  j1 --> d2",
+        "  classDef job stroke:#e36209,stroke-width:2px",
+        "  class j1 job",
+    ]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_is_never_syntax_markup_or_link(name: str) -> None:
+    assert re.fullmatch(r"(?:[^\W]|[ ._/:=@+,-]|#\d+;)*", quoted(name.replace("\n", "")))
+
+
+def test_hostile_names_leave_every_line_in_its_shape(hostile: list[Proposal]) -> None:
+    text = mermaid(network(fold(hostile)))
+    assert [line for line in text.splitlines() if not LINE.fullmatch(line)] == []

@@ -1,0 +1,81 @@
+"""What the boxes of a picture say."""
+
+from __future__ import annotations
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.picture.graph import fold
+from airflow_provider_spark_datahub.picture.network import Network, network, text_width
+from tests.picture.conftest import RAW, TABLE, dataset, lineage
+
+
+def titles(shown: Network) -> list[str]:
+    return [box.title for box in shown.boxes.values()]
+
+
+def links(shown: Network) -> set[tuple[str, str]]:
+    return {(shown.boxes[source].title, shown.boxes[target].title) for source, target in shown.links}
+
+
+def test_each_job_is_linked_with_what_it_reads_and_writes(daily_sales: list[Proposal]) -> None:
+    assert links(network(fold(daily_sales))) == {
+        ("orders.csv", "build_orders"),
+        ("customers.csv", "build_orders"),
+        ("build_orders", "sales.orders"),
+        ("build_orders", "sales.rejects"),
+        ("sales.orders", "revenue"),
+        ("sales.rates", "revenue"),
+        ("revenue", "sales.daily_revenue"),
+    }
+
+
+def test_a_box_tells_platform_folder_and_last_result(daily_sales: list[Proposal]) -> None:
+    boxes = {box.title: box for box in network(fold(daily_sales)).boxes.values()}
+    assert boxes["orders.csv"].note == "s3 shop-raw/2026"
+    assert boxes["sales.orders"].note == "hive"
+    assert (boxes["build_orders"].note, boxes["build_orders"].state) == ("Spark · SUCCESS", "SUCCESS")
+
+
+def test_columns_are_those_of_the_schema_then_those_that_lineage_names() -> None:
+    orders, clean = dataset("orders"), dataset("clean")
+    fields = [
+        {"fieldPath": "id", "nativeDataType": "long"},
+        {
+            "fieldPath": "[version=2.0].[type=struct].[type=struct].address.[type=string].street",
+            "nativeDataType": "string",
+        },
+    ]
+    proposals = [
+        Proposal("dataset", orders, "schemaMetadata", {"fields": fields}),
+        lineage(
+            "job", [orders], [clean], [(f"{clean}#x", [f"{orders}#id", f"{orders}#lost"], "-- DIRECT:IDENTITY\nSELECT")]
+        ),
+    ]
+    shown = network(fold(proposals))
+    columns = {shown.boxes[key].title: found for key, found in shown.columns.items()}
+    assert [(column.name, column.type) for column in columns["orders"]] == [
+        ("id", "long"),
+        ("address.street", "string"),
+        ("lost", ""),
+    ]
+    (made,) = columns["clean"]
+    assert made.sources == ((columns["orders"][0].key, "identity"), (columns["orders"][2].key, "identity"))
+
+
+def test_what_only_column_lineage_names_is_linked() -> None:
+    clean, hidden = TABLE.format("clean"), TABLE.format("hidden")
+    shown = network(fold([lineage("job", [], [clean], [(f"{clean}#x", [f"{hidden}#y"], "")])]))
+    assert links(shown) == {("sales.hidden", "job"), ("job", "sales.clean")}
+
+
+def test_long_names_keep_both_ends_and_fit_their_box() -> None:
+    long = dataset("start_" + "x" * 400 + "_end")
+    shown = network(fold([lineage("job", [long], [RAW.format("a")], [])]))
+    box = next(iter(shown.boxes.values()))
+    assert box.title.startswith("start_")
+    assert text_width(box.title, 13) < shown.sizes[box.key][0]
+
+
+def test_hostile_names_cannot_steer_what_reads_them(hostile: list[Proposal]) -> None:
+    shown = network(fold(hostile))
+    said = "".join(box.title + box.note + box.full for box in shown.boxes.values())
+    assert not {"\u202e", "\n", "\x00", "\x1b"} & set(said)

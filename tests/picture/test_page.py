@@ -1,0 +1,148 @@
+"""The picture as a page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.picture.graph import fold
+from airflow_provider_spark_datahub.picture.page import page
+from tests.picture.conftest import HOSTILE, MIDNIGHT, dataset, lineage
+
+VOID = {"meta", "input", "br"}
+
+
+class Reader(HTMLParser):
+    """The elements of a page as a browser finds them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.wrongly_nested: list[str] = []
+        self.texts: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.wrongly_nested.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+        elif self.open and self.open[-1] != "style":
+            self.texts.append(data)
+
+    def attributes(self, name: str) -> list[str]:
+        return [value for _, found in self.elements if (value := found.get(name)) is not None]
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def read(proposals: list[Proposal]) -> Reader:
+    return Reader(page(fold(proposals)))
+
+
+@pytest.mark.parametrize("which", ["daily_sales", "hostile", "nothing"])
+def test_it_is_well_formed_and_every_link_leads_somewhere(which: str, request: pytest.FixtureRequest) -> None:
+    found = read([] if which == "nothing" else request.getfixturevalue(which))
+    assert (found.wrongly_nested, found.open) == ([], [])
+    ids = Counter(found.attributes("id"))
+    assert max(ids.values()) == 1
+    targets = {link.removeprefix("#") for link in found.attributes("href") if link.startswith("#")}
+    targets.update(key for keys in found.attributes("data-from") for key in keys.split())
+    assert {target for target in targets if not target.startswith("j")} <= ids.keys()
+
+
+def test_it_needs_nothing_else_and_runs_nothing_else(daily_sales: list[Proposal]) -> None:
+    found = read(daily_sales)
+    assert not [tag for tag, _ in found.elements if tag in ("link", "img", "iframe", "object", "embed", "base")]
+    assert found.attributes("src") == []
+    (script,) = found.scripts
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = [value for value in found.attributes("content") if "default-src" in value]
+    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    text = page(fold(daily_sales))
+    assert set(re.findall(r"https?://[\w./]+", text)) == {"http://www.w3.org/2000/svg"}
+    assert "@import" not in text
+
+
+def test_the_runs_are_a_tree_with_results_durations_and_times(daily_sales: list[Proposal]) -> None:
+    text = read(daily_sales).text
+    assert "Lineage of DAG run daily_sales" in text
+    assert "6 runs · 2 jobs · 6 datasets · 4 column edges" in text
+    tree = text[text.index("Runs") : text.index("Choose a table")]
+    order = ["DAG run daily_sales", "task build_orders", "try 1 UP_FOR_RETRY 12.3 s · 2026-11-20 00:00:02"]
+    order += ["Spark build_orders FAILURE", "try 2 SUCCESS", "task revenue", "after build_orders"]
+    assert [tree.index(each) for each in order] == sorted(tree.index(each) for each in order)
+
+
+def test_a_table_tells_its_columns_and_where_they_come_from(daily_sales: list[Proposal]) -> None:
+    text = read(daily_sales).text
+    assert "sales.daily_revenue 1 column · written by revenue" in text
+    assert "revenue sales.orders.amount aggregation sales.rates.rate aggregation" in text
+
+
+def test_what_acts_on_every_column_is_said_once() -> None:
+    one, made = dataset("one"), dataset("made")
+    both = [(f"{made}#{name}", [f"{one}#{name}"], "DIRECT:IDENTITY") for name in "xy"]
+    filters = [(f"{made}#{name}", [f"{one}#kept"], "INDIRECT:FILTER") for name in "xy"]
+    text = read([lineage("job", [one], [made], [*both, *filters])]).text
+    assert text.count("indirect filter") == 1
+    assert "(every column) one.kept indirect filter" in text
+
+
+def test_hostile_names_are_text(hostile: list[Proposal]) -> None:
+    found = read(hostile)
+    known = {"html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "p", "bdi", "main", "section"}
+    known |= {"div", "span", "ul", "li", "details", "summary", "button", "input", "svg", "rect", "marker", "path", "g"}
+    known |= {"a", "text", "tspan", "table", "thead", "tbody", "tr", "th", "td", "script"}
+    assert {tag for tag, _ in found.elements} <= known
+    names = {name for _, attributes in found.elements for name in attributes}
+    assert not {name for name in names if name.startswith("on")}
+    assert len(found.scripts) == 1
+    assert HOSTILE[0] in found.texts
+    assert not {"\u202e", "\x00", "\x1b", "\ud800"} & set(page(fold(hostile)))
+
+
+def test_only_web_pages_are_linked(hostile: list[Proposal]) -> None:
+    run = {"name": "r", "externalUrl": "https://airflow.example/dags/x?a=1&b=2"}
+    good = Proposal("dataProcessInstance", "urn:li:dataProcessInstance:r", "dataProcessInstanceProperties", run)
+    outside = [link for link in read([*hostile, good]).attributes("href") if not link.startswith("#")]
+    assert outside == ["https://airflow.example/dags/x?a=1&b=2"]
+
+
+def test_what_was_skipped_is_told() -> None:
+    text = read([Proposal("dataJob", "urn:li:dataJob:x", "dataJobInputOutput", "<torn>")]).text
+    assert "1 problem" in text
+    assert "dataJobInputOutput of urn:li:dataJob:x skipped: the aspect is no JSON object" in text
+
+
+def test_runs_may_hang_deep_below_each_other() -> None:
+    proposals = []
+    for number in range(3000):
+        urn = f"urn:li:dataProcessInstance:{number}"
+        relationships = {"parentInstance": f"urn:li:dataProcessInstance:{number - 1}"}
+        started = {"timestampMillis": MIDNIGHT + number, "status": "STARTED"}
+        proposals.append(Proposal("dataProcessInstance", urn, "dataProcessInstanceRelationships", relationships))
+        proposals.append(Proposal("dataProcessInstance", urn, "dataProcessInstanceRunEvent", started))
+    found = read(proposals)
+    assert (found.wrongly_nested, "3000 runs" in found.text) == ([], True)

@@ -1,0 +1,69 @@
+"""The lineage as SVG."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree as ET
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.picture.graph import fold
+from airflow_provider_spark_datahub.picture.network import network
+from airflow_provider_spark_datahub.picture.svg import svg
+
+NAMESPACE = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(proposals: list[Proposal]) -> ET.Element:
+    return ET.fromstring(svg(network(fold(proposals))))
+
+
+def texts(root: ET.Element, style: str) -> list[str]:
+    return ["".join(text.itertext()) for text in root.iter(f"{NAMESPACE}text") if text.get("class") == style]
+
+
+def test_each_box_is_drawn_inside_the_sheet_with_its_words(daily_sales: list[Proposal]) -> None:
+    root = drawn(daily_sales)
+    assert sorted(texts(root, "title")) == [
+        "build_orders",
+        "customers.csv",
+        "orders.csv",
+        "revenue",
+        "sales.daily_revenue",
+        "sales.orders",
+        "sales.rates",
+        "sales.rejects",
+    ]
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    for rect in root.iter(f"{NAMESPACE}rect"):
+        assert float(rect.get("x", 0)) + float(rect.attrib["width"]) <= width
+        assert float(rect.get("y", 0)) + float(rect.attrib["height"]) <= height
+
+
+def test_each_link_is_one_arrow(daily_sales: list[Proposal]) -> None:
+    edges = [path for path in drawn(daily_sales).iter(f"{NAMESPACE}path") if path.get("class") == "edge"]
+    assert len(edges) == 7
+    assert {edge.get("marker-end") for edge in edges} == {"url(#head)"}
+
+
+def test_it_says_what_it_is_to_those_who_cannot_see(daily_sales: list[Proposal]) -> None:
+    root = drawn(daily_sales)
+    assert (root.get("role"), root.get("aria-label")) == ("img", "Lineage of 2 jobs and 6 datasets")
+
+
+def test_hostile_names_are_text(hostile: list[Proposal]) -> None:
+    root = drawn(hostile)
+    tags = {element.tag.removeprefix(NAMESPACE) for element in root.iter()}
+    assert tags <= {"svg", "title", "style", "rect", "marker", "path", "g", "text", "tspan"}
+    assert not [name for element in root.iter() for name in element.attrib if name.startswith("on") or "href" in name]
+    assert "<script>alert(1)</script>" in texts(root, "title")
+
+
+def test_it_needs_nothing_else(daily_sales: list[Proposal]) -> None:
+    text = svg(network(fold(daily_sales)))
+    assert re.findall(r"https?://[^\"' ]+", text) == ["http://www.w3.org/2000/svg"]
+    assert re.findall(r"url\(([^)]*)\)", text) == ["#head"] * 7
+    assert "@import" not in text
+
+
+def test_nothing_is_drawn_of_nothing() -> None:
+    assert texts(drawn([]), "title") == []
