@@ -1,0 +1,134 @@
+"""Faults of the worker: its disk, the event file, and our own code. The other half of the fault matrix."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.convert import Converter
+from airflow_provider_spark_datahub.operators.spark_submit import LineagePendingError
+from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
+from tests.oracles.gms import GmsStandIn
+from tests.reliability.catalogue import catalogue
+
+CASE = "a_csv_join_agg"
+EVENTS = (CORPUS / f"{CASE}.ndjson").read_bytes()
+each_policy = pytest.mark.parametrize("policy", ["warn", "retry", "fail"])
+
+
+@pytest.fixture
+def gms(monkeypatch: pytest.MonkeyPatch) -> Iterator[GmsStandIn]:
+    with GmsStandIn() as gms:
+        monkeypatch.setenv("AIRFLOW_CONN_GMS", json.dumps({"conn_type": "datahub-rest", "host": gms.url}))
+        yield gms
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """Puts a small file system where the outbox is, with further mount options."""
+    folder = tmp_path / "outbox"
+    folder.mkdir()
+
+    def mount(*options: str) -> None:
+        command = ["mount", "-t", "tmpfs", "-o", ",".join(["size=64k", *options]), "tmpfs", str(folder)]
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+        if mounted.returncode != 0:
+            pytest.skip(f"only root may mount a small file system: {mounted.stderr.strip()}")
+
+    yield mount
+    if os.path.ismount(folder):
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def run_try(spark: FakeSpark, policy: str, events: bytes = EVENTS) -> dict[str, Any]:
+    """The report of a try that must succeed, and run Spark once."""
+    spark.writes(events)
+    operator = operator_with_lineage(
+        spark, datahub_conn_id="gms", lineage_on_failure=policy, lineage_timeout=10, name=CASE
+    )
+    ti = TaskInstance(max_tries=1)
+    execute(operator, context_of(operator, ti, TaskState()))
+    assert len(spark.runs) == 1
+    report: dict[str, Any] = ti.xcoms["lineage_report"]
+    return report
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path) -> set[str]:
+    """What DataHub is told where nothing goes wrong."""
+    folder = tmp_path / "undisturbed"
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch, GmsStandIn() as gms:
+        patch.setenv("AIRFLOW_CONN_GMS", json.dumps({"conn_type": "datahub-rest", "host": gms.url}))
+        for kind in ("events", "outbox"):
+            patch.setenv(f"AIRFLOW__SPARK_DATAHUB__{kind.upper()}_LOCATION", str(folder / kind))
+        assert run_try(FakeSpark(folder, patch.setenv), "warn")["pending"] == 0
+        return catalogue(gms)
+
+
+@each_policy
+def test_a_full_disk(
+    policy: str,
+    undisturbed: set[str],
+    small_disk: Callable[..., None],
+    spark: FakeSpark,
+    gms: GmsStandIn,
+    tmp_path: Path,
+) -> None:
+    small_disk()
+    (tmp_path / "outbox" / "ballast").write_bytes(bytes(64 * 1024))
+    report = run_try(spark, policy)
+    assert "No space left on device" in " ".join(report["warnings"])
+    assert (report["pending"], report["delivered"]) == (0, report["proposals"])
+    assert catalogue(gms) == undisturbed
+
+
+@each_policy
+def test_a_read_only_disk(
+    policy: str, undisturbed: set[str], small_disk: Callable[..., None], spark: FakeSpark, gms: GmsStandIn
+) -> None:
+    small_disk("ro")
+    report = run_try(spark, policy)
+    assert "Read-only file system" in " ".join(report["warnings"])
+    assert (report["pending"], report["delivered"]) == (0, report["proposals"])
+    assert catalogue(gms) == undisturbed
+
+
+@each_policy
+def test_a_torn_last_line(policy: str, undisturbed: set[str], spark: FakeSpark, gms: GmsStandIn) -> None:
+    report = run_try(spark, policy, EVENTS + EVENTS[:500])
+    assert report["bad_events"] == 1
+    assert "cut off" in " ".join(report["warnings"])
+    told = {json.loads(one)[0] for one in catalogue(gms)}
+    assert told == {json.loads(one)[0] for one in undisturbed}
+
+
+@each_policy
+def test_lines_that_are_no_events(policy: str, undisturbed: set[str], spark: FakeSpark, gms: GmsStandIn) -> None:
+    huge = json.dumps({"eventType": "OTHER", "padding": "x" * 30_000_000}).encode()
+    report = run_try(spark, policy, b"\x00\xff garbage\n" + huge + b"\n" + EVENTS)
+    assert report["bad_events"] == 2
+    told = {json.loads(one)[0] for one in catalogue(gms)}
+    assert told == {json.loads(one)[0] for one in undisturbed}
+
+
+@pytest.mark.usefixtures("gms")
+@each_policy
+def test_a_bug_of_the_converter(policy: str, spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Converter, "finish", fail)
+    try:
+        report = run_try(spark, policy)
+    except LineagePendingError:
+        assert policy != "warn"
+        return
+    assert "a bug" in report["reason"]
+    assert Path(report["events_file"]).read_bytes() == EVENTS
