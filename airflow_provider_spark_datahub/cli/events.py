@@ -65,7 +65,7 @@ class EventConversion:
                 yield from proposals
         self._describe(collection.report)
 
-    def _read(self, add: Callable[[object], None]) -> CollectionReport:
+    def _read(self, add: Callable[[object], object]) -> CollectionReport:
         collection = collect_text(self._sources)
         for event in collection:
             add(event)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
@@ -177,14 +177,6 @@ def input_output(
 ) -> list[Proposal]:
     """A DataJob's edges: all of them, or as a patch that adds to what the catalogue holds (none, if it adds none)."""
     stamp = audit_stamp(time_ms)
-    if adds_only:
-        operations = [
-            *(_added_edge("inputDatasetEdges", one, stamp) for one in inputs),
-            *(_added_edge("outputDatasetEdges", one, stamp) for one in outputs),
-            *(_added_edge("inputDatajobEdges", one, stamp) for one in upstream_jobs),
-            *_added_columns(fine_grained),
-        ]
-        return [Proposal("dataJob", urn, "dataJobInputOutput", operations, "PATCH")] if operations else []
     aspect = {
         "inputDatasets": [],
         "inputDatasetEdges": [{"destinationUrn": one, "lastModified": stamp} for one in inputs],
@@ -193,15 +185,31 @@ def input_output(
         "inputDatajobs": upstream_jobs,
         "fineGrainedLineages": fine_grained,
     }
-    return [Proposal("dataJob", urn, "dataJobInputOutput", aspect)]
+    if not adds_only:
+        return [Proposal("dataJob", urn, "dataJobInputOutput", aspect)]
+    operations = added_edges(aspect, stamp)
+    return [Proposal("dataJob", urn, "dataJobInputOutput", operations, "PATCH")] if operations else []
 
 
-def _added_edge(field: str, urn: str, stamp: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "op": "add",
-        "path": f"/{field}/{pointer_part(urn)}",
-        "value": {"destinationUrn": urn, "lastModified": stamp},
-    }
+def added_edges(aspect: Mapping[str, Any], stamp: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The operations of a patch that adds what a ``dataJobInputOutput`` holds to what the catalogue does.
+
+    :param aspect: as :func:`input_output` writes it.
+    :param stamp: when the jobs upstream were seen; of the aspect's edges, where it has any.
+    """
+    edges = {field: aspect[field] for field in ("inputDatasetEdges", "outputDatasetEdges")}
+    if stamp is None:
+        stamp = next((edge["lastModified"] for listed in edges.values() for edge in listed), audit_stamp(None))
+    jobs = [{"destinationUrn": one, "lastModified": stamp} for one in aspect["inputDatajobs"]]
+    return [
+        *(_added_edge(field, edge) for field, listed in edges.items() for edge in listed),
+        *(_added_edge("inputDatajobEdges", edge) for edge in jobs),
+        *_added_columns(aspect["fineGrainedLineages"]),
+    ]
+
+
+def _added_edge(field: str, edge: dict[str, Any]) -> dict[str, Any]:
+    return {"op": "add", "path": f"/{field}/{pointer_part(edge['destinationUrn'])}", "value": edge}
 
 
 def _added_columns(fine_grained: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

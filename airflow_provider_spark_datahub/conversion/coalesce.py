@@ -38,11 +38,14 @@ class Ending:
         event says COMPLETE even where the application failed. ``None`` where nobody told.
     :param events_complete: nothing of the events was torn, quarantined or left unread.
     :param final: the job is over; else this is what it did so far.
+    :param one_submission: all events are of one ``spark-submit``; else of many, as in an archive, where each run of a
+        job replaces what the one before it did (see ``latest.py``).
     """
 
     succeeded: bool | None = None
     events_complete: bool = True
     final: bool = True
+    one_submission: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,7 @@ def coalesce(
     for number, application in enumerate(applications, start=1):
         own = ending
         if ending.succeeded is False and number < len(applications):
-            own = Ending(None, ending.events_complete, ending.final)
+            own = replace(ending, succeeded=None)
         jobs.append(_coalesce_one(application, namer, settings, own))
     return jobs
 

@@ -102,12 +102,20 @@ class Converter:
         """Spark's ids of the applications, as far as their events told yet."""
         return application_ids(self._fold.applications())
 
+    @property
+    def all_ended(self) -> bool:
+        """Whether every application has told its end by now."""
+        return all(one.own_run is not None and one.own_run.ended for one in self._fold.applications())
+
     def add_log_event(self, event: Mapping[str, Any]) -> None:
         """Take one event of Spark's own event log, decoded."""
         self._spark_log.add(event)
 
-    def add(self, event: object) -> None:
-        """Take one more event, as JSON text or decoded. One that cannot be converted costs only itself."""
+    def add(self, event: object) -> EventError | None:
+        """Take one more event, as JSON text or decoded. One that cannot be converted costs only itself.
+
+        :returns: why it cannot be converted.
+        """
         try:
             parsed = _parsed(event, self._settings)
             if self._settings.coalesce_jobs:
@@ -116,9 +124,10 @@ class Converter:
                 self._jobs.append(self._single.job(parsed))
         except EventError as error:
             self._conversion.reject(error)
-        else:
-            self._conversion.events += 1
-            self._sessions.observe(parsed)
+            return error
+        self._conversion.events += 1
+        self._sessions.observe(parsed)
+        return None
 
     @property
     def run_count(self) -> int:
@@ -158,11 +167,12 @@ class Converter:
         """Forget Spark's event log, which is to be read from its beginning."""
         self._spark_log = SparkLog()
 
-    def finish(self, ending: Ending, *, log_complete: bool = True) -> Conversion:
+    def finish(self, ending: Ending, *, log_complete: bool = True, known_until_ms: int | None = None) -> Conversion:
         """Everything that the events came to: one DataJob per application, or (``coalesce_jobs`` off) one per event.
 
         :param ending: how the job ended, where more is known than its events tell.
         :param log_complete: Spark's event log was read to its end.
+        :param known_until_ms: up to when there are no more events of these runs, where that is later than the last one.
         """
         if self._conversion.rejected or self._forgotten:
             ending = replace(ending, events_complete=False)
@@ -173,7 +183,7 @@ class Converter:
             jobs = self._coalesced(applications, ending, log_complete=log_complete)
         else:
             _let_exit_decide(jobs, ending)
-        sessions = _put_below_sessions(jobs, self._sessions)
+        sessions = _put_below_sessions(jobs, self._sessions, known_until_ms)
         return replace(self._conversion, jobs=jobs, sessions=sessions, lost=lost)
 
     def _coalesced(
@@ -187,9 +197,11 @@ class Converter:
         return (self._spark_log.latest_ms or 0) if with_log else None
 
 
-def _put_below_sessions(jobs: Iterable[JobLineage], sessions: HiveSessions) -> list[HiveSession]:
+def _put_below_sessions(
+    jobs: Iterable[JobLineage], sessions: HiveSessions, known_until_ms: int | None = None
+) -> list[HiveSession]:
     """Runs of Hive queries become children of their session's run."""
-    found = sessions.sessions()
+    found = sessions.sessions(known_until_ms)
     for job in jobs if found else ():
         session = sessions.parent_of(job.run_id)
         if session is not None:

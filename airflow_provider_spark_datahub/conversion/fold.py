@@ -37,7 +37,7 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 APPLICATION = "APPLICATION"
 RDD_JOB = "RDD_JOB"
-_QUERY_TYPES = frozenset({"SQL_JOB", RDD_JOB})
+QUERY_TYPES = frozenset({"SQL_JOB", RDD_JOB})
 _NON_MATERIALISING = tuple(
     f"{step}_{source}"
     for step in ("map", "map_partitions", "flatmap", "filter", "distinct")
@@ -128,7 +128,7 @@ class RunState:
     @property
     def is_query(self) -> bool:
         """A Spark query or RDD job, which belongs to the application that its parent facet names."""
-        return self.job_type in _QUERY_TYPES
+        return self.job_type in QUERY_TYPES
 
     @property
     def changed(self) -> Iterator[tuple[DatasetId, DatasetState]]:

@@ -95,7 +95,8 @@ def coalesce_with_queries(
     jobs = coalesce([one for one in rest if one.runs], symlinks, settings, ending)
     namer = DatasetNamer(settings, symlinks)
     jobs += [_job(query, log, namer, symlinks, settings, ending) for query in queries if ending.final or query.is_known]
-    keep_each_others_edges(jobs)
+    if ending.one_submission:
+        keep_each_others_edges(jobs)
     return jobs
 
 

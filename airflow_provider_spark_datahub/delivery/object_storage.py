@@ -14,8 +14,7 @@ T = TypeVar("T")
 
 REQUEST_SECONDS = 10.0
 """How long the store may take for one request, with its client's own repetitions."""
-LEAST_SECONDS = 0.5
-"""How long one request may take even where less is left until the deadline."""
+_LEAST_SECONDS = 0.5
 
 
 class FileSystem(Protocol):
@@ -91,7 +90,7 @@ class ObjectStorage(OutboxStorage):
         answer: list[T] = []
         seconds = REQUEST_SECONDS
         if self.deadline is not None:
-            seconds = min(seconds, max(LEAST_SECONDS, self.deadline.remaining() / 2))
+            seconds = min(seconds, max(_LEAST_SECONDS, self.deadline.remaining() / 2))
         try:
             in_time = within(Deadline.after(seconds), lambda: answer.append(call()))
         except OSError:

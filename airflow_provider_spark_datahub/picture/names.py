@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from airflow_provider_spark_datahub.picture.urns import dataset_parts, last_part
+from airflow_provider_spark_datahub.picture.urns import dataset_parts, flow_parts, job_parts, last_part
 
 LONGEST_NAME = 300
 """Characters of a name that are shown at most; a query or a plan may have ended up in one."""
@@ -34,6 +34,19 @@ def _steers(character: str) -> bool:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def short_name(urn: str) -> str:
+    """What a person calls an entity: ``hive sales.orders``, ``spark daily``; what is no such URN stays as it is."""
+    if dataset_parts(urn):
+        return DatasetNames().of(urn).text
+    if urn.startswith("urn:li:dataProcessInstance:"):
+        return f"run {last_part(urn)}"
+    job = job_parts(urn)
+    flow = flow_parts(job[0] if job else urn)
+    if flow is None:
+        return urn
+    return " ".join([flow[0], flow[1] if job is None or job[1] == flow[1] else f"{flow[1]}.{job[1]}"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,129 @@
+"""``spark-datahub diff``: what two sets of proposals tell differently."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from airflow_provider_spark_datahub.cli.console import say
+from airflow_provider_spark_datahub.cli.output import opened_output
+from airflow_provider_spark_datahub.cli.sources import read_sources
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.picture.difference import Change
+
+EXIT_DIFFERENT, EXIT_TROUBLE = 1, 2
+_SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
+_HEADINGS = {
+    "run": "Runs",
+    "edge": "Edges",
+    "column edge": "Column edges",
+    "schema": "Columns of schemas",
+    "entity": "Entities",
+    "aspect": "Other aspects",
+}
+_LONGEST_VALUE = 60
+
+
+def diff(
+    before: Annotated[
+        Path, typer.Argument(help="Proposals, OpenLineage events or an entry of the outbox; - for standard input.")
+    ],
+    after: Annotated[Path, typer.Argument(help="The same, to compare with.")],
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit status 1 where they differ.")] = False,
+    ignore_run_ids: Annotated[
+        bool,
+        typer.Option("--ignore-run-ids", help="They are of different runs of the same jobs: compare first with first."),
+    ] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here, not to standard output.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")] = False,
+) -> None:
+    """Tell what changed between two sets of proposals: runs, edges, column edges, schemas, entities, other aspects.
+
+    Exit status: 0; with --exit-code 1 where they differ; 2 for trouble: wrong options, or something could not be read
+    (the rest was compared) or written.
+    """
+    from airflow_provider_spark_datahub.picture.difference import difference
+
+    if str(before) == str(after) == "-":
+        raise typer.BadParameter("only one of the two can be standard input")
+    sides = [read_sources([path], failed=EXIT_TROUBLE) for path in (before, after)]
+    found = difference(sides[0].proposals, sides[1].proposals, ignore_run_ids=ignore_run_ids)
+    problems = [*sides[0].problems, *sides[1].problems, *found.problems]
+    with opened_output(output, failed=EXIT_TROUBLE) as file:
+        if as_json:
+            file.write(json.dumps(_document(found.changes, problems), indent=2) + "\n")
+        else:
+            from rich.console import Console
+
+            _print(found.changes, Console(file=file, soft_wrap=True, highlight=False))
+    for problem in problems:
+        say(problem)
+    if problems:
+        raise typer.Exit(EXIT_TROUBLE)
+    if found.changes and exit_code:
+        raise typer.Exit(EXIT_DIFFERENT)
+
+
+def _document(changes: tuple[Change, ...], problems: list[str]) -> dict[str, Any]:
+    return {
+        "same": not changes,
+        "changes": [
+            {
+                "part": str(change.part),
+                "change": change.kind,
+                "urn": change.urn,
+                "what": list(change.what),
+                "before": change.before,
+                "after": change.after,
+            }
+            for change in changes
+        ],
+        "problems": problems,
+    }
+
+
+def _print(changes: tuple[Change, ...], console: Any) -> None:
+    from rich.text import Text
+
+    counts = Counter((change.part, change.kind) for change in changes)
+    part = None
+    for change in changes:
+        if change.part is not part:
+            part = change.part
+            told = ", ".join(f"{counts[part, kind]} {kind}" for kind in _SIGNS if counts[part, kind])
+            console.print(Text(f"{_HEADINGS[part]}: {told}", "bold"))
+        sign, style = _SIGNS[change.kind]
+        console.print(Text(f"{sign} {_sentence(change)}", style))
+
+
+def _sentence(change: Change) -> str:
+    """A change in one line; names cannot steer the terminal."""
+    from airflow_provider_spark_datahub.picture.difference import Part
+    from airflow_provider_spark_datahub.picture.names import harmless, short_name
+
+    subject = short_name(change.urn)
+    if change.part in (Part.ENTITY, Part.ASPECT):
+        subject = f"{change.urn.split(':')[2]} {subject}" if change.urn.startswith("urn:li:") else subject
+    if change.part is Part.COLUMN_EDGE:
+        source, path, target, target_path = change.what
+        subject = f"{short_name(source)}.{path or '*'} to {short_name(target)}.{target_path or '*'} by {subject}"
+    elif change.part is Part.SCHEMA:
+        subject = f"{subject}.{change.what[1]}"
+    elif change.part is Part.ASPECT:
+        subject = f"{change.what[0]} of {subject}: {change.what[1]}"
+    elif change.what:
+        subject = " ".join([subject, *(short_name(word) for word in change.what)])
+    values = [_value(value) for value in (change.before, change.after) if value is not None and value is not True]
+    return harmless(subject) + (f": {' → '.join(values)}" if values else "")
+
+
+def _value(value: Any) -> str:
+    from airflow_provider_spark_datahub.picture.names import harmless, short_name
+
+    text = short_name(str(value))
+    return harmless(text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…")

@@ -1,0 +1,99 @@
+"""Which events of an archive must be converted together.
+
+The events of one application are spread over files, in any order. Each event by itself tells a first group: the run
+of its application. Where that is not the whole truth (a query of a query, a Hive session, a run whose events name its
+parent only sometimes) the links between runs and groups tell which groups are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+from airflow_provider_spark_datahub.conversion.event_heads import EventHead
+from airflow_provider_spark_datahub.conversion.fold import APPLICATION, QUERY_TYPES
+
+LinkKind = Literal["application", "query", "run", "child"]
+
+
+class Link(NamedTuple):
+    """A run and a group in which something of it is.
+
+    :param kind: ``application``: the run is one, and the group is its own; ``query``: it is one that does not say of
+        what; ``run``: the group holds the run, or queries that name it as their parent; ``child``: the group holds a
+        run that names it as its parent, and that belongs to it if the one is an application or the other a query.
+    """
+
+    kind: LinkKind
+    run_id: str
+    group: str
+
+
+def group_of(head: EventHead) -> str:
+    """The first group of an event."""
+    if head.session_id:
+        return f"hive session {head.session_id}"
+    if head.job_type in QUERY_TYPES and head.parent_run_id:
+        return head.parent_run_id
+    return head.run_id
+
+
+def links_of(head: EventHead) -> Iterator[Link]:
+    """What an event tells of how groups belong together.
+
+    It is what :meth:`Fold.applications <airflow_provider_spark_datahub.conversion.fold.Fold.applications>` and
+    :class:`~airflow_provider_spark_datahub.conversion.hive_sessions.HiveSessions` join by, or more than that.
+    """
+    group, is_query = group_of(head), head.job_type in QUERY_TYPES
+    yield Link("application" if head.job_type == APPLICATION else "run", head.run_id, group)
+    if is_query and head.parent_run_id in ("", head.run_id):
+        yield Link("query", head.run_id, group)
+    if head.session_id:
+        # A session's own run may be called what the session is.
+        yield Link("run", head.session_id.lower(), group)
+    if head.parent_run_id and head.job_type != APPLICATION:
+        together = is_query or head.of_hive or head.session_id
+        yield Link("run" if together else "child", head.parent_run_id, group)
+
+
+def joined(links: Iterable[Link]) -> Iterator[tuple[str, str]]:
+    """Pairs of groups that are one.
+
+    :param links: all of them, or at least those of each run that has links to several groups, and of each run that a
+        child names which is to be joined with it.
+    """
+    groups: dict[str, set[str]] = {}
+    children = []
+    applications, queries = set(), set()
+    for link in links:
+        if link.kind == "child":
+            children.append(link)
+            continue
+        groups.setdefault(link.run_id, set()).add(link.group)
+        if link.kind == "application":
+            applications.add(link.run_id)
+        elif link.kind == "query":
+            queries.add(link.run_id)
+    queries.update(run_id for run_id, several in groups.items() if len(several) > 1)
+    for child in children:
+        if child.run_id in applications or child.group in queries:
+            groups.setdefault(child.run_id, {child.run_id}).add(child.group)
+    for several in groups.values():
+        first, *others = sorted(several)
+        yield from ((first, other) for other in others)
+
+
+def united(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """From each group that is one with others to the name that they share: the least of theirs."""
+    above: dict[str, str] = {}
+
+    def root(group: str) -> str:
+        while (parent := above.setdefault(group, group)) != group:
+            above[group] = above[parent]
+            group = parent
+        return group
+
+    for one, other in pairs:
+        low, high = sorted((root(one), root(other)))
+        above[high] = low
+    return {group: root(group) for group in above}

@@ -1,0 +1,84 @@
+"""Files of archives, plain and compressed, whole and damaged."""
+
+from __future__ import annotations
+
+import gzip
+import io
+
+import pytest
+import zstandard
+
+from airflow_provider_spark_datahub.capture.archive_file import DamagedFileError, lines_of
+from airflow_provider_spark_datahub.capture.collect import CollectLimits
+
+LINES = [b'{"n":%d,"text":"%s"}\n' % (number, b"x" * (number % 3000)) for number in range(3000)]
+CONTENT = b"".join(LINES)
+
+
+def zstd(content: bytes) -> bytes:
+    return zstandard.ZstdCompressor().compress(content)
+
+
+def read(name: str, content: bytes) -> list[tuple[int, bytes]]:
+    return list(lines_of(name, io.BytesIO(content)))
+
+
+def damage(name: str, content: bytes) -> tuple[int, DamagedFileError]:
+    """How many lines came before the damage, and what it is."""
+    count = 0
+    with pytest.raises(DamagedFileError) as raised:
+        for count, _ in enumerate(lines_of(name, io.BytesIO(content)), start=1):  # noqa: B007 (asked for after the loop)
+            pass
+    return count, raised.value
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.ndjson", CONTENT),
+        ("a.ndjson.gz", gzip.compress(CONTENT)),
+        ("a.gz", gzip.compress(CONTENT[:5000]) + gzip.compress(CONTENT[5000:])),
+        ("a.ndjson.zst", zstd(CONTENT)),
+        ("a.zstd", zstd(CONTENT[:5000]) + zstd(CONTENT[5000:])),
+    ],
+)
+def test_lines_come_with_their_offsets_however_the_file_is_compressed(name: str, content: bytes) -> None:
+    found = read(name, content)
+    assert [line for _, line in found] == LINES
+    assert all(CONTENT.startswith(line, offset) for offset, line in found)
+
+
+def test_blank_lines_count_in_offsets_alone() -> None:
+    assert read("a", b"\n  \nx\r\n\ny") == [(4, b"x\r\n"), (8, b"y")]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
+    assert read("a", b"\xef\xbb\xbf{}\n{}") == [(0, b"{}\n"), (6, b"{}")]
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.gz", gzip.compress(CONTENT)), ("a.zst", zstd(CONTENT))])
+def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(name: str, content: bytes) -> None:
+    count, error = damage(name, content[: len(content) // 2])
+    assert 0 < count < len(LINES)
+    assert error.reason == "the compressed file is cut off"
+    assert error.offset == len(b"".join(LINES[:count]))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.gz", b"no gzip at all", "no intact gzip file"),
+        ("a.zst", b"no zstd at all", "no intact zstd file"),
+        ("a.gz", gzip.compress(CONTENT)[:-8] + bytes(8), "no intact gzip file"),
+    ],
+)
+def test_a_broken_file_says_what_it_is_not(name: str, content: bytes, reason: str) -> None:
+    assert reason in damage(name, content)[1].reason
+
+
+def test_a_line_beyond_the_limit_ends_the_reading() -> None:
+    limits = CollectLimits(max_event_bytes=10)
+    lines = lines_of("a", io.BytesIO(b"123\n" + b"x" * 11), limits)
+    assert next(lines) == (0, b"123\n")
+    with pytest.raises(DamagedFileError, match="more than 10 bytes"):
+        next(lines)

@@ -1,0 +1,59 @@
+"""The head of an event is what the whole event says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.event_heads import NO_TIME, EventHead, head_of, read_head
+from airflow_provider_spark_datahub.conversion.events import EventError, parse_run_event
+from tests.conversion.builders import APP, CORPUS, QUERY, START_MS, event, query
+
+FILES = [*sorted((CORPUS / "events").glob("*.ndjson")), CORPUS / "edge" / "events.ndjson"]
+
+
+def outcome(read: Callable[[bytes], EventHead], text: bytes) -> EventHead | str:
+    """The head, or why there is none."""
+    try:
+        return read(text)
+    except EventError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_heads_of_real_events_say_what_the_events_say(path: Any) -> None:
+    for line in path.read_bytes().splitlines():
+        assert outcome(read_head, line) == outcome(lambda text: head_of(parse_run_event(text)), line)
+
+
+def test_the_head_of_a_query() -> None:
+    text = json.dumps(query(second=3)).encode()
+    assert read_head(text) == EventHead(START_MS + 3000, QUERY, "SQL_JOB", APP)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"run": {"runId": f" {QUERY.upper()} ", "facets": None}},
+        {"run": {"runId": QUERY, "facets": {"parent": None}}},
+        {"run": {"runId": QUERY, "facets": {"parent": {"run": {"runId": 7}}}}},
+        {"run": {"runId": QUERY, "facets": {"hive_session": {"sessionId": "s1"}}}},
+        {"job": {"namespace": None, "name": "x", "facets": {"jobType": {"jobType": "SQL_JOB"}}}},
+        {"job": {"namespace": "hive://metastore", "name": "x"}},
+        {"eventTime": "yesterday"},
+        {"eventTime": None},
+        {"run": {"runId": " "}},
+        {"job": {"name": "..", "facets": {"jobType": {"jobType": "SQL_JOB"}}}},
+        {"run": None},
+    ],
+)
+def test_odd_events_are_read_as_tolerantly_as_by_the_converter(change: dict[str, Any]) -> None:
+    text = json.dumps(query() | change).encode()
+    assert outcome(read_head, text) == outcome(lambda one: head_of(parse_run_event(one)), text)
+
+
+def test_an_event_without_a_time_comes_before_all_others() -> None:
+    assert read_head(json.dumps(event() | {"eventTime": ""}).encode()).time_ms == NO_TIME < 0

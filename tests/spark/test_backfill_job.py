@@ -1,0 +1,158 @@
+"""What only a real Spark can prove: any archive comes to the bytes that the converter gives in one process."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from airflow_provider_spark_datahub.backfill.plan import BackfillPlan
+from airflow_provider_spark_datahub.conversion.archive import ArchiveConversion, Selection, convert_archive
+from benchmarks.event_mix import MIXES, mixed_application
+from tests.conversion.builders import CORPUS
+from tests.oracles.strict import canonical_violations
+
+pytestmark = pytest.mark.spark
+
+REPOSITORY = Path(__file__).parents[2]
+SPARK = REPOSITORY / ".venv-spark" / "bin"
+SUBMITTED = REPOSITORY / "airflow_provider_spark_datahub" / "spark" / "submitted.py"
+OPTIONS = {"materialize_dataset": True, "include_schema_metadata": True, "capture_operations": True}
+LARGE_EVENTS = 9000
+
+Submit = Callable[[BackfillPlan], "subprocess.CompletedProcess[str]"]
+Place = tuple[str, int, bytes]
+
+
+def submit(plan: BackfillPlan) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+    env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(REPOSITORY), "PYSPARK_PYTHON": str(SPARK / "python")}
+    command = [str(SPARK / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    command += [str(SUBMITTED), plan.to_json()]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=500)
+
+
+def lines(path: str, content: bytes) -> Iterator[Place]:
+    """The events of a file, as Spark names it."""
+    offset = 0
+    for line in content.splitlines(keepends=True):
+        yield f"file:{path}", offset, line.strip()
+        offset += len(line)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Place]]:
+    """An archive of every layout, and all of its events."""
+    root = tmp_path_factory.mktemp("archive")
+    contents: dict[str, bytes] = {}
+    recorded = sorted((CORPUS / "events").glob("*.ndjson"))
+    for path in recorded[:3]:
+        contents[f"tries/dag=d/{path.name}"] = path.read_bytes()
+    for number, line in enumerate(b"".join(path.read_bytes() for path in recorded[3:6]).splitlines()):
+        contents[f"objects/{number:04d}.json"] = line
+    mixed = [line for number in range(12) for line in mixed_application(number)]
+    contents["mixed/even.ndjson.gz"] = b"".join(mixed[::2])
+    contents["mixed/odd.ndjson.zst"] = b"".join(mixed[1::2])
+    contents["mixed/edge.ndjson"] = (CORPUS / "edge" / "events.ndjson").read_bytes() + b'no event\n{"run": {}}\n{"cut'
+    contents["large.ndjson"] = b"".join(islice(MIXES["long"](), LARGE_EVENTS))
+    compress: dict[str, Callable[[bytes], bytes]] = {
+        ".gz": gzip.compress,
+        ".zst": zstandard.ZstdCompressor().compress,
+    }
+    events: list[Place] = []
+    for name, content in contents.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(compress.get(path.suffix, bytes)(content))
+        events += lines(str(path), content)
+    (root / "mixed" / "_SUCCESS").write_bytes(b"")
+    (root / "broken.gz").write_bytes(gzip.compress(mixed[0])[:-9])
+    return root, events
+
+
+def expected(archive: tuple[Path, list[Place]], plan: BackfillPlan) -> ArchiveConversion:
+    root, events = archive
+    return convert_archive(events, plan.settings(), plan.selection(), damaged=[f"file:{root}/broken.gz"])
+
+
+def by_entity(proposals: list[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in proposals:
+        found.setdefault(json.loads(line)["entityUrn"], []).append(line)
+    return found
+
+
+def parts(out: Path) -> list[list[str]]:
+    files = sorted((out / "proposals").glob("part-*"))
+    return [path.read_text(encoding="utf-8").splitlines() for path in files]
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in folder.glob("part-*") for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("selection", [Selection(), Selection(run_history=True, applications=("a*", "b*"))])
+def test_an_archive_of_any_layout_comes_to_the_bytes_of_the_converter(
+    archive: tuple[Path, list[Place]], selection: Selection, tmp_path: Path
+) -> None:
+    root, _ = archive
+    plan = BackfillPlan(
+        (str(root),), str(tmp_path / "out"), (OPTIONS,), None, None, selection.applications, selection.run_history, 3
+    )
+    done = submit(plan)
+    assert done.returncode == 0, done.stdout
+    reference = expected(archive, plan)
+    out = tmp_path / "out"
+    written = parts(out)
+    assert by_entity([line for part in written for line in part]) == by_entity(
+        [one.proposal.to_json() for one in reference.kept]
+    )
+    # All of one entity is in one part, so that its order is kept when parts are delivered at once.
+    entities = [set(by_entity(part)) for part in written]
+    assert sum(map(len, entities)) == len(set().union(*entities))
+    assert [canonical_violations(json.loads(line)) for part in written for line in part[:500]].count([]) == sum(
+        min(500, len(part)) for part in written
+    )
+
+    quarantined = records(out / "quarantine")
+    refused = {(one.file, one.offset, one.reason) for one in reference.quarantined}
+    told = {(one["file"], one["offset"], one["reason"]) for one in quarantined}
+    broken = {one for one in told if one[0].endswith("broken.gz")}
+    assert {(file, offset) for file, offset, _ in told - broken} == {(file, offset) for file, offset, _ in refused}
+    assert {reason for *_, reason in broken} == {"the compressed file is cut off"}
+
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["events"] == reference.events
+    assert (summary["runs"], summary["versions"]) == (reference.applications, reference.versions)
+    assert summary["proposals"] == len(reference.kept) == sum(summary["proposals_by_aspect"].values())
+    assert summary["quarantined"] == len(quarantined)
+    assert not (out / "_work").exists()
+
+
+def test_a_second_backfill_into_a_folder_is_refused_and_the_same_one_has_nothing_to_do(
+    archive: tuple[Path, list[Place]], tmp_path: Path
+) -> None:
+    root, _ = archive
+    plan = BackfillPlan((str(root / "tries"),), str(tmp_path / "out"), dry_run=True)
+    assert submit(plan).returncode == 0
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["runs"] == 3
+    assert not (tmp_path / "out" / "proposals").exists()
+
+    assert submit(replace(plan, dry_run=False)).returncode == 0
+    first = parts(tmp_path / "out")
+    again = submit(replace(plan, dry_run=False))
+    assert "has been converted already" in again.stdout
+    assert parts(tmp_path / "out") == first
+
+    refused = submit(replace(plan, run_history=True))
+    assert refused.returncode == 2
+    assert "holds the results of another backfill" in refused.stdout

@@ -1,0 +1,46 @@
+"""The steps of the job give the very bytes that the converter gives in one process."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.archive import Selection
+from tests.conversion.builders import CORPUS, settings
+from tests.spark.steps import Row, kept, reference
+
+OPTIONS = {"materialize_dataset": True, "include_schema_metadata": True, "capture_operations": True}
+PATHS = [*sorted((CORPUS / "events").glob("*.ndjson")), CORPUS / "edge" / "events.ndjson"]
+
+
+def told(rows: list[Row]) -> list[tuple[str, int, str, str]]:
+    return [(row["place"], row["time_ms"], row["line"], row["reason"]) for row in rows if row["kind"] == "version"]
+
+
+@pytest.mark.parametrize("run_history", [False, True])
+@pytest.mark.parametrize("layout", ["one file per job", "one file per event", "parts in any order"])
+def test_the_steps_give_what_the_converter_gives(layout: str, run_history: bool) -> None:
+    files = [(path.name, path.read_bytes()) for path in PATHS]
+    if layout != "one file per job":
+        lines = [line for _, content in files for line in content.splitlines(keepends=True)]
+        size = 1 if layout == "one file per event" else 13
+        random.Random(1).shuffle(lines)
+        starts = range(0, len(lines), size)
+        files = [(f"{start:05d}", b"".join(lines[start : start + size])) for start in starts]
+    selection = Selection(run_history=run_history)
+    expected = reference(files, settings(**OPTIONS), selection)
+    rows = kept([files[::3], files[1::3], files[2::3]], settings(**OPTIONS), selection)
+    assert told(rows) == [(one.place, one.time_ms, one.proposal.to_json(), one.reason) for one in expected.kept]
+    counts: dict[str, int] = {}
+    for row in rows:
+        if row["kind"] == "count":
+            counts[row["place"]] = counts.get(row["place"], 0) + row["time_ms"]
+    assert counts == {"runs": expected.applications, "versions": expected.versions}
+
+
+def test_what_cannot_be_converted_is_told_with_its_place() -> None:
+    content = b'{"run": {"runId": "r"}, "job": {"name": "x"}, "eventTime": "2026-01-01T00:00:00Z"}\n'
+    (row,) = [row for row in kept([[("f", b"\n" + content)]], settings(), Selection()) if row["kind"] == "bad"]
+    assert (row["place"], row["time_ms"]) == ("f", 1)
+    assert "cannot tell which platform ran the job" in row["reason"]

@@ -1,0 +1,72 @@
+"""Files become chunks by group, links, and what is unreadable."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from airflow_provider_spark_datahub.spark.indexing import BAD, EVENTS, SCHEMA, index_lines
+from airflow_provider_spark_datahub.spark.record_batches import batches_of
+from tests.conversion.builders import APP, query, whole_application
+from tests.spark.steps import Row, indexed, named
+
+LINE = json.dumps(query()).encode()
+
+
+def of_kind(rows: list[Row], kind: str) -> list[Row]:
+    return [row for row in rows if row["kind"] == kind]
+
+
+def test_the_events_of_an_application_are_one_row() -> None:
+    content = b"\n".join(json.dumps(one).encode() for one in whole_application(query()))
+    (chunk,) = of_kind(indexed([("f", content)]), EVENTS)
+    assert (chunk["group"], chunk["events"], chunk["file"], chunk["offset"]) == (APP, 3, "f", 0)
+    assert chunk["until_ms"] - chunk["time_ms"] == 59_000
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"no json\n", "no JSON"),
+        (b"[1]\n", "not a JSON object"),
+        (b'{"a": "\xff"}\n', "no UTF-8 at byte 7"),
+        (b'{"dataset": {"name": "x"}}\n', "not a run event"),
+        (b'{"run": {"runId": ""}, "job": {"name": "x"}}\n', "run.runId is missing"),
+        (LINE[:100], "cut off"),
+    ],
+)
+def test_what_is_no_event_is_told_with_its_place_and_reason(line: bytes, reason: str) -> None:
+    rows = indexed([("f", LINE + b"\n\n" + line)])
+    (bad,) = of_kind(rows, BAD)
+    assert (bad["file"], bad["offset"]) == ("f", len(LINE) + 2)
+    assert reason in bad["text"]
+    assert [row["events"] for row in of_kind(rows, EVENTS)] == [1]
+
+
+def test_a_last_line_without_newline_is_an_event_all_the_same() -> None:
+    assert [row["kind"] for row in indexed([("f", LINE)])].count(BAD) == 0
+
+
+def test_half_of_a_surrogate_pair_does_not_get_further() -> None:
+    (chunk,) = of_kind(indexed([("f", LINE[:-1] + b', "x": "\\ud83d"}')]), EVENTS)
+    assert chunk["events"] == 1
+
+
+def test_lines_of_a_part_of_a_large_file_have_offsets_from_its_start() -> None:
+    """A part begins with the first line that begins in it, so they may be those of the line before."""
+    parts = [("f", 0, LINE), ("f", 0, b"bad"), ("f", 0, b""), ("f", 0, LINE), ("f", 5000, b"bad"), ("g", 0, b"bad")]
+    schema = pa.schema([("path", pa.string()), ("start", pa.int64()), ("line", pa.binary())])
+    rows = named(index_lines(batches_of(parts, schema)), SCHEMA)
+    assert [(row["file"], row["offset"]) for row in of_kind(rows, BAD)] == [
+        ("f", len(LINE) + 1),
+        ("f", 5000),
+        ("g", 0),
+    ]
+    assert sum(row["events"] for row in of_kind(rows, EVENTS)) == 2
+
+
+def test_links_are_told_once_per_task() -> None:
+    rows = [row for row in indexed([("f", b"\n".join([LINE] * 50))]) if row["kind"] not in (EVENTS, BAD)]
+    assert len(rows) == len({(row["kind"], row["group"], row["text"]) for row in rows}) == 2
