@@ -35,12 +35,12 @@ def get_provider_info() -> dict[str, Any]:
 
 
 def _connection_types() -> list[dict[str, Any]]:
-    """DataHub's connection types, where DataHub's own plugin does not register them already."""
+    """Our own connection type, and DataHub's where DataHub's own plugin does not register them already."""
     try:
         importlib.metadata.distribution(_DATAHUB_PLUGIN)
     except importlib.metadata.PackageNotFoundError:
-        return [_REST, _KAFKA, _FILE]
-    return []
+        return [_REST, _KAFKA, _FILE, _OBJECT_STORE]
+    return [_OBJECT_STORE]
 
 
 def _option(description: str, default: str, kind: str = "string", example: str | None = None) -> dict[str, Any]:
@@ -144,5 +144,15 @@ _FILE: dict[str, Any] = {
         "hidden-fields": ["port", "schema", "login", "password", "extra"],
         "relabeling": {"host": "Path of the file"},
         "placeholders": {"host": "/var/lib/datahub/lineage.jsonl"},
+    },
+}
+_OBJECT_STORE: dict[str, Any] = {
+    "connection-type": "datahub-object-store",
+    "hook-class-name": f"{_PACKAGE}.hooks.datahub.DatahubObjectStoreHook",
+    "hook-name": "DataHub Object Store",
+    "ui-field-behaviour": {
+        "hidden-fields": ["port", "schema", "login", "password"],
+        "relabeling": {"host": "URI of bucket and prefix"},
+        "placeholders": {"host": "s3://bucket/lineage", "extra": '{"storage_conn_id": "aws_default"}'},
     },
 }

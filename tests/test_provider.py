@@ -54,9 +54,15 @@ def test_provider_info_is_what_airflow_expects(datahub_plugin: Callable[[bool], 
 def test_connection_types_are_registered_once(datahub_plugin: Callable[[bool], None]) -> None:
     datahub_plugin(False)
     types = provider.get_provider_info()["connection-types"]
-    assert [one["connection-type"] for one in types] == ["datahub-rest", "datahub-kafka", "datahub-file"]
+    assert [one["connection-type"] for one in types] == [
+        "datahub-rest",
+        "datahub-kafka",
+        "datahub-file",
+        "datahub-object-store",
+    ]
     datahub_plugin(True)
-    assert provider.get_provider_info()["connection-types"] == []
+    types = provider.get_provider_info()["connection-types"]
+    assert [one["connection-type"] for one in types] == ["datahub-object-store"]
 
 
 def test_hooks_are_those_of_the_connection_types(datahub_plugin: Callable[[bool], None]) -> None:
@@ -142,9 +148,11 @@ def test_version_is_the_packages() -> None:
         ("datahub-rest", "http://gms:8080"),
         ("datahub-kafka", "broker:9092"),
         ("datahub-file", "/data/lineage.jsonl"),
+        ("datahub-object-store", "s3://bucket/lineage"),
     ],
 )
 def test_every_registered_type_has_a_sink(monkeypatch: pytest.MonkeyPatch, name: str, host: str) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # nobody is asked for keys where a connection has none
     monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps({"conn_type": name, "host": host}))
     with sink_of("lineage") as sink:
         assert sink.name == name.removeprefix("datahub-")

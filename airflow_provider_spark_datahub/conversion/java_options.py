@@ -73,21 +73,21 @@ CONVERTER_OPTIONS: Mapping[str, str] = {
 
 _NO_CLEANUP = "not implemented: edges that old listeners wrote onto datasets stay as they are"
 _OF_THE_CONNECTION = "belongs into the Airflow connection: "
-_NO_KAFKA = "has no effect here: delivery by Kafka is a datahub-kafka connection"
-_NO_S3 = "has no effect: delivery is by a datahub-rest or datahub-file connection, not to S3"
+_KAFKA = "has no effect here: delivery by Kafka is a datahub-kafka connection"
+_S3 = "has no effect here: delivery to S3 is a datahub-object-store connection"
 _ENDS_KNOWN = (
     "has no effect: lineage is delivered when the task ends, however its Spark application ended, and with the "
     "operator's emit_periodically while it runs"
 )
 
 LISTENER_NOTES: Mapping[str, str] = {
-    "emitter": _OF_THE_CONNECTION + "its type, datahub-rest or datahub-file",
+    "emitter": _OF_THE_CONNECTION + "its type, datahub-rest, datahub-kafka, datahub-file or datahub-object-store",
     "file.filename": _OF_THE_CONNECTION + "the host of a datahub-file connection",
     **dict.fromkeys(
         (
             "kafka.bootstrap", "kafka.mcp_topic", "kafka.producer_config",
             "kafka.schema_registry_config", "kafka.schema_registry_url",
-        ), _NO_KAFKA,
+        ), _KAFKA,
     ),
     "legacyLineageCleanup.enabled": _NO_CLEANUP,
     "metadata.include_scheme": "has no effect, as in the Java listener: names of paths have no scheme",
@@ -104,7 +104,7 @@ LISTENER_NOTES: Mapping[str, str] = {
         (
             "s3.access_key", "s3.bucket", "s3.endpoint", "s3.filename",
             "s3.prefix", "s3.profile", "s3.region", "s3.secret_key",
-        ), _NO_S3,
+        ), _S3,
     ),
     "stage_metadata_coalescing": _ENDS_KNOWN,
     "streaming_heartbeat": "has no effect, as in the Java listener",

@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 REQUEST_SECONDS = 10.0
 """How long the store may take for one request, with its client's own repetitions."""
-_LEAST_SECONDS = 0.5
+LEAST_SECONDS = 0.5
+"""How long one request may take even where less is left until the deadline."""
 
 
 class FileSystem(Protocol):
@@ -90,7 +91,7 @@ class ObjectStorage(OutboxStorage):
         answer: list[T] = []
         seconds = REQUEST_SECONDS
         if self.deadline is not None:
-            seconds = min(seconds, max(_LEAST_SECONDS, self.deadline.remaining() / 2))
+            seconds = min(seconds, max(LEAST_SECONDS, self.deadline.remaining() / 2))
         try:
             in_time = within(Deadline.after(seconds), lambda: answer.append(call()))
         except OSError:

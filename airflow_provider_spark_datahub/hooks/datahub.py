@@ -62,6 +62,18 @@ class DatahubKafkaHook(DatahubHook):
     hook_name = "DataHub Kafka Sink"
 
 
+class DatahubObjectStoreHook(DatahubHook):
+    """A connection of type ``datahub-object-store``: host = URI of bucket and prefix.
+
+    Extra: see :meth:`ObjectStoreSettings.from_connection
+    <airflow_provider_spark_datahub.delivery.object_store_settings.ObjectStoreSettings.from_connection>`.
+    """
+
+    default_conn_name = "datahub_object_store_default"
+    conn_type = "datahub-object-store"
+    hook_name = "DataHub Object Store"
+
+
 class DatahubFileHook(DatahubHook):
     """A connection of type ``datahub-file``: host = path of the file."""
 
@@ -125,8 +137,22 @@ def _file_sink(connection: Any) -> Sink:
     return FileSink.from_connection(connection.host)
 
 
+def _object_store_sink(connection: Any) -> Sink:
+    from airflow_provider_spark_datahub.delivery.object_store import ObjectStoreSink
+    from airflow_provider_spark_datahub.delivery.object_store_settings import ObjectStoreSettings
+    from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
+    from airflow_provider_spark_datahub.hooks.object_storage import StorageConnectionError, open_storage
+
+    settings = ObjectStoreSettings.from_connection(connection.host, connection.extra_dejson)
+    try:
+        return ObjectStoreSink(open_storage(settings.uri, settings.storage_conn_id))
+    except StorageConnectionError as error:
+        raise SinkSettingsError(f"Cannot open {settings.uri}: {error}") from error
+
+
 _SINKS: dict[str, Callable[[Any], Sink]] = {
     DatahubRestHook.conn_type: _rest_sink,
     DatahubKafkaHook.conn_type: _kafka_sink,
     DatahubFileHook.conn_type: _file_sink,
+    DatahubObjectStoreHook.conn_type: _object_store_sink,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow.providers.common.compat.sdk import AirflowException
+from airflow_provider_spark_datahub.hooks.object_storage import StorageConnectionError, open_storage
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxLimits
@@ -17,16 +17,12 @@ def open_outbox(location: str, limits: OutboxLimits | None = None) -> Outbox:
     :param location: a path, or a URI that Airflow's ``ObjectStoragePath`` takes: ``s3://connection@bucket/prefix``.
     :raises OutboxError: the connection is missing or wrong, or what reaches the object store is not installed.
     """
-    from airflow_provider_spark_datahub.delivery.object_storage import ObjectStorage
     from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxError
     from airflow_provider_spark_datahub.delivery.outbox_storage import LocalStorage
 
     if "://" not in location:
         return Outbox(LocalStorage(Path(location)), limits)
-    from airflow.sdk import ObjectStoragePath
-
     try:
-        path = ObjectStoragePath(location)
-        return Outbox(ObjectStorage(path.fs, path.path, location), limits)
-    except (AirflowException, ImportError, OSError, ValueError) as error:
+        return Outbox(open_storage(location), limits)
+    except StorageConnectionError as error:
         raise OutboxError(f"Cannot open the outbox {location}: {error}") from error

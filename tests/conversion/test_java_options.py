@@ -60,7 +60,7 @@ CONVERTER: list[tuple[str, Any, dict[str, Any]]] = [
     ("enhancedMergeIntoExtraction", True, {"enhanced_merge_into_extraction": True}),
 ]  # fmt: skip
 WITHOUT_EFFECT = {
-    "emitter": "its type, datahub-rest or datahub-file",
+    "emitter": "its type, datahub-rest, datahub-kafka, datahub-file or datahub-object-store",
     "rest.server": "belongs into the Airflow connection: its host",
     "rest.token": "its password",
     "rest.disable_ssl_verification": "disable_ssl_verification in its extra",
@@ -74,7 +74,7 @@ WITHOUT_EFFECT = {
     "kafka.schema_registry_config.basic.auth": "datahub-kafka connection",
     "kafka.producer_config.client.id": "datahub-kafka connection",
     "kafka.mcp_topic": "datahub-kafka connection",
-    **{f"s3.{part}": "not to S3" for part in (
+    **{f"s3.{part}": "datahub-object-store connection" for part in (
         "bucket", "prefix", "region", "profile", "endpoint", "access_key", "secret_key", "filename")},
     "stage_metadata_coalescing": "emit_periodically while it runs",
     "legacyLineageCleanup.enabled": "not implemented",

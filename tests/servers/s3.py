@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import requests
@@ -55,3 +57,13 @@ class S3(Server):
             return requests.get(self.url, timeout=2).status_code == 403
         except requests.ConnectionError:
             return False
+
+    @contextmanager
+    def without_bucket(self, name: str) -> Iterator[None]:
+        """While this lasts, the bucket is gone."""
+        aside = self.folder.parent / name
+        (self.folder / name).rename(aside)
+        try:
+            yield
+        finally:
+            aside.rename(self.folder / name)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.backoff import Backoff
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.object_storage import ObjectStorage
+from airflow_provider_spark_datahub.delivery.object_store import ObjectStoreSink, object_name
+from airflow_provider_spark_datahub.delivery.sink import Delivery
+from tests.delivery.samples import upsert, upserts
+
+RUN = "urn:li:dataProcessInstance:1"
+
+
+def run_event(moment: Any) -> Proposal:
+    aspect = {"timestampMillis": moment, "status": "STARTED"}
+    return Proposal("dataProcessInstance", RUN, "dataProcessInstanceRunEvent", aspect)
+
+
+class Store:
+    """A file system of fsspec's kind that does what it is told, attempt by attempt."""
+
+    def __init__(self, outcomes: Iterable[Callable[[], object]] = ()) -> None:
+        self.objects: dict[str, bytes] = {}
+        self._outcomes = iter(outcomes)
+
+    def invalidate_cache(self, path: str) -> None:
+        del path
+
+    def find(self, path: str, *, detail: bool) -> Mapping[str, Mapping[str, Any]]:
+        del detail
+        return {name: {} for name in self.objects if name.startswith(path)}
+
+    def cat_file(self, path: str) -> bytes:
+        return self.objects[path]
+
+    def rm_file(self, path: str) -> None:
+        del self.objects[path]
+
+    def pipe_file(self, path: str, value: bytes) -> None:
+        next(self._outcomes, lambda: None)()
+        self.objects[path] = value
+
+
+def failing(error: Exception) -> Callable[[], object]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+def deliver(store: Store, proposals: list[Proposal], waits: list[float] | None = None) -> Delivery:
+    noted: list[float] = [] if waits is None else waits
+    storage = ObjectStorage(store, "bucket/lineage", "s3://bucket/lineage")
+    sink = ObjectStoreSink(storage, backoff=Backoff(jitter=lambda: 1.0), sleep=noted.append)
+    return sink.deliver(proposals, Deadline.after(20))
+
+
+def test_the_object_holds_the_proposals_one_a_line() -> None:
+    store = Store()
+    assert deliver(store, upserts(3)) == Delivery(delivered=3, stored=True)
+    ((name, content),) = store.objects.items()
+    assert [Proposal.from_obj(each) for each in json.loads(content)] == upserts(3)
+    assert len(content.splitlines()) == 3 + 2
+    assert name == f"bucket/lineage/undated-{hashlib.sha256(content).hexdigest()}.json"
+
+
+def test_names_sort_by_the_time_of_the_last_run_event() -> None:
+    early = [run_event(1_767_225_600_007), upsert("a"), run_event(1_767_225_599_999)]
+    late = [run_event(1_767_225_601_000)]
+    names = [object_name(batch, b"") for batch in (late, early)]
+    assert names[1].startswith("2026-01-01T000000.007Z-")
+    assert sorted(names) == [names[1], names[0]]
+
+
+@pytest.mark.parametrize("moment", [None, "1767225600007", -1, 10**18, 1.5])
+def test_a_time_that_is_none_is_not_in_the_name(moment: Any) -> None:
+    assert object_name([run_event(moment)], b"").startswith("undated-")
+    assert object_name([run_event(moment), run_event(0)], b"").startswith("1970-01-01T000000.000Z-")
+
+
+def test_what_may_pass_is_tried_again() -> None:
+    waits: list[float] = []
+    store = Store([failing(OSError("reset")), failing(RuntimeError("of a client")), failing(TimeoutError("slow"))])
+    assert deliver(store, upserts(3), waits).delivered == 3
+    assert (waits, len(store.objects)) == ([0.5, 1.0, 2.0], 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (PermissionError("Forbidden"), "refuses the connection's credentials (Forbidden): check the keys"),
+        (FileNotFoundError("no bucket"), "cannot be used with this connection (no bucket)."),
+    ],
+)
+def test_what_will_not_pass_is_told_at_once(error: Exception, verdict: str) -> None:
+    waits: list[float] = []
+    delivery = deliver(Store([failing(OSError("reset")), failing(error)]), upserts(3), waits)
+    assert (delivery.pending, waits) == (tuple(upserts(3)), [0.5])
+    assert f"the object store at s3://bucket/lineage {verdict}" in str(delivery.problem)
