@@ -12,6 +12,7 @@ from airflow_provider_spark_datahub import __version__
 from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE
 from airflow_provider_spark_datahub.cli.convert import convert
 from airflow_provider_spark_datahub.cli.diff import diff
+from airflow_provider_spark_datahub.cli.doctor import doctor
 from airflow_provider_spark_datahub.cli.outbox import emit, pending, requeue
 from airflow_provider_spark_datahub.cli.show import show
 
@@ -21,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (convert, show, diff, pending, emit, requeue):
+for command in (convert, show, diff, doctor, pending, emit, requeue):
     app.command()(command)
 
 

@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.delivery.file_forms import (
     JsonLines,
     Junction,
 )
+from airflow_provider_spark_datahub.delivery.finding import Finding, Verdict
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink, SinkSettingsError
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,23 @@ class FileSink(Sink):
     def describe(self) -> str:
         """``the file PATH``."""
         return f"the file {self._path}"
+
+    def check(self, deadline: Deadline) -> list[Finding]:  # noqa: ARG002 (the disk is asked, no server)
+        """Whether the file, or the folder that it would be made in, can be written, and holds metadata only."""
+        place = next(one for one in (self._path, *self._path.absolute().parents) if one.exists())
+        is_folder = place.is_dir()
+        if is_folder == (place == self._path) or not os.access(place, os.W_OK | os.X_OK if is_folder else os.W_OK):
+            return [Finding("DataHub", Verdict.BAD, f"{place} cannot be written by this user")]
+        try:
+            if self._path.exists():
+                with FileIO(self._path) as file:
+                    self._form.junction(file)
+        except ForeignFileError as error:
+            advice = "name another file in the connection"
+            return [Finding("DataHub", Verdict.BAD, f"Nothing can be appended to {self.describe()}: {error}", advice)]
+        except OSError as error:
+            return [Finding("DataHub", Verdict.BAD, f"Cannot read {self.describe()}: {error.strerror or error}")]
+        return [Finding("DataHub", Verdict.GOOD, f"The file {self._path} can be written")]
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Append all proposals, or none."""

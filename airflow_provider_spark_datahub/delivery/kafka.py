@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
+from airflow_provider_spark_datahub.delivery.finding import Finding, Verdict
 from airflow_provider_spark_datahub.delivery.kafka_settings import KafkaSettings
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Numbered, Sink, SinkSettingsError
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.kafka_transport import KafkaClient
+
+
+_REMEDY = "set its login and password, or sasl.* in producer_config"
 
 
 class KafkaSink(Sink):
@@ -40,6 +44,19 @@ class KafkaSink(Sink):
         """``Kafka at BROKERS (topic TOPIC)``."""
         return f"Kafka at {self._settings.bootstrap} (topic {self._settings.topic})"
 
+    def check(self, deadline: Deadline) -> list[Finding]:
+        """Whether brokers and registry answer, with these credentials, and know the topic."""
+        from airflow_provider_spark_datahub.delivery.kafka_transport import KafkaClient, SetupError
+
+        try:
+            with KafkaClient(self._settings, deadline, alone=False) as client:
+                failure = client.reach()
+        except SetupError as error:
+            failure = error.failure
+        if failure is not None:
+            return [Finding("DataHub", Verdict.BAD, f"{self.describe()} {failure.verdict(_REMEDY)}")]
+        return [Finding("DataHub", Verdict.GOOD, f"{self.describe()} answers, and so does the schema registry")]
+
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Send all together, then alone what was refused. The producers are of this call alone."""
         from airflow_provider_spark_datahub.delivery.kafka_transport import KafkaClient, SetupError
@@ -53,8 +70,7 @@ class KafkaSink(Sink):
             except SetupError as error:
                 failure = error.failure
             if failure is not None:
-                remedy = "set its login and password, or sasl.* in producer_config"
-                record.stop(f"{self.describe()} {failure.verdict(remedy)}.")
+                record.stop(f"{self.describe()} {failure.verdict(_REMEDY)}.")
                 return
 
     def _send_all(

@@ -6,11 +6,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_spark_datahub.delivery.backoff import Backoff
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
+from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, one_line
+from airflow_provider_spark_datahub.delivery.finding import Finding, Verdict
 from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Numbered, Sink
 
@@ -25,6 +26,10 @@ FAILED_ATTEMPTS = 2
 """How often a batch is sent that the server fails on, before it is halved."""
 MOST_SUSPECTS = 5
 """So many proposals on which the server failed, each alone, while it took nothing else: it is the server's fault."""
+
+
+_REMEDY = "set a valid access token as its password"
+_ADDRESS = "give GMS's own URL as the connection's host: http://gms:8080, or https://datahub.example/api/gms"
 
 
 class RestSink(Sink):
@@ -52,6 +57,26 @@ class RestSink(Sink):
     def describe(self) -> str:
         """``DataHub at URL``."""
         return f"DataHub at {self._settings.server}"
+
+    def check(self, deadline: Deadline) -> list[Finding]:
+        """Whether GMS answers, and takes the connection's credentials: its configuration is open to everyone, so an
+        aspect is read as well."""
+        from airflow_provider_spark_datahub.delivery.rest_transport import GmsClient
+
+        with GmsClient(self._settings, deadline) as gms:
+            config = gms.get("/config")
+            if isinstance(config, Failure):
+                return [Finding("DataHub", Verdict.BAD, f"{self.describe()} {config.verdict(_REMEDY)}", _ADDRESS)]
+            if not isinstance(config, dict) or config.get("noCode") != "true":
+                words = f"{self.describe()} answers, but is not DataHub's metadata service (GMS)"
+                return [Finding("DataHub", Verdict.BAD, words, _ADDRESS)]
+            found = [Finding("DataHub", Verdict.GOOD, f"{self.describe()} answers: {_version(config)}")]
+            read = gms.get("/aspects/urn%3Ali%3AdataPlatform%3Aspark?aspect=dataPlatformInfo&version=0", may_miss=True)
+        if isinstance(read, Failure):
+            refused = read.kind is FailureKind.UNAUTHORISED
+            verdict = Verdict.BAD if refused else Verdict.WARNING
+            return [*found, Finding("credentials", verdict, f"{self.describe()} {read.verdict(_REMEDY)}")]
+        return [*found, Finding("credentials", Verdict.GOOD, "DataHub lets us read")]
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Send batch after batch. The connection is of this call alone, so a call left behind disturbs no other."""
@@ -117,7 +142,15 @@ class RestSink(Sink):
             return f"{self.describe()} takes no more for now ({words}{asked}, {left}, {tried})."
         if failure.kind in (FailureKind.FAILED, FailureKind.UNAVAILABLE):
             failure = replace(failure, words=f"{words}, {tried}")
-        return f"{self.describe()} {failure.verdict('set a valid access token as its password')}."
+        return f"{self.describe()} {failure.verdict(_REMEDY)}."
+
+
+def _version(config: dict[str, Any]) -> str:
+    """What GMS says of its version."""
+    try:
+        return f"version {one_line(str(config['versions']['acryldata/datahub']['version']))}"
+    except (KeyError, TypeError):
+        return "its version is not told"
 
 
 def _batches(items: Sequence[Numbered]) -> list[Sequence[Numbered]]:

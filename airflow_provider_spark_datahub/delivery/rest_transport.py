@@ -76,6 +76,23 @@ class GmsClient:
         is_async = self._settings.emit_mode.startswith("ASYNC")
         return not is_async or self._adapter.traced
 
+    def get(self, path: str, *, may_miss: bool = False) -> Any | Failure:
+        """The JSON that GMS answers to a GET, or why there is none.
+
+        :param may_miss: where GMS says that nothing is there (404), the answer is None and no failure.
+        """
+        try:
+            return self._emitter._session.get(f"{self._settings.server}{path}").json()
+        except RefusedAnswer as error:
+            if may_miss and error.response is not None and error.response.status_code == 404:
+                return None
+            failure = error.failure
+        except requests.exceptions.JSONDecodeError:
+            failure = Failure(FailureKind.MISCONFIGURED, "its answer is no JSON: this is not the address of GMS")
+        except OSError as error:
+            failure = _failure_of(error)
+        return Failure(failure.kind, one_line(self._settings.redact(failure.words)))
+
     def _post_rest_li(self, proposals: Sequence[Proposal]) -> None:
         is_async = self._settings.emit_mode.startswith("ASYNC")
         for body in batch_bodies(proposals, is_async=is_async, system_metadata=_system_metadata()):

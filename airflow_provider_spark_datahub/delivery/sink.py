@@ -12,6 +12,7 @@ from typing import ClassVar, Self
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.budget import within
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.finding import Finding
 
 Numbered = tuple[int, Proposal]
 """A proposal with its position in what was to be delivered (two equal proposals stay two)."""
@@ -121,6 +122,10 @@ class Sink(ABC):
         if proposals and not within(deadline, lambda: self.send(record, deadline)):
             record.stop(f"{self.describe()} did not acknowledge everything before the time for lineage was over.")
         return record.delivery()
+
+    def check(self, deadline: Deadline) -> list[Finding]:  # noqa: ARG002 (for those that ask a server)
+        """What can be found out about the destination until the deadline without writing to it; may be nothing."""
+        return []
 
     @abstractmethod
     def describe(self) -> str:

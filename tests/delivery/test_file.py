@@ -18,6 +18,7 @@ from filelock import FileLock
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.file import FileSink
+from airflow_provider_spark_datahub.delivery.finding import Verdict
 from airflow_provider_spark_datahub.delivery.sink import Delivery, SinkSettingsError
 from tests.delivery.samples import append_one_by_one, dataset_urn, job_urn, patch, upsert, upserts
 
@@ -250,3 +251,26 @@ def test_from_connection(host: str, path: str) -> None:
 def test_unusable_hosts(host: str | None) -> None:
     with pytest.raises(SinkSettingsError, match="must be"):
         FileSink.from_connection(host)
+
+
+def verdicts(path: Path) -> list[tuple[Verdict, str]]:
+    return [(one.verdict, one.words) for one in FileSink(path).check(Deadline.after(1))]
+
+
+@BOTH_FORMS
+def test_a_check_writes_nothing(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "missing" / name
+    assert verdicts(path) == [(Verdict.GOOD, f"The file {path} can be written")]
+    assert not path.parent.exists()
+    append(path, upserts(2))
+    before = path.read_bytes()
+    assert verdicts(path) == [(Verdict.GOOD, f"The file {path} can be written")]
+    assert path.read_bytes() == before
+
+
+def test_a_check_finds_what_keeps_from_writing(tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign.json"
+    foreign.write_text('{"name": "package"}')
+    assert verdicts(foreign) == [(Verdict.BAD, f"Nothing can be appended to the file {foreign}: it is no JSON array")]
+    assert verdicts(foreign / "out.json") == [(Verdict.BAD, f"{foreign} cannot be written by this user")]
+    assert verdicts(tmp_path) == [(Verdict.BAD, f"{tmp_path} cannot be written by this user")]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.finding import Verdict
 from airflow_provider_spark_datahub.delivery.sink import Delivery
 from tests.delivery.kafka_target import Target, by_entity, contents
 from tests.delivery.samples import job_urn, patch, upsert, upserts
@@ -137,3 +138,15 @@ def test_a_registry_at_a_wrong_address(target: Target) -> None:
     assert len(delivery.pending) == 3
     assert "cannot be used with this connection (its schema registry: " in str(delivery.problem)
     assert "HTTP status code 404" in str(delivery.problem)
+
+
+def test_a_check_reaches_brokers_and_registry_and_sends_nothing(target: Target) -> None:
+    (finding,) = target.sink().check(Deadline.after(60))
+    assert finding.verdict is Verdict.GOOD
+    assert target.stored() == []
+
+
+def test_a_check_finds_that_nobody_answers(target: Target) -> None:
+    (finding,) = target.sink("127.0.0.1:1").check(Deadline.after(2))
+    assert finding.verdict is Verdict.BAD
+    assert "is not available" in finding.words

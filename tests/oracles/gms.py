@@ -27,6 +27,7 @@ Proposal = dict[str, Any]
 _REST_LI_HEADERS = {"X-RestLi-Protocol-Version": "2.0.0"}
 _ENTITY_PATH = "/openapi/v3/entity/"
 _OPENLINEAGE_PATH = "/openapi/openlineage/api/v1/lineage"
+_OPEN_TO_EVERYONE = ("/config", "/health")
 _CONFIG: Mapping[str, Any] = {
     "noCode": "true",
     "retention": "true",
@@ -153,11 +154,11 @@ class GmsStandIn:
             return fault
         if fault is not None and self._closing.wait(fault):
             return None
-        if not is_write:
+        if request.path in _OPEN_TO_EVERYONE:
             return _read(request)
         if self.token is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
             return Answer(401, {"message": "Unauthorized to perform this action.", "status": "401"})
-        return self._write(request, body)
+        return self._write(request, body) if is_write else _read(request)
 
     def _write(self, request: Request, body: bytes) -> Answer:
         url = urllib.parse.urlsplit(request.path)
@@ -246,6 +247,8 @@ def _read(request: Request) -> Answer:
             return Answer(200, _CONFIG)
         case "/health":
             return Answer(200)
+        case "/aspects/urn%3Ali%3AdataPlatform%3Aspark":
+            return Answer(200, {"aspect": {"com.linkedin.dataplatform.DataPlatformInfo": {"name": "spark"}}})
         case _:
             return _not_found(request)
 

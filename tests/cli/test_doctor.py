@@ -1,0 +1,62 @@
+"""The doctor as people call it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.capture.installations import openlineage_jar, spark_at
+from tests.cli.commands import run
+
+
+@pytest.fixture
+def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place where lineage can work: a connection to this file, a Spark, a jar."""
+    sink = tmp_path / "sink.jsonl"
+    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps({"conn_type": "datahub-file", "host": str(sink)}))
+    monkeypatch.setenv("SPARK_HOME", str(spark_at(tmp_path / "spark")))
+    jar = openlineage_jar(tmp_path / "openlineage.jar")
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", str(jar))
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__DATAHUB_CONN_ID", "lineage")
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION", str(tmp_path / "outbox"))
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(tmp_path / "events"))
+    return sink
+
+
+def test_where_everything_is_well(sink: Path) -> None:
+    result = run("doctor")
+    assert (result.exit_code, result.stderr) == (0, "")
+    subjects = [line.split(":")[0] for line in result.stdout.splitlines()]
+    assert dict.fromkeys(subject[2:] for subject in subjects) == dict.fromkeys(
+        ["version", "plugin", "events", "connection", "DataHub", "outbox", "Spark", "OpenLineage"]
+    )
+    assert {subject[0] for subject in subjects} == {"✓"}
+    assert not sink.exists()
+
+
+def test_a_proposal_is_delivered_where_asked(sink: Path) -> None:
+    result = run("doctor", "--write")
+    assert "✓ delivery: A proposal was stored" in result.stdout
+    (proposal,) = (json.loads(line) for line in sink.read_text().splitlines())
+    assert (proposal["aspectName"], proposal["aspect"]) == ("status", {"json": {"removed": True}})
+
+
+@pytest.mark.usefixtures("sink")
+def test_what_is_wrong_is_told_with_what_to_do() -> None:
+    result = run("doctor", "--connection", "nowhere")
+    assert result.exit_code == 1
+    wrong, advice = (line for line in result.stdout.splitlines() if "nowhere" in line)
+    assert wrong.startswith("✗ connection: connection 'nowhere' cannot be used")
+    assert advice.startswith("    → airflow connections add nowhere")
+
+
+@pytest.mark.usefixtures("sink")
+def test_json() -> None:
+    good = json.loads(run("doctor", "--json").stdout)
+    assert good["good"] is True
+    assert {finding["verdict"] for finding in good["findings"]} == {"good"}
+    bad = run("doctor", "--json", "--connection", "nowhere")
+    assert bad.exit_code == 1
+    assert json.loads(bad.stdout)["good"] is False

@@ -1,0 +1,86 @@
+"""What a check of the REST sink finds out without writing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.finding import Finding, Verdict
+from airflow_provider_spark_datahub.delivery.rest import RestSink
+from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
+from tests.oracles.gms import GmsStandIn
+
+TOKEN = "canary-token-0123456789"
+
+
+def check(url: str, token: str = TOKEN) -> list[Finding]:
+    return RestSink(RestSettings.from_connection(url, None, None, token, {})).check(Deadline.after(10))
+
+
+@pytest.fixture
+def gms() -> Iterator[GmsStandIn]:
+    with GmsStandIn(token=TOKEN) as gms:
+        yield gms
+
+
+def test_gms_with_its_version_and_credentials(gms: GmsStandIn) -> None:
+    assert check(gms.url) == [
+        Finding("DataHub", Verdict.GOOD, f"DataHub at {gms.url} answers: version v1.7.0"),
+        Finding("credentials", Verdict.GOOD, "DataHub lets us read"),
+    ]
+    assert {request.method for request in gms.requests} == {"GET"}
+    assert gms.stored == []
+
+
+def test_credentials_that_are_refused(gms: GmsStandIn) -> None:
+    server, credentials = check(gms.url, token="another-token")
+    assert (server.verdict, credentials.verdict) == (Verdict.GOOD, Verdict.BAD)
+    assert "set a valid access token as its password" in credentials.words
+    assert "another-token" not in credentials.words
+
+
+def test_nobody_answers() -> None:
+    (finding,) = check("http://127.0.0.1:9")
+    assert (finding.subject, finding.verdict) == ("DataHub", Verdict.BAD)
+    assert "is not available" in finding.words
+
+
+class Other(BaseHTTPRequestHandler):
+    """Another service than GMS: its answer by its path."""
+
+    def do_GET(self) -> None:
+        kind, body = {
+            "/json/config": ("application/json", b'{"appName": "something"}'),
+            "/list/config": ("application/json", b"[1]"),
+            "/page/config": ("text/html", b"<html>"),
+            "/text/config": ("text/plain", b"hello"),
+        }[self.path]
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def other() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("what", ["json", "list", "page", "text"])
+def test_what_answers_is_not_gms(other: str, what: str) -> None:
+    (finding,) = check(f"{other}/{what}")
+    assert finding.verdict is Verdict.BAD
+    assert "https://datahub.example/api/gms" in finding.advice
