@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion.archive import Selection
@@ -27,6 +28,10 @@ CONVERTED_FILE = f"{STATE}/converted.json"
 """Is there when the conversion is complete."""
 
 
+LOCAL = "file://"
+"""How the URI of a folder on a disk begins."""
+
+
 class PlanError(ValueError):
     """A plan that cannot be carried out; the message says what is wrong with it and what to do."""
 
@@ -36,7 +41,7 @@ class BackfillPlan:
     """What to convert, how, and where to.
 
     :param sources: folders, files or globs, as Spark on the cluster knows them.
-    :param out: the backfill's own folder.
+    :param out: URI of the backfill's own folder; see :func:`folder_uri`.
     :param options: layers of the converter's options, as :meth:`LineageSettings.from_mapping` takes them.
     :param since: ISO time: only runs that ended then or later. Likewise :attr:`until`: only those that ended before.
     :param applications: names of flows, where ``*`` stands for any text.
@@ -90,6 +95,26 @@ class BackfillPlan:
             return cls(**{**values, **{name: tuple(values[name]) for name in lists}})
         except (KeyError, TypeError, ValueError) as error:
             raise PlanError(f"not the plan of a backfill by this version: {error}") from error
+
+
+def folder_uri(folder: str) -> str:
+    """The URI of a folder that a person names: a path is one on a disk that this machine and the cluster share.
+
+    Without a scheme Spark would take it for one of the cluster's default file system, which may be another one.
+    """
+    return folder.rstrip("/") if "://" in folder else f"{LOCAL}{Path(folder).absolute()}"
+
+
+def check_plan(plan: BackfillPlan, known: str) -> None:
+    """Make sure that a folder is that of a plan.
+
+    :param known: the plan that is in the folder.
+    :raises PlanError: it is another one.
+    """
+    if BackfillPlan.from_json(known) != plan:
+        raise PlanError(
+            f"{plan.out} holds the results of another backfill ({known}): choose another folder, or remove it"
+        )
 
 
 def _time_ms(name: str, text: str | None) -> int | None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from airflow_provider_spark_datahub import __version__
+from airflow_provider_spark_datahub.cli.backfill import backfill
 from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE
 from airflow_provider_spark_datahub.cli.convert import convert
 from airflow_provider_spark_datahub.cli.diff import diff
@@ -22,7 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (convert, show, diff, doctor, pending, emit, requeue):
+for command in (convert, show, diff, doctor, backfill, pending, emit, requeue):
     app.command()(command)
 
 

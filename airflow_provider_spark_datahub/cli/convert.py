@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated
 
 import typer
 
 from airflow_provider_spark_datahub.capture.collect import EventSource
-from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, say
+from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, say
 from airflow_provider_spark_datahub.cli.events import EventConversion
 from airflow_provider_spark_datahub.cli.output import opened_output
+from airflow_provider_spark_datahub.cli.settings import option_layers, read_settings
 from airflow_provider_spark_datahub.cli.sources import StandardInput
 from airflow_provider_spark_datahub.conversion.aspects import unusable_domains
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings, SettingsError, settings_of_environment
 
 
 class Format(StrEnum):
@@ -55,7 +54,7 @@ def convert(
 
     Exit status: 0; 1 where an event or a file could not be read or converted (the rest was); 2 for wrong options.
     """
-    settings = _settings(config, set_ or [])
+    settings = read_settings(option_layers(config, set_ or []))
     sources: list[EventSource] = [StandardInput() if str(path) == "-" else path for path in events]
     conversion = EventConversion(settings, sources, event_log)
     proposals = conversion.per_event() if per_event else conversion.coalesced(exit_code)
@@ -72,35 +71,6 @@ def convert(
         say(f"{conversion.converted} events, {count} proposals")
     if conversion.problems:
         raise typer.Exit(EXIT_INCOMPLETE)
-
-
-def _settings(config: Path | None, assignments: list[str]) -> LineageSettings:
-    layers: list[dict[str, Any]] = [_config_file(config)] if config else []
-    for assignment in assignments:
-        key, found, value = assignment.partition("=")
-        if not found:
-            fail(f"--set {assignment}: want KEY=VALUE", EXIT_USAGE)
-        layers.append({key.strip(): value.strip()})
-    try:
-        for note in LineageSettings.notes(*layers):
-            say(note)
-        return LineageSettings.from_mapping(settings_of_environment(os.environ), *layers)
-    except SettingsError as error:
-        fail(str(error), EXIT_USAGE)
-
-
-def _config_file(path: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        fail(f"cannot read {path}: {error.strerror or error}", EXIT_USAGE)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        fail(f"{path} is neither YAML nor JSON: {error}", EXIT_USAGE)
-    if loaded is not None and not isinstance(loaded, dict):
-        fail(f"{path} holds no object of options", EXIT_USAGE)
-    return loaded or {}
 
 
 def _write_to(file: IO[str], proposals: Iterable[Proposal], format_: Format) -> int:

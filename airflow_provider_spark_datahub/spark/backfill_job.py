@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (how everybody calls it)
 
 from airflow_provider_spark_datahub.backfill import plan as folder
-from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, PlanError
+from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, check_plan
 from airflow_provider_spark_datahub.spark.archive_files import find_files
 from airflow_provider_spark_datahub.spark.archive_job import ArchiveJob, Index
 from airflow_provider_spark_datahub.spark.converting import BAD, COUNT, VERSION
@@ -53,10 +53,8 @@ class BackfillJob:
         known = self._files.read(place)
         if known is None:
             self._files.write(place, self._plan.to_json())
-        elif BackfillPlan.from_json(known) != self._plan:
-            raise PlanError(
-                f"{self._plan.out} holds the results of another backfill ({known}): choose another folder, or remove it"
-            )
+        else:
+            check_plan(self._plan, known)
 
     def _convert(self) -> dict[str, Any]:
         started = time.monotonic()

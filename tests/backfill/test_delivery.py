@@ -1,0 +1,156 @@
+"""The parts of a backfill arrive once, in order, and no faster than told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.backfill.delivery import BATCH, BackfillDelivery, Delivered
+from airflow_provider_spark_datahub.backfill.plan import PlanError
+from airflow_provider_spark_datahub.backfill.rate import Rate
+from airflow_provider_spark_datahub.conversion.proposals import Proposal, ProposalFormatError
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
+from tests.backfill.results import write_parts
+from tests.delivery.samples import upserts
+
+PARTS = [upserts(1200, "a"), upserts(3, "b"), upserts(700, "c")]
+
+
+class Receiver(Sink):
+    """Takes proposals until it breaks.
+
+    :param breaks: asked with each proposal.
+    """
+
+    name = "receiver"
+
+    def __init__(self, breaks: Callable[[Proposal], bool] = lambda _: False, refuses: str = "never") -> None:
+        self.batches: list[list[Proposal]] = []
+        self.opened = 0
+        self.closed = 0
+        self._breaks = breaks
+        self._refuses = refuses
+        self._lock = threading.Lock()
+
+    def open(self) -> Receiver:
+        self.opened += 1
+        return self
+
+    def describe(self) -> str:
+        return "receiver"
+
+    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (it is quick)
+        batch = record.pending()
+        taken = []
+        for item in batch:
+            if self._breaks(item[1]):
+                record.stop("the receiver broke")
+                break
+            if self._refuses in item[1].entity_urn:
+                record.reject(item, "no such thing")
+            else:
+                record.confirm([item], stored=True)
+                taken.append(item[1])
+        with self._lock:
+            self.batches.append(taken)
+
+    def close(self) -> None:
+        self.closed += 1
+
+    @property
+    def received(self) -> list[Proposal]:
+        return [one for batch in self.batches for one in batch]
+
+
+def deliver(folder: Path, sink: Receiver, *, rate: float | None = None, threads: int = 1) -> Delivered:
+    return BackfillDelivery(folder, sink.open, Rate(rate), threads=threads).run()
+
+
+def test_every_proposal_arrives_once_and_in_order(tmp_path: Path) -> None:
+    sink = Receiver()
+    delivered = deliver(write_parts(tmp_path, PARTS), sink)
+    assert sink.received == [one for part in PARTS for one in part]
+    assert (delivered.parts, delivered.complete, delivered.delivered, delivered.rejected) == (3, 3, 1903, 0)
+    assert sink.opened == sink.closed == 3
+
+
+def test_parts_at_the_same_time_keep_the_order_within_each(tmp_path: Path) -> None:
+    sink = Receiver()
+    assert deliver(write_parts(tmp_path, PARTS), sink, threads=3).complete == 3
+    for part in PARTS:
+        assert [one for one in sink.received if one in part] == part
+
+
+def test_a_second_delivery_sends_nothing(tmp_path: Path) -> None:
+    folder = write_parts(tmp_path, PARTS)
+    deliver(folder, Receiver())
+    again = Receiver()
+    delivered = deliver(folder, again)
+    assert again.opened == 0
+    assert (delivered.complete, delivered.delivered) == (3, 1903)
+
+
+def test_where_it_broke_it_goes_on_with_the_batch_that_broke(tmp_path: Path) -> None:
+    folder = write_parts(tmp_path, PARTS)
+    broken = Receiver(breaks=lambda one: one == PARTS[0][BATCH + 10])
+    delivered = deliver(folder, broken)
+    assert delivered.problems == ["the receiver broke"]
+    assert (delivered.complete, delivered.delivered) == (0, BATCH)
+    healed = Receiver()
+    assert deliver(folder, healed).complete == 3
+    assert healed.received == [*PARTS[0][BATCH:], *PARTS[1], *PARTS[2]]
+
+
+def test_a_crash_costs_one_batch_at_most(tmp_path: Path) -> None:
+    folder = write_parts(tmp_path, PARTS)
+
+    class Crash(BaseException):
+        pass
+
+    def tell(_part: str, _state: object) -> None:
+        raise Crash
+
+    with pytest.raises(Crash):
+        BackfillDelivery(folder, Receiver().open, Rate(None), tell=tell).run()
+    after = Receiver()
+    deliver(folder, after)
+    assert after.received == [*PARTS[0][BATCH:], *PARTS[1], *PARTS[2]]
+
+
+def test_what_is_rejected_is_kept_with_its_reason_and_does_not_stop_the_rest(tmp_path: Path) -> None:
+    folder = write_parts(tmp_path, PARTS)
+    delivered = deliver(folder, Receiver(refuses="a600"))
+    assert (delivered.complete, delivered.delivered, delivered.rejected) == (3, 1902, 1)
+    (file,) = (folder / "_state/rejected").iterdir()
+    told = json.loads(file.read_text())
+    assert (told["reason"], Proposal.from_obj(told["proposal"])) == ("no such thing", PARTS[0][600])
+
+
+def test_batches_are_not_larger_than_the_rate_allows_at_once(tmp_path: Path) -> None:
+    sink = Receiver()
+    deliver(write_parts(tmp_path, [upserts(12)]), sink, rate=500_000)
+    assert [len(batch) for batch in sink.batches] == [12]
+    small = Receiver()
+    folder = write_parts(tmp_path / "small", [upserts(5)])
+    BackfillDelivery(folder, small.open, Rate(2, sleep=lambda _: None)).run()
+    assert [len(batch) for batch in small.batches] == [2, 2, 1]
+
+
+def test_a_conversion_that_is_not_complete_is_not_delivered(tmp_path: Path) -> None:
+    folder = write_parts(tmp_path, PARTS)
+    (folder / "_state/converted.json").unlink()
+    with pytest.raises(PlanError, match="no complete conversion"):
+        deliver(folder, Receiver())
+
+
+def test_a_damaged_part_is_told_with_its_line(tmp_path: Path) -> None:
+    folder = write_parts(tmp_path, [upserts(2)])
+    (part,) = (folder / "proposals").iterdir()
+    part.write_text(part.read_text() + "{\n")
+    with pytest.raises(ProposalFormatError, match=r"part-00000-x\.txt, line 3"):
+        deliver(folder, Receiver())

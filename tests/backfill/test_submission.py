@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from airflow_provider_spark_datahub.backfill.plan import BackfillPlan
+from airflow_provider_spark_datahub.backfill.submission import APPLICATION, Cluster, spark_submit, write_package
+
+PLAN = BackfillPlan(("/events",), "file:///out")
+
+
+def test_the_command_as_a_list() -> None:
+    cluster = Cluster("yarn", "cluster", {"spark.executor.memory": "4g", "spark.x": "a=b"}, "/opt/spark-submit")
+    assert spark_submit(PLAN, cluster, Path("/tmp/package.zip")) == [
+        "/opt/spark-submit",
+        "--master",
+        "yarn",
+        "--deploy-mode",
+        "cluster",
+        "--name",
+        "spark-datahub backfill",
+        "--conf",
+        "spark.executor.memory=4g",
+        "--conf",
+        "spark.x=a=b",
+        "--py-files",
+        "/tmp/package.zip",
+        str(APPLICATION),
+        PLAN.to_json(),
+    ]
+
+
+def test_what_is_not_told_is_left_to_sparks_configuration() -> None:
+    command = spark_submit(PLAN, Cluster(), Path("p.zip"))
+    assert not {"--master", "--deploy-mode", "--conf"} & set(command)
+    assert APPLICATION.is_file()
+
+
+def test_the_same_package_is_the_same_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    first, second = write_package(tmp_path / "a"), write_package(tmp_path)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_the_package_holds_all_that_the_job_imports(tmp_path: Path) -> None:
+    """Imported from the file alone: neither Airflow nor DataHub is needed."""
+    package = write_package(tmp_path)
+    names = [name for name in zipfile.ZipFile(package).namelist() if "/spark/" in name or "/conversion/" in name]
+    modules = [name.removesuffix(".py").replace("/", ".") for name in names if not name.endswith("__init__.py")]
+    code = (
+        "import importlib, sys\n"
+        f"sys.path.insert(0, {str(package)!r})\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        "import airflow_provider_spark_datahub as package\n"
+        f"assert package.__file__.startswith({str(package)!r}), package.__file__\n"
+        "imported = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(sorted(imported & {'airflow', 'datahub', 'requests', 'pendulum'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path, env={"PATH": ""}
+    )
+    assert done.stdout.strip() == "[]", done.stderr

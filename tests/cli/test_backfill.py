@@ -1,0 +1,174 @@
+"""``spark-datahub backfill``, with a stand-in for spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from tests.cli.commands import run
+from tests.conversion.builders import CORPUS
+
+REPOSITORY = Path(__file__).parents[2]
+Backfill = Callable[..., Result]
+
+
+@pytest.fixture
+def backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backfill:
+    """The command on an archive of one job."""
+    binary = tmp_path / "spark-submit"
+    binary.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.backfill.fake_spark_submit "$@"\n')
+    binary.chmod(0o755)
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    monkeypatch.setenv("FAKE_SPARK_CALLS", str(tmp_path / "calls"))
+    sink = {"conn_type": "datahub-file", "host": str(tmp_path / "sink.jsonl")}
+    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps(sink))
+    events = tmp_path / "events"
+    events.mkdir()
+    shutil.copy(CORPUS / "events/a_csv_join_agg.ndjson", events)
+
+    def call(*options: object) -> Result:
+        return run("backfill", events, "--out", tmp_path / "out", "--spark-submit", binary, *options)
+
+    return call
+
+
+def calls(folder: Path) -> list[list[str]]:
+    file = folder / "calls"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def plan_of(call: list[str]) -> dict[str, Any]:
+    return dict(json.loads(call[-1]))
+
+
+def test_an_archive_is_converted_and_told_of(backfill: Backfill, tmp_path: Path) -> None:
+    done = backfill()
+    assert done.exit_code == 0
+    assert "23 events of 1 runs" in done.stderr
+    assert "11 proposals in" in done.stderr
+    assert len(list((tmp_path / "out/proposals").iterdir())) == 1
+    assert not (tmp_path / "sink.jsonl").exists()
+
+
+def test_options_reach_the_cluster(backfill: Backfill, tmp_path: Path) -> None:
+    config = tmp_path / "options.yaml"
+    config.write_text("env: DEV\n")
+    done = backfill(
+        *("--since", "2020-01-01", "--until", "2030-01-01", "--application", "a_*", "--run-history", "--parts", "3"),
+        *("--settings", config, "--set", "tags=a,b", "--master", "yarn", "--deploy-mode", "cluster"),
+        *("--conf", "spark.executor.memory=4g"),
+    )
+    assert done.exit_code == 0, done.stderr
+    (call,) = calls(tmp_path)
+    assert call[:8] == [
+        *("--master", "yarn", "--deploy-mode", "cluster", "--name", "spark-datahub backfill"),
+        *("--conf", "spark.executor.memory=4g"),
+    ]
+    plan = plan_of(call)
+    assert plan.pop("sources") == [str(tmp_path / "events")]
+    assert plan == {
+        "out": f"file://{tmp_path}/out",
+        "options": [{"env": "DEV"}, {"tags": "a,b"}],
+        "since": "2020-01-01",
+        "until": "2030-01-01",
+        "applications": ["a_*"],
+        "run_history": True,
+        "parts": 3,
+        "dry_run": False,
+    }
+
+
+def test_it_delivers_and_a_second_time_has_nothing_to_do(backfill: Backfill, tmp_path: Path) -> None:
+    first = backfill("--emit", "lineage_sink", "--rate", "0")
+    assert first.exit_code == 0, first.stderr
+    assert "11 proposals delivered, 0 rejected; 1 of 1 parts are complete" in first.stderr
+    sent = (tmp_path / "sink.jsonl").read_text()
+    assert backfill("--emit", "lineage_sink").exit_code == 0
+    assert (tmp_path / "sink.jsonl").read_text() == sent
+    assert len(calls(tmp_path)) == 1
+
+
+def test_a_dry_run_delivers_nothing_and_the_real_one_follows(backfill: Backfill, tmp_path: Path) -> None:
+    done = backfill("--dry-run", "--emit", "lineage_sink")
+    assert done.exit_code == 0
+    assert "11 proposals" in done.stderr
+    assert not (tmp_path / "out/proposals").exists()
+    assert backfill("--emit", "lineage_sink").exit_code == 0
+    assert [plan_of(call)["dry_run"] for call in calls(tmp_path)] == [True, False]
+    assert len((tmp_path / "sink.jsonl").read_text().splitlines()) == 11
+
+
+def test_another_plan_into_the_same_folder_is_refused(backfill: Backfill, tmp_path: Path) -> None:
+    backfill()
+    done = backfill("--set", "env=DEV", "--emit", "lineage_sink")
+    assert done.exit_code == 2
+    assert "holds the results of another backfill" in done.stderr
+    assert not (tmp_path / "sink.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--since", "soon"), "since is 'soon'"),
+        (("--set", "enviroment=DEV"), "enviroment"),
+        (("--set", "env"), "want KEY=VALUE"),
+        (("--conf", "spark.x"), "--conf spark.x: want KEY=VALUE"),
+        (("--settings", "/nowhere.yaml"), "cannot read /nowhere.yaml"),
+        (("--out", "nosuch://bucket/out"), "cannot reach nosuch://bucket/out from here"),
+    ],
+)
+def test_wrong_options_cost_no_spark_job(
+    backfill: Backfill, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    done = backfill(*options)
+    assert (done.exit_code, calls(tmp_path)) == (2, [])
+    assert message in done.stderr
+
+
+def test_a_connection_that_cannot_be_used_is_told(backfill: Backfill) -> None:
+    done = backfill("--emit", "nowhere")
+    assert done.exit_code == 2
+    assert "connection 'nowhere' cannot be used" in done.stderr
+
+
+def test_the_failure_of_spark_is_told(backfill: Backfill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_SPARK_STATUS", "1")
+    done = backfill("--emit", "lineage_sink")
+    assert done.exit_code == 1
+    assert "ended with status 1" in done.stderr
+
+
+def test_a_missing_spark_submit_is_told(backfill: Backfill, tmp_path: Path) -> None:
+    done = backfill("--spark-submit", tmp_path / "none")
+    assert done.exit_code == 2
+    assert "cannot run" in done.stderr
+
+
+SPARK = REPOSITORY / ".venv-spark" / "bin"
+
+
+@pytest.mark.spark
+def test_a_real_spark_gets_along_with_the_package_that_it_is_handed(
+    backfill: Backfill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It imports nothing from this checkout, and knows neither Airflow nor DataHub."""
+    for name in ("PYTHONPATH", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(SPARK / "python"))
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("PATH", f"{SPARK}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    done = backfill(
+        "--spark-submit", SPARK / "spark-submit", "--master", "local[1]", "--emit", "lineage_sink", "--rate", "0"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert "23 events of 1 runs" in done.stderr
+    assert len((tmp_path / "sink.jsonl").read_text().splitlines()) == 11
