@@ -33,7 +33,8 @@ class EventConversion:
         complete = report.outcome is Outcome.COMPLETE and not report.quarantined_count
         succeeded = None if exit_code is None else exit_code == 0
         log_complete = self._read_event_log(converter)
-        conversion = converter.finish(Ending(succeeded, events_complete=complete), log_complete=log_complete)
+        yield from converter.proposals(Ending(succeeded, events_complete=complete), log_complete=log_complete)
+        conversion = converter.conversion
         self.converted = conversion.events
         self.problems += conversion.problems
         self.problems += [
@@ -41,7 +42,6 @@ class EventConversion:
         ]
         self.problems += [f"{one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
         self.problems += conversion.cut
-        yield from conversion.proposals(self._settings)
 
     def _read_event_log(self, converter: Converter) -> bool:
         if self._event_log is None:

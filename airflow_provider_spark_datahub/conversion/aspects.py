@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.coalesce import JobDataset, JobLineage
+from airflow_provider_spark_datahub.conversion.coalesce import JobLineage
 from airflow_provider_spark_datahub.conversion.dataset_notes import note_proposals
 from airflow_provider_spark_datahub.conversion.operations import Operation
 from airflow_provider_spark_datahub.conversion.proposals import Proposal, pointer_part
+from airflow_provider_spark_datahub.conversion.run_lineage import JobDataset
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 NOT_PARTITIONED = {"partition": "FULL_TABLE_SNAPSHOT", "type": "FULL_TABLE"}

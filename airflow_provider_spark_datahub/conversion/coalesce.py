@@ -7,18 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.columns import ColumnLimits, DatasetColumns, fine_grained_lineages
-from airflow_provider_spark_datahub.conversion.dataset_notes import DatasetNotes, read_notes, with_field_tags
-from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer
-from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject, iso_instant
-from airflow_provider_spark_datahub.conversion.fold import APPLICATION, RDD_JOB, Application, DatasetState, RunState
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
+from airflow_provider_spark_datahub.conversion.events import DatasetId, iso_instant
+from airflow_provider_spark_datahub.conversion.fold import APPLICATION, Application, RunState
 from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, display_name
 from airflow_provider_spark_datahub.conversion.limits import Cuts
-from airflow_provider_spark_datahub.conversion.operations import Operation, operations
-from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
+from airflow_provider_spark_datahub.conversion.operations import Operation
 from airflow_provider_spark_datahub.conversion.properties import PropertyLayers, first_wins
-from airflow_provider_spark_datahub.conversion.renames import under_last_names
-from airflow_provider_spark_datahub.conversion.schema import schema_metadata
+from airflow_provider_spark_datahub.conversion.run_lineage import JobDataset, lineage_of
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 SPARK = "spark"
@@ -54,16 +50,6 @@ class RunResult:
 
     type: ResultType
     native: str
-
-
-@dataclass(slots=True)
-class JobDataset:
-    """A dataset of a job with what is to be written of it."""
-
-    name: DatasetName
-    ids: list[DatasetId] = field(default_factory=list)
-    schema: dict[str, Any] | None = None
-    notes: DatasetNotes = field(default_factory=DatasetNotes)
 
 
 @dataclass(slots=True)
@@ -114,90 +100,45 @@ class JobLineage:
         return urns.dpi_urn(self.run_id)
 
 
-@dataclass(frozen=True, slots=True)
-class RunLineage:
-    """What runs read and wrote, by the URNs of the datasets.
-
-    :param unusable: datasets that no URN can be made of, and why.
-    """
-
-    inputs: dict[str, JobDataset]
-    outputs: dict[str, JobDataset]
-    fine_grained: list[dict[str, Any]]
-    operations: Sequence[Operation]
-    unusable: dict[DatasetId, str]
+def endings(count: int, ending: Ending) -> Iterator[Ending]:
+    """How each of so many applications ended: where one failed it was the last, and the others' events tell."""
+    others = replace(ending, succeeded=None) if ending.succeeded is False else ending
+    yield from (ending if number == count else others for number in range(1, count + 1))
 
 
-def lineage_of(
-    application: Application,
-    namer: DatasetNamer,
-    settings: LineageSettings,
-    cuts: Cuts,
-    *,
-    lost_in_flight: bool = False,
-) -> RunLineage:
-    """The lineage of an application's runs.
-
-    :param cuts: takes how much was left out.
-    :param lost_in_flight: queries without end were still running when the driver died.
-    """
-    renamed = replace(application, runs=under_last_names(application.runs, namer))
-    edges = _Edges(renamed, namer, lost_in_flight=lost_in_flight, settings=settings, cuts=cuts)
-    return RunLineage(
-        inputs=edges.inputs(),
-        outputs=edges.outputs(),
-        fine_grained=fine_grained_lineages(edges.columns(), namer, ColumnLimits.of(settings), cuts.counts),
-        operations=operations(application.runs, namer) if settings.capture_operations else (),
-        unusable=namer.unusable,
-    )
-
-
-def coalesce(
-    applications: Sequence[Application],
-    symlinks: Mapping[DatasetId, DatasetId],
-    settings: LineageSettings,
-    ending: Ending,
-) -> list[JobLineage]:
-    """One job per application.
-
-    :param symlinks: the tables behind paths.
-    :param ending: where it tells of a failure, the last application is the one that failed.
-    """
-    namer = DatasetNamer(settings, symlinks)
-    jobs = []
-    for number, application in enumerate(applications, start=1):
-        own = ending
-        if ending.succeeded is False and number < len(applications):
-            own = replace(ending, succeeded=None)
-        jobs.append(_coalesce_one(application, namer, settings, own))
-    return jobs
-
-
-def keep_each_others_edges(jobs: Iterable[JobLineage]) -> None:
+class EachOthersEdges:
     """Of several runs of one job (sessions of one name, queries under one ``pipeline_name``), what is written last must
     not take away what the others did: the first replaces the catalogue's edges, if all tell the whole story, and the
     others add theirs.
-
-    :param jobs: all that is to be written, in its order; to be called once.
     """
-    by_urn: dict[str, list[JobLineage]] = {}
-    for job in jobs:
-        by_urn.setdefault(job.job_urn, []).append(job)
-    for same in by_urn.values():
-        adds_only = any(job.adds_only for job in same)
-        for number, job in enumerate(same):
-            job.adds_only = adds_only or number > 0
+
+    def __init__(self) -> None:
+        self._adds_only: dict[str, bool] = {}
+
+    def learn(self, told: Iterable[tuple[str, bool]]) -> None:
+        """Take the jobs that are to be written: of each its URN, and whether what is known of it may not be all."""
+        for urn, adds_only in told:
+            self._adds_only[urn] = self._adds_only.get(urn, False) or adds_only
+
+    def keep(self, job: JobLineage) -> JobLineage:
+        """The job as it is to be written, where it was learnt; to be asked in the order of writing."""
+        urn = job.job_urn
+        if urn in self._adds_only:
+            job.adds_only, self._adds_only[urn] = self._adds_only[urn], True
+        return job
 
 
-def _coalesce_one(
-    application: Application, namer: DatasetNamer, settings: LineageSettings, ending: Ending
-) -> JobLineage:
+def told_of_job(application: Application, settings: LineageSettings, ending: Ending) -> tuple[str, bool]:
+    """What :class:`EachOthersEdges` has to know of an application's job."""
+    flow, job_id, _ = _identity(application.runs, settings)
+    return urns.datajob_urn(flow.urn, job_id), _adds_only(application, settings, ending)
+
+
+def coalesce(application: Application, namer: DatasetNamer, settings: LineageSettings, ending: Ending) -> JobLineage:
+    """The job of an application."""
     runs = application.runs
-    last = max(runs, key=lambda run: run.last_index)
-    flow = _flow(last, runs, settings)
+    flow, job_id, job_name = _identity(runs, settings)
     result = _result(application, ending)
-    # Only Spark's queries are parts of an application: what other engines ran is a job of its own each.
-    is_application = flow.orchestrator == SPARK or any(run.job_type == APPLICATION for run in runs)
     starts = [run.start_ms for run in runs if run.start_ms is not None]
     ends = [run.end_ms for run in runs if run.end_ms is not None]
     start_ms, end_ms = min(starts, default=None), max(ends, default=None)
@@ -208,8 +149,8 @@ def _coalesce_one(
     job_properties |= time_properties(JOB_TIMES, start_ms, end_ms if ending.final else None)
     return JobLineage(
         flow=flow,
-        job_id=flow.flow_id if is_application else last.job_name,
-        job_name=flow.flow_id if is_application else display_name(last.job_name),
+        job_id=job_id,
+        job_name=job_name,
         run_id=application.run_id,
         flow_properties=flow_properties,
         job_properties=job_properties,
@@ -224,7 +165,7 @@ def _coalesce_one(
         end_ms=end_ms,
         result=result,
         started=True,
-        adds_only=settings.use_patch or not _whole_story(application, result, ending),
+        adds_only=_adds_only(application, settings, ending),
         parent_instance=_parent_instance(application),
         upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
         unusable=lineage.unusable,
@@ -240,6 +181,20 @@ def time_properties(names: tuple[str, str], start_ms: int | None, end_ms: int | 
     """
     times = zip(names, (start_ms, end_ms), strict=True)
     return {name: iso_instant(time_ms) for name, time_ms in times if time_ms is not None}
+
+
+def _identity(runs: Sequence[RunState], settings: LineageSettings) -> tuple[FlowIdentity, str, str]:
+    """The flow, with the job's id and name."""
+    last = max(runs, key=lambda run: run.last_index)
+    flow = _flow(last, runs, settings)
+    # Only Spark's queries are parts of an application: what other engines ran is a job of its own each.
+    if flow.orchestrator == SPARK or any(run.job_type == APPLICATION for run in runs):
+        return flow, flow.flow_id, flow.flow_id
+    return flow, last.job_name, display_name(last.job_name)
+
+
+def _adds_only(application: Application, settings: LineageSettings, ending: Ending) -> bool:
+    return settings.use_patch or not _whole_story(application, _result(application, ending), ending)
 
 
 def _flow(last: RunState, runs: Iterable[RunState], settings: LineageSettings) -> FlowIdentity:
@@ -292,106 +247,3 @@ def _whole_story(application: Application, result: RunResult | None, ending: End
     own = application.own_run
     seen = own is not None and own.ended and (own.started or own.job_type != APPLICATION)
     return bool(ending.final and ending.events_complete and seen and result and result.type == "SUCCESS")
-
-
-class _Edges:
-    """The datasets of an application's runs that are edges of its job."""
-
-    def __init__(
-        self,
-        application: Application,
-        namer: DatasetNamer,
-        *,
-        lost_in_flight: bool,
-        settings: LineageSettings,
-        cuts: Cuts,
-    ) -> None:
-        self._runs = application.runs
-        self._cuts = cuts
-        self._with_schemas = settings.materialize_dataset and settings.include_schema_metadata
-        self._with_descriptions = settings.capture_dataset_documentation
-        self._namer = namer
-        self._lost_in_flight = lost_in_flight
-
-    def outputs(self) -> dict[str, JobDataset]:
-        """What was written, by URN."""
-        return self._by_urn((dataset, state) for run in self._runs for dataset, state in self._written(run))
-
-    def inputs(self) -> dict[str, JobDataset]:
-        """What was read, by URN: inputs of queries, and what only column lineage names (Deviation 8)."""
-        phantoms = self._phantom_reads()
-        return self._by_urn(
-            (dataset, state) for run in self._runs for dataset, state in self._read(run) if dataset not in phantoms
-        )
-
-    def columns(self) -> Iterator[tuple[str, DatasetColumns]]:
-        """Column lineage of what was written: the output's URN with what one query says of it."""
-        for run in self._runs:
-            for dataset, state in self._written(run):
-                name = self._namer.name(dataset)
-                if state.columns is not None and name is not None:
-                    yield name.urn, state.columns
-
-    def _written(self, run: RunState) -> Iterator[tuple[DatasetId, DatasetState]]:
-        if run.failure or (self._lost_in_flight and not run.ended):
-            return
-        yield from run.written
-
-    def _read(self, run: RunState) -> Iterator[tuple[DatasetId, DatasetState]]:
-        yield from run.inputs.items()
-        for output, state in self._written(run):
-            if state.columns is not None:
-                own = self._namer.name(output)
-                for dataset in state.columns.inputs:
-                    if dataset not in run.inputs and self._namer.name(dataset) != own:
-                        yield dataset, DatasetState()
-
-    def _phantom_reads(self) -> set[DatasetId]:
-        """Deviation 5: what only RDD jobs of an application with queries read, where a query's dataset is the same
-        or lies below: file listing, schema inference, reading back the own output."""
-        listed = {dataset for run in self._runs if run.job_type == RDD_JOB for dataset in run.inputs}
-        if not listed:
-            return set()
-        queries = [run for run in self._runs if run.job_type != RDD_JOB]
-        read = {dataset for run in queries for dataset, _ in self._read(run)}
-        touched = read.union(*(run.outputs for run in queries))
-        paths: dict[str, list[str]] = {}
-        for dataset in touched:
-            paths.setdefault(dataset.namespace, []).append(dataset.name)
-        return {
-            dataset
-            for dataset in listed - read
-            if dataset in touched
-            or any(is_parent_folder(dataset.name, path) for path in paths.get(dataset.namespace, ()))
-        }
-
-    def _by_urn(self, datasets: Iterable[tuple[DatasetId, DatasetState]]) -> dict[str, JobDataset]:
-        found: dict[str, JobDataset] = {}
-        schemas: dict[str, tuple[int, JsonObject | bytes]] = {}
-        notes: dict[str, dict[str, tuple[int, JsonObject]]] = {}
-        for dataset, state in datasets:
-            name = self._namer.name(dataset)
-            if name is None:
-                continue
-            urn = name.urn
-            entry = found.setdefault(urn, JobDataset(name))
-            if dataset not in entry.ids:
-                entry.ids.append(dataset)
-            if state.schema is not None and state.schema_index >= schemas.get(urn, (-1, b""))[0]:
-                schemas[urn] = (state.schema_index, state.schema)
-            for facet_name, (index, facet) in state.notes.items():
-                known = notes.setdefault(urn, {})
-                if index >= known.get(facet_name, (-1, None))[0]:
-                    known[facet_name] = index, facet
-        for urn, facets in notes.items():
-            read = read_notes({facet_name: facet for facet_name, (_, facet) in facets.items()})
-            found[urn].notes = replace(read, description=self._cuts.text(read.description))
-        for urn, (_, schema) in schemas.items() if self._with_schemas else ():
-            self._describe(found[urn], schema)
-        return dict(sorted(found.items()))
-
-    def _describe(self, dataset: JobDataset, facet: JsonObject | bytes) -> None:
-        platform = urns.platform_urn(dataset.name.platform)
-        schema = schema_metadata(facet, platform, with_descriptions=self._with_descriptions)
-        if schema is not None:
-            dataset.schema = with_field_tags(self._cuts.schema(schema), dataset.notes)

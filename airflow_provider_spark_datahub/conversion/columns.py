@@ -28,6 +28,7 @@ from airflow_provider_spark_datahub.conversion.limits import (
     cut,
     pair_limit,
 )
+from airflow_provider_spark_datahub.conversion.long_texts import packed, unpacked
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -54,7 +55,7 @@ class ColumnEdge:
 
 
 class _Texts(NamedTuple):
-    """The facets of an output that tell its column lineage, decoded or as text."""
+    """The facets of an output that tell its column lineage, decoded or as packed text."""
 
     lineage: JsonObject | bytes
     schema: JsonObject | bytes
@@ -114,7 +115,7 @@ class DatasetColumns:
 
     def _read(self) -> _Told:
         if self._told is None:
-            self._told = _read(*self._texts)
+            self._told = _read(*map(_readable, self._texts))
         return self._told
 
 
@@ -138,8 +139,16 @@ def _columns_again(lineage: bytes, schema: bytes, sql: str) -> DatasetColumns:
 
 
 def _texts(facets: Facets) -> _Texts | None:
-    texts = _Texts(facets.kept("columnLineage"), facets.kept("schema") if "schema" in facets else b"")
-    return texts if _names_columns(texts.lineage) or any(_read(*texts)) else None
+    lineage, schema = facets.kept("columnLineage"), facets.kept("schema") if "schema" in facets else b""
+    if not _names_columns(lineage) and not any(_read(lineage, schema)):
+        return None
+    if isinstance(lineage, bytes) and isinstance(schema, bytes):
+        return _Texts(packed(lineage), packed(schema))
+    return _Texts(lineage, schema)
+
+
+def _readable(facet: JsonObject | bytes) -> JsonObject | bytes:
+    return unpacked(facet) if isinstance(facet, bytes) else facet
 
 
 class _Shape(msgspec.Struct, gc=False):
@@ -309,7 +318,7 @@ class _OfOneOutput(NamedTuple):
     left_out: int
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _fine_grained(
     output: str, columns: DatasetColumns, names: tuple[tuple[DatasetId, str], ...], limits: ColumnLimits
 ) -> _OfOneOutput:

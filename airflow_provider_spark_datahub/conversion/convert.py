@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -41,6 +42,8 @@ class Conversion:
     :param problems: why, for the first of them.
     :param sessions: Hive sessions that the jobs' runs belong to.
     :param lost: SQL executions that Spark's event log tells of, and OpenLineage does not.
+    :param unusable: datasets that no URN can be made of, and why.
+    :param cut_counts: how much was too long for the limits, by what it is.
     """
 
     jobs: list[JobLineage] = field(default_factory=list)
@@ -49,6 +52,8 @@ class Conversion:
     problems: list[str] = field(default_factory=list)
     sessions: list[HiveSession] = field(default_factory=list)
     lost: list[LostExecution] = field(default_factory=list)
+    unusable: dict[DatasetId, str] = field(default_factory=dict)
+    cut_counts: Counter[str] = field(default_factory=Counter)
 
     def reject(self, error: EventError) -> None:
         """Count an event that cannot be converted."""
@@ -69,12 +74,12 @@ class Conversion:
     @property
     def cut(self) -> list[str]:
         """What was too long for the limits, in sentences."""
-        return sentences(job.cut for job in self.jobs)
+        return sentences([self.cut_counts])
 
-    @property
-    def unusable(self) -> dict[DatasetId, str]:
-        """Datasets that no URN can be made of, and why."""
-        return {dataset: reason for job in self.jobs for dataset, reason in job.unusable.items()}
+    def note(self, job: JobLineage) -> None:
+        """Take what of the job could not be converted."""
+        self.unusable.update(job.unusable)
+        self.cut_counts.update(job.cut)
 
     def proposals(self, settings: LineageSettings) -> list[Proposal]:
         """All jobs as proposals; the sessions that their runs belong to come first."""
@@ -145,12 +150,12 @@ class Converter:
             # Its own events may say COMPLETE where spark-submit is about to fail (Deviation 13).
             jobs = [replace(job, result=None) if job.is_application else job for job in self._jobs]
             self._jobs.clear()
-            return replace(self._conversion, jobs=jobs)
+            return _with_jobs(self._conversion, jobs)
         until_ms = self._known_until_ms(with_log=with_log)
         applications = [told for one in self._fold.applications() if (told := settled(one, until_ms))]
         # What is written at a point in time cannot be taken back: the end tells which query really did it.
         jobs = [replace(job, operations=()) for job in self._coalesced(applications, Ending(final=False))]
-        return replace(self._conversion, jobs=jobs)
+        return _with_jobs(self._conversion, jobs)
 
     def forget(self, *, with_log: bool = False) -> None:
         """Let go of the queries that :meth:`so_far` told: what it and :meth:`finish` tell of an application is then
@@ -176,19 +181,48 @@ class Converter:
         """
         if self._conversion.rejected or self._forgotten:
             ending = replace(ending, events_complete=False)
-        jobs, lost = self._jobs, []
+        sessions = self._sessions.sessions(known_until_ms)
+        jobs = list(self._finished(self._fold.applications(), ending, sessions, log_complete=log_complete))
+        return replace(_with_jobs(self._conversion, jobs), sessions=sessions)
+
+    def proposals(self, ending: Ending, *, log_complete: bool = True) -> Iterator[Proposal]:
+        """The proposals of :meth:`finish`, where there may be more than memory holds: one job after the other.
+
+        What the converter has kept of a job is gone when its proposals have been taken. :attr:`conversion` is whole
+        after the last of them, but for the jobs themselves. The parameters are those of :meth:`finish`.
+        """
+        if self._conversion.rejected or self._forgotten:
+            ending = replace(ending, events_complete=False)
+        sessions = self._conversion.sessions = self._sessions.sessions()
+        for session in sessions:
+            yield from session_proposals(session)
+        for job in self._finished(self._fold.take_applications(), ending, sessions, log_complete=log_complete):
+            self._conversion.note(job)
+            yield from proposals_of(job, self._settings)
+
+    @property
+    def conversion(self) -> Conversion:
+        """What the events came to so far, without the jobs."""
+        return self._conversion
+
+    def _finished(
+        self, applications: list[Application], ending: Ending, sessions: Sequence[HiveSession], *, log_complete: bool
+    ) -> Iterator[JobLineage]:
+        jobs: Iterable[JobLineage] = self._jobs
         if self._settings.coalesce_jobs:
-            applications = self._fold.applications()
-            lost = [lost for one in self._spark_log.applications for lost in lost_executions(one, applications)]
+            logged = self._spark_log.applications
+            self._conversion.lost = [lost for one in logged for lost in lost_executions(one, applications)]
             jobs = self._coalesced(applications, ending, log_complete=log_complete)
         else:
-            _let_exit_decide(jobs, ending)
-        sessions = _put_below_sessions(jobs, self._sessions, known_until_ms)
-        return replace(self._conversion, jobs=jobs, sessions=sessions, lost=lost)
+            _let_exit_decide(self._jobs, ending)
+        del applications
+        for job in jobs:
+            _put_below_session(job, sessions, self._sessions)
+            yield job
 
     def _coalesced(
         self, applications: Sequence[Application], ending: Ending, *, log_complete: bool = True
-    ) -> list[JobLineage]:
+    ) -> Iterator[JobLineage]:
         prefix = self._settings.streaming_app_id_prefix
         log = LogReading(self._spark_log.applications, log_complete, app_id_prefix=prefix)
         return coalesce_with_queries(applications, log, self._fold.symlinks.by_dataset, self._settings, ending)
@@ -197,18 +231,19 @@ class Converter:
         return (self._spark_log.latest_ms or 0) if with_log else None
 
 
-def _put_below_sessions(
-    jobs: Iterable[JobLineage], sessions: HiveSessions, known_until_ms: int | None = None
-) -> list[HiveSession]:
-    """Runs of Hive queries become children of their session's run."""
-    found = sessions.sessions(known_until_ms)
-    for job in jobs if found else ():
-        session = sessions.parent_of(job.run_id)
-        if session is not None:
-            job.parent_instance = session
-            shown = next((one.properties for one in found if one.urn == session), {})
-            job.run_properties = dict(shown)
-    return found
+def _with_jobs(conversion: Conversion, jobs: list[JobLineage]) -> Conversion:
+    told = replace(conversion, jobs=jobs, unusable={}, cut_counts=Counter())
+    for job in jobs:
+        told.note(job)
+    return told
+
+
+def _put_below_session(job: JobLineage, found: Sequence[HiveSession], sessions: HiveSessions) -> None:
+    """The run of a Hive query becomes a child of its session's run."""
+    urn = sessions.parent_of(job.run_id) if found else None
+    if urn is not None:
+        job.parent_instance = urn
+        job.run_properties = dict(next((one.properties for one in found if one.urn == urn), {}))
 
 
 def _let_exit_decide(jobs: list[JobLineage], ending: Ending) -> None:
@@ -243,7 +278,9 @@ def convert_run_event(event: object, settings: LineageSettings) -> list[Proposal
         return proposals_of(job, settings)
     sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
     sessions.observe(parsed)
-    return Conversion([job], sessions=_put_below_sessions([job], sessions)).proposals(settings)
+    found = sessions.sessions()
+    _put_below_session(job, found, sessions)
+    return Conversion([job], sessions=found).proposals(settings)
 
 
 def _parsed(event: object, settings: LineageSettings) -> RunEvent:

@@ -136,11 +136,14 @@ def with_field_tags(schema: dict[str, Any], notes: DatasetNotes) -> dict[str, An
     return {**schema, "fields": [tagged(described) for described in schema["fields"]]}
 
 
-def learn_notes(known: dict[str, tuple[int, JsonObject]], facets: Facets, wanted: tuple[str, ...], index: int) -> None:
-    """Keep the facets that are wanted; of each the last one counts.
+def learn_notes(
+    known: dict[str, tuple[int, JsonObject]], facets: Facets, wanted: tuple[str, ...], index: int
+) -> dict[str, tuple[int, JsonObject]]:
+    """What is known with the facets that are wanted; of each the last one counts.
 
     :param known: where each stood among all events, and its content.
     """
     for name in wanted:
         if name in facets and (content := facets[name]):
             known[name] = index, content
+    return known

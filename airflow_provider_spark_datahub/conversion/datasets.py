@@ -12,6 +12,7 @@ from airflow_provider_spark_datahub.conversion.redaction import redact_url
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 _SCHEME_PLATFORMS = {"awsathena": "athena", "sqlserver": "mssql"}
+_REMEMBERED = 10_000
 _GLUE_PREFIXES = ("aws:glue:", "arn:aws:glue:")
 
 
@@ -85,7 +86,7 @@ def _catalog_platform(namespace: str, facets: Facets, settings: LineageSettings)
 
 
 class DatasetNamer:
-    """Names the datasets of one application; remembers what it named, and nothing beyond it.
+    """Names the datasets of applications; remembers what it named last.
 
     :param symlinks: the tables behind paths, known for the whole application.
     """
@@ -109,6 +110,8 @@ class DatasetNamer:
     def name(self, dataset: DatasetId) -> DatasetName | None:
         """The dataset's name: its table's where one is known, or ``None`` where no URN can be made of it."""
         if dataset not in self._cache:
+            if len(self._cache) >= _REMEMBERED:
+                self._cache.clear()
             self._cache[dataset] = self._resolve(dataset)
         return self._cache[dataset]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from airflow_provider_spark_datahub.conversion.columns import DatasetColumns, read_columns
 from airflow_provider_spark_datahub.conversion.dataset_notes import learn_notes, noted_facets
@@ -19,6 +21,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     RunEvent,
 )
 from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, application_names, flow_identity
+from airflow_provider_spark_datahub.conversion.long_texts import packed
 from airflow_provider_spark_datahub.conversion.output_facets import (
     NOT_COUNTED,
     OutputStatistics,
@@ -49,7 +52,10 @@ NOT_WRITTEN = frozenset({DROP, RENAME})
 
 
 class _Told(NamedTuple):
-    """What one event says of a dataset; empty or ``None`` where it says nothing."""
+    """What one event says of a dataset; empty or ``None`` where it says nothing.
+
+    :param schema: decoded, or as packed text.
+    """
 
     schema: JsonObject | bytes | None
     lifecycle: str
@@ -58,17 +64,18 @@ class _Told(NamedTuple):
 
 def _told(facets: Facets) -> _Told:
     schema = facets.kept("schema") if "schema" in facets else b""
+    kept = (packed(schema) if isinstance(schema, bytes) else schema) if lists_fields(schema) else None
     change = facets["lifecycleStateChange"]
-    return _Told(schema if lists_fields(schema) else None, lifecycle_change(change), previous_name(change))
+    return _Told(kept, lifecycle_change(change), previous_name(change))
 
 
-@dataclass(slots=True)
-class DatasetState:
+# The states of a job are many, and hold nothing that holds them: the garbage collector need not go through them.
+class DatasetState(msgspec.Struct, gc=False):
     """What the events of one run say of one of its datasets; of each facet the last one counts.
 
-    :param schema: the ``schema`` facet, decoded or as text.
+    :param schema: the ``schema`` facet, decoded or as packed text.
     :param previous: what a renamed dataset was called.
-    :param notes: facets by name, each with the index of its event.
+    :param notes: facets by name, each with the index of its event; ``None`` where there are none.
     """
 
     schema: JsonObject | bytes | None = None
@@ -77,19 +84,10 @@ class DatasetState:
     lifecycle: str = ""
     previous: DatasetId | None = None
     statistics: OutputStatistics = NOT_COUNTED
-    notes: dict[str, tuple[int, JsonObject]] = field(default_factory=dict)
-
-    def learn(self, facets: Facets, index: int) -> None:
-        """Take the facets of one more event."""
-        schema, lifecycle, previous = facets.once(_told)
-        if schema is not None:
-            self.schema, self.schema_index = schema, index
-        self.lifecycle = lifecycle or self.lifecycle
-        self.previous = previous or self.previous
+    notes: dict[str, tuple[int, JsonObject]] | None = None
 
 
-@dataclass(slots=True)
-class RunState:
+class RunState(msgspec.Struct, gc=False):
     """One run: a query, an RDD job, or the application itself.
 
     :param index: where its first event stands among all events.
@@ -111,11 +109,11 @@ class RunState:
     started: bool = False
     ended: bool = False
     failure: str = ""
-    inputs: dict[DatasetId, DatasetState] = field(default_factory=dict)
-    outputs: dict[DatasetId, DatasetState] = field(default_factory=dict)
-    properties: list[tuple[int, PropertyLayers]] = field(default_factory=list)
+    inputs: dict[DatasetId, DatasetState] = {}
+    outputs: dict[DatasetId, DatasetState] = {}
+    properties: list[tuple[int, PropertyLayers]] = []
     """What its events told, each with the index of its event; what an event repeats is left out."""
-    owners: dict[str, None] = field(default_factory=dict)
+    owners: tuple[str, ...] = ()
 
     def job_property(self, key: str) -> str:
         """A property of its job as first told, or empty."""
@@ -171,6 +169,9 @@ class Fold:
         self._noted = noted_facets(settings)
         self._runs: dict[str, RunState] = {}
         self._count = 0
+        # Of what equal texts tell, one is kept.
+        self._texts: dict[bytes, bytes] = {}
+        self._columns: dict[tuple[bytes, bytes, str], DatasetColumns] = {}
         self.symlinks = Symlinks()
 
     def add(self, event: RunEvent) -> None:
@@ -200,7 +201,7 @@ class Fold:
             state = self._add_dataset(run.outputs, dataset, index)
             columns = read_columns(dataset.facets, run.sql) if with_columns else None
             if columns is not None:
-                state.columns = columns
+                state.columns = self._columns.setdefault(columns.key, columns) if columns.key else columns
             if self._settings.capture_operations:
                 statistics = read_statistics(dataset.output_facets)
                 state.statistics = statistics if statistics != NOT_COUNTED else state.statistics
@@ -219,15 +220,22 @@ class Fold:
         layers = property_layers(event, spark_plan=self._settings.capture_spark_plan)
         if not any(known is layers for _, known in run.properties):
             run.properties.append((index, layers))
-        for owner in owner_names(event):
-            run.owners[owner] = None
+        owners = owner_names(event)
+        if owners:
+            run.owners = tuple(dict.fromkeys((*run.owners, *owners)))
 
     def _add_dataset(self, known: dict[DatasetId, DatasetState], dataset: EventDataset, index: int) -> DatasetState:
         state = known.get(dataset.id)
         if state is None:
             state = known[dataset.id] = DatasetState()
-        state.learn(dataset.facets, index)
-        learn_notes(state.notes, dataset.facets, self._noted, index)
+        schema, lifecycle, previous = dataset.facets.once(_told)
+        if schema is not None:
+            state.schema = self._texts.setdefault(schema, schema) if isinstance(schema, bytes) else schema
+            state.schema_index = index
+        state.lifecycle = lifecycle or state.lifecycle
+        state.previous = previous or state.previous
+        if self._noted:
+            state.notes = learn_notes(state.notes or {}, dataset.facets, self._noted, index) or None
         self.symlinks.learn(dataset.id, dataset.facets, self._settings)
         return state
 
@@ -242,6 +250,7 @@ class Fold:
         :param is_over: says True of a run of which no more events are to be expected.
         """
         self._runs = {run_id: run for run_id, run in self._runs.items() if not is_over(run)}
+        self._texts, self._columns = {}, {}
 
     def applications(self) -> list[Application]:
         """The applications in the order of their first events."""
@@ -249,6 +258,12 @@ class Fold:
         for run in self._runs.values():
             groups.setdefault(self._application_of(run), []).append(run)
         return [Application(run_id, tuple(runs), self._runs.get(run_id)) for run_id, runs in groups.items()]
+
+    def take_applications(self) -> list[Application]:
+        """:meth:`applications`, which are no longer in the fold then: whoever takes them can let them go."""
+        taken = self.applications()
+        self._runs, self._texts, self._columns = {}, {}, {}
+        return taken
 
     def _application_of(self, run: RunState) -> str:
         """The run id of the application: the parent's, where the run is a query of it."""

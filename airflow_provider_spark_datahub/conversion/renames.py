@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import DatasetId

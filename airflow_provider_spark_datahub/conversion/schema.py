@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from airflow_provider_spark_datahub.conversion.events import JsonObject, as_object, as_objects, as_text
+from airflow_provider_spark_datahub.conversion.long_texts import unpacked
 
 # DataHub type class and the type's name in a version 2 field path (which are Avro's names, as acryl-datahub's
 # own Hive reader writes them).
@@ -62,7 +63,7 @@ def schema_metadata(
 ) -> dict[str, Any] | None:
     """The aspect, or ``None`` where the facet lists no fields. Not to be changed by the caller.
 
-    :param facet: the ``schema`` dataset facet, decoded or as text.
+    :param facet: the ``schema`` dataset facet, decoded or as packed text.
     :param platform: the URN of the dataset's platform.
     :param with_descriptions: of the fields.
     """
@@ -74,7 +75,7 @@ def schema_metadata(
 @lru_cache(maxsize=256)
 def _metadata_again(facet: bytes, platform: str, with_descriptions: bool) -> dict[str, Any] | None:
     """The events of a job repeat the schemas of its datasets byte by byte."""
-    return _metadata(as_object(facet), platform, with_descriptions)
+    return _metadata(as_object(unpacked(facet)), platform, with_descriptions)
 
 
 def _metadata(facet: JsonObject, platform: str, with_descriptions: bool) -> dict[str, Any] | None:

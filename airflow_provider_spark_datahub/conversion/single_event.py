@@ -9,9 +9,7 @@ from airflow_provider_spark_datahub.conversion.coalesce import (
     FLOW_TIMES,
     JOB_TIMES,
     JobLineage,
-    RunLineage,
     RunResult,
-    lineage_of,
 )
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import FAILED_TYPES, TERMINAL_TYPES, EventDataset, RunEvent
@@ -25,6 +23,7 @@ from airflow_provider_spark_datahub.conversion.properties import (
     owner_names,
     property_layers,
 )
+from airflow_provider_spark_datahub.conversion.run_lineage import RunLineage, lineage_of
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 _Datasets = tuple[EventDataset, ...]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from airflow_provider_spark_datahub.conversion.fold import APPLICATION, RDD_JOB, Application, RunState
 
 
@@ -39,4 +41,4 @@ def _is_known(run: RunState, until_ms: int | None) -> bool:
 
 def _settled(run: RunState) -> RunState:
     inputs = {} if run.job_type == RDD_JOB else run.inputs
-    return replace(run, inputs=inputs, outputs=dict(run.written) if run.ended else {})
+    return structs.replace(run, inputs=inputs, outputs=dict(run.written) if run.ended else {})

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.coalesce import (
     JOB_TIMES,
+    EachOthersEdges,
     Ending,
-    JobDataset,
     JobLineage,
     RunResult,
     coalesce,
-    keep_each_others_edges,
+    endings,
     time_properties,
+    told_of_job,
 )
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import DatasetId
@@ -24,6 +26,7 @@ from airflow_provider_spark_datahub.conversion.fold import RDD_JOB, Application,
 from airflow_provider_spark_datahub.conversion.identity import DEFAULT_CLUSTER, FlowIdentity
 from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
+from airflow_provider_spark_datahub.conversion.run_lineage import JobDataset
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, StreamingQuery, number_of
 from airflow_provider_spark_datahub.conversion.streaming_sources import datasets_of, path_of, platform_of
@@ -81,7 +84,7 @@ def coalesce_with_queries(
     symlinks: Mapping[DatasetId, DatasetId],
     settings: LineageSettings,
     ending: Ending,
-) -> list[JobLineage]:
+) -> Iterator[JobLineage]:
     """One job per application, without what its streaming queries did, and one per streaming query.
 
     A query's job has the sources and the sink that Spark itself names, and what OpenLineage saw of its micro-batches:
@@ -91,13 +94,30 @@ def coalesce_with_queries(
     """
     queries = _queries(applications, log)
     taken = {run.run_id for query in queries for run in (*query.runs, *query.listings)}
-    rest = [replace(one, runs=tuple(run for run in one.runs if run.run_id not in taken)) for one in applications]
-    jobs = coalesce([one for one in rest if one.runs], symlinks, settings, ending)
+    rest = [one for one in (_without(application, taken) for application in applications) if one.runs]
+    ends = list(endings(len(rest), ending))
     namer = DatasetNamer(settings, symlinks)
-    jobs += [_job(query, log, namer, symlinks, settings, ending) for query in queries if ending.final or query.is_known]
+    of_queries = [
+        _job(query, log, namer, symlinks, settings, ending) for query in queries if ending.final or query.is_known
+    ]
+    edges = EachOthersEdges()
     if ending.one_submission:
-        keep_each_others_edges(jobs)
-    return jobs
+        edges.learn(told_of_job(one, settings, own) for one, own in zip(rest, ends, strict=True))
+        edges.learn((job.job_urn, job.adds_only) for job in of_queries)
+    # What many applications came to is more than memory may hold: each is gone when its job has been taken.
+    del applications, queries
+    waiting = deque(rest)
+    del rest
+    namer = DatasetNamer(settings, symlinks)
+    for own in ends:
+        yield edges.keep(coalesce(waiting.popleft(), namer, settings, own))
+    yield from map(edges.keep, of_queries)
+
+
+def _without(application: Application, taken: set[str]) -> Application:
+    if not taken:
+        return application
+    return replace(application, runs=tuple(run for run in application.runs if run.run_id not in taken))
 
 
 def application_ids(applications: Sequence[Application]) -> set[str]:
@@ -265,8 +285,8 @@ def _seen_by_openlineage(
     if one.application is None or not one.runs:
         return None
     as_application = replace(one.application, run_id=one.query.run_id, runs=tuple(one.runs), own_run=None)
-    (job,) = coalesce([as_application], {**symlinks, **_files_of_sources(one, symlinks)}, settings, Ending())
-    return job
+    namer = DatasetNamer(settings, {**symlinks, **_files_of_sources(one, symlinks)})
+    return coalesce(as_application, namer, settings, Ending())
 
 
 def _files_of_sources(one: _Query, symlinks: Mapping[DatasetId, DatasetId]) -> dict[DatasetId, DatasetId]:

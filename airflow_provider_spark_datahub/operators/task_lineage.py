@@ -25,10 +25,10 @@ from airflow_provider_spark_datahub.operators.task_delivery import TaskDelivery
 from airflow_provider_spark_datahub.report import LineageReport
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.conversion.coalesce import JobDataset
     from airflow_provider_spark_datahub.conversion.convert import Conversion
     from airflow_provider_spark_datahub.conversion.events import DatasetId
     from airflow_provider_spark_datahub.conversion.relate import TaskTry, TryResult
+    from airflow_provider_spark_datahub.conversion.run_lineage import JobDataset
     from airflow_provider_spark_datahub.delivery.deadline import Deadline
     from airflow_provider_spark_datahub.delivery.sink import Sink
     from airflow_provider_spark_datahub.operators.options import LineageOptions

@@ -121,7 +121,7 @@ def test_hostile_events_are_passed_over(junk: Any) -> None:
     applications = read_log([*hostile, app_ended()])
 
     assert applications[-1].end_ms == START_MS + 59_000
-    jobs = coalesce_with_queries([], LogReading(applications), {}, settings(), Ending())
+    jobs = list(coalesce_with_queries([], LogReading(applications), {}, settings(), Ending()))
     assert jobs
     assert [
         violation for job in jobs for each in proposals(job) for violation in canonical_violations(each.to_obj())

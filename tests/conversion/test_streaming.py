@@ -54,7 +54,8 @@ OTHER_RUN = "0a000000-0000-4000-8000-000000000002"
 def recorded_jobs(version: str, **options: Any) -> list[JobLineage]:
     fold = folded(recorded_events(f"streaming-{version}"), **options)
     log = LogReading(recorded_log(f"streaming-{version}"))
-    return coalesce_with_queries(fold.applications(), log, fold.symlinks.by_dataset, settings(**options), SUCCEEDED)
+    symlinks = fold.symlinks.by_dataset
+    return list(coalesce_with_queries(fold.applications(), log, symlinks, settings(**options), SUCCEEDED))
 
 
 def jobs_of(
@@ -66,7 +67,8 @@ def jobs_of(
 ) -> list[JobLineage]:
     fold = folded(events, **options)
     told = LogReading(read_log(log), **(reading or {}))
-    return coalesce_with_queries(fold.applications(), told, fold.symlinks.by_dataset, settings(**options), ending)
+    symlinks = fold.symlinks.by_dataset
+    return list(coalesce_with_queries(fold.applications(), told, symlinks, settings(**options), ending))
 
 
 def query_job(log: Iterable[Json], events: Iterable[Json] = (), **more: Any) -> JobLineage:

@@ -1,0 +1,171 @@
+"""What the runs of an application read and wrote: the edges of its job (conversion rules, sections 4 and 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from airflow_provider_spark_datahub.conversion import urns
+from airflow_provider_spark_datahub.conversion.columns import ColumnLimits, DatasetColumns, fine_grained_lineages
+from airflow_provider_spark_datahub.conversion.dataset_notes import DatasetNotes, read_notes, with_field_tags
+from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer
+from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject
+from airflow_provider_spark_datahub.conversion.fold import RDD_JOB, Application, DatasetState, RunState
+from airflow_provider_spark_datahub.conversion.limits import Cuts
+from airflow_provider_spark_datahub.conversion.operations import Operation, operations
+from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
+from airflow_provider_spark_datahub.conversion.renames import under_last_names
+from airflow_provider_spark_datahub.conversion.schema import schema_metadata
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+
+@dataclass(slots=True)
+class JobDataset:
+    """A dataset of a job with what is to be written of it."""
+
+    name: DatasetName
+    ids: list[DatasetId] = field(default_factory=list)
+    schema: dict[str, Any] | None = None
+    notes: DatasetNotes = field(default_factory=DatasetNotes)
+
+
+@dataclass(frozen=True, slots=True)
+class RunLineage:
+    """What runs read and wrote, by the URNs of the datasets.
+
+    :param unusable: datasets that no URN can be made of, and why.
+    """
+
+    inputs: dict[str, JobDataset]
+    outputs: dict[str, JobDataset]
+    fine_grained: list[dict[str, Any]]
+    operations: Sequence[Operation]
+    unusable: dict[DatasetId, str]
+
+
+def lineage_of(
+    application: Application,
+    namer: DatasetNamer,
+    settings: LineageSettings,
+    cuts: Cuts,
+    *,
+    lost_in_flight: bool = False,
+) -> RunLineage:
+    """The lineage of an application's runs.
+
+    :param cuts: takes how much was left out.
+    :param lost_in_flight: queries without end were still running when the driver died.
+    """
+    renamed = replace(application, runs=under_last_names(application.runs, namer))
+    edges = _Edges(renamed, namer, lost_in_flight=lost_in_flight, settings=settings, cuts=cuts)
+    return RunLineage(
+        inputs=edges.inputs(),
+        outputs=edges.outputs(),
+        fine_grained=fine_grained_lineages(edges.columns(), namer, ColumnLimits.of(settings), cuts.counts),
+        operations=operations(application.runs, namer) if settings.capture_operations else (),
+        unusable=namer.unusable,
+    )
+
+
+class _Edges:
+    """The datasets of an application's runs that are edges of its job."""
+
+    def __init__(
+        self,
+        application: Application,
+        namer: DatasetNamer,
+        *,
+        lost_in_flight: bool,
+        settings: LineageSettings,
+        cuts: Cuts,
+    ) -> None:
+        self._runs = application.runs
+        self._cuts = cuts
+        self._with_schemas = settings.materialize_dataset and settings.include_schema_metadata
+        self._with_descriptions = settings.capture_dataset_documentation
+        self._namer = namer
+        self._lost_in_flight = lost_in_flight
+
+    def outputs(self) -> dict[str, JobDataset]:
+        """What was written, by URN."""
+        return self._by_urn((dataset, state) for run in self._runs for dataset, state in self._written(run))
+
+    def inputs(self) -> dict[str, JobDataset]:
+        """What was read, by URN: inputs of queries, and what only column lineage names (Deviation 8)."""
+        phantoms = self._phantom_reads()
+        return self._by_urn(
+            (dataset, state) for run in self._runs for dataset, state in self._read(run) if dataset not in phantoms
+        )
+
+    def columns(self) -> Iterator[tuple[str, DatasetColumns]]:
+        """Column lineage of what was written: the output's URN with what one query says of it."""
+        for run in self._runs:
+            for dataset, state in self._written(run):
+                name = self._namer.name(dataset)
+                if state.columns is not None and name is not None:
+                    yield name.urn, state.columns
+
+    def _written(self, run: RunState) -> Iterator[tuple[DatasetId, DatasetState]]:
+        if run.failure or (self._lost_in_flight and not run.ended):
+            return
+        yield from run.written
+
+    def _read(self, run: RunState) -> Iterator[tuple[DatasetId, DatasetState]]:
+        yield from run.inputs.items()
+        for output, state in self._written(run):
+            if state.columns is not None:
+                own = self._namer.name(output)
+                for dataset in state.columns.inputs:
+                    if dataset not in run.inputs and self._namer.name(dataset) != own:
+                        yield dataset, DatasetState()
+
+    def _phantom_reads(self) -> set[DatasetId]:
+        """Deviation 5: what only RDD jobs of an application with queries read, where a query's dataset is the same
+        or lies below: file listing, schema inference, reading back the own output."""
+        listed = {dataset for run in self._runs if run.job_type == RDD_JOB for dataset in run.inputs}
+        if not listed:
+            return set()
+        queries = [run for run in self._runs if run.job_type != RDD_JOB]
+        read = {dataset for run in queries for dataset, _ in self._read(run)}
+        touched = read.union(*(run.outputs for run in queries))
+        paths: dict[str, list[str]] = {}
+        for dataset in touched:
+            paths.setdefault(dataset.namespace, []).append(dataset.name)
+        return {
+            dataset
+            for dataset in listed - read
+            if dataset in touched
+            or any(is_parent_folder(dataset.name, path) for path in paths.get(dataset.namespace, ()))
+        }
+
+    def _by_urn(self, datasets: Iterable[tuple[DatasetId, DatasetState]]) -> dict[str, JobDataset]:
+        found: dict[str, JobDataset] = {}
+        schemas: dict[str, tuple[int, JsonObject | bytes]] = {}
+        notes: dict[str, dict[str, tuple[int, JsonObject]]] = {}
+        for dataset, state in datasets:
+            name = self._namer.name(dataset)
+            if name is None:
+                continue
+            urn = name.urn
+            entry = found.setdefault(urn, JobDataset(name))
+            if dataset not in entry.ids:
+                entry.ids.append(dataset)
+            if state.schema is not None and state.schema_index >= schemas.get(urn, (-1, b""))[0]:
+                schemas[urn] = (state.schema_index, state.schema)
+            for facet_name, (index, facet) in (state.notes or {}).items():
+                known = notes.setdefault(urn, {})
+                if index >= known.get(facet_name, (-1, None))[0]:
+                    known[facet_name] = index, facet
+        for urn, facets in notes.items():
+            read = read_notes({facet_name: facet for facet_name, (_, facet) in facets.items()})
+            found[urn].notes = replace(read, description=self._cuts.text(read.description))
+        for urn, (_, schema) in schemas.items() if self._with_schemas else ():
+            self._describe(found[urn], schema)
+        return dict(sorted(found.items()))
+
+    def _describe(self, dataset: JobDataset, facet: JsonObject | bytes) -> None:
+        platform = urns.platform_urn(dataset.name.platform)
+        schema = schema_metadata(facet, platform, with_descriptions=self._with_descriptions)
+        if schema is not None:
+            dataset.schema = with_field_tags(self._cuts.schema(schema), dataset.notes)
