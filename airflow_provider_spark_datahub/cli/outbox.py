@@ -75,17 +75,22 @@ def emit(
     seconds: Annotated[float, typer.Option(help="Time for each entry.", min=0.0)] = 60.0,
     max_seconds: Annotated[float | None, typer.Option(help="Begin no delivery later than this.", min=0.0)] = None,
     max_entries: Annotated[int | None, typer.Option(help="Deliver no more entries than this.", min=1)] = None,
+    over_after: Annotated[
+        float | None, typer.Option(help="Hours after which a try that told no end is taken to be over.", min=0.0)
+    ] = None,
     as_json: _JsonOption = False,
 ) -> None:
     """Deliver what waits in the outbox, through Airflow's connections. Exit status 1 where something stays."""
     from airflow_provider_spark_datahub.delivery.drain import Drain, DrainLimits
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
+    from airflow_provider_spark_datahub.operators.try_record import finisher
 
     selection = _selection(dag, run, task, only_for)
     limits = DrainLimits(max_seconds, seconds, max_entries)
+    finish = finisher(seconds, lambda entry: over_after is not None and entry.age > over_after * 3600)
     with _opened(outbox) as opened, progress("Delivering", len(opened.names())) as step:
         wanted = selection or None
-        drained = Drain(opened, open_sink, limits, connection, wanted, progress=step).run()
+        drained = Drain(opened, open_sink, limits, connection, wanted, finish, step).run()
     if as_json:
         typer.echo(json.dumps(drained.to_obj(), indent=2))
     for problem in drained.problems:

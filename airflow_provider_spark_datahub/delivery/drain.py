@@ -19,8 +19,9 @@ from airflow_provider_spark_datahub.delivery.sink import Delivery, Sink
 
 Send = Callable[[Entry, Sequence[Proposal]], Delivery]
 """Delivers an entry's proposals."""
-Finish = Callable[[Entry], Entry | None]
-"""Converts the events of an unfinished entry; ``None`` where its try is not over yet."""
+Finish = Callable[[Entry, bool], Entry | None]
+"""Converts the events of an unfinished entry; ``None`` where its try is not over yet. It surely is where a later try of
+the task has begun, which the second argument tells."""
 
 _PASSES = 5
 """How often a drain comes back to what other drainers held."""
@@ -52,17 +53,21 @@ def deliver_in_order(entries: Iterable[Entry], send: Send, finish: Finish | None
     :raises OSError: the outbox cannot be read or written.
     """
     listed = list(entries)
-    for number, listed_entry in enumerate(listed):
-        entry: Entry | None = listed_entry
-        if listed_entry.manifest.state == "unfinished":
-            entry = finish(listed_entry) if finish else None
-        if entry is None:
-            yield Settled(listed_entry, None, listed_entry)
+    for number, entry in enumerate(listed):
+        later = listed[number + 1 :]
+        ready = _finished(entry, later, finish) if entry.manifest.state == "unfinished" else entry
+        if ready is None:
+            yield Settled(entry, None, entry)
             return
-        settled = _deliver(entry, listed[number + 1 :], send)
+        settled = _deliver(ready, later, send)
         yield settled
         if settled.remaining is not None:
             return
+
+
+def _finished(entry: Entry, later: Sequence[Entry], finish: Finish | None) -> Entry | None:
+    followed = any(one.name.try_number > entry.name.try_number for one in later)
+    return finish(entry, followed) if finish else None
 
 
 def _deliver(entry: Entry, later: Sequence[Entry], send: Send) -> Settled:

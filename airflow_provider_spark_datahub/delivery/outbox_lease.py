@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import Any, Self
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox_format import LEASES, json_line
 from airflow_provider_spark_datahub.delivery.outbox_storage import OutboxStorage
+from airflow_provider_spark_datahub.delivery.processes import is_gone, machine
 
 LEASE_SECONDS = 120.0
 
@@ -46,15 +46,18 @@ class Lease:
             self.until = until
         return True
 
+    def release(self) -> None:
+        """Give it up; where the outbox refuses, it expires."""
+        with suppress(OSError):
+            self._storage.remove(self.name)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What stays expires.
-        with suppress(OSError):
-            self._storage.remove(self.name)
+        self.release()
 
 
 def take_lease(storage: OutboxStorage, group: tuple[str, str], seconds: float = LEASE_SECONDS) -> Lease | None:
@@ -110,34 +113,16 @@ def _names(storage: OutboxStorage, folder: str) -> Iterator[str]:
 def _is_held(storage: OutboxStorage, name: str) -> bool:
     try:
         holder: Any = json.loads(storage.read(name))
-        expires_ms, machine, process = float(holder["expires_ms"]), holder["machine"], int(holder["process"])
+        expires_ms, on, process = float(holder["expires_ms"]), holder["machine"], int(holder["process"])
     except FileNotFoundError:
         return False
     except (KeyError, TypeError, ValueError):
         return False
     if time.time() * 1000 >= expires_ms:
         return False
-    return machine != _machine() or _runs(process)
+    return not is_gone(on, process)
 
 
 def _content(seconds: float) -> bytes:
     expires_ms = round((time.time() + seconds) * 1000)
-    return json_line({"machine": _machine(), "process": os.getpid(), "expires_ms": expires_ms})
-
-
-def _machine() -> str:
-    """The host, and on Linux the namespace that its process ids belong to: containers may share a host's name."""
-    namespace = ""
-    with suppress(OSError):
-        namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 (pathlib's readlink would take it for a path)
-    return f"{socket.gethostname()} {namespace}"
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
-    return True
+    return json_line({"machine": machine(), "process": os.getpid(), "expires_ms": expires_ms})

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_spark_datahub.delivery.outbox import Entry
+
+_AT_WORK = ("running", "deferred", "restarting")
+"""States of a task instance, as Airflow writes them, in which its job may run."""
 
 
 class LineageWaitsError(AirflowException):
@@ -18,8 +24,9 @@ class LineageWaitsError(AirflowException):
 class DeliverLineageOperator(BaseOperator):
     """Drain the outbox: each entry through its own connection, oldest first, task instances one after the other.
 
-    Any number of these, of tasks that end and of ``spark-datahub emit`` may be at work on one outbox. The result (XCom
-    ``return_value``) holds the counts and why something stays.
+    Where a task that was killed left its events alone, they are converted first, once Airflow says that it does not
+    run. Any number of these, of tasks that end and of ``spark-datahub emit`` may be at work on one outbox. The result
+    (XCom ``return_value``) holds the counts and why something stays.
 
     :param outbox_location: the outbox; default: that of ``[spark_datahub]``. A folder must be one that this task's
         worker sees.
@@ -54,7 +61,7 @@ class DeliverLineageOperator(BaseOperator):
         self.entry_seconds = entry_seconds
         self.fail_when_waiting = fail_when_waiting
 
-    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 (the signature of operators)
+    def execute(self, context: Context) -> dict[str, Any]:
         """Drain.
 
         :raises OutboxError: the outbox cannot be opened.
@@ -65,6 +72,7 @@ class DeliverLineageOperator(BaseOperator):
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
         from airflow_provider_spark_datahub.hooks.outbox import open_outbox
         from airflow_provider_spark_datahub.operators.options import outbox_limits, resolve_outbox_location
+        from airflow_provider_spark_datahub.operators.try_record import finisher
 
         selection = Selection(dag_ids=tuple(self.dag_ids))
         drained = Drain(
@@ -77,6 +85,7 @@ class DeliverLineageOperator(BaseOperator):
             ),
             connection=self.datahub_conn_id,
             wanted=selection or None,
+            finish=finisher(self.entry_seconds, partial(_is_over, context.get("ti"))),
         ).run()
         self.log.info("%s", drained.sentence)
         for problem in drained.problems:
@@ -84,3 +93,19 @@ class DeliverLineageOperator(BaseOperator):
         if self.fail_when_waiting and drained.waiting:
             raise LineageWaitsError(f"{drained.sentence}: {'; '.join(drained.problems)}")
         return drained.to_obj()
+
+
+def _is_over(ti: Any, entry: Entry) -> bool:
+    """Whether Airflow says that the task instance of an entry is not running."""
+    key = entry.manifest.key
+    try:
+        running = ti.get_ti_count(
+            dag_id=key.dag_id,
+            run_ids=[key.run_id],
+            task_ids=[key.task_id],
+            map_index=key.map_index,
+            states=list(_AT_WORK),
+        )
+    except (AirflowException, AttributeError, OSError):
+        return False
+    return bool(running == 0)

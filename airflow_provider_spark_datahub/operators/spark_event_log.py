@@ -47,6 +47,23 @@ class SparkEventLog:
         self._folder, self._ours = injection.folder, injection.ours
         return injection.submission
 
+    @classmethod
+    def at(cls, folder: Path | None, *, is_own: bool) -> SparkEventLog:
+        """The log that :meth:`inject` of another process arranged."""
+        log = cls()
+        log._folder, log._ours = folder, is_own
+        return log
+
+    @property
+    def folder(self) -> Path | None:
+        """Where it is, or will be; ``None`` where there is none."""
+        return self._folder
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the folder is of this job alone."""
+        return self._ours
+
     @property
     def is_written(self) -> bool:
         """Whether the job writes a log that can be read."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.deadline import Deadline
     from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox
     from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
+    from airflow_provider_spark_datahub.delivery.outbox_lease import Lease
     from airflow_provider_spark_datahub.delivery.sink import Delivery, Sink
     from airflow_provider_spark_datahub.operators.options import LineageOptions
 
@@ -24,6 +26,8 @@ LOGGED_CHARS = 10_000
 """How much of a proposal is logged; the schema of a wide table would be most of the task's log."""
 REJECTIONS_TOLD = 10
 """How many rejected proposals a report names; all are counted, and in the outbox's quarantine."""
+_BEGIN_SECONDS = 4.0
+"""How long an outbox in an object store may hold up the submit."""
 _LEASE_MARGIN = 30.0
 """Seconds that the lease outlasts the delivery: to record what became of it."""
 
@@ -48,6 +52,8 @@ class TaskDelivery:
         self._sink = sink
         self._sink_problem = sink_problem
         self._report = report
+        self._entry: Entry | None = None
+        self._lease: Lease | None = None
 
     def send(self, proposals: Sequence[Proposal], deadline: Deadline) -> Delivery:
         """Send proposals as they are, not by way of the outbox: for what is told again at the end of the try."""
@@ -59,6 +65,50 @@ class TaskDelivery:
             return Delivery(0, pending=tuple(proposals), problem=self._sink_problem)
         return self._sink.deliver(proposals, deadline)
 
+    # -- by way of the outbox
+
+    def begin(self, record: dict[str, Any], events_file: str) -> None:
+        """Tell the outbox, before the job is submitted, that there will be events, and all that their lineage needs.
+
+        Where the outbox refuses, only a try that is killed loses by it.
+
+        :param record: of the try, as JSON.
+        """
+        from airflow_provider_spark_datahub.delivery.deadline import Deadline
+        from airflow_provider_spark_datahub.delivery.outbox import OutboxError
+
+        try:
+            self._outbox.storage.deadline = Deadline.after(_BEGIN_SECONDS)
+            self._entry = self._outbox.begin(
+                self._key, connection_id=self._options.connection, events=events_file, redo=record
+            )
+        except OutboxError as error:
+            self._report.warnings.append(f"not in the outbox before the submit: {error}")
+
+    @contextmanager
+    def at_work(self, deadline: Deadline) -> Iterator[None]:
+        """Keep other drainers from what this task left, unless one of them is at it already."""
+        from airflow_provider_spark_datahub.delivery.outbox_lease import take_lease
+
+        with suppress(OSError):
+            self._outbox.storage.deadline = deadline
+            self._lease = take_lease(self._outbox.storage, self._group, self._lease_seconds(deadline))
+        try:
+            yield
+        finally:
+            if self._lease is not None:
+                self._lease.release()
+                self._lease = None
+
+    def ended(self, record: dict[str, Any]) -> None:
+        """Tell the outbox how the try ended: whoever makes its lineage now makes the same."""
+        if self._entry is None:
+            return
+        try:
+            self._entry = self._entry.told(redo=record)
+        except (OSError, ValueError) as error:
+            self._report.warnings.append(f"the end of the try is not in the outbox: {error}")
+
     def deliver(self, proposals: Sequence[Proposal], deadline: Deadline, *, spark_succeeded: bool) -> None:
         """Keep proposals in the outbox, and deliver what is there of the task: the oldest try's first.
 
@@ -69,13 +119,18 @@ class TaskDelivery:
 
         self._report.proposals = self._report.pending = len(proposals)
         try:
-            self._outbox.storage.deadline = deadline
-            entry = self._outbox.put(
-                self._key, proposals, spark_succeeded=spark_succeeded, connection_id=self._options.connection
-            )
+            if self._entry is not None:
+                entry = self._entry.finish(proposals, spark_succeeded=spark_succeeded)
+            else:
+                entry = self._outbox.put(
+                    self._key, proposals, spark_succeeded=spark_succeeded, connection_id=self._options.connection
+                )
         except OutboxError as error:
             self._report.warnings.append(f"not kept in the outbox before the delivery: {error}")
             self._count(self.send(proposals, deadline))
+            if self._entry is not None and self._report.is_complete:
+                with suppress(OutboxError):
+                    self._entry.discard()
         else:
             self._deliver_entries(deadline, own=entry)
 
@@ -131,6 +186,12 @@ class TaskDelivery:
         one = self._identity
         return OutboxKey(one.dag_id, one.run_id, one.task_id, one.map_index, one.try_number)
 
+    @property
+    def _group(self) -> tuple[str, str]:
+        from airflow_provider_spark_datahub.delivery.outbox_format import connection_hash
+
+        return self._key.instance, connection_hash(self._options.connection)
+
     def _entries(self) -> list[Entry]:
         return list(self._outbox.entries(self._key.instance))
 
@@ -138,24 +199,38 @@ class TaskDelivery:
         from airflow_provider_spark_datahub.delivery.outbox_lease import wait_for_lease
 
         self._report.outbox_entry = str(own)
-        seconds = deadline.remaining() + _LEASE_MARGIN
-        lease = wait_for_lease(self._outbox.storage, own.name.group, deadline, seconds=seconds)
+        if self._lease is not None:
+            self._deliver_leased(own, deadline)
+            return
+        lease = wait_for_lease(self._outbox.storage, self._group, deadline, seconds=self._lease_seconds(deadline))
         if lease is None:
             self._note("it is pending: another drainer of the outbox is at work on what this task left")
             return
         with lease:
-            entries = [one for one in self._entries() if one.name.group == own.name.group]
-            if own.name in (one.name for one in entries):
-                self._deliver_leased(entries, own, deadline)
-            else:
-                self._count_settled(own)
+            self._deliver_leased(own, deadline)
 
-    def _deliver_leased(self, entries: Sequence[Entry], own: Entry, deadline: Deadline) -> None:
+    def _lease_seconds(self, deadline: Deadline) -> float:
+        return deadline.remaining() + _LEASE_MARGIN
+
+    def _deliver_leased(self, own: Entry, deadline: Deadline) -> None:
         """Deliver what the task's tries left, this one's last."""
         from airflow_provider_spark_datahub.delivery.drain import deliver_in_order
+        from airflow_provider_spark_datahub.operators.try_record import finish_entry
+
+        entries = [one for one in self._entries() if one.name.group == self._group]
+        if own.name not in (one.name for one in entries):
+            self._count_settled(own)
+            return
+
+        def send(_: Entry, proposals: Sequence[Proposal]) -> Delivery:
+            return self.send(proposals, deadline)
+
+        def finish(entry: Entry, *_: object) -> Entry | None:
+            # Of an earlier try, which is over, whatever became of it: this one runs.
+            return finish_entry(entry, lambda: deadline.expired, over=True)
 
         problem = None
-        for settled in deliver_in_order(entries, lambda _, proposals: self.send(proposals, deadline)):
+        for settled in deliver_in_order(entries, send, finish):
             problem = settled.delivery.problem if settled.delivery else None
             if settled.entry.name == own.name:
                 if settled.delivery:

@@ -22,6 +22,7 @@ from airflow_provider_spark_datahub.operators.job_events import JobEvents
 from airflow_provider_spark_datahub.operators.running_lineage import RunningLineage
 from airflow_provider_spark_datahub.operators.spark_event_log import SparkEventLog
 from airflow_provider_spark_datahub.operators.task_delivery import TaskDelivery
+from airflow_provider_spark_datahub.operators.try_record import TryRecord, try_proposals
 from airflow_provider_spark_datahub.report import LineageReport
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class TaskLineage:
         self.delivery = TaskDelivery(options, identity, sink, sink_problem, self.report)
         self.conversion: Conversion | None = None
         self._events_file: Path | None = None
+        self._record: TryRecord | None = None
         self._not_injected: str | None = None
         self._event_log = SparkEventLog()
         self._running = RunningLineage(options, task_try, self.delivery, self._open_events)
@@ -141,10 +143,12 @@ class TaskLineage:
             self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
         self._events_file = events_file
         self.report.events_file = str(events_file)
-        if not (settings.capture_streaming and settings.coalesce_jobs):
-            return injection
-        logged = self._event_log.inject(injection.submission, events_file, local_driver=spark.local_driver)
-        return replace(injection, submission=logged)
+        if settings.capture_streaming and settings.coalesce_jobs:
+            logged = self._event_log.inject(injection.submission, events_file, local_driver=spark.local_driver)
+            injection = replace(injection, submission=logged)
+        self._record = TryRecord.begun(self._try, settings, events_file, self._event_log)
+        self.delivery.begin(self._record.to_obj(), str(events_file))
+        return injection
 
     def _check_outside_settings(self, submission: Submission, spark: SparkSubmit) -> None:
         off = switched_off(submission, spark.env)
@@ -185,16 +189,18 @@ class TaskLineage:
 
         :raises OutboxError: where it cannot be recorded in the outbox what of it arrived.
         """
-        from airflow_provider_spark_datahub.conversion.relate import below, task_proposals
         from airflow_provider_spark_datahub.delivery.deadline import Deadline
 
         started = time.monotonic()
         deadline = Deadline.after(end.seconds)
-        collected, conversion = self._convert(end, deadline)
-        conversion.jobs = below(conversion.jobs, self._try, [session.urn for session in conversion.sessions])
-        task = task_proposals(self._try.ended(end.end_ms, end.result), conversion.jobs)
-        proposals = [*task, *conversion.proposals(self._options.settings)]
-        self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
+        with self.delivery.at_work(deadline):
+            if self._record is not None:
+                record = self._record.ended(end.end_ms, end.result, spark_succeeded=end.spark_succeeded)
+                self.delivery.ended(record.to_obj())
+            collected, conversion = self._convert(end, deadline)
+            task_try = self._try.ended(end.end_ms, end.result)
+            proposals = try_proposals(task_try, conversion, self._options.settings)
+            self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
         was_read = collected.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE) and not collected.quarantined_count
         if self._events_file and self.report.is_complete and was_read:
             self._remove_events_file(self._events_file)
@@ -210,8 +216,10 @@ class TaskLineage:
         from airflow_provider_spark_datahub.delivery.deadline import Deadline
 
         self.delivery.look_for(awaited)
-        proposals = task_proposals(self._try.ended(end.end_ms, end.result))
-        self.delivery.deliver(proposals, Deadline.after(end.seconds), spark_succeeded=end.spark_succeeded)
+        deadline = Deadline.after(end.seconds)
+        with self.delivery.at_work(deadline):
+            proposals = task_proposals(self._try.ended(end.end_ms, end.result))
+            self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
         return self.report
 
     # -- steps

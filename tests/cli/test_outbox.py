@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox import Entry
 from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
+from airflow_provider_spark_datahub.operators.spark_event_log import SparkEventLog
+from airflow_provider_spark_datahub.operators.try_record import TryRecord
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
 
@@ -164,6 +169,21 @@ def test_a_wrong_limit(outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
     result = run("pending", *outbox)
     assert result.exit_code == 2
     assert "receipt_days is 'a week', want a number above 0" in result.stderr
+
+
+@pytest.mark.usefixtures("sink")
+@pytest.mark.parametrize(("options", "status"), [((), 1), (("--over-after", "1"), 1), (("--over-after", "0"), 0)])
+def test_emit_what_a_try_left_that_never_told_its_end(
+    tmp_path: Path, outbox: tuple[str, Path], options: tuple[str, ...], status: int
+) -> None:
+    record = TryRecord.begun(
+        TaskTry(DagRun(AirflowSite(), "shop", "r1"), "build", 1), LineageSettings(), tmp_path / "none", SparkEventLog()
+    )
+    key = OutboxKey("shop", "r1", "build", -1, 1)
+    outbox_at(tmp_path / "outbox").begin(key, connection_id="lineage_sink", events=None, redo=record.to_obj())
+    time.sleep(0.002)
+    assert run("emit", *outbox, *options).exit_code == status
+    assert len(waiting(tmp_path)) == status
 
 
 # -- requeue

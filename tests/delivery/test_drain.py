@@ -330,7 +330,13 @@ def test_an_unfinished_entry_waits_with_those_behind_it_until_it_can_be_finished
     put(outbox, key(2), [upsert("second")])
     sink = Recording()
     assert drain(outbox, sink).waiting == 2
-    assert drain(outbox, sink, finish=lambda _: None).waiting == 2
+    assert drain(outbox, sink, finish=lambda *_: None).waiting == 2
     assert sink.names == []
-    drained = drain(outbox, sink, finish=lambda entry: entry.finish([upsert("first")], spark_succeeded=False))
-    assert (sink.names, drained.settled, drained.waiting) == (["first", "second"], 2, 0)
+    told = []
+
+    def finish(entry: Entry, followed: bool) -> Entry:
+        told.append(followed)
+        return entry.finish([upsert("first")], spark_succeeded=False)
+
+    drained = drain(outbox, sink, finish=finish)
+    assert (sink.names, drained.settled, drained.waiting, told) == (["first", "second"], 2, 0, [True])

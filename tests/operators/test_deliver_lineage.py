@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
+from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
 from airflow_provider_spark_datahub.operators.deliver_lineage import DeliverLineageOperator, LineageWaitsError
+from airflow_provider_spark_datahub.operators.spark_event_log import SparkEventLog
+from airflow_provider_spark_datahub.operators.try_record import TryRecord
 from tests.delivery.outboxes import outbox_at
 from tests.delivery.samples import upserts
+from tests.operators.tries import CORPUS, START_MS
 
 
 def put(folder: Path, dag_id: str, connection: str = "datahub_file", task_id: str = "build") -> None:
@@ -68,3 +73,43 @@ def test_what_stays_is_told(tmp_path: Path) -> None:
 
 def test_its_arguments_are_templates() -> None:
     assert set(DeliverLineageOperator.template_fields) <= vars(DeliverLineageOperator(task_id="deliver")).keys()
+
+
+class RunningTask:
+    """Airflow's answer on how many of a task instance's tries are at work."""
+
+    def __init__(self, answer: int | Exception) -> None:
+        self.asked: dict[str, Any] = {}
+        self._answer = answer
+
+    def get_ti_count(self, **asked: Any) -> int:
+        self.asked = asked
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "settled"), [(0, 1), (1, 0), (AirflowException("no answer"), 0), (OSError("no answer"), 0)]
+)
+def test_a_killed_tasks_events_are_converted_when_airflow_says_that_it_is_over(
+    tmp_path: Path, answer: int | Exception, settled: int
+) -> None:
+    record = TryRecord.begun(
+        TaskTry(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS),
+        LineageSettings(),
+        CORPUS / "a_csv_join_agg.ndjson",
+        SparkEventLog(),
+    )
+    key = OutboxKey("shop", "run", "build", -1, 1)
+    outbox_at(tmp_path / "outbox").begin(key, connection_id="datahub_file", events=None, redo=record.to_obj())
+    ti = RunningTask(answer)
+    context: Any = {"ti": ti}
+    result = DeliverLineageOperator(task_id="deliver").execute(context)
+    assert (result["settled"], result["waiting"]) == (settled, 1 - settled)
+    assert (ti.asked["dag_id"], ti.asked["run_ids"], ti.asked["task_ids"], ti.asked["map_index"]) == (
+        "shop",
+        ["run"],
+        ["build"],
+        -1,
+    )

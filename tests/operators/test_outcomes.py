@@ -20,6 +20,7 @@ from airflow.providers.common.compat.sdk import (
 from airflow_provider_spark_datahub.capture.follow import FileFollower
 from airflow_provider_spark_datahub.conversion import relate
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
+from airflow_provider_spark_datahub.delivery import outbox_lease
 from airflow_provider_spark_datahub.delivery.file import FileSink
 from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox
 from airflow_provider_spark_datahub.hooks import datahub
@@ -78,7 +79,10 @@ STEPS: dict[str, tuple[Any, str]] = {
     "relating": (relate, "task_proposals"),
     "relating the Spark job": (relate, "below"),
     "the proposals": (Conversion, "proposals"),
-    "the outbox": (Outbox, "put"),
+    "the outbox before the submit": (Outbox, "begin"),
+    "the end in the outbox": (Entry, "told"),
+    "the lease": (outbox_lease, "take_lease"),
+    "the outbox": (Entry, "finish"),
     "what is in the outbox": (Outbox, "entries"),
     "delivering": (FileSink, "deliver"),
     "sending": (FileSink, "send"),

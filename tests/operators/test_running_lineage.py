@@ -23,7 +23,8 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.operators import job_events
-from tests.operators.test_task_lineage import ENDED, FAILED, JOB, Try, files_below
+from tests.delivery.outboxes import outbox_at
+from tests.operators.test_task_lineage import ENDED, FAILED, JOB, Try
 from tests.operators.tries import CORPUS
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
@@ -286,7 +287,8 @@ def test_what_does_not_arrive_is_told_again(tmp_path: Path, caplog: pytest.LogCa
     with caplog.at_level(logging.INFO), followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
         wait_until(lambda: sink.calls > 3)
-        assert files_below(tmp_path / "outbox") == [], "the end has everything"
+        (entry,) = outbox_at(tmp_path / "outbox").entries()
+        assert entry.manifest.state == "unfinished", "the end has everything"
         sink.is_broken = False
         wait_until(lambda: sink.taken)
         assert patched_edges(sink.taken, JOB, "outputDatasetEdges") == WRITTEN

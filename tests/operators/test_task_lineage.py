@@ -18,11 +18,13 @@ from airflow_provider_spark_datahub.capture.submission import Submission
 from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.drain import Drain
 from airflow_provider_spark_datahub.delivery.file import FileSink
-from airflow_provider_spark_datahub.delivery.outbox import Entry
+from airflow_provider_spark_datahub.delivery.outbox import Entry, OutboxLimits
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.operators.options import LineageOptions
 from airflow_provider_spark_datahub.operators.task_lineage import ListenerOffError, SparkSubmit, TaskLineage, TryEnd
+from airflow_provider_spark_datahub.operators.try_record import finisher
 from airflow_provider_spark_datahub.report import LineageReport
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.delivery.outboxes import outbox_at
@@ -362,8 +364,8 @@ def test_a_connection_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_an_outbox_that_refuses_does_not_keep_lineage_from_arriving(one: Try, tmp_path: Path) -> None:
-    path = one.job_writes("a_csv_join_agg")
     (tmp_path / "outbox").write_text("in the way")
+    path = one.job_writes("a_csv_join_agg")
     report = one.lineage.finish(ENDED)
     assert (report.delivered, report.pending) == (report.proposals, 0)
     assert len(one.delivered) == report.proposals
@@ -391,6 +393,43 @@ def test_an_older_trys_lineage_goes_first(tmp_path: Path) -> None:
     ]
     assert attempts == [(1, "STARTED"), (1, "COMPLETE"), (2, "STARTED"), (2, "COMPLETE")]
     assert entries(tmp_path) == []
+
+
+def test_what_a_killed_try_left_is_told_by_the_next_one(tmp_path: Path) -> None:
+    """Of the first there are its events, and what the outbox was told before the submit."""
+    first, second = Try(tmp_path, 1), Try(tmp_path, 2)
+    first.job_writes("c_fail_midway")
+    (left,) = entries(tmp_path)
+    assert (left.manifest.state, left.manifest.key.try_number) == ("unfinished", 1)
+
+    second.job_writes("a_csv_join_agg")
+    report = second.lineage.finish(ENDED)
+
+    assert (report.pending, report.reason, report.warnings) == (0, None, [])
+    attempts = [
+        (event["attempt"], event.get("result", {}).get("type"))
+        for event in (
+            proposal["aspect"]["json"] for proposal in second.delivered if "RunEvent" in proposal["aspectName"]
+        )
+        if "attempt" in event
+    ]
+    assert attempts == [(1, None), (1, "FAILURE"), (2, None), (2, "SUCCESS")]
+    assert entries(tmp_path) == []
+
+
+def test_an_outbox_that_is_full_refuses_visibly_and_keeps_what_the_lineage_can_be_made_of(tmp_path: Path) -> None:
+    one = Try(tmp_path, options={"outbox_limits": OutboxLimits(max_bytes=4000)})
+    path = one.job_writes("a_csv_join_agg")
+    one.sink_file.mkdir()
+    report = one.lineage.finish(ENDED)
+    assert report.pending == report.proposals
+    assert any("is full" in warning and "outbox_max_bytes" in warning for warning in report.warnings)
+    assert path.is_file()
+
+    one.sink_file.rmdir()
+    outbox = outbox_at(tmp_path / "outbox")
+    drained = Drain(outbox, lambda _: (FileSink(one.sink_file), None), finish=finisher(60.0, lambda _: False)).run()
+    assert (drained.settled, drained.delivered) == (1, report.proposals)
 
 
 class Refusing(Sink):

@@ -1,0 +1,242 @@
+"""Kills tries while they collect, convert, keep and deliver, drains what is left, and looks at what arrived.
+
+A process of its own, since it forks: everything is imported once, and each try is a fork of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_spark_datahub.capture.location import TryIdentity
+from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.delivery.drain import Drain
+from airflow_provider_spark_datahub.delivery.file import FileSink
+from airflow_provider_spark_datahub.delivery.outbox_format import CORRUPT
+from airflow_provider_spark_datahub.operators.options import LineageOptions
+from airflow_provider_spark_datahub.operators.spark_event_log import SparkEventLog
+from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage, TryEnd
+from airflow_provider_spark_datahub.operators.try_record import TryRecord, finisher
+from tests.delivery.outboxes import outbox_at
+
+EVENTS = Path(__file__).parents[1] / "data/corpus/events/a_csv_join_agg.ndjson"
+START_MS = 1_767_225_900_000
+# What reaches the disk or asks it: between two of these, nothing changes that a killed process leaves behind.
+STEPS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.scandir", "os.listdir", "os.truncate"})
+
+State = dict[str, Any]
+
+
+@dataclass
+class Kills:
+    """What became of the tries. :param repeated: proposals that arrived more than once, over all tries."""
+
+    tries: int = 0
+    killed: Counter[str] = field(default_factory=Counter)
+    lost: list[str] = field(default_factory=list)
+    corrupt: int = 0
+    left: int = 0
+    delivered: int = 0
+    repeated: int = 0
+
+    def to_obj(self) -> dict[str, Any]:
+        return {**vars(self), "killed": dict(self.killed)}
+
+
+def lineage_of(folder: Path) -> TaskLineage:
+    """A try whose job has been submitted: its events are there, and the outbox knows of it."""
+    options = LineageOptions(
+        connection="datahub",
+        settings=LineageSettings(),
+        on_failure="warn",
+        events_location=folder / "events",
+        outbox_location=str(folder / "outbox"),
+        timeout=30.0,
+        openlineage_jar="",
+        namespace="default",
+        keep_events=False,
+    )
+    task_try = TaskTry(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS)
+    sink = FileSink(folder / "sink/lineage.jsonl")
+    lineage = TaskLineage(options, TryIdentity("shop", "run", "build", -1, 1, "ti"), task_try, sink)
+    lineage._events_file = folder / "events/shop/try1.ndjson"
+    lineage._events_file.parent.mkdir(parents=True)
+    lineage._record = TryRecord.begun(task_try, options.settings, lineage._events_file, SparkEventLog())
+    lineage.delivery.begin(lineage._record.to_obj(), str(lineage._events_file))
+    lineage._events_file.write_bytes(EVENTS.read_bytes())
+    os.utime(lineage._events_file, (START_MS / 1000 + 50, START_MS / 1000 + 50))
+    return lineage
+
+
+def run_try(folder: Path, armed: Callable[[], None]) -> None:
+    lineage = lineage_of(folder)
+    armed()
+    lineage.finish(TryEnd(True, "SUCCESS", START_MS + 60_000, 30.0))
+
+
+def drain(folder: Path, armed: Callable[[], None]) -> None:
+    armed()
+    Drain(
+        outbox_at(folder / "outbox"),
+        lambda _: (FileSink(folder / "sink/lineage.jsonl"), None),
+        finish=finisher(60.0, lambda _: False),
+    ).run()
+
+
+def forked(work: Callable[[Callable[[], None]], None], *, at_step: int | None, after: float | None) -> bool:
+    """Do ``work`` in a fork, and kill it. :returns: whether it was killed before it was done.
+
+    :param at_step: kill it before this step, counted from where it says that it is armed.
+    :param after: kill it so many seconds after.
+    """
+    ready, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(ready)
+            work(lambda: _arm(tell, at_step))
+        except BaseException as error:  # noqa: BLE001 (a fork ends here, whatever happens)
+            os.write(2, f"{error!r}\n".encode())
+            os._exit(1)
+        os._exit(0)
+    os.close(tell)
+    os.read(ready, 1)
+    os.close(ready)
+    if after is not None:
+        time.sleep(after)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code not in (0, -signal.SIGKILL):
+        raise RuntimeError(f"the try ended with {code}")
+    return code != 0
+
+
+def _arm(tell: int, at_step: int | None) -> None:
+    os.write(tell, b"x")
+    if at_step is None:
+        return
+    seen = 0
+
+    def count(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal seen
+        if event in STEPS and arguments and isinstance(arguments[0], str | Path):
+            seen += 1
+            if seen == at_step:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
+def state_of(folder: Path) -> tuple[State, int]:
+    """What a catalogue holds that got everything in the sink, in its order; and how many proposals it got."""
+    state: State = {}
+    path = folder / "sink/lineage.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    for one in map(json.loads, lines):
+        name = f"{one['entityUrn']} {one['aspectName']}"
+        if one["changeType"] == "PATCH" or "RunEvent" in one["aspectName"]:
+            state.setdefault(name, {})[json.dumps(one["aspect"], sort_keys=True)] = True
+        else:
+            state[name] = one["aspect"]
+    return state, len(lines)
+
+
+def undisturbed(folder: Path, *, ended: bool) -> tuple[State, int]:
+    """The state after a try that nobody kills, or that is killed before it told its end, and a drain."""
+    if ended:
+        forked(lambda armed: run_try(folder, armed), at_step=None, after=None)
+    else:
+        forked(lambda armed: run_try(folder, armed), at_step=1, after=None)
+        forked(lambda armed: drain(folder, armed), at_step=None, after=None)
+    state, count = state_of(folder)
+    if not count:
+        raise RuntimeError("an undisturbed try delivered nothing")
+    return state, count
+
+
+class Runner:
+    """Kills one try after the other, each in a folder of its own."""
+
+    def __init__(self, root: Path, seed: int) -> None:
+        self._root = root
+        self._random = random.Random(seed)
+        self.kills = Kills()
+        started = time.monotonic()
+        self._expected = {ended: undisturbed(root / f"undisturbed-{ended}", ended=ended) for ended in (True, False)}
+        self._longest = time.monotonic() - started
+
+    def at_steps(self, stride: int) -> None:
+        """Kill before each ``stride``-th step in turn, until a try comes to its end; and so the drain after it."""
+        step = 1
+        while self._try("finish", at_step=step):
+            step += stride
+        step = 1
+        while self._try("finish", at_step=2 + step % 40, drain_at_step=step):
+            step += stride
+
+    def at_random(self, count: int) -> None:
+        """Kill at random moments; the drain too, in every other try."""
+        for number in range(count):
+            after = self._random.uniform(0, self._longest / 2)
+            drain_after = self._random.uniform(0, self._longest / 2) if number % 2 else None
+            self._try("random", after=after, drain_after=drain_after)
+
+    def _try(
+        self,
+        kind: str,
+        *,
+        at_step: int | None = None,
+        after: float | None = None,
+        drain_at_step: int | None = None,
+        drain_after: float | None = None,
+    ) -> bool:
+        """Whether what was to be killed last was killed."""
+        kills = self.kills
+        kills.tries += 1
+        folder = self._root / f"{kills.tries:05d}"
+        killed = forked(lambda armed: run_try(folder, armed), at_step=at_step, after=after)
+        kills.killed[kind if killed else f"{kind}, too late"] += 1
+        unfinished = [one for one in outbox_at(folder / "outbox").entries() if one.manifest.state == "unfinished"]
+        ended = all(TryRecord.from_obj(one.manifest.redo).spark_succeeded is not None for one in unfinished)
+        if drain_at_step is not None or drain_after is not None:
+            killed = forked(lambda armed: drain(folder, armed), at_step=drain_at_step, after=drain_after)
+            kills.killed["drain" if killed else "drain, too late"] += 1
+        forked(lambda armed: drain(folder, armed), at_step=None, after=None)
+        self._look(folder, ended=ended)
+        return killed
+
+    def _look(self, folder: Path, *, ended: bool) -> None:
+        expected, count = self._expected[ended]
+        state, arrived = state_of(folder)
+        if state != expected:
+            differing = [name for name in expected.keys() | state.keys() if expected.get(name) != state.get(name)]
+            self.kills.lost.append(f"{folder.name}: {sorted(differing)}")
+        outbox = outbox_at(folder / "outbox")
+        self.kills.corrupt += len(outbox.storage.stored(CORRUPT))
+        self.kills.left += len(outbox.names())
+        self.kills.delivered += arrived
+        self.kills.repeated += arrived - count
+
+
+def main(root: Path, stride: int, random_kills: int, seed: int) -> Kills:
+    """Kill, and tell what became of it."""
+    runner = Runner(root, seed)
+    runner.at_steps(stride)
+    runner.at_random(random_kills)
+    return runner.kills
+
+
+if __name__ == "__main__":
+    folder, *numbers = sys.argv[1:]
+    print(json.dumps(main(Path(folder), *map(int, numbers)).to_obj()))  # noqa: T201 (its result)

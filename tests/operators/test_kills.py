@@ -1,0 +1,37 @@
+"""A try that is killed at any moment of its end loses nothing; a drain delivers what is left of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+STRIDE = int(os.environ.get("KILL_STRIDE", "5"))
+RANDOM_KILLS = int(os.environ.get("RANDOM_KILLS", "15"))
+
+
+@pytest.mark.timeout(3600)
+def test_killed_tries_lose_nothing(tmp_path: Path) -> None:
+    arguments = [str(tmp_path), str(STRIDE), str(RANDOM_KILLS), "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.operators.kills", *arguments],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    kills = json.loads(done.stdout.splitlines()[-1])
+    print(json.dumps(kills))  # noqa: T201 (the figures, with pytest -s)
+    assert kills["lost"] == []
+    assert (kills["corrupt"], kills["left"]) == (0, 0)
+    assert kills["killed"]["finish"] >= 150 / STRIDE
+    assert kills["killed"]["drain"] >= 75 / STRIDE
+    assert kills["killed"]["random"] >= RANDOM_KILLS / 4
+    assert kills["repeated"] > 0, "some must have been killed after they had delivered"
