@@ -157,8 +157,8 @@ def _operation(operation: Operation) -> Proposal:
 def _input_output(job: JobLineage) -> list[Proposal]:
     return input_output(
         job.job_urn,
-        inputs=list(job.inputs),
-        outputs=list(job.outputs),
+        inputs={urn: dataset.edge_properties for urn, dataset in job.inputs.items()},
+        outputs={urn: dataset.edge_properties for urn, dataset in job.outputs.items()},
         upstream_jobs=list(job.upstream_jobs),
         fine_grained=job.fine_grained,
         time_ms=job.end_ms,
@@ -169,20 +169,23 @@ def _input_output(job: JobLineage) -> list[Proposal]:
 def input_output(
     urn: str,
     *,
-    inputs: list[str],
-    outputs: list[str],
+    inputs: Mapping[str, Mapping[str, str]],
+    outputs: Mapping[str, Mapping[str, str]],
     upstream_jobs: list[str],
     fine_grained: list[dict[str, Any]],
     time_ms: int | None,
     adds_only: bool,
 ) -> list[Proposal]:
-    """A DataJob's edges: all of them, or as a patch that adds to what the catalogue holds (none, if it adds none)."""
+    """A DataJob's edges: all of them, or as a patch that adds to what the catalogue holds (none, if it adds none).
+
+    :param inputs: by URN, with the properties of the edge; likewise the outputs.
+    """
     stamp = audit_stamp(time_ms)
     aspect = {
         "inputDatasets": [],
-        "inputDatasetEdges": [{"destinationUrn": one, "lastModified": stamp} for one in inputs],
+        "inputDatasetEdges": [_edge(*one, stamp) for one in inputs.items()],
         "outputDatasets": [],
-        "outputDatasetEdges": [{"destinationUrn": one, "lastModified": stamp} for one in outputs],
+        "outputDatasetEdges": [_edge(*one, stamp) for one in outputs.items()],
         "inputDatajobs": upstream_jobs,
         "fineGrainedLineages": fine_grained,
     }
@@ -207,6 +210,11 @@ def added_edges(aspect: Mapping[str, Any], stamp: Mapping[str, Any] | None = Non
         *(_added_edge("inputDatajobEdges", edge) for edge in jobs),
         *_added_columns(aspect["fineGrainedLineages"]),
     ]
+
+
+def _edge(urn: str, properties: Mapping[str, str], stamp: dict[str, Any]) -> dict[str, Any]:
+    edge = {"destinationUrn": urn, "lastModified": stamp}
+    return {**edge, "properties": dict(properties)} if properties else edge
 
 
 def _added_edge(field: str, edge: dict[str, Any]) -> dict[str, Any]:

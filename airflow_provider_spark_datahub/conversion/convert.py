@@ -19,7 +19,8 @@ from airflow_provider_spark_datahub.conversion.hive_sessions import (
     session_proposals,
 )
 from airflow_provider_spark_datahub.conversion.limits import sentences
-from airflow_provider_spark_datahub.conversion.lost_executions import LostExecution, lost_executions
+from airflow_provider_spark_datahub.conversion.lost_executions import LostExecution
+from airflow_provider_spark_datahub.conversion.lost_lineage import LostLineage
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.single_event import SingleEvents
@@ -210,9 +211,12 @@ class Converter:
     ) -> Iterator[JobLineage]:
         jobs: Iterable[JobLineage] = self._jobs
         if self._settings.coalesce_jobs:
-            logged = self._spark_log.applications
-            self._conversion.lost = [lost for one in logged for lost in lost_executions(one, applications)]
-            jobs = self._coalesced(applications, ending, log_complete=log_complete)
+            symlinks = self._fold.symlinks.by_dataset
+            lost = LostLineage(applications, self._spark_log.applications, symlinks, self._settings)
+            self._conversion.lost = lost.executions
+            if lost.executions:
+                ending = replace(ending, events_complete=False)
+            jobs = map(lost.add_edges, self._coalesced(applications, ending, log_complete=log_complete))
         else:
             _let_exit_decide(self._jobs, ending)
         del applications

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets, as_objects, as_text
+from airflow_provider_spark_datahub.conversion.iceberg_names import is_metadata, table_and_selector
 from airflow_provider_spark_datahub.conversion.paths import PATH_PLATFORMS, PathName, name_of_plain_path, name_of_uri
 from airflow_provider_spark_datahub.conversion.redaction import redact_url
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -43,11 +44,22 @@ class Symlinks:
 
     by_dataset: dict[DatasetId, DatasetId] = field(default_factory=dict)
 
-    def learn(self, dataset: DatasetId, facets: Facets, settings: LineageSettings) -> None:
-        """Remember the table that a dataset's ``symlinks`` facet names; a later one replaces an earlier one."""
+    def learn(self, dataset: DatasetId, facets: Facets, settings: LineageSettings) -> bool:
+        """Remember the table that a dataset's ``symlinks`` facet names; a later one replaces an earlier one.
+
+        A branch or a metadata table of Iceberg is the table: OpenLineage names each by the same path.
+
+        :returns: whether the other facets are of the table itself, not of a metadata table.
+        """
         table = table_of(facets, settings)
-        if table is not None:
-            self.by_dataset[dataset] = table
+        if table is None:
+            return True
+        selector = ""
+        if table.name.count(".") > 1 and facets["catalog"].get("framework") == "iceberg":
+            name, selector = table_and_selector(table.name, dataset.name)
+            table = table._replace(name=name)
+        self.by_dataset[dataset] = table
+        return not is_metadata(selector)
 
 
 def table_of(facets: Facets, settings: LineageSettings) -> DatasetId | None:

@@ -228,6 +228,8 @@ class Fold:
         state = known.get(dataset.id)
         if state is None:
             state = known[dataset.id] = DatasetState()
+        if not self.symlinks.learn(dataset.id, dataset.facets, self._settings):
+            return state
         schema, lifecycle, previous = dataset.facets.once(_told)
         if schema is not None:
             state.schema = self._texts.setdefault(schema, schema) if isinstance(schema, bytes) else schema
@@ -236,7 +238,6 @@ class Fold:
         state.previous = previous or state.previous
         if self._noted:
             state.notes = learn_notes(state.notes or {}, dataset.facets, self._noted, index) or None
-        self.symlinks.learn(dataset.id, dataset.facets, self._settings)
         return state
 
     @property

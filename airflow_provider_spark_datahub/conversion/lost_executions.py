@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airflow_provider_spark_datahub.conversion.fold import Application, RunState
 from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, SqlExecution
@@ -29,11 +29,13 @@ class LostExecution:
     :param id: Spark's number of the execution, as in its UI.
     :param description: as in Spark's UI: the call site or the user's own; empty where it is not known.
     :param reason: for people.
+    :param plans: its physical plan and those of its parts.
     """
 
     id: int
     description: str
     reason: str
+    plans: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
 def lost_executions_in_log(lines: Iterable[str]) -> list[int]:
@@ -52,7 +54,7 @@ def lost_executions(
     An execution was told of where a run began or ended in the very millisecond in which it did: OpenLineage takes its
     times from Spark's events. To give no false alarm, nothing is said of micro-batches (their query's progress names
     source and sink), of what failed, of parts of an execution that was told of, and of what OpenLineage leaves out on
-    purpose: only of what wrote data, and of what the driver's output names.
+    purpose: only of what wrote data, and of what the driver's output names. An execution with its parts is told once.
 
     :param applications: the application's; others do no harm.
     :param in_log: from :func:`lost_executions_in_log`, the driver's output being that of this application.
@@ -66,14 +68,15 @@ def lost_executions(
     }
     # What is told of the whole tells of its parts, and the other way round: a CTAS is an execution around another.
     told |= {one.root_id for one in logged.executions.values() if one.id in told}
-    lost = []
+    lost: dict[int, LostExecution] = {}
     for execution in logged.executions.values():
         if execution.query_run_id or execution.failed or {execution.id, execution.root_id} & told:
             continue
         reason = _reason(execution, in_log)
-        if reason:
-            lost.append(LostExecution(execution.id, execution.description, reason))
-    return lost
+        if reason and execution.root_id not in lost:
+            plans = tuple(one.plan for one in logged.executions.values() if one.root_id == execution.root_id)
+            lost[execution.root_id] = LostExecution(execution.id, execution.description, reason, plans)
+    return list(lost.values())
 
 
 def _told_times(runs: Iterable[RunState]) -> tuple[set[int], set[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from airflow_provider_spark_datahub.conversion.aspects import (
 )
 from airflow_provider_spark_datahub.conversion.coalesce import JobLineage
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion.run_lineage import JobDataset
 
 ORCHESTRATOR = "airflow"
 TryResult = Literal["SUCCESS", "UP_FOR_RETRY", "FAILURE", "SKIPPED"]
@@ -183,11 +184,11 @@ def task_proposals(task_try: TaskTry, jobs: Sequence[JobLineage] | None = None) 
 
 
 def _task_datasets(task_try: TaskTry, jobs: Sequence[JobLineage]) -> list[Proposal]:
-    inputs = sorted({urn for job in jobs for urn in job.inputs})
-    outputs = sorted({urn for job in jobs for urn in job.outputs})
+    inputs = _edges(job.inputs for job in jobs)
+    outputs = _edges(job.outputs for job in jobs)
     return [
-        Proposal(_KIND, task_try.urn, "dataProcessInstanceInput", {"inputs": inputs}),
-        Proposal(_KIND, task_try.urn, "dataProcessInstanceOutput", {"outputs": outputs}),
+        Proposal(_KIND, task_try.urn, "dataProcessInstanceInput", {"inputs": list(inputs)}),
+        Proposal(_KIND, task_try.urn, "dataProcessInstanceOutput", {"outputs": list(outputs)}),
         *input_output(
             task_try.job_urn,
             inputs=inputs,
@@ -198,6 +199,18 @@ def _task_datasets(task_try: TaskTry, jobs: Sequence[JobLineage]) -> list[Propos
             adds_only=task_try.result != "SUCCESS" or not jobs or any(job.adds_only for job in jobs),
         ),
     ]
+
+
+def _edges(datasets: Iterable[Mapping[str, JobDataset]]) -> dict[str, Mapping[str, str]]:
+    """The datasets of several jobs with the properties of their edges: none, where one job knows the edge for sure."""
+    found: dict[str, Mapping[str, str]] = {}
+    for several in datasets:
+        for urn, dataset in several.items():
+            if dataset.edge_properties:
+                found.setdefault(urn, dataset.edge_properties)
+            else:
+                found[urn] = {}
+    return dict(sorted(found.items()))
 
 
 def dag_run_ended(dag_run: DagRun, end_ms: int, result: Literal["SUCCESS", "FAILURE"]) -> list[Proposal]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ class JobDataset:
     ids: list[DatasetId] = field(default_factory=list)
     schema: dict[str, Any] | None = None
     notes: DatasetNotes = field(default_factory=DatasetNotes)
+    edge_properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,8 @@ class LineageSettings:
     :param capture_column_level_lineage: write column-level lineage.
     :param capture_streaming: have Spark log its own events beside OpenLineage's, for the sinks of streaming queries and
         for the executions that OpenLineage lost; only with ``coalesce_jobs``.
+    :param capture_lost_executions: have Spark log its own events, as ``capture_streaming`` does, and add the edges
+        that the plans of such executions name.
     :param streaming_app_id_prefix: put Spark's application id in front of a streaming query's name.
     :param capture_operations: write what each query did to a dataset: kind, rows, bytes; drops and renames too.
     :param capture_dataset_documentation: add the descriptions of datasets, and of the fields in their schemas.
@@ -94,10 +96,16 @@ class LineageSettings:
     max_column_edges: int | None = None
     capture_streaming: bool = False
     streaming_app_id_prefix: bool = False
+    capture_lost_executions: bool = False
 
     def __hash__(self) -> int:
         """Of what tells most configurations apart: settings are the key of what is remembered under them."""
         return hash((self.env, self.pipeline_name, self.platform_instance, self.tags))
+
+    @property
+    def reads_event_log(self) -> bool:
+        """Whether Spark's own event log is asked for."""
+        return self.coalesce_jobs and (self.capture_streaming or self.capture_lost_executions)
 
     @property
     def partition_pattern(self) -> re.Pattern[str] | None:

@@ -145,7 +145,7 @@ def query_name(query: StreamingQuery) -> str:
 def _queries(applications: Sequence[Application], log: LogReading) -> list[_Query]:
     found: list[_Query] = []
     for logged in log.applications:
-        application = _application_of(logged, applications, log)
+        application = application_of(logged, applications, log.applications)
         queries = {id_: _Query(query, logged, application) for id_, query in logged.queries.items()}
         if application is not None and queries:
             _attribute(application, logged, queries)
@@ -153,14 +153,15 @@ def _queries(applications: Sequence[Application], log: LogReading) -> list[_Quer
     return found
 
 
-def _application_of(
-    logged: LoggedApplication, applications: Sequence[Application], log: LogReading
+def application_of(
+    logged: LoggedApplication, applications: Sequence[Application], logs: Sequence[LoggedApplication]
 ) -> Application | None:
+    """The application that a log tells of, or ``None`` where it cannot be told."""
     by_id = {id_: one for one in applications for run in one.runs if (id_ := run.flow_property("appId"))}
     if logged.id in by_id:
         return by_id[logged.id]
     # Not every event carries the id, nor does a log whose beginning is missing.
-    only = len(applications) == len(log.applications) == 1
+    only = len(applications) == len(logs) == 1
     return applications[0] if only and not (by_id and logged.id) else None
 
 

@@ -52,7 +52,7 @@ def datasets_of(description: str, offset: Any, default_fs: str) -> Iterator[Data
     if platform == "kafka":
         yield from (DatasetId("kafka", topic) for topic in _topics(inside, offset))
     elif platform in _PATHS:
-        yield _location(inside, "dbfs://" if platform == "dbfs" else default_fs)
+        yield location_of(inside, "dbfs://" if platform == "dbfs" else default_fs)
     else:
         yield DatasetId(platform, inside)
 
@@ -82,8 +82,11 @@ def _offset_keys(offset: Any) -> list[str]:
     return sorted(offset) if isinstance(offset, dict) else []
 
 
-def _location(path: str, default_fs: str) -> DatasetId:
-    """A path as OpenLineage names it: ``file:/a`` is ``file`` ``/a``, ``s3://b/a`` is ``s3://b`` ``/a``."""
+def location_of(path: str, default_fs: str) -> DatasetId:
+    """A path as OpenLineage names it: ``file:/a`` is ``file`` ``/a``, ``s3://b/a`` is ``s3://b`` ``/a``.
+
+    :param default_fs: Hadoop's ``fs.defaultFS``, where the path has no scheme; empty where it is not known.
+    """
     matched = _SCHEME.match(path)
     if matched is None:
         # Where the file system is not known, the Java listener takes HDFS.

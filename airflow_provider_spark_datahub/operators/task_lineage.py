@@ -143,7 +143,7 @@ class TaskLineage:
             self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
         self._events_file = events_file
         self.report.events_file = str(events_file)
-        if settings.capture_streaming and settings.coalesce_jobs:
+        if settings.reads_event_log:
             logged = self._event_log.inject(injection.submission, events_file, local_driver=spark.local_driver)
             injection = replace(injection, submission=logged)
         self._record = TryRecord.begun(self._try, settings, events_file, self._event_log)

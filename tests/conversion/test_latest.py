@@ -40,8 +40,8 @@ def edges(*names: str, time_ms: int, adds_only: bool = False, submission: str = 
     """What a run wrote of its job's edges: the datasets that it read."""
     (proposal,) = input_output(
         JOB,
-        inputs=[dataset(name) for name in names],
-        outputs=[],
+        inputs={dataset(name): {} for name in names},
+        outputs={},
         upstream_jobs=[],
         fine_grained=[],
         time_ms=time_ms,

@@ -26,6 +26,7 @@ FROM_TEXT: dict[str, tuple[str, Any]] = {
     "max_sql_length": ("5000", 5_000),
     "max_column_edges": ("1", 1),
     "capture_streaming": ("true", True),
+    "capture_lost_executions": ("true", True),
     "streaming_app_id_prefix": ("true", True),
     "capture_operations": ("true", True),
     "capture_dataset_documentation": ("on", True),

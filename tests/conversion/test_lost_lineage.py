@@ -1,0 +1,133 @@
+"""Edges of the executions that OpenLineage lost: what plans name comes back, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
+from airflow_provider_spark_datahub.conversion.events import parse_time_ms
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry, task_proposals
+from tests.conversion.builders import Json, find, proposals, settings, urn
+from tests.conversion.test_corpus import edges, told_edges
+from tests.conversion.test_more_jobs import RECORDINGS, recorded, truth_of
+from tests.oracles.strict import canonical_violations
+
+WITH_LOG = [one for one in RECORDINGS if recorded("logs", one)]
+# Plans hide the URLs of databases, and name no topic that is written.
+NOT_IN_PLANS = tuple(f"urn:li:dataset:(urn:li:dataPlatform:{one}," for one in ("postgres", "kafka"))
+
+
+def read(kind: str, recording: str) -> list[Json]:
+    return [json.loads(line) for line in recorded(kind, recording)]
+
+
+@cache
+def executions(recording: str) -> dict[int, set[int]]:
+    """When each execution and its parts began and ended, in ms, by its number."""
+    roots: dict[int, int] = {}
+    times: dict[int, set[int]] = {}
+    for event in read("logs", recording):
+        number = int(event.get("executionId", -1))
+        if event["Event"].endswith("SQLExecutionStart"):
+            roots[number] = event.get("rootExecutionId", number)
+        if number in roots:
+            times.setdefault(roots[number], set()).add(event["time"])
+    return times
+
+
+def without(events: Sequence[Json], times: set[int]) -> list[Json]:
+    """The events without the queries that began or ended then."""
+    gone = {
+        event["run"]["runId"]
+        for event in events
+        if parse_time_ms(event["eventTime"]) in times and event["job"]["facets"]["jobType"]["jobType"] != "APPLICATION"
+    }
+    return [event for event in events if event["run"]["runId"] not in gone]
+
+
+def convert(events: Sequence[Json], log: Sequence[Json], *, capture: bool) -> Conversion:
+    converter = Converter(settings(capture_lost_executions=capture))
+    for event in events:
+        converter.add(event)
+    for event in log:
+        converter.add_log_event(event)
+    return converter.finish(Ending(succeeded=True))
+
+
+def losses(recording: str) -> Iterator[tuple[int, Conversion, Conversion]]:
+    """Each write of a recording lost in its turn: its number, and what is known without and with its plan."""
+    events, log = read("events", recording), read("logs", recording)
+    for number, times in executions(recording).items():
+        kept = without(events, times)
+        after = convert(kept, log, capture=True)
+        if after.lost:
+            yield number, convert(kept, log, capture=False), after
+
+
+@pytest.mark.parametrize("recording", WITH_LOG)
+def test_no_edge_of_a_plan_is_false(recording: str) -> None:
+    truth = truth_of(recording)
+    found = list(losses(recording))
+    assert found
+    for number, before, after in found:
+        assert edges(after.jobs) >= edges(before.jobs), number
+        added = edges(after.jobs) - edges(before.jobs)
+        assert added <= told_edges(truth) | told_edges(truth, "either_"), number
+        assert len(after.lost) == 1, number
+
+
+def test_most_edges_come_back() -> None:
+    missing = restored = 0
+    for recording in WITH_LOG:
+        all_edges = edges(convert(read("events", recording), read("logs", recording), capture=True).jobs)
+        for _, before, after in losses(recording):
+            lost = {(side, name) for side, name in all_edges - edges(before.jobs) if not name.startswith(NOT_IN_PLANS)}
+            missing, restored = missing + len(lost), restored + len(lost & edges(after.jobs))
+    assert restored / missing > 0.8
+
+
+def lost_write() -> tuple[Conversion, Conversion]:
+    """A job that lost the write of ``every``, whose inputs other executions read too."""
+    return next((before, after) for number, before, after in losses("udf_union-3.5.9") if number == 2)
+
+
+def edge_properties(found: Proposal) -> dict[str, Json | None]:
+    edges = [one["value"] for one in found.aspect if "Edges/" in one["path"]]
+    return {edge["destinationUrn"]: edge.get("properties") for edge in edges}
+
+
+def test_its_edges_say_where_they_come_from() -> None:
+    _, after = lost_write()
+    (job,) = after.jobs
+    task = task_proposals(TaskTry(DagRun(AirflowSite(), "dag", "run"), "task", 1, result="SUCCESS"), after.jobs)
+    for found in (find(proposals(job), "dataJobInputOutput"), find(task, "dataJobInputOutput")):
+        assert canonical_violations(found.to_obj()) == []
+        properties = edge_properties(found)
+        assert properties[urn("file", "/lake/out/union/every")] == {"source": "SPARK_PLAN", "executions": "2"}
+        assert properties[urn("file", "/lake/raw/orders.csv")] is None
+
+
+def test_a_job_with_lost_executions_takes_no_edge_away() -> None:
+    before, after = lost_write()
+    assert [job.adds_only for one in (before, after) for job in one.jobs] == [True, True]
+
+
+def test_the_reason_tells_what_came_of_it() -> None:
+    before, after = lost_write()
+    (reason,) = (one.reason for one in before.lost)
+    assert reason == "it wrote data, and OpenLineage sent no event of it"
+    (reason,) = (one.reason for one in after.lost)
+    assert reason.endswith("; 1 of its edges come from its plan")
+
+
+def test_a_table_that_no_event_tells_of_is_named_in_the_reason_only() -> None:
+    """``orders_new`` was renamed later, which only the events could tell."""
+    _, _, after = next(one for one in losses("drop_rename-4.3.0") if one[0] == 8)
+    assert after.lost[0].reason.endswith("; its plan names tables that no event tells of: swap.orders_new")
+    assert urn("hive", "swap.orders_new") not in after.outputs

@@ -1,0 +1,123 @@
+"""What the text of a physical plan names."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.plans import PlanDataset, PlanDatasets, datasets_of_plans
+from tests.conversion.test_more_jobs import recorded
+
+CSV = PlanDataset("file:/lake/raw/orders.csv")
+
+
+def node(head: str, *lines: str) -> str:
+    return "\n".join([f"(1) {head}", *lines])
+
+
+def plan(*nodes: str) -> PlanDatasets:
+    return datasets_of_plans(["== Physical Plan ==\nCommand (2)\n+- Scan (1)\n\n\n" + "\n\n".join(nodes) + "\n\n"])
+
+
+def write(arguments: str, command: str = "Execute InsertIntoHadoopFsRelationCommand") -> str:
+    return node(command, "Input: []", f"Arguments: {arguments}")
+
+
+def recorded_plans(recording: str, root: int) -> PlanDatasets:
+    """What the plans of an execution and its parts name."""
+    starts = [json.loads(line) for line in recorded("logs", recording) if b"SQLExecutionStart" in line]
+    return datasets_of_plans(one["physicalPlanDescription"] for one in starts if one["rootExecutionId"] == root)
+
+
+# By hand from the jobs: what each execution's statement reads and writes.
+@pytest.mark.parametrize(
+    ("recording", "root", "sources", "sinks"),
+    [
+        ("drop_rename-4.3.0", 8, [CSV], [PlanDataset("file:/lake/warehouse/swap.db/orders_new", "swap.orders_new")]),
+        ("delta_merge-4.0.5", 5, [CSV], [PlanDataset("", "gold.orders")]),
+        ("iceberg_hadoop-3.5.9", 8, [PlanDataset("", "ice.sales.orders"), CSV], [PlanDataset("", "ice.sales.orders")]),
+        ("iceberg_hadoop-4.0.5", 6, [CSV], [PlanDataset("", "sales.orders")]),
+        (
+            "udf_union-3.5.9",  # From a cached relation.
+            3,
+            [CSV, PlanDataset("file:/lake/raw/old_orders")],
+            [PlanDataset("file:/lake/out/union/spread")],
+        ),
+    ],
+)
+def test_plans_of_real_executions(
+    recording: str, root: int, sources: list[PlanDataset], sinks: list[PlanDataset]
+) -> None:
+    assert recorded_plans(recording, root) == PlanDatasets(tuple(sources), tuple(sinks))
+
+
+def test_file_scans() -> None:
+    found = plan(
+        node("Scan csv ", "Output [1]: [a#1]", "Location: InMemoryFileIndex [s3a://lake/raw]"),
+        node("Scan parquet spark_catalog.shop.orders [codegen id : 1]", "Location: CatalogFileIndex [file:/w/orders]"),
+        node("Scan hive spark_catalog.shop.names", "Output: []"),
+        node("BatchScan ice.shop.paid", "Output: []"),
+    )
+    assert found.sources == (
+        PlanDataset("s3a://lake/raw"),
+        PlanDataset("file:/w/orders", "shop.orders"),
+        PlanDataset("", "shop.names"),
+        PlanDataset("", "ice.shop.paid"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("paths", "known"),
+    [
+        ("file:/a, ... 3 entries", ["file:/a"]),
+        ("file:/a, file:/b", ["file:/a", "file:/b"]),
+        ("file:/a, with comma", []),
+        ("file:/a very long on...", []),
+        ("file:/t/_delta_log/0.json", []),
+    ],
+)
+def test_what_is_abbreviated_or_not_clear_is_not_named(paths: str, known: list[str]) -> None:
+    found = plan(node("Scan csv ", f"Location: InMemoryFileIndex [{paths}]"))
+    assert [one.path for one in found.sources] == known
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sinks"),
+    [
+        ([write("s3://b/out, false, Parquet, [path=s3://b/out], Append, [a]")], [PlanDataset("s3://b/out")]),
+        (
+            [write("file:/w/t, false, Parquet, [x=1], Append, `spark_catalog`.`db`.`t`, Index(file:/w/t), [a]")],
+            [PlanDataset("file:/w/t", "db.t")],
+        ),
+        ([write("`spark_catalog`.`db`.`t`, Overwrite, [a]", "CreateDataSourceTableAsSelectCommand")],
+         [PlanDataset("", "db.t")]),
+        ([write("[Database: db, TableName: t]", "CreateHiveTableAsSelectCommand")], [PlanDataset("", "db.t")]),
+        ([write("org.apache.spark.sql.delta.sources.DeltaDataSource@1, [mode=x, path=/d/t], Append",
+                "SaveIntoDataSourceCommand")], [PlanDataset("/d/t")]),
+        ([write("org.apache.spark.sql.jdbc.Provider@1, [url=*********(redacted), dbtable=t], Append",
+                "SaveIntoDataSourceCommand")], []),
+        ([write("SubqueryAlias s, SubqueryAlias t, Delta[version=3, file:/d/t], (a = b)", "MergeIntoCommand")],
+         [PlanDataset("file:/d/t")]),
+        ([write("IcebergWrite(table=ice.db.t, format=PARQUET)", "ReplaceData")], [PlanDataset("", "ice.db.t")]),
+        ([write("a.b.Catalog@1f, db.t, Relation [a#1] csv", "AtomicCreateTableAsSelect")], [PlanDataset("", "db.t")]),
+        ([write("`spark_catalog`.`db`.`t`, [a]", "AlterTableAddColumnsCommand")], []),
+    ],
+)  # fmt: skip
+def test_what_is_written(nodes: list[str], sinks: list[PlanDataset]) -> None:
+    assert list(plan(*nodes).sinks) == sinks
+
+
+def test_a_ctas_names_its_table_outside_and_its_path_inside() -> None:
+    outer = write("`spark_catalog`.`db`.`t`, ErrorIfExists, [a]", "CreateDataSourceTableAsSelectCommand")
+    inner = write("file:/w/db.db/t, false, Parquet, [path=file:/w/db.db/t], Overwrite, [a]")
+    assert plan(outer, inner).sinks == (PlanDataset("file:/w/db.db/t", "db.t"),)
+
+
+def test_a_path_that_may_be_one_of_two_tables_is_none() -> None:
+    first, second = (
+        write(f"`spark_catalog`.`db`.`{name}`, ErrorIfExists, [a]", "CreateDataSourceTableAsSelectCommand")
+        for name in ("t", "u")
+    )
+    inner = write("file:/w/db.db/t, false, Parquet, [], Overwrite, [a]")
+    assert plan(first, inner, second).sinks == (PlanDataset("", "db.t"), PlanDataset("", "db.u"))
