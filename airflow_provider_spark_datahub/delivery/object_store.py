@@ -13,9 +13,11 @@ from airflow_provider_spark_datahub.delivery.backoff import Backoff
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, one_line
 from airflow_provider_spark_datahub.delivery.file_forms import JsonArray
+from airflow_provider_spark_datahub.delivery.finding import Finding, Verdict
 from airflow_provider_spark_datahub.delivery.object_storage import LEAST_SECONDS, ObjectStorage
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 
+_NEVER_WRITTEN = "spark-datahub-doctor"
 UNDATED = "undated"
 """In the place of the time in the name of a batch that tells of no run."""
 
@@ -43,6 +45,20 @@ class ObjectStoreSink(Sink):
     def describe(self) -> str:
         """``the object store at URI``."""
         return f"the object store at {self._storage.describe()}"
+
+    def check(self, deadline: Deadline) -> list[Finding]:
+        """Whether the store answers, with these keys; only writing tells whether they may write."""
+        self._storage.deadline = deadline
+        verdict, words = Verdict.GOOD, "answers"
+        try:
+            self._storage.read(_NEVER_WRITTEN)
+        except FileNotFoundError:
+            pass
+        except PermissionError as error:
+            verdict, words = Verdict.WARNING, f"does not let us read ({one_line(str(error))}); it may let us write"
+        except OSError as error:
+            verdict, words = Verdict.BAD, Failure(FailureKind.UNAVAILABLE, one_line(str(error))).verdict(_REMEDY)
+        return [Finding("DataHub", verdict, f"{self.describe()} {words}", "" if verdict is Verdict.GOOD else _REMEDY)]
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Write all proposals as one object, or none."""

@@ -10,6 +10,7 @@ import pytest
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.backoff import Backoff
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.finding import Verdict
 from airflow_provider_spark_datahub.delivery.object_storage import ObjectStorage
 from airflow_provider_spark_datahub.delivery.object_store import ObjectStoreSink, object_name
 from airflow_provider_spark_datahub.delivery.sink import Delivery
@@ -104,3 +105,23 @@ def test_what_will_not_pass_is_told_at_once(error: Exception, verdict: str) -> N
     delivery = deliver(Store([failing(OSError("reset")), failing(error)]), upserts(3), waits)
     assert (delivery.pending, waits) == (tuple(upserts(3)), [0.5])
     assert f"the object store at s3://bucket/lineage {verdict}" in str(delivery.problem)
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict", "said"),
+    [
+        (FileNotFoundError("no such key"), Verdict.GOOD, "answers"),
+        (PermissionError("Access Denied"), Verdict.WARNING, "does not let us read (Access Denied)"),
+        (ConnectionError("refused"), Verdict.BAD, "is not available (refused)"),
+    ],
+)
+def test_a_check_only_reads(error: Exception, verdict: Verdict, said: str) -> None:
+    class Asked(Store):
+        def cat_file(self, path: str) -> bytes:
+            del path
+            raise error
+
+    store = Asked()
+    (finding,) = ObjectStoreSink(ObjectStorage(store, "bucket", "s3://bucket")).check(Deadline.after(5))
+    assert (finding.verdict, store.objects) == (verdict, {})
+    assert said in finding.words
