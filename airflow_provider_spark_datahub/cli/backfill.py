@@ -38,7 +38,7 @@ _Since = Annotated[str | None, typer.Option(help="Only runs that ended at this t
 _Until = Annotated[str | None, typer.Option(help="Only runs that ended before this time.")]
 _Names = Annotated[list[str] | None, typer.Option(help="Only applications of this name; * for any text; repeatable.")]
 _History = Annotated[bool, typer.Option(help="Every run, not only the last one of each job.")]
-_Settings = Annotated[Path | None, typer.Option(help="Options of the converter, as YAML or JSON.")]
+_Config = Annotated[Path | None, typer.Option(help="Options of the converter, as YAML or JSON.")]
 _Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One option of the converter; repeatable.")
 ]
@@ -60,7 +60,7 @@ def backfill(
     until: _Until = None,
     application: _Names = None,
     run_history: _History = False,
-    settings: _Settings = None,
+    config: _Config = None,
     set_: _Set = None,
     master: _Master = None,
     deploy_mode: _DeployMode = None,
@@ -74,10 +74,11 @@ def backfill(
 ) -> None:
     """Convert an archive of events with Spark: of each aspect what a catalogue would have kept after a replay.
 
-    Run it again with the same options after a crash: what is done is not done again. Exit status: 0; 1 where Spark
-    failed or something could not be delivered; 2 for wrong options.
+    Run it again with the same options after a crash: what is done is not done again.
+
+    Exit status: 0; 1 where Spark failed or something could not be delivered; 2 for wrong options.
     """
-    layers = option_layers(settings, set_ or [])
+    layers = option_layers(config, set_ or [])
     read_settings(layers)
     plan = BackfillPlan(
         sources=tuple(sources),

@@ -219,7 +219,7 @@ def check_spark(patient: Patient, options: LineageOptions | None) -> Iterator[Fi
     versions = None if installation else version_banner(patient.spark_binary, env, patient.seconds)
     known = installation or versions
     if known is None:
-        advice = "run this where tasks run, set SPARK_HOME, or name it with --spark-binary"
+        advice = "run this where tasks run, set SPARK_HOME, or name it with --spark-submit"
         yield _warning("Spark", f"There is no Spark here that {patient.spark_binary} would start", advice)
         return
     yield _spark_version(known.spark_version, installation.home if installation else None)

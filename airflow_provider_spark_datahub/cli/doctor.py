@@ -22,7 +22,7 @@ def doctor(
     outbox: Annotated[
         str | None, typer.Option(help="The outbox to check; default: that of Airflow's configuration.")
     ] = None,
-    spark_binary: Annotated[str, typer.Option(help="The spark-submit that tasks call.")] = "spark-submit",
+    spark_binary: Annotated[str, typer.Option("--spark-submit", help="The one that tasks call.")] = "spark-submit",
     write: Annotated[
         bool, typer.Option("--write", help="Deliver one harmless proposal, too: a DataFlow marked as removed.")
     ] = False,

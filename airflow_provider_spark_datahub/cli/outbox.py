@@ -38,7 +38,10 @@ def pending(
     connection: _ForOption = None,
     as_json: _JsonOption = False,
 ) -> None:
-    """List what waits for its delivery, and what is quarantined. Exit status 1 where something waits."""
+    """List what waits for its delivery, and what is quarantined.
+
+    Exit status: 0; 1 where something waits, or the outbox cannot be read; 2 for wrong options.
+    """
     from airflow_provider_spark_datahub.delivery.outbox_format import CORRUPT
     from airflow_provider_spark_datahub.delivery.outbox_quarantine import quarantined
 
@@ -80,7 +83,10 @@ def emit(
     ] = None,
     as_json: _JsonOption = False,
 ) -> None:
-    """Deliver what waits in the outbox, through Airflow's connections. Exit status 1 where something stays."""
+    """Deliver what waits in the outbox, through Airflow's connections.
+
+    Exit status: 0; 1 where something stays, or the outbox cannot be read; 2 for wrong options.
+    """
     from airflow_provider_spark_datahub.delivery.drain import Drain, DrainLimits
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
     from airflow_provider_spark_datahub.operators.try_record import finisher
@@ -110,7 +116,10 @@ def requeue(
     everything: Annotated[bool, typer.Option("--all", help="All that is quarantined.")] = False,
     as_json: _JsonOption = False,
 ) -> None:
-    """Make pending again what is quarantined: of a DAG, a run, a task, a connection, for a reason, or all of it."""
+    """Make pending again what is quarantined: of a DAG, a run, a task, a connection, for a reason, or all of it.
+
+    Exit status: 0; 1 where the outbox cannot be read or written; 2 for wrong options.
+    """
     from airflow_provider_spark_datahub.delivery.outbox_quarantine import quarantined
     from airflow_provider_spark_datahub.delivery.outbox_quarantine import requeue as make_pending
 

@@ -63,7 +63,7 @@ def test_options_reach_the_cluster(backfill: Backfill, tmp_path: Path) -> None:
     config.write_text("env: DEV\n")
     done = backfill(
         *("--since", "2020-01-01", "--until", "2030-01-01", "--application", "a_*", "--run-history", "--parts", "3"),
-        *("--settings", config, "--set", "tags=a,b", "--master", "yarn", "--deploy-mode", "cluster"),
+        *("--config", config, "--set", "tags=a,b", "--master", "yarn", "--deploy-mode", "cluster"),
         *("--conf", "spark.executor.memory=4g"),
     )
     assert done.exit_code == 0, done.stderr
@@ -121,7 +121,7 @@ def test_another_plan_into_the_same_folder_is_refused(backfill: Backfill, tmp_pa
         (("--set", "enviroment=DEV"), "enviroment"),
         (("--set", "env"), "want KEY=VALUE"),
         (("--conf", "spark.x"), "--conf spark.x: want KEY=VALUE"),
-        (("--settings", "/nowhere.yaml"), "cannot read /nowhere.yaml"),
+        (("--config", "/nowhere.yaml"), "cannot read /nowhere.yaml"),
         (("--out", "nosuch://bucket/out"), "cannot reach nosuch://bucket/out from here"),
     ],
 )

@@ -1,0 +1,113 @@
+"""The command as a whole: its documentation, its completion, its behaviour in a pipe."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from airflow_provider_spark_datahub.cli import app
+from tests.cli.commands import run
+
+ROOT = Path(__file__).parents[2]
+JOB = ROOT / "tests" / "data" / "corpus" / "events" / "a_csv_join_agg.ndjson"
+DOCUMENT = (ROOT / "docs" / "command-line.md").read_text()
+GROUP = get_command(app)
+assert isinstance(GROUP, TyperGroup)
+COMMANDS = GROUP.commands
+PIPED = [["show", JOB], ["show", JOB, "--json"], ["convert", JOB], ["diff", JOB, os.devnull]]
+
+each_command = pytest.mark.parametrize("name", sorted(COMMANDS))
+
+
+def section(name: str) -> str:
+    """The part of the document that tells of a command."""
+    match = re.search(rf"^## {name}$(.*?)(?=^## |\Z)", DOCUMENT, re.MULTILINE | re.DOTALL)
+    assert match, f"docs/command-line.md has no section {name}"
+    return match[1]
+
+
+def options(name: str) -> set[str]:
+    params = [param for param in COMMANDS[name].params if param.param_type_name == "option"]
+    return {opt for param in params for opt in (*param.opts, *param.secondary_opts)}
+
+
+@each_command
+def test_exactly_its_options_are_documented(name: str) -> None:
+    rows = [line.split("|")[1] for line in section(name).splitlines() if line.startswith("| `-")]
+    assert {option for row in rows for option in re.findall(r"`(-[^`]*)`", row)} == options(name)
+
+
+@each_command
+def test_examples_use_options_that_exist(name: str) -> None:
+    for block in re.findall(r"^```bash$(.*?)^```$", section(name), re.MULTILINE | re.DOTALL):
+        for called, rest in re.findall(r"spark-datahub (\w+)([^|&#\n]*)", block):
+            assert set(re.findall(r"(?<!\S)--?[a-z][\w-]*", rest)) <= options(called), f"{called}{rest}"
+
+
+@each_command
+def test_its_exit_statuses_are_told(name: str) -> None:
+    assert "Exit status: 0" in (COMMANDS[name].help or "")
+    assert re.search(rf"^\| `{name}` \| \S.* \| \S.* \| \S.* \|$", DOCUMENT, re.MULTILINE)
+
+
+def test_no_section_tells_of_a_command_that_is_not_there() -> None:
+    sections = set(re.findall(r"^## (\w+)$", DOCUMENT, re.MULTILINE))
+    assert sections - {"Completion"} == set(COMMANDS)
+
+
+@each_command
+def test_a_wrong_option_ends_with_2(name: str) -> None:
+    assert run(name, "--no-such-option").exit_code == 2
+
+
+def command(*arguments: object, **environment: str) -> subprocess.Popen[bytes]:
+    program = "from airflow_provider_spark_datahub.cli import app_main; app_main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [["show", JOB], ["show", JOB, "--json"], ["convert", JOB], ["diff", JOB, os.devnull]]
+)
+def test_a_reader_that_goes_away_is_no_crash(arguments: list[object]) -> None:
+    with command(*arguments) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read().decode()
+    assert "Traceback" not in said
+    assert "BrokenPipe" not in said
+    assert process.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "position", "expected"),
+    [
+        ("spark-datahub ", 1, {*COMMANDS}),
+        ("spark-datahub do", 1, {"doctor"}),
+        ("spark-datahub show --format ", 3, {"terminal", "html", "svg", "mermaid", "json"}),
+        ("spark-datahub diff --ig", 2, {"--ignore-run-ids"}),
+    ],
+)
+def test_completion(words: str, position: int, expected: set[str]) -> None:
+    environment = {"_SPARK_DATAHUB_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(position)}
+    program = "from airflow_provider_spark_datahub.cli import app; app(prog_name='spark-datahub')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        check=False,
+    )
+    assert set(done.stdout.split()) == expected
