@@ -10,11 +10,10 @@ from airflow_provider_spark_datahub.conversion.coalesce import JobLineage
 from airflow_provider_spark_datahub.conversion.dataset_notes import note_proposals
 from airflow_provider_spark_datahub.conversion.operations import Operation
 from airflow_provider_spark_datahub.conversion.proposals import Proposal, pointer_part
+from airflow_provider_spark_datahub.conversion.run_aspects import KIND, partition_spec, run_event, run_properties
 from airflow_provider_spark_datahub.conversion.run_lineage import JobDataset
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-
-NOT_PARTITIONED = {"partition": "FULL_TABLE_SNAPSHOT", "type": "FULL_TABLE"}
-"""The default of a run event's ``partitionSpec``, which acryl-datahub writes out."""
+from airflow_provider_spark_datahub.conversion.shared_aspects import audit_stamp, platform_instance, status
 
 _TAG_KEYS = {"tags": ["tag", "attribution␟source"]}
 
@@ -31,33 +30,6 @@ def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
         *_input_output(job),
         *_run(job),
     ]
-
-
-def status(entity_type: str, urn: str) -> Proposal:
-    """The aspect that says that an entity is not (or no longer) soft-deleted."""
-    return Proposal(entity_type, urn, "status", {"removed": False})
-
-
-def platform_instance(entity_type: str, urn: str, platform: str, instance: str) -> Proposal:
-    """The aspect that names an entity's platform instance."""
-    aspect = {"platform": urns.platform_urn(platform), "instance": urns.platform_instance_urn(platform, instance)}
-    return Proposal(entity_type, urn, "dataPlatformInstance", aspect)
-
-
-def audit_stamp(time_ms: int | None) -> dict[str, Any]:
-    """Who and when; 0 where no event carried a time, because the aspect must have one."""
-    return {"time": time_ms or 0, "actor": urns.ACTOR}
-
-
-def run_event(urn: str, time_ms: int, status: str, **more: Any) -> Proposal:
-    """A run event of a DataProcessInstance.
-
-    :param status: ``STARTED`` or ``COMPLETE``.
-    :param more: ``attempt``, ``result``, ``durationMillis``; left out where ``None``.
-    """
-    aspect = {"timestampMillis": time_ms, "partitionSpec": NOT_PARTITIONED, "status": status}
-    aspect |= {key: value for key, value in more.items() if value is not None}
-    return Proposal("dataProcessInstance", urn, "dataProcessInstanceRunEvent", aspect)
 
 
 def _flow(job: JobLineage, settings: LineageSettings) -> Iterator[Proposal]:
@@ -144,7 +116,7 @@ def _operation(operation: Operation) -> Proposal:
     }
     aspect = {
         "timestampMillis": operation.time_ms,
-        "partitionSpec": NOT_PARTITIONED,
+        "partitionSpec": partition_spec(None, operation.partitions),
         "messageId": operation.run_id,
         "operationType": operation.kind,
         "sourceType": "DATA_PROCESS",
@@ -232,26 +204,39 @@ def _added_columns(fine_grained: list[dict[str, Any]]) -> Iterator[dict[str, Any
 
 
 def _run(job: JobLineage) -> Iterator[Proposal]:
-    kind, urn = "dataProcessInstance", job.run_urn
-    yield Proposal(kind, urn, "dataProcessInstanceInput", {"inputs": list(job.inputs)})
-    yield Proposal(kind, urn, "dataProcessInstanceOutput", {"outputs": list(job.outputs)})
-    created = audit_stamp(job.end_ms)
-    properties = {"customProperties": job.run_properties, "name": job.run_id, "created": created}
-    yield Proposal(kind, urn, "dataProcessInstanceProperties", properties)
+    urn, run = job.run_urn, job.run
+    yield Proposal(KIND, urn, "dataProcessInstanceInput", {"inputs": list(job.inputs)})
+    yield Proposal(KIND, urn, "dataProcessInstanceOutput", {"outputs": list(job.outputs)})
+    yield from run_properties(
+        urn,
+        name=job.run_id,
+        created_ms=job.end_ms,
+        custom=run.properties | job.run_properties,
+        url=run.url,
+        run_type=run.run_type,
+    )
     relationships: dict[str, Any] = {"parentTemplate": job.job_urn}
     if job.parent_instance:
         relationships["parentInstance"] = job.parent_instance
-    relationships["upstreamInstances"] = []
-    yield Proposal(kind, urn, "dataProcessInstanceRelationships", relationships)
+    relationships["upstreamInstances"] = [urns.dpi_urn(run_id) for run_id in run.upstream_runs]
+    yield Proposal(KIND, urn, "dataProcessInstanceRelationships", relationships)
+    yield from _run_events(job)
+
+
+def _run_events(job: JobLineage) -> Iterator[Proposal]:
     if job.start_ms is None or job.end_ms is None:
         return
+    urn, run = job.run_urn, job.run
+    told: dict[str, Any] = {"interval": run.interval, "partitions": job.partitions, "attempt": run.attempt}
     if job.started:
-        yield run_event(urn, job.start_ms, "STARTED")
+        yield run_event(urn, job.start_ms, "STARTED", **told)
     if job.result is not None:
         yield run_event(
             urn,
             job.end_ms,
             "COMPLETE",
+            kind=job.result.native,
             result={"type": job.result.type, "nativeResultType": job.result.native},
             durationMillis=job.end_ms - job.start_ms if job.started else None,
+            **told,
         )

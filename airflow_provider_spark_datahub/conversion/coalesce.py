@@ -14,6 +14,7 @@ from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, dis
 from airflow_provider_spark_datahub.conversion.limits import Cuts
 from airflow_provider_spark_datahub.conversion.operations import Operation
 from airflow_provider_spark_datahub.conversion.properties import PropertyLayers, first_wins
+from airflow_provider_spark_datahub.conversion.run_facets import RunDetails
 from airflow_provider_spark_datahub.conversion.run_lineage import JobDataset, lineage_of
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -84,6 +85,9 @@ class JobLineage:
     unusable: dict[DatasetId, str] = field(default_factory=dict)
     run_properties: dict[str, str] = field(default_factory=dict)
     operations: Sequence[Operation] = ()
+    run: RunDetails = field(default_factory=RunDetails)
+    partitions: tuple[str, ...] = ()
+    """Of the datasets that it wrote."""
     cut: Mapping[str, int] = field(default_factory=dict)
     """How much was too long for the limits, by what it is."""
     is_application: bool = True
@@ -144,6 +148,7 @@ def coalesce(application: Application, namer: DatasetNamer, settings: LineageSet
     start_ms, end_ms = min(starts, default=None), max(ends, default=None)
     cuts, in_flight = Cuts(settings.max_string_length), _lost_in_flight(application, result)
     lineage = lineage_of(application, namer, settings, cuts, lost_in_flight=in_flight)
+    details = application.details
     job_properties, flow_properties = map(cuts.properties, first_wins(_told_in_order(runs)))
     flow_properties |= time_properties(FLOW_TIMES, start_ms, end_ms if ending.final else None)
     job_properties |= time_properties(JOB_TIMES, start_ms, end_ms if ending.final else None)
@@ -170,6 +175,8 @@ def coalesce(application: Application, namer: DatasetNamer, settings: LineageSet
         upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
         unusable=lineage.unusable,
         operations=lineage.operations,
+        run=replace(details, properties=cuts.properties(details.properties)),
+        partitions=lineage.partitions,
         cut=cuts.counts,
     )
 

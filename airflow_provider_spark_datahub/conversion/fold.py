@@ -27,6 +27,7 @@ from airflow_provider_spark_datahub.conversion.output_facets import (
     OutputStatistics,
     lifecycle_change,
     previous_name,
+    read_partitions,
     read_statistics,
 )
 from airflow_provider_spark_datahub.conversion.properties import (
@@ -35,6 +36,7 @@ from airflow_provider_spark_datahub.conversion.properties import (
     owner_names,
     property_layers,
 )
+from airflow_provider_spark_datahub.conversion.run_facets import RunDetails, details_of, merged_details, with_later
 from airflow_provider_spark_datahub.conversion.schema import lists_fields
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -75,6 +77,7 @@ class DatasetState(msgspec.Struct, gc=False):
 
     :param schema: the ``schema`` facet, decoded or as packed text.
     :param previous: what a renamed dataset was called.
+    :param partitions: those that were written, where the producer tells.
     :param notes: facets by name, each with the index of its event; ``None`` where there are none.
     """
 
@@ -83,6 +86,7 @@ class DatasetState(msgspec.Struct, gc=False):
     columns: DatasetColumns | None = None
     lifecycle: str = ""
     previous: DatasetId | None = None
+    partitions: tuple[str, ...] = ()
     statistics: OutputStatistics = NOT_COUNTED
     notes: dict[str, tuple[int, JsonObject]] | None = None
 
@@ -114,6 +118,7 @@ class RunState(msgspec.Struct, gc=False):
     properties: list[tuple[int, PropertyLayers]] = []
     """What its events told, each with the index of its event; what an event repeats is left out."""
     owners: tuple[str, ...] = ()
+    details: RunDetails | None = None
 
     def job_property(self, key: str) -> str:
         """A property of its job as first told, or empty."""
@@ -160,6 +165,13 @@ class Application:
     own_run: RunState | None
     """The application's own run; ``None`` where only its queries sent events."""
 
+    @property
+    def details(self) -> RunDetails:
+        """What its events tell of its run: its own first, and then those of a query that failed, which say why."""
+        own = self.own_run
+        others = sorted((run for run in self.runs if run is not own), key=lambda run: not run.failure)
+        return merged_details(own.details if own is not None else None, (run.details for run in others))
+
 
 class Fold:
     """Folds a stream of events; what it keeps grows with the distinct content, not with the number of events."""
@@ -192,6 +204,7 @@ class Fold:
         run.session_name = session_name or run.session_name
         run.description = run.description or description(event)
         run.sql = event.sql or run.sql
+        run.details = with_later(run.details, details_of(event))
         self._add_time_and_state(run, event)
         self._add_properties(run, event, index)
         for dataset in event.inputs:
@@ -202,6 +215,7 @@ class Fold:
             columns = read_columns(dataset.facets, run.sql) if with_columns else None
             if columns is not None:
                 state.columns = self._columns.setdefault(columns.key, columns) if columns.key else columns
+            state.partitions = read_partitions(dataset.output_facets) or state.partitions
             if self._settings.capture_operations:
                 statistics = read_statistics(dataset.output_facets)
                 state.statistics = statistics if statistics != NOT_COUNTED else state.statistics

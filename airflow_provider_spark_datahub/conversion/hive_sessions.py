@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.aspects import audit_stamp, run_event
 from airflow_provider_spark_datahub.conversion.events import (
     FAILED_TYPES,
     TERMINAL_TYPES,
@@ -21,8 +20,8 @@ from airflow_provider_spark_datahub.conversion.hive_session_facet import (
     hive_session_properties,
 )
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion.run_aspects import KIND, run_event, run_properties
 
-_KIND = "dataProcessInstance"
 _APPLICATION = "APPLICATION"
 _SPARK_TYPES = frozenset({"SQL_JOB", "RDD_JOB", _APPLICATION})
 _NEVER = 1 << 63
@@ -286,15 +285,11 @@ def _entity(session: HiveSession) -> Iterator[Proposal]:
     if session.told:
         return
     start_ms = session.activities[0].start_ms if session.activities else None
-    properties = {
-        "customProperties": session.properties,
-        "name": session.properties.get("sessionId", session.session_id),
-        "created": audit_stamp(start_ms),
-    }
-    yield Proposal(_KIND, session.urn, "dataProcessInstanceProperties", properties)
+    name = session.properties.get("sessionId", session.session_id)
+    yield from run_properties(session.urn, name=name, created_ms=start_ms, custom=session.properties)
     parent = {"parentInstance": session.parent_urn} if session.parent_urn else {}
     relationships = {**parent, "upstreamInstances": []}
-    yield Proposal(_KIND, session.urn, "dataProcessInstanceRelationships", relationships)
+    yield Proposal(KIND, session.urn, "dataProcessInstanceRelationships", relationships)
 
 
 def _run_events(session: HiveSession) -> Iterator[Proposal]:

@@ -23,6 +23,8 @@ _OTHER_PRODUCERS = {
     "https://github.com/trinodb/trino/": "trino",
 }
 _MERGE_JOB = "execute_merge_into_command_edge"
+# Of it, an instance of the platform and a flow on it are named too.
+_MAX_PLATFORM_BYTES = 100
 DEFAULT_CLUSTER = "default"
 """The job namespace that OpenLineage itself falls back to."""
 
@@ -89,7 +91,7 @@ def flow_identity(event: RunEvent, settings: LineageSettings, app_name: str) -> 
     if not flow_id:
         raise EventError(f"job.name {event.job_name!r} starts with a dot: no flow can be named after it")
     cluster = settings.platform_instance or event.job_namespace or DEFAULT_CLUSTER
-    return _flow(orchestrator_of(event, settings), flow_id, cluster)
+    return _flow(urns.shortened(orchestrator_of(event, settings), _MAX_PLATFORM_BYTES), flow_id, cluster)
 
 
 _flow = lru_cache(maxsize=1024)(FlowIdentity)

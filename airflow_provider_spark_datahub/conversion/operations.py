@@ -39,6 +39,7 @@ class Operation:
     :param kind: one of DataHub's ``OperationType``.
     :param time_ms: when the run ended.
     :param previous: the URN that a renamed dataset had, or empty.
+    :param partitions: of the dataset that it was about; empty where it was all of it, or nobody told.
     """
 
     dataset: str
@@ -48,6 +49,7 @@ class Operation:
     time_ms: int
     statistics: OutputStatistics
     previous: str = ""
+    partitions: tuple[str, ...] = ()
 
 
 def operations(runs: Iterable[RunState], namer: DatasetNamer) -> list[Operation]:
@@ -84,6 +86,7 @@ def _operations_of(run: RunState, namer: DatasetNamer) -> Iterator[Operation]:
             time_ms=run.end_ms,
             statistics=state.statistics,
             previous=previous.urn if previous is not None else "",
+            partitions=state.partitions,
         )
 
 

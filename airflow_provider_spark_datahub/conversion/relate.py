@@ -7,22 +7,23 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.aspects import (
-    audit_stamp,
-    input_output,
-    platform_instance,
-    run_event,
-    status,
-)
+from airflow_provider_spark_datahub.conversion.aspects import input_output
 from airflow_provider_spark_datahub.conversion.coalesce import JobLineage
+from airflow_provider_spark_datahub.conversion.events import iso_instant
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion.run_aspects import (
+    KIND,
+    DataInterval,
+    RunType,
+    run_event,
+    run_properties,
+)
 from airflow_provider_spark_datahub.conversion.run_lineage import JobDataset
+from airflow_provider_spark_datahub.conversion.shared_aspects import platform_instance, status
 
 ORCHESTRATOR = "airflow"
 TryResult = Literal["SUCCESS", "UP_FOR_RETRY", "FAILURE", "SKIPPED"]
-RunKind = Literal["BATCH_SCHEDULED", "BATCH_AD_HOC"]
 
-_KIND = "dataProcessInstance"
 # What acryl-datahub's Airflow plugin writes as the type of an Airflow task.
 _TASK_TYPE = {"string": "COMMAND"}
 
@@ -69,16 +70,18 @@ class DagRun:
 
     :param url: of its page in Airflow's UI; likewise :attr:`dag_url`.
     :param start_ms: ``None`` where it is not known.
+    :param interval: the data that the run is for; ``None`` where it is for none, as a run by hand may be.
     """
 
     site: AirflowSite
     dag_id: str
     run_id: str
-    kind: RunKind = "BATCH_AD_HOC"
+    kind: RunType = "BATCH_AD_HOC"
     start_ms: int | None = None
     url: str | None = None
     dag_url: str | None = None
     dag_description: str | None = None
+    interval: DataInterval | None = None
 
     @property
     def urn(self) -> str:
@@ -153,7 +156,7 @@ def below(jobs: Sequence[JobLineage], task_try: TaskTry, sessions: Iterable[str]
     """Spark jobs of a try: their runs are children of the task run, the jobs downstream of the task's job.
 
     A query's run (of jobs that are not coalesced) stays the child of its application's, and one of a Hive session that
-    of its session.
+    of its session. What the events do not tell of a run's kind and data interval is that of the DAG run.
 
     :param sessions: URNs of the sessions' runs.
     """
@@ -163,6 +166,11 @@ def below(jobs: Sequence[JobLineage], task_try: TaskTry, sessions: Iterable[str]
             job,
             parent_instance=job.parent_instance if job.parent_instance in runs else task_try.urn,
             upstream_jobs=tuple(dict.fromkeys((*job.upstream_jobs, task_try.job_urn))),
+            run=replace(
+                job.run,
+                run_type=job.run.run_type or task_try.dag_run.kind,
+                interval=job.run.interval or task_try.dag_run.interval,
+            ),
         )
         for job in jobs
     ]
@@ -187,8 +195,8 @@ def _task_datasets(task_try: TaskTry, jobs: Sequence[JobLineage]) -> list[Propos
     inputs = _edges(job.inputs for job in jobs)
     outputs = _edges(job.outputs for job in jobs)
     return [
-        Proposal(_KIND, task_try.urn, "dataProcessInstanceInput", {"inputs": list(inputs)}),
-        Proposal(_KIND, task_try.urn, "dataProcessInstanceOutput", {"outputs": list(outputs)}),
+        Proposal(KIND, task_try.urn, "dataProcessInstanceInput", {"inputs": list(inputs)}),
+        Proposal(KIND, task_try.urn, "dataProcessInstanceOutput", {"outputs": list(outputs)}),
         *input_output(
             task_try.job_urn,
             inputs=inputs,
@@ -219,7 +227,15 @@ def dag_run_ended(dag_run: DagRun, end_ms: int, result: Literal["SUCCESS", "FAIL
     outcome = {"type": result, "nativeResultType": ORCHESTRATOR}
     return [
         *_dag_run(dag_run, written_by_plugin=True),
-        run_event(dag_run.urn, end_ms, "COMPLETE", result=outcome, durationMillis=duration),
+        run_event(
+            dag_run.urn,
+            end_ms,
+            "COMPLETE",
+            result=outcome,
+            interval=dag_run.interval,
+            durationMillis=duration,
+            externalUrl=dag_run.url,
+        ),
     ]
 
 
@@ -230,18 +246,25 @@ def _dag_run(dag_run: DagRun, *, written_by_plugin: bool) -> Iterator[Proposal]:
         yield status("dataFlow", flow_urn)
         if dag_run.site.platform_instance:
             yield platform_instance("dataFlow", flow_urn, ORCHESTRATOR, dag_run.site.platform_instance)
-    properties = _run_properties(
-        f"{dag_run.dag_id}_{dag_run.run_id}",
-        {"dag_id": dag_run.dag_id, "run_id": dag_run.run_id},
-        dag_run.url,
-        dag_run.kind,
-        dag_run.start_ms,
+    yield from run_properties(
+        dag_run.urn,
+        name=f"{dag_run.dag_id}_{dag_run.run_id}",
+        created_ms=dag_run.start_ms,
+        custom={"dag_id": dag_run.dag_id, "run_id": dag_run.run_id, **_interval_properties(dag_run)},
+        url=dag_run.url,
+        run_type=dag_run.kind,
     )
-    yield Proposal(_KIND, dag_run.urn, "dataProcessInstanceProperties", properties)
     relationships = {"parentTemplate": flow_urn, "upstreamInstances": []}
-    yield Proposal(_KIND, dag_run.urn, "dataProcessInstanceRelationships", relationships)
+    yield Proposal(KIND, dag_run.urn, "dataProcessInstanceRelationships", relationships)
     if dag_run.start_ms is not None:
-        yield run_event(dag_run.urn, dag_run.start_ms, "STARTED")
+        yield run_event(dag_run.urn, dag_run.start_ms, "STARTED", interval=dag_run.interval, externalUrl=dag_run.url)
+
+
+def _interval_properties(dag_run: DagRun) -> dict[str, str]:
+    if dag_run.interval is None:
+        return {}
+    start_ms, end_ms = dag_run.interval.start_ms, dag_run.interval.end_ms
+    return {"data_interval_start": iso_instant(start_ms), "data_interval_end": iso_instant(end_ms)}
 
 
 def _flow_info(dag_run: DagRun) -> dict[str, Any]:
@@ -265,14 +288,15 @@ def _task_entities(task_try: TaskTry) -> Iterator[Proposal]:
     yield Proposal("dataJob", urn, "dataJobInfo", info)
     yield status("dataJob", urn)
     mapped = {"map_index": str(task_try.map_index)} if task_try.map_index >= 0 else {}
-    properties = _run_properties(
-        f"{run.dag_id}_{task_try.task_id}_{run.run_id}{f'_{task_try.map_index}' if mapped else ''}",
-        {"dag_id": run.dag_id, "task_id": task_try.task_id, "run_id": run.run_id, **mapped},
-        task_try.log_url,
-        run.kind,
-        task_try.start_ms,
+    custom = {"dag_id": run.dag_id, "task_id": task_try.task_id, "run_id": run.run_id, **mapped}
+    yield from run_properties(
+        task_try.urn,
+        name=f"{run.dag_id}_{task_try.task_id}_{run.run_id}{f'_{task_try.map_index}' if mapped else ''}",
+        created_ms=task_try.start_ms,
+        custom=custom | _interval_properties(run),
+        url=task_try.log_url,
+        run_type=run.kind,
     )
-    yield Proposal(_KIND, task_try.urn, "dataProcessInstanceProperties", properties)
     yield _task_relationships(task_try)
 
 
@@ -282,28 +306,24 @@ def _task_relationships(task_try: TaskTry) -> Proposal:
         "parentInstance": task_try.dag_run.urn,
         "upstreamInstances": task_try.upstream_run_urns,
     }
-    return Proposal(_KIND, task_try.urn, "dataProcessInstanceRelationships", relationships)
-
-
-def _run_properties(
-    name: str, custom: dict[str, str], url: str | None, kind: RunKind, created_ms: int | None
-) -> dict[str, Any]:
-    properties: dict[str, Any] = {"customProperties": custom}
-    if url:
-        properties["externalUrl"] = url
-    return {**properties, "name": name, "type": kind, "created": audit_stamp(created_ms)}
+    return Proposal(KIND, task_try.urn, "dataProcessInstanceRelationships", relationships)
 
 
 def _task_events(task_try: TaskTry) -> Iterator[Proposal]:
+    told: dict[str, Any] = {
+        "interval": task_try.dag_run.interval,
+        "attempt": task_try.try_number,
+        "externalUrl": task_try.log_url,
+    }
     if task_try.start_ms is not None:
-        yield run_event(task_try.urn, task_try.start_ms, "STARTED", attempt=task_try.try_number)
+        yield run_event(task_try.urn, task_try.start_ms, "STARTED", **told)
     if task_try.end_ms is None or task_try.result is None:
         return
     yield run_event(
         task_try.urn,
         task_try.end_ms,
         "COMPLETE",
-        attempt=task_try.try_number,
         result={"type": task_try.result, "nativeResultType": ORCHESTRATOR},
         durationMillis=task_try.end_ms - task_try.start_ms if task_try.start_ms is not None else None,
+        **told,
     )

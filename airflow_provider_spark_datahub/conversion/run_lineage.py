@@ -36,6 +36,7 @@ class RunLineage:
     """What runs read and wrote, by the URNs of the datasets.
 
     :param unusable: datasets that no URN can be made of, and why.
+    :param partitions: those that were written, where producers tell.
     """
 
     inputs: dict[str, JobDataset]
@@ -43,6 +44,7 @@ class RunLineage:
     fine_grained: list[dict[str, Any]]
     operations: Sequence[Operation]
     unusable: dict[DatasetId, str]
+    partitions: tuple[str, ...]
 
 
 def lineage_of(
@@ -66,6 +68,7 @@ def lineage_of(
         fine_grained=fine_grained_lineages(edges.columns(), namer, ColumnLimits.of(settings), cuts.counts),
         operations=operations(application.runs, namer) if settings.capture_operations else (),
         unusable=namer.unusable,
+        partitions=edges.partitions(),
     )
 
 
@@ -98,6 +101,11 @@ class _Edges:
         return self._by_urn(
             (dataset, state) for run in self._runs for dataset, state in self._read(run) if dataset not in phantoms
         )
+
+    def partitions(self) -> tuple[str, ...]:
+        """Those that were written, where producers tell."""
+        found = {one for run in self._runs for _, state in self._written(run) for one in state.partitions}
+        return tuple(sorted(found))
 
     def columns(self) -> Iterator[tuple[str, DatasetColumns]]:
         """Column lineage of what was written: the output's URN with what one query says of it."""

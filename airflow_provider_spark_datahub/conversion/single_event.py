@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.coalesce import (
@@ -23,6 +24,7 @@ from airflow_provider_spark_datahub.conversion.properties import (
     owner_names,
     property_layers,
 )
+from airflow_provider_spark_datahub.conversion.run_facets import RunDetails, details_of
 from airflow_provider_spark_datahub.conversion.run_lineage import RunLineage, lineage_of
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -49,6 +51,8 @@ class SingleEvents:
         lineage, cut = self._lineage(event)
         cuts = Cuts(settings.max_string_length)
         job_properties, flow_properties = map(cuts.properties, self._properties(event))
+        run = details_of(event) or RunDetails()
+        run = replace(run, properties=cuts.properties(run.properties))
         described = cuts.text(description(event) or "") or None
         return JobLineage(
             flow=flow,
@@ -73,6 +77,8 @@ class SingleEvents:
             upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
             unusable=lineage.unusable,
             operations=lineage.operations,
+            run=run,
+            partitions=lineage.partitions,
             cut=cuts.counts + cut,
             is_application=event.job_type == APPLICATION,
         )

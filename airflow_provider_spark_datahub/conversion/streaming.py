@@ -26,6 +26,7 @@ from airflow_provider_spark_datahub.conversion.fold import RDD_JOB, Application,
 from airflow_provider_spark_datahub.conversion.identity import DEFAULT_CLUSTER, FlowIdentity
 from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
+from airflow_provider_spark_datahub.conversion.run_facets import RunDetails
 from airflow_provider_spark_datahub.conversion.run_lineage import JobDataset
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, StreamingQuery, number_of
@@ -263,6 +264,7 @@ def _job(
         parent_instance=urns.dpi_urn(one.application.run_id) if one.application else None,
         upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
         unusable={**namer.unusable, **(seen.unusable if seen else {})},
+        run=RunDetails(run_type="STREAMING"),
         cut=seen.cut if seen else {},
         operations=seen.operations if seen else (),
         is_application=False,

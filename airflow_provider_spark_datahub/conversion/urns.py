@@ -57,7 +57,7 @@ def dataflow_urn(orchestrator: str, flow_id: str, cluster: str) -> str:
     parts = [encode(part) for part in (orchestrator, flow_id, cluster)]
     while _encoded_bytes(",".join(parts)) > _MAX_FLOW_BYTES:
         longest = max(range(len(parts)), key=lambda index: _encoded_bytes(parts[index]))
-        parts[longest] = _shortened(parts[longest], _encoded_bytes(parts[longest]) * 3 // 4)
+        parts[longest] = shortened(parts[longest], _encoded_bytes(parts[longest]) * 3 // 4)
     return f"urn:li:dataFlow:({','.join(parts)})"
 
 
@@ -65,14 +65,14 @@ def dataflow_urn(orchestrator: str, flow_id: str, cluster: str) -> str:
 def datajob_urn(flow_urn: str, job_id: str) -> str:
     """``urn:li:dataJob:(<flow URN>,<job id>)``; the id is shortened where that is too long."""
     room = MAX_URN_BYTES - _encoded_bytes(f"urn:li:dataJob:({flow_urn},)")
-    return f"urn:li:dataJob:({flow_urn},{_shortened(encode(job_id), room)})"
+    return f"urn:li:dataJob:({flow_urn},{shortened(encode(job_id), room)})"
 
 
 @lru_cache(maxsize=1024)
 def dpi_urn(instance_id: str) -> str:
     """``urn:li:dataProcessInstance:<id>``; the id is shortened where that is too long."""
     room = MAX_URN_BYTES - _encoded_bytes("urn:li:dataProcessInstance:")
-    return f"urn:li:dataProcessInstance:{_shortened(encode(instance_id), room)}"
+    return f"urn:li:dataProcessInstance:{shortened(encode(instance_id), room)}"
 
 
 def tag_urn(tag: str) -> str:
@@ -103,12 +103,12 @@ def _encoded_bytes(text: str) -> int:
     return len(quote_plus(text.encode(errors="replace"), safe="*-._"))
 
 
-def _shortened(part: str, room: int) -> str:
-    """An encoded part of a URN that takes at most so many bytes: its beginning, and a digest of all of it.
+def shortened(part: str, room: int) -> str:
+    """A part of a URN that takes at most so many bytes, URL-encoded: its beginning, and a digest of all of it.
 
     What GMS would drop without a word is there under a name that stays the same from run to run.
     """
-    if _encoded_bytes(part) <= room:
+    if len(part) * 12 <= room or _encoded_bytes(part) <= room:
         return part
     digest = hashlib.md5(part.encode(errors="surrogatepass"), usedforsecurity=False).hexdigest()[:_DIGEST_CHARACTERS]
     kept = part[: max(room, 0)]

@@ -14,7 +14,8 @@ from airflow.providers.common.compat.sdk import AirflowException, conf
 
 from airflow_provider_spark_datahub.capture.inject import ParentRun
 from airflow_provider_spark_datahub.capture.location import TryIdentity
-from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, RunKind, TaskTry, UpstreamTask
+from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry, UpstreamTask
+from airflow_provider_spark_datahub.conversion.run_aspects import DataInterval, RunType
 
 PLUGIN = "acryl-datahub-airflow-plugin"
 _MANUAL_RUN_TYPES = frozenset({"manual", "operator_triggered"})
@@ -86,10 +87,16 @@ def dag_run_of(dag_run: Any, dag: Any = None) -> DagRun:
         url=f"{dag_url}/runs/{quote(dag_run.run_id, safe='')}" if dag_url else None,
         dag_url=dag_url,
         dag_description=getattr(dag, "description", None) or None,
+        interval=_interval(dag_run),
     )
 
 
-def _kind(dag_run: Any) -> RunKind:
+def _interval(dag_run: Any) -> DataInterval | None:
+    start_ms, end_ms = (epoch_ms(getattr(dag_run, f"data_interval_{end}", None)) for end in ("start", "end"))
+    return DataInterval(start_ms, end_ms) if start_ms is not None and end_ms is not None else None
+
+
+def _kind(dag_run: Any) -> RunType:
     run_type = getattr(dag_run, "run_type", "manual")
     return "BATCH_AD_HOC" if str(getattr(run_type, "value", run_type)) in _MANUAL_RUN_TYPES else "BATCH_SCHEDULED"
 

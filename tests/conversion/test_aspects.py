@@ -82,6 +82,7 @@ def test_order() -> None:
         "dataProcessInstance dataProcessInstanceInput",
         "dataProcessInstance dataProcessInstanceOutput",
         "dataProcessInstance dataProcessInstanceProperties",
+        "dataProcessInstance status",
         "dataProcessInstance dataProcessInstanceRelationships",
         "dataProcessInstance dataProcessInstanceRunEvent",
         "dataProcessInstance dataProcessInstanceRunEvent",
@@ -199,6 +200,8 @@ def test_run() -> None:
         59_000,
     )
     assert ended["result"] == {"type": "SUCCESS", "nativeResultType": "COMPLETE"}
+    # One document each in GMS, even of one millisecond.
+    assert (started["messageId"], ended["messageId"]) == ("STARTED", "COMPLETE")
 
 
 def test_a_run_that_is_not_over() -> None:

@@ -194,8 +194,14 @@ def test_the_run_is_named_by_the_session_id() -> None:
 def test_the_whole_run() -> None:
     proposals = written(query(Q1, 1, "START"), query(Q1, 5), known_until_ms=at(35))
     assert [(each.entity_urn, each.aspect_name) for each in proposals] == [
-        (only(observed(query())).urn, f"dataProcessInstance{name}")
-        for name in ("Properties", "Relationships", "RunEvent", "RunEvent")
+        (only(observed(query())).urn, name)
+        for name in (
+            "dataProcessInstanceProperties",
+            "status",
+            "dataProcessInstanceRelationships",
+            "dataProcessInstanceRunEvent",
+            "dataProcessInstanceRunEvent",
+        )
     ]
     properties = find(proposals, "dataProcessInstanceProperties").aspect
     assert properties["name"] == SESSION

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from datahub.metadata.urns import DataFlowUrn, DataJobUrn
 
@@ -17,6 +19,7 @@ from airflow_provider_spark_datahub.conversion.relate import (
     dag_run_ended,
     task_proposals,
 )
+from airflow_provider_spark_datahub.conversion.run_aspects import DataInterval
 from tests.conversion.builders import (
     START_MS,
     file,
@@ -171,6 +174,62 @@ def test_properties_of_the_runs() -> None:
     assert found[TRY.urn]["customProperties"] == {"dag_id": "d", "task_id": "t", "run_id": RUN_ID}
     assert (found[TRY.urn]["externalUrl"], found[RUN.urn]["externalUrl"]) == ("http://af/log", "http://af/run")
     assert found[TRY.urn]["type"] == found[RUN.urn]["type"] == "BATCH_SCHEDULED"
+
+
+def test_events_of_one_millisecond_are_as_many_in_gms() -> None:
+    """GMS keeps one per run, time, granularity, message id and partition (``TimeseriesAspectTransformer.getDocId``)."""
+    tries = [TaskTry(RUN, "t", number, start_ms=START_MS).ended(START_MS, "FAILURE") for number in (1, 2)]
+    events = [
+        each.aspect
+        for one in tries
+        for each in of(find_all(task_proposals(one), "dataProcessInstanceRunEvent"), one.urn)
+    ]
+    assert len(events) == 4
+    assert {event["timestampMillis"] for event in events} == {START_MS}
+    assert [event["messageId"] for event in events] == ["STARTED 1", "COMPLETE 1", "STARTED 2", "COMPLETE 2"]
+
+
+DAY = DataInterval(START_MS, START_MS + 86_400_000)
+DAY_SPEC = {"partition": "2026-01-01T00:00:00Z/2026-01-02T00:00:00Z", "type": "PARTITION"}
+
+
+def test_the_data_interval_of_the_dag_run_is_that_of_everything_below_it() -> None:
+    run = replace(RUN, interval=DAY)
+    task_try = replace(TRY, dag_run=run).ended(START_MS + 61_000, "SUCCESS")
+    found = [
+        *task_proposals(task_try, [JOB]),
+        *dag_run_ended(run, START_MS + 90_000, "SUCCESS"),
+        *(one for job in below([JOB], task_try) for one in proposals(job)),
+    ]
+    events = find_all(found, "dataProcessInstanceRunEvent")
+    assert {each.entity_urn for each in events} == {run.urn, task_try.urn, JOB.run_urn}
+    for each in events:
+        assert each.aspect["partitionSpec"] == DAY_SPEC
+        assert each.aspect["eventGranularity"] == {"unit": "DAY", "multiple": 1}
+    shown = {each.entity_urn: each.aspect for each in find_all(found, "dataProcessInstanceProperties")}
+    for urn in (run.urn, task_try.urn):
+        assert shown[urn]["customProperties"]["data_interval_start"] == "2026-01-01T00:00:00Z"
+        assert shown[urn]["customProperties"]["data_interval_end"] == "2026-01-02T00:00:00Z"
+    assert shown[JOB.run_urn]["type"] == "BATCH_SCHEDULED"
+    assert [problem for each in found for problem in canonical_violations(each.to_obj())] == []
+
+
+def test_what_the_events_tell_of_a_run_goes_before_the_dag_runs() -> None:
+    hour = {"nominalTime": {"nominalStartTime": "2026-01-01T03:00:00Z", "nominalEndTime": "2026-01-01T04:00:00Z"}}
+    told = only_job(whole_application(run_facets=hour))
+    (job,) = below([told], replace(TRY, dag_run=replace(RUN, interval=DAY)))
+    assert job.run.interval == DataInterval(START_MS + 3 * 3_600_000, START_MS + 4 * 3_600_000)
+
+
+def test_runs_are_there_again_after_a_soft_delete() -> None:
+    found = [*task_proposals(TRY), *(one for job in below([JOB], TRY) for one in proposals(job))]
+    told = {each.entity_urn for each in find_all(found, "status") if each.aspect == {"removed": False}}
+    assert told >= {RUN.urn, TRY.urn, JOB.run_urn}
+
+
+def test_each_try_shows_its_own_log() -> None:
+    events = of(find_all(task_proposals(ended()), "dataProcessInstanceRunEvent"), TRY.urn)
+    assert [each.aspect["externalUrl"] for each in events] == ["http://af/log"] * 2
 
 
 def test_a_mapped_run_says_which() -> None:
