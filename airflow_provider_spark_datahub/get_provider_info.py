@@ -35,12 +35,12 @@ def get_provider_info() -> dict[str, Any]:
 
 
 def _connection_types() -> list[dict[str, Any]]:
-    """Our own connection type, and DataHub's where DataHub's own plugin does not register them already."""
+    """Our own connection types, and DataHub's where DataHub's own plugin does not register them already."""
     try:
         importlib.metadata.distribution(_DATAHUB_PLUGIN)
     except importlib.metadata.PackageNotFoundError:
-        return [_REST, _KAFKA, _FILE, _OBJECT_STORE]
-    return [_OBJECT_STORE]
+        return [_REST, _KAFKA, _FILE, _OBJECT_STORE, _OPENLINEAGE]
+    return [_OBJECT_STORE, _OPENLINEAGE]
 
 
 def _option(description: str, default: str, kind: str = "string", example: str | None = None) -> dict[str, Any]:
@@ -54,6 +54,9 @@ def _config() -> dict[str, Any]:
             "options": {
                 "enabled": _option("Whether the operator collects lineage at all.", "True", "boolean"),
                 "datahub_conn_id": _option("Connection to DataHub.", "datahub_rest_default"),
+                "openlineage_conn_id": _option(
+                    "Connection to an OpenLineage backend that gets the raw events, too. Empty: none.", ""
+                ),
                 "lineage": _option(
                     "Options of the converter, as a JSON object.", "", example='{"env": "DEV", "tags": ["nightly"]}'
                 ),
@@ -154,5 +157,15 @@ _OBJECT_STORE: dict[str, Any] = {
         "hidden-fields": ["port", "schema", "login", "password"],
         "relabeling": {"host": "URI of bucket and prefix"},
         "placeholders": {"host": "s3://bucket/lineage", "extra": '{"storage_conn_id": "aws_default"}'},
+    },
+}
+_OPENLINEAGE: dict[str, Any] = {
+    "connection-type": "openlineage",
+    "hook-class-name": f"{_PACKAGE}.hooks.datahub.OpenLineageHook",
+    "hook-name": "OpenLineage backend",
+    "ui-field-behaviour": {
+        "hidden-fields": ["login"],
+        "relabeling": {"host": "URL", "password": "API key"},
+        "placeholders": {"host": "http://marquez:5000", "extra": '{"endpoint": "api/v1/lineage"}'},
     },
 }

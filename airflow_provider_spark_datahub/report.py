@@ -18,6 +18,7 @@ class LineageReport:
     :param inputs: URNs of datasets read; :attr:`outputs` of datasets written.
     :param proposals: built; each of them is delivered, rejected (DataHub will never take it) or pending.
     :param stored: whether what was delivered is stored; ``False`` where DataHub only accepted it for later.
+    :param forwarded: OpenLineage events that a second destination acknowledged; ``None`` where there is none.
     :param reason: why there is no lineage, or why some of it is pending; ``None`` where all is well.
     :param warnings: what is odd about the lineage that there is.
     :param seconds: that collecting, converting and delivering took after Spark's end.
@@ -34,6 +35,7 @@ class LineageReport:
     rejected: int = 0
     pending: int = 0
     stored: bool | None = None
+    forwarded: int | None = None
     reason: str | None = None
     warnings: list[str] = field(default_factory=list)
     events_file: str | None = None

@@ -59,10 +59,11 @@ def test_connection_types_are_registered_once(datahub_plugin: Callable[[bool], N
         "datahub-kafka",
         "datahub-file",
         "datahub-object-store",
+        "openlineage",
     ]
     datahub_plugin(True)
     types = provider.get_provider_info()["connection-types"]
-    assert [one["connection-type"] for one in types] == ["datahub-object-store"]
+    assert [one["connection-type"] for one in types] == ["datahub-object-store", "openlineage"]
 
 
 def test_hooks_are_those_of_the_connection_types(datahub_plugin: Callable[[bool], None]) -> None:
@@ -107,6 +108,7 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
     [
         ("enabled", conf.getboolean, True),
         ("datahub_conn_id", conf.get, "datahub_rest_default"),
+        ("openlineage_conn_id", conf.get, ""),
         ("lineage", conf.get, ""),
         ("lineage_on_failure", conf.get, "warn"),
         ("events_location", conf.get, ""),
@@ -149,6 +151,7 @@ def test_version_is_the_packages() -> None:
         ("datahub-kafka", "broker:9092"),
         ("datahub-file", "/data/lineage.jsonl"),
         ("datahub-object-store", "s3://bucket/lineage"),
+        ("openlineage", "http://marquez:5000"),
     ],
 )
 def test_every_registered_type_has_a_sink(monkeypatch: pytest.MonkeyPatch, name: str, host: str) -> None:

@@ -242,7 +242,9 @@ class Drain:
 
     def _send_under(self, lease: Lease) -> Send:
         def send(entry: Entry, proposals: Sequence[Proposal]) -> Delivery:
-            connection = self.connection or entry.manifest.connection_id
+            # Another connection to DataHub is none for events.
+            instead = self.connection if entry.manifest.content == "proposals" else None
+            connection = instead or entry.manifest.connection_id
             if connection not in self._sinks:
                 self._sinks[connection] = self.open_sink(connection)
             sink, problem = self._sinks[connection]
@@ -250,7 +252,7 @@ class Drain:
             problem = problem if sink is None else breaker.refusal()
             if sink is None or problem is not None:
                 # The entries behind it need not be looked at.
-                self._refusing.add(self.connection or entry.name.connection)
+                self._refusing.add(instead or entry.name.connection)
                 return Delivery(0, pending=tuple(proposals), problem=problem)
             # Nothing is begun after the lease has ended: another drainer may have it then.
             seconds = min(self.limits.entry_seconds, self._deadline.remaining(), lease.until.remaining())

@@ -223,15 +223,24 @@ class Outbox:
     def __str__(self) -> str:
         return self.storage.describe()
 
-    def put(self, key: OutboxKey, proposals: Sequence[Proposal], *, spark_succeeded: bool, connection_id: str) -> Entry:
+    def put(
+        self,
+        key: OutboxKey,
+        proposals: Sequence[Proposal],
+        *,
+        spark_succeeded: bool,
+        connection_id: str,
+        content: str = "proposals",
+    ) -> Entry:
         """Write an entry durably: when this returns, a crash of the machine does not lose it.
 
         A second ``put`` of the same try makes a second entry; the first stays until it is settled.
 
+        :param content: as in the manifest.
         :raises OutboxFullError: the quota is reached.
         :raises OutboxError: the disk is full, the folder is read-only ...
         """
-        manifest = Manifest(key, connection_id, 0, spark_succeeded=spark_succeeded)
+        manifest = Manifest(key, connection_id, 0, spark_succeeded=spark_succeeded, content=content)
         return self._new(manifest.with_proposals(proposals), proposals)
 
     def begin(self, key: OutboxKey, *, connection_id: str, events: str | None, redo: dict[str, Any]) -> Entry:

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 from airflow_provider_spark_datahub import __version__
 from airflow_provider_spark_datahub.conversion.proposals import Proposal, ProposalFormatError, to_json_lines
+from airflow_provider_spark_datahub.delivery import raw_events
 
 FORMAT = "spark-datahub-outbox"
 FORMAT_VERSION = 2
@@ -25,7 +26,8 @@ CORRUPT = "corrupt"
 State = Literal["unfinished", "pending", "quarantined", "delivered"]
 
 # They are kept by time: a later one of them stands beside an earlier one, and overwrites nothing.
-_TIMESERIES = frozenset({"dataProcessInstanceRunEvent", "operation"})
+_TIMESERIES = frozenset({"dataProcessInstanceRunEvent", "operation", raw_events.ASPECT})
+_CONTENTS = ("proposals", raw_events.CONTENT)
 
 
 class EntryFormatError(ValueError):
@@ -69,7 +71,8 @@ class Manifest:
     :param connection_id: the Airflow connection that it is meant for.
     :param created_ms: when the entry was made, in ms since the epoch.
     :param state: ``unfinished`` from the submit until the events are converted; then ``pending``.
-    :param content: what the lines after the manifest are. An entry of other content is left to who knows it.
+    :param content: what the lines after the manifest are: ``proposals``, or ``events`` for an OpenLineage backend. An
+        entry of other content is left to who knows it.
     :param collected: the number of proposals that were made from the events.
     :param pending: the number of proposals that the entry holds now.
     :param delivered: how many were acknowledged; likewise rejected, and left out since a later try had delivered the
@@ -229,7 +232,7 @@ def read_entry(content: bytes) -> tuple[Manifest, tuple[Proposal, ...]]:
     """
     lines = content.split(b"\n")
     manifest = Manifest.from_obj(_json(lines[0]))
-    if manifest.content != "proposals":
+    if manifest.content not in _CONTENTS:
         return manifest, ()
     proposals = tuple(_proposal(_json(line)) for line in lines[1:-1])
     if lines[-1] or len(proposals) != manifest.pending:

@@ -82,6 +82,22 @@ class DatahubFileHook(DatahubHook):
     hook_name = "DataHub File"
 
 
+class OpenLineageHook(DatahubHook):
+    """A connection of type ``openlineage``, for raw events beside DataHub: host = URL, password = API key.
+
+    Extra: see :meth:`OpenLineageSettings.from_connection
+    <airflow_provider_spark_datahub.delivery.openlineage_settings.OpenLineageSettings.from_connection>`.
+    """
+
+    conn_name_attr = "openlineage_conn_id"
+    default_conn_name = "openlineage_default"
+    conn_type = "openlineage"
+    hook_name = "OpenLineage backend"
+
+    def __init__(self, openlineage_conn_id: str | None = None) -> None:
+        super().__init__(openlineage_conn_id)
+
+
 def sink_of(connection_id: str) -> Sink:
     """The sink of a connection, by its type.
 
@@ -150,9 +166,21 @@ def _object_store_sink(connection: Any) -> Sink:
         raise SinkSettingsError(f"Cannot open {settings.uri}: {error}") from error
 
 
+def _openlineage_sink(connection: Any) -> Sink:
+    from airflow_provider_spark_datahub.delivery.openlineage_backend import OpenLineageSink
+    from airflow_provider_spark_datahub.delivery.openlineage_settings import OpenLineageSettings
+
+    return OpenLineageSink(
+        OpenLineageSettings.from_connection(
+            connection.host, connection.port, connection.schema, connection.password, connection.extra_dejson
+        )
+    )
+
+
 _SINKS: dict[str, Callable[[Any], Sink]] = {
     DatahubRestHook.conn_type: _rest_sink,
     DatahubKafkaHook.conn_type: _kafka_sink,
     DatahubFileHook.conn_type: _file_sink,
     DatahubObjectStoreHook.conn_type: _object_store_sink,
+    OpenLineageHook.conn_type: _openlineage_sink,
 }

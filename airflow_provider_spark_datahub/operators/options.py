@@ -36,6 +36,7 @@ class LineageOptions:
     :param openlineage_jar: path, URI, Maven coordinate or ``provided``.
     :param namespace: OpenLineage namespace of the Spark jobs, which is the cluster in their flows' URNs.
     :param emit_periodically: seconds between two deliveries of what the job did so far; ``None``: only at its end.
+    :param openlineage_connection: of a backend that gets the raw events, too; ``None``: there is none.
     :param keep_events: leave event files in place when their lineage is delivered.
     :param notes: what to tell the user of options that are accepted without effect.
     """
@@ -50,6 +51,7 @@ class LineageOptions:
     namespace: str
     keep_events: bool
     outbox_limits: OutboxLimits | None = None
+    openlineage_connection: str | None = None
     emit_periodically: float | None = None
     notes: tuple[str, ...] = ()
 
@@ -67,6 +69,7 @@ def is_enabled(argument: object) -> bool:
 def resolve_options(
     *,
     datahub_conn_id: str | None,
+    openlineage_conn_id: str | None = None,
     lineage: Mapping[str, Any] | LineageSettings | str | None,
     lineage_on_failure: str | None,
     events_location: str | None,
@@ -88,6 +91,7 @@ def resolve_options(
     settings, notes = _settings(lineage)
     return LineageOptions(
         connection=datahub_conn_id or connection_id(),
+        openlineage_connection=openlineage_conn_id or _configured("openlineage_conn_id", "") or None,
         settings=settings,
         notes=tuple(notes),
         on_failure=cast("OnFailure", on_failure),

@@ -51,7 +51,8 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
     as it would have ended without. All further arguments are keyword-only and templated, and have their default in
     the section ``[spark_datahub]`` of Airflow's configuration.
 
-    :param datahub_conn_id: connection to DataHub, of type ``datahub-rest`` or ``datahub-file``.
+    :param datahub_conn_id: connection to DataHub, of a type that begins with ``datahub-``.
+    :param openlineage_conn_id: connection of type ``openlineage``, to a backend that gets the raw events, too.
     :param lineage: the converter's options: a dict, its JSON, or
         :class:`~airflow_provider_spark_datahub.conversion.settings.LineageSettings`.
     :param lineage_on_failure: what becomes of the task when Spark succeeded and its lineage did not arrive: ``warn``
@@ -71,6 +72,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
     template_fields: Sequence[str] = (
         *SparkSubmitOperator.template_fields,
         "datahub_conn_id",
+        "openlineage_conn_id",
         "lineage",
         "lineage_on_failure",
         "events_location",
@@ -85,6 +87,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         self,
         *,
         datahub_conn_id: str | None = None,
+        openlineage_conn_id: str | None = None,
         lineage: Mapping[str, Any] | LineageSettings | str | None = None,
         lineage_on_failure: str | None = None,
         events_location: str | None = None,
@@ -97,6 +100,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.datahub_conn_id = datahub_conn_id
+        self.openlineage_conn_id = openlineage_conn_id
         self.lineage = lineage
         self.lineage_on_failure = lineage_on_failure
         self.events_location = events_location
@@ -196,6 +200,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
             return None
         self._options = resolve_options(
             datahub_conn_id=self.datahub_conn_id,
+            openlineage_conn_id=self.openlineage_conn_id,
             lineage=self.lineage,
             lineage_on_failure=self.lineage_on_failure,
             events_location=self.events_location,

@@ -193,7 +193,8 @@ class TaskDelivery:
         return self._key.instance, connection_hash(self._options.connection)
 
     def _entries(self) -> list[Entry]:
-        return list(self._outbox.entries(self._key.instance))
+        found = self._outbox.entries(self._key.instance)
+        return [one for one in found if one.manifest.content == "proposals"]
 
     def _deliver_entries(self, deadline: Deadline, own: Entry) -> None:
         from airflow_provider_spark_datahub.delivery.outbox_lease import wait_for_lease

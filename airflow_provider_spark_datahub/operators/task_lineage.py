@@ -18,6 +18,7 @@ from airflow_provider_spark_datahub.capture.openlineage_jar import DEFAULT_OPENL
 from airflow_provider_spark_datahub.capture.outside_settings import replaced_transport, switched_off
 from airflow_provider_spark_datahub.capture.spark_install import base_properties, find_installation, version_banner
 from airflow_provider_spark_datahub.capture.submission import Submission
+from airflow_provider_spark_datahub.operators.event_forwarding import EventForwarding
 from airflow_provider_spark_datahub.operators.job_events import JobEvents
 from airflow_provider_spark_datahub.operators.running_lineage import RunningLineage
 from airflow_provider_spark_datahub.operators.spark_event_log import SparkEventLog
@@ -102,6 +103,7 @@ class TaskLineage:
         self._identity = identity
         self._try = task_try
         self.report = LineageReport(connection=options.connection)
+        self._forwarding = EventForwarding(options, identity, self.report)
         self.delivery = TaskDelivery(options, identity, sink, sink_problem, self.report)
         self.conversion: Conversion | None = None
         self._events_file: Path | None = None
@@ -146,7 +148,9 @@ class TaskLineage:
         if settings.reads_event_log:
             logged = self._event_log.inject(injection.submission, events_file, local_driver=spark.local_driver)
             injection = replace(injection, submission=logged)
-        self._record = TryRecord.begun(self._try, settings, events_file, self._event_log)
+        self._record = TryRecord.begun(
+            self._try, settings, events_file, self._event_log, self._options.openlineage_connection
+        )
         self.delivery.begin(self._record.to_obj(), str(events_file))
         return injection
 
@@ -200,9 +204,11 @@ class TaskLineage:
             collected, conversion = self._convert(end, deadline)
             task_try = self._try.ended(end.end_ms, end.result)
             proposals = try_proposals(task_try, conversion, self._options.settings)
+            kept = self._forwarding.keep(self._events_file, deadline)
             self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
+        self._forwarding.deliver(deadline)
         was_read = collected.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE) and not collected.quarantined_count
-        if self._events_file and self.report.is_complete and was_read:
+        if self._events_file and self.report.is_complete and was_read and kept:
             self._remove_events_file(self._events_file)
         self.report.seconds = round(time.monotonic() - started, 3)
         return self.report
@@ -220,6 +226,7 @@ class TaskLineage:
         with self.delivery.at_work(deadline):
             proposals = task_proposals(self._try.ended(end.end_ms, end.result))
             self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
+        self._forwarding.deliver(deadline)
         return self.report
 
     # -- steps

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from airflow_provider_spark_datahub.capture.collect import CollectionReport, Outcome
 from airflow_provider_spark_datahub.conversion.relate import TaskTry, TryResult
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.operators.event_forwarding import keep_events
 from airflow_provider_spark_datahub.operators.job_events import JobEvents
 from airflow_provider_spark_datahub.operators.spark_event_log import SparkEventLog
 
@@ -27,6 +28,7 @@ class TryRecord:
 
     :param event_log: folder of Spark's own event log; :attr:`own_event_log` says whether it is of this job alone.
     :param spark_succeeded: ``None`` until the end is known.
+    :param openlineage_connection: of a backend that is to get the raw events, too.
     :param machine: see :mod:`~airflow_provider_spark_datahub.delivery.processes`.
     """
 
@@ -38,14 +40,31 @@ class TryRecord:
     machine: str
     process: int
     spark_succeeded: bool | None = None
+    openlineage_connection: str | None = None
 
     @classmethod
-    def begun(cls, task_try: TaskTry, settings: LineageSettings, events_file: Path, log: SparkEventLog) -> Self:
+    def begun(
+        cls,
+        task_try: TaskTry,
+        settings: LineageSettings,
+        events_file: Path,
+        log: SparkEventLog,
+        openlineage_connection: str | None = None,
+    ) -> Self:
         """The record of a try of this process, before its job is submitted."""
         from airflow_provider_spark_datahub.delivery.processes import machine
 
         folder = str(log.folder) if log.folder else None
-        return cls(task_try, settings, str(events_file), folder, log.is_own, machine(), os.getpid())
+        return cls(
+            task_try,
+            settings,
+            str(events_file),
+            folder,
+            log.is_own,
+            machine(),
+            os.getpid(),
+            openlineage_connection=openlineage_connection,
+        )
 
     def ended(self, end_ms: int, result: TryResult, *, spark_succeeded: bool) -> Self:
         """The same, of a try that is over: from here on, anybody may make its lineage, and makes the same."""
@@ -145,4 +164,6 @@ def finish_entry(entry: Entry, expired: Callable[[], bool], *, over: bool = Fals
     report, proposals = record.proposals(expired)
     if report.outcome is Outcome.TIMED_OUT:
         return None
+    if record.openlineage_connection:
+        keep_events(entry.outbox, entry.manifest.key, record.openlineage_connection, Path(record.events_file), expired)
     return entry.finish(proposals, spark_succeeded=bool(record.spark_succeeded))

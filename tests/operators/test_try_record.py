@@ -91,6 +91,13 @@ def test_of_one_that_was_killed_before_it_is_a_failure_whose_edges_are_only_adde
     assert round(EVENTS.stat().st_mtime * 1000) in moments
 
 
+def test_the_events_of_a_killed_try_are_kept_for_a_second_destination(tmp_path: Path) -> None:
+    record = replace(begun(), process=GONE, openlineage_connection="marquez")
+    assert finish_entry(entry_of(tmp_path, record), never) is not None
+    forwarded = [one for one in outbox_at(tmp_path).entries() if one.manifest.connection_id == "marquez"]
+    assert [len(one.proposals()) for one in forwarded] == [len(EVENTS.read_text().splitlines())]
+
+
 def test_of_one_that_runs_there_is_none_yet(tmp_path: Path) -> None:
     entry = entry_of(tmp_path, begun())
     assert finish_entry(entry, never) is None

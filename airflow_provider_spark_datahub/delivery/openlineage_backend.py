@@ -1,0 +1,87 @@
+"""The second destination: raw OpenLineage events to a backend such as Marquez."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_provider_spark_datahub.delivery.backoff import Backoff
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
+from airflow_provider_spark_datahub.delivery.openlineage_settings import OpenLineageSettings
+from airflow_provider_spark_datahub.delivery.raw_events import event_of
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.delivery.openlineage_transport import EventTransport
+
+_REMEDY = "set a valid API key as its password"
+
+
+class OpenLineageSink(Sink):
+    """Delivers through a transport of openlineage-python: events one by one, in their order, so
+    that a backend never sees the end of a run before its start.
+
+    What may pass is tried again until the deadline; transports' own repetitions, which know no deadline, are switched
+    off.
+
+    :param backoff: the waits between attempts.
+    :param sleep: waits that many seconds.
+    """
+
+    name: ClassVar[str] = "openlineage"
+
+    def __init__(
+        self,
+        settings: OpenLineageSettings,
+        *,
+        backoff: Backoff | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._settings = settings
+        self._backoff = backoff or Backoff()
+        self._sleep = sleep
+
+    def describe(self) -> str:
+        """``the OpenLineage backend at URL``."""
+        return f"the OpenLineage backend {self._settings.where}"
+
+    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
+        """Send event after event. The transport is of this call alone."""
+        from airflow_provider_spark_datahub.delivery.openlineage_transport import EventTransport, SetupError
+
+        try:
+            with EventTransport(self._settings, deadline) as transport:
+                failure = self._send_all(transport, record, deadline)
+        except SetupError as error:
+            failure = error.failure
+        if failure is not None:
+            record.stop(f"{self.describe()} {failure.verdict(_REMEDY)}.")
+
+    def _send_all(self, transport: EventTransport, record: DeliveryRecord, deadline: Deadline) -> Failure | None:
+        for item in record.pending():
+            event = event_of(item[1])
+            if event is None:
+                return Failure(
+                    FailureKind.MISCONFIGURED,
+                    "it takes OpenLineage events, and this is a proposal to DataHub: name it as openlineage_conn_id",
+                )
+            failure = self._emit(transport, event, deadline)
+            if failure is None:
+                record.confirm([item], stored=True)
+            elif failure.kind is FailureKind.REJECTED:
+                record.reject(item, failure.words)
+            else:
+                return failure
+        return None
+
+    def _emit(self, transport: EventTransport, event: Mapping[str, Any], deadline: Deadline) -> Failure | None:
+        attempt = 1
+        while (failure := transport.emit(event)) is not None:
+            wait = self._backoff.delay(attempt)
+            if failure.kind is not FailureKind.UNAVAILABLE or wait >= deadline.remaining():
+                break
+            self._sleep(wait)
+            attempt += 1
+        return failure

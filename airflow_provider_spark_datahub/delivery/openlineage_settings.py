@@ -1,0 +1,112 @@
+"""The settings of an OpenLineage backend, read from an ``openlineage`` connection."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from airflow_provider_spark_datahub.delivery.connection_extra import masked
+from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLineageSettings:
+    """How to reach an OpenLineage backend. Its ``repr`` holds no secret.
+
+    :param transport: the configuration of a transport of openlineage-python, as in the section ``transport`` of its
+        ``openlineage.yml``.
+    """
+
+    transport: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_connection(
+        cls,
+        host: str | None,
+        port: int | None,
+        schema: str | None,
+        password: str | None,
+        extra: Mapping[str, Any],
+    ) -> OpenLineageSettings:
+        """The settings that an Airflow connection holds.
+
+        :param host: URL of the backend, or its host name, for the transport ``http``.
+        :param port: its port, where the host does not name it.
+        :param schema: ``http`` (default) or ``https``; used only where the host is no URL.
+        :param password: its API key.
+        :param extra: the transport's configuration; its ``type`` is ``http`` where it is not given.
+        :raises SinkSettingsError: where there is no address, or it is given twice.
+        """
+        transport = copy.deepcopy(dict(extra))
+        transport.setdefault("type", "http")
+        address = (host or "").strip()
+        for kind in _kinds(transport):
+            if kind in _ANSWER_LATER or (kind == "kafka" and transport["type"] != "kafka"):
+                raise SinkSettingsError(
+                    f"The transport {kind!r} within {transport['type']!r} does not tell what arrived."
+                )
+        if transport["type"] != "http":
+            if address or password:
+                raise SinkSettingsError(
+                    "Host and password are for the transport 'http'; what that of "
+                    f"{transport['type']!r} needs is all in the extra."
+                )
+            return cls(transport)
+        if address:
+            if "url" in transport:
+                raise SinkSettingsError("The URL is given twice: as host, and as 'url' in the extra. Leave one out.")
+            url = address if "://" in address else f"{schema or 'http'}://{address}"
+            transport["url"] = f"{url}:{port}" if port else url
+        if not transport.get("url"):
+            raise SinkSettingsError("The connection has no host: give the backend's URL, e.g. http://marquez:5000.")
+        if password:
+            if "auth" in transport:
+                raise SinkSettingsError("The key is given twice: as password, and as 'auth' in the extra.")
+            transport["auth"] = {"type": "api_key", "apiKey": password.strip()}
+        return cls(transport)
+
+    @property
+    def where(self) -> str:
+        """The destination in a few words, without secrets."""
+        if self.transport["type"] != "http":
+            return f"of the transport {self.transport['type']!r}"
+        parts = urlsplit(str(self.transport["url"]))
+        return f"at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    def redact(self, words: str) -> str:
+        """``words`` without passwords, tokens and keys, should a server repeat them."""
+        return masked(words, _secrets(self.transport))
+
+
+_ANSWER_LATER = {"async_http", "datadog"}
+
+
+def _kinds(transport: Mapping[str, Any]) -> Iterator[str]:
+    """The type of a transport, and of those in it."""
+    yield str(transport.get("type"))
+    inner = transport.get("transports") or []
+    for one in inner.values() if isinstance(inner, Mapping) else inner:
+        if isinstance(one, Mapping):
+            yield from _kinds(one)
+
+
+_SECRET = re.compile(r"password|secret|token|api_?key|credential|authorization|user\.info", re.IGNORECASE)
+
+
+def _secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            # The headers' names are the user's own.
+            of_headers = name in ("custom_headers", "customHeaders")
+            yield from _secrets(inner, is_secret=is_secret or of_headers or bool(_SECRET.search(str(name))))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _secrets(inner, is_secret=is_secret)
+    elif isinstance(value, str) and is_secret:
+        yield value
+    elif isinstance(value, str) and "@" in value and "://" in value:
+        yield value.partition("://")[2].rpartition("@")[0]

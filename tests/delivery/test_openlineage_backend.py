@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.backoff import Backoff
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.openlineage_backend import OpenLineageSink
+from airflow_provider_spark_datahub.delivery.openlineage_settings import OpenLineageSettings
+from airflow_provider_spark_datahub.delivery.raw_events import as_items
+from airflow_provider_spark_datahub.delivery.sink import Delivery
+from tests.delivery.samples import upsert
+from tests.servers.kafka import Kafka
+from tests.servers.openlineage import Backend
+from tests.servers.process import free_port
+
+CORPUS = Path(__file__).parents[1] / "data" / "corpus" / "events"
+KEY = "canary-key-0123456789"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _client_is_imported() -> None:
+    """To import openlineage-python takes time, which would count in that of a delivery."""
+    import airflow_provider_spark_datahub.delivery.openlineage_transport  # noqa: F401
+
+
+@pytest.fixture
+def backend() -> Iterator[Backend]:
+    with Backend(KEY) as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
+def events() -> list[dict[str, Any]]:
+    (file,) = CORPUS.glob("a_csv_join_agg*")
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def items(events: list[dict[str, Any]]) -> list[Proposal]:
+    """As the outbox keeps them."""
+    made = as_items(json.dumps(event).encode() for event in events)
+    return [Proposal.from_obj(json.loads(item.to_json())) for item in made]
+
+
+def sink_of(
+    url: str | None, waits: list[float] | None = None, password: str | None = KEY, **extra: Any
+) -> OpenLineageSink:
+    settings = OpenLineageSettings.from_connection(url, None, None, password, extra)
+    if waits is None:
+        return OpenLineageSink(settings)
+    return OpenLineageSink(settings, backoff=Backoff(jitter=lambda: 1.0), sleep=waits.append)
+
+
+def test_events_arrive_as_they_are_and_in_order(backend: Backend, events: list[dict[str, Any]]) -> None:
+    assert len(events) > 3
+    delivery = sink_of(backend.url).deliver(items(events), Deadline.after(30))
+    assert delivery == Delivery(delivered=len(events), stored=True)
+    assert backend.events == [without_nulls(event) for event in events]
+
+
+def without_nulls(value: Any) -> Any:
+    """What openlineage-python leaves out of each event, whoever emits it."""
+    if isinstance(value, dict):
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [without_nulls(inner) for inner in value if inner is not None and inner != {}]
+    return value
+
+
+def test_what_may_pass_is_tried_again(backend: Backend, events: list[dict[str, Any]]) -> None:
+    backend.statuses = [503, 500, 429]
+    waits: list[float] = []
+    assert sink_of(backend.url, waits).deliver(items(events[:2]), Deadline.after(30)).delivered == 2
+    assert waits == [0.5, 1.0, 2.0]
+
+
+def test_only_the_culprit_is_rejected(backend: Backend, events: list[dict[str, Any]]) -> None:
+    backend.refuses = "urn:no"
+    bad = {"eventTime": "urn:no"}
+    delivery = sink_of(backend.url).deliver(items([events[0], bad, events[1]]), Deadline.after(30))
+    assert (delivery.delivered, [each.proposal.aspect for each in delivery.rejected]) == (2, [bad])
+    assert "HTTP 422" in delivery.rejected[0].reason
+    assert KEY not in delivery.rejected[0].reason
+
+
+@pytest.mark.parametrize(
+    ("password", "path", "words"),
+    [
+        ("canary-wrong-key", "", "refuses the connection's credentials (HTTP 401"),
+        (KEY, "elsewhere/", "cannot be used with this connection (HTTP 404"),
+    ],
+)
+def test_what_will_not_pass_is_told_at_once(
+    backend: Backend, events: list[dict[str, Any]], password: str, path: str, words: str
+) -> None:
+    sink = sink_of(backend.url, [], password, endpoint=f"{path}api/v1/lineage")
+    delivery = sink.deliver(items(events), Deadline.after(30))
+    assert (delivery.delivered, len(delivery.pending)) == (0, len(events))
+    assert f"the OpenLineage backend at {backend.url} {words}" in str(delivery.problem)
+    assert "canary" not in str(delivery.problem)
+
+
+def test_a_backend_that_is_down_or_hangs_does_not_outlast_the_deadline(
+    backend: Backend, events: list[dict[str, Any]]
+) -> None:
+    backend.hangs = 2
+    for url in (f"http://127.0.0.1:{free_port()}", backend.url):
+        started = time.monotonic()
+        delivery = sink_of(url).deliver(items(events), Deadline.after(1.5))
+        assert time.monotonic() - started <= 1.5 * 1.1
+        assert len(delivery.pending) == len(events)
+        assert delivery.problem
+
+
+def test_proposals_are_not_for_it(backend: Backend) -> None:
+    delivery = sink_of(backend.url).deliver([upsert("a")], Deadline.after(30))
+    assert (delivery.pending, backend.events) == ((upsert("a"),), [])
+    assert "name it as openlineage_conn_id" in str(delivery.problem)
+
+
+def test_a_file_and_a_backend_at_once(backend: Backend, events: list[dict[str, Any]], tmp_path: Path) -> None:
+    file = {"type": "file", "log_file_path": str(tmp_path / "events"), "append": True}
+    http = {"type": "http", "url": backend.url, "auth": {"type": "api_key", "apiKey": KEY}}
+    sink = sink_of(None, None, None, type="composite", transports={"file": file, "http": http})
+    assert sink.deliver(items(events), Deadline.after(30)).delivered == len(events)
+    assert len((tmp_path / "events").read_text().splitlines()) == len(backend.events) == len(events)
+    backend.statuses = [503] * 100
+    delivery = sink.deliver(items(events), Deadline.after(1))
+    assert len(delivery.pending) == len(events)
+
+
+def test_a_transport_that_cannot_be_made() -> None:
+    delivery = sink_of(None, None, None, type="file").deliver(items([{}]), Deadline.after(30))
+    assert "cannot be used with this connection (RuntimeError: `log_file_path`" in str(delivery.problem)
+
+
+def test_events_through_kafka(kafka: Kafka, events: list[dict[str, Any]]) -> None:
+    topic = kafka.make_topic()
+    config = {"bootstrap.servers": kafka.bootstrap}
+    sink = sink_of(None, None, None, type="kafka", topic=topic, config=config)
+    assert sink.deliver(items(events), Deadline.after(60)) == Delivery(delivered=len(events), stored=True)
+    found = consumed(kafka, topic)
+    assert [value for _, value in found] == [without_nulls(event) for event in events]
+    assert len({key for key, _ in found}) == 1
+
+
+def test_kafka_that_is_down(events: list[dict[str, Any]]) -> None:
+    config = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
+    sink = sink_of(None, None, None, type="kafka", topic="t", config=config)
+    delivery = sink.deliver(items(events), Deadline.after(1.5))
+    assert len(delivery.pending) == len(events)
+    assert "the OpenLineage backend of the transport 'kafka'" in str(delivery.problem)
+
+
+def consumed(kafka: Kafka, topic: str) -> list[tuple[str, Any]]:
+    """All messages: they have one key, so they are in one partition."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": uuid.uuid4().hex})
+    found: list[tuple[str, Any]] = []
+    try:
+        for partition in (0, 1):
+            first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+            consumer.assign([TopicPartition(topic, partition, first)])
+            for _ in range(end - first):
+                message = consumer.poll(20)
+                assert message is not None
+                found.append(((message.key() or b"").decode(), json.loads(message.value() or b"")))
+    finally:
+        consumer.close()
+    return found

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.openlineage_settings import OpenLineageSettings
+from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
+
+HTTP = {"type": "http", "url": "http://marquez:5000"}
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "schema", "extra", "transport"),
+    [
+        ("http://marquez:5000", None, None, {}, HTTP),
+        ("http://marquez", 5000, None, {}, HTTP),
+        ("marquez", 5000, None, {}, HTTP),
+        ("marquez", None, "https", {"timeout": 3}, {"type": "http", "url": "https://marquez", "timeout": 3}),
+        (None, None, None, HTTP, HTTP),
+        ("", None, None, {"type": "file", "log_file_path": "/e"}, {"type": "file", "log_file_path": "/e"}),
+    ],
+)
+def test_transport(
+    host: str | None, port: int | None, schema: str | None, extra: dict[str, Any], transport: dict[str, Any]
+) -> None:
+    assert OpenLineageSettings.from_connection(host, port, schema, None, extra).transport == transport
+
+
+@pytest.mark.parametrize(
+    ("host", "password", "extra", "message"),
+    [
+        (None, None, {}, "no host"),
+        ("http://a", None, {"url": "http://b"}, "URL is given twice"),
+        ("http://a", "canary-1", {"auth": {"type": "api_key", "apiKey": "canary-2"}}, "key is given twice"),
+        ("http://a", None, {"type": "console"}, "what that of 'console' needs is all in the extra"),
+        (None, None, {"type": "async_http", "url": "http://a"}, "'async_http' .* does not tell what arrived"),
+        (None, None, {"type": "composite", "transports": [{"type": "kafka"}]}, "'kafka' within 'composite' does not"),
+        (None, None, {"type": "composite", "transports": {"a": {"type": "async_http"}}}, "'async_http' within"),
+    ],
+)
+def test_unusable_settings(host: str | None, password: str | None, extra: dict[str, Any], message: str) -> None:
+    with pytest.raises(SinkSettingsError, match=message) as caught:
+        OpenLineageSettings.from_connection(host, None, None, password, extra)
+    assert "canary" not in str(caught.value)
+
+
+def test_secrets_are_nowhere() -> None:
+    extra = {
+        "custom_headers": {"X-Team": "canary-header"},
+        "transports": [{"auth": {"type": "api_key", "apiKey": "canary-nested"}}],
+        "proxy": "http://me:canary-proxy@proxy",
+    }
+    settings = OpenLineageSettings.from_connection("http://me:canary-url@marquez", None, None, "canary-key", extra)
+    assert "canary" not in repr(settings)
+    assert settings.where == "at http://marquez"
+    told = settings.redact("canary-header canary-nested me:canary-proxy me:canary-url canary-key")
+    assert told == "*** *** *** *** ***"

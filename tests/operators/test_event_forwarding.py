@@ -1,0 +1,123 @@
+"""Raw events to a second destination: neither it nor DataHub waits for the other, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.drain import Drain
+from airflow_provider_spark_datahub.delivery.raw_events import CONTENT, as_items
+from airflow_provider_spark_datahub.hooks.datahub import open_sink
+from airflow_provider_spark_datahub.operators.spark_submit import LineagePendingError
+from tests.cli.commands import run as command
+from tests.delivery.outboxes import Recording, key, outbox_at
+from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, context_of, execute, operator_with_lineage
+from tests.servers.openlineage import Backend
+from tests.servers.process import free_port
+
+CASE = "a_csv_join_agg"
+RUN_IDS = [json.loads(line)["run"]["runId"] for line in (CORPUS / f"{CASE}.ndjson").read_text().splitlines()]
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
+    with Backend() as backend:
+        connect(monkeypatch, backend.url)
+        yield backend
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_MARQUEZ", json.dumps({"conn_type": "openlineage", "host": url}))
+
+
+def run_try(spark: FakeSpark, number: int = 1, max_tries: int = 5, **arguments: Any) -> dict[str, Any]:
+    """The report of one try; one that was to fail for its lineage has failed."""
+    operator = operator_with_lineage(spark, openlineage_conn_id="marquez", lineage_timeout=3, **arguments)
+    ti = TaskInstance(try_number=number, max_tries=max_tries)
+    execute(operator, context_of(operator, ti))
+    report: dict[str, Any] = ti.xcoms["lineage_report"]
+    return report
+
+
+def forwarded(backend: Backend) -> list[str]:
+    return [event["run"]["runId"] for event in backend.events]
+
+
+def test_both_destinations_get_theirs(spark: FakeSpark, backend: Backend, tmp_path: Path) -> None:
+    spark.writes(CASE)
+    report = run_try(spark)
+    assert forwarded(backend) == RUN_IDS
+    assert (report["forwarded"], report["pending"], report["warnings"]) == (len(RUN_IDS), 0, [])
+    assert (tmp_path / "sink" / "lineage.jsonl").exists()
+    assert report["events_file"] is None
+    assert list(outbox_at(tmp_path / "outbox").names()) == []
+
+
+def test_without_a_second_destination_there_is_none(spark: FakeSpark, tmp_path: Path) -> None:
+    spark.writes(CASE)
+    operator, ti = operator_with_lineage(spark), TaskInstance()
+    execute(operator, context_of(operator, ti))
+    assert ti.xcoms["lineage_report"]["forwarded"] is None
+    assert [one.connection_id for one in outbox_at(tmp_path / "outbox").receipts.all()] == ["datahub_file"]
+
+
+@pytest.mark.parametrize("policy", ["warn", "retry", "fail"])
+def test_a_backend_that_is_down_fails_no_task_and_loses_nothing(
+    policy: str, spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spark.writes(CASE)
+    connect(monkeypatch, f"http://127.0.0.1:{free_port()}")
+    report = run_try(spark, lineage_on_failure=policy)
+    assert (report["pending"], report["forwarded"], report["events_file"]) == (0, 0, None)
+    (warning,) = report["warnings"]
+    assert warning.startswith("OpenLineage backend (marquez): events wait in the outbox: the OpenLineage backend at ")
+    with Backend() as backend:
+        connect(monkeypatch, backend.url)
+        assert command("emit", "--outbox", tmp_path / "outbox").exit_code == 0
+        assert forwarded(backend) == RUN_IDS
+
+
+def test_events_that_wait_do_not_keep_spark_from_running(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Only the try that failed for its lineage is followed by one that does not run Spark."""
+    spark.writes(CASE)
+    connect(monkeypatch, f"http://127.0.0.1:{free_port()}")
+    obstacle = tmp_path / "sink"
+    obstacle.write_text("in the way")
+    with pytest.raises(LineagePendingError):
+        run_try(spark, 1, lineage_on_failure="retry")
+    obstacle.unlink()
+    assert run_try(spark, 2, lineage_on_failure="retry")["pending"] == 0
+    assert len(spark.runs) == 1
+    with Backend() as backend:
+        connect(monkeypatch, backend.url)
+        run_try(spark, 3, lineage_on_failure="retry")
+        assert forwarded(backend) == [*RUN_IDS, *RUN_IDS]
+    assert len(spark.runs) == 2
+
+
+def test_an_outbox_that_is_full_leaves_the_event_file(
+    spark: FakeSpark, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.writes(CASE)
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_MAX_BYTES", "1000")
+    report = run_try(spark)
+    assert Path(report["events_file"]).is_file()
+    assert any("OpenLineage backend (marquez): the events stay in" in warning for warning in report["warnings"])
+    assert backend.events == []
+
+
+def test_another_connection_to_datahub_is_none_for_events(backend: Backend, tmp_path: Path) -> None:
+    outbox = outbox_at(tmp_path / "outbox")
+    items = list(as_items([b'{"run": {"runId": "1"}}']))
+    outbox.put(key(), items, spark_succeeded=False, connection_id="marquez", content=CONTENT)
+    datahub = Recording()
+    drained = Drain(
+        outbox, lambda name: (datahub, None) if name == "other" else open_sink(name), connection="other"
+    ).run()
+    assert (drained.delivered, datahub.arrived, forwarded(backend)) == (1, [], ["1"])

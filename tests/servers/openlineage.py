@@ -1,0 +1,65 @@
+"""A stand-in for an OpenLineage backend: takes events over HTTP as Marquez does, and has faults on demand."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+
+class Backend:
+    """Takes ``POST /api/v1/lineage``: 201, or the statuses of :attr:`statuses`, one per request.
+
+    :param key: the API key; requests without it get 401.
+    """
+
+    def __init__(self, key: str | None = None) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.statuses: list[int] = []
+        self.refuses = ""
+        self.hangs = 0.0
+        backend = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                time.sleep(backend.hangs)
+                status = backend.statuses.pop(0) if backend.statuses else 201
+                if self.path != "/api/v1/lineage":
+                    status = 404
+                elif key and self.headers.get("Authorization") != f"Bearer {key}":
+                    status = 401
+                elif backend.refuses and backend.refuses in body:
+                    status = 422
+                if status == 201:
+                    backend.events.append(json.loads(body))
+                answer = json.dumps({"code": status, "message": f"answer {self.headers.get('Authorization')}"}).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, request: object, client_address: object) -> None:
+                """A client that does not wait is what some tests are about."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
