@@ -1,7 +1,8 @@
 """A Structured Streaming job: its query is a DataJob of its own, with the files that it reads and the folder it fills.
 
 OpenLineage alone does not tell what a streaming query writes to files; with ``capture_streaming``, Spark's own event
-log does. Needs the connections and ``SHOP_LAKE`` of ``shop_lineage``, with files of orders in ``arrivals/`` there.
+log does. A query that never ends is in DataHub a minute after its start, with ``emit_periodically``. Needs the
+connections and ``SHOP_LAKE`` of ``shop_lineage``, with files of orders in ``arrivals/`` there.
 """
 
 from __future__ import annotations
@@ -29,4 +30,5 @@ with DAG(
         conn_id="spark_default",
         datahub_conn_id="datahub_default",
         lineage={"capture_streaming": True},
+        emit_periodically=60,
     )
