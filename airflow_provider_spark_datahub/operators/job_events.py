@@ -38,6 +38,8 @@ class JobEvents:
         self._converter: Converter = Converter(settings)
         self._file: FileFollower[bytes] | None = follow_events(events_file) if events_file else None
         self._forgotten = False
+        self.knows_all = False
+        """Whether :meth:`finish` told of all that was ever read, and of no less than :meth:`so_far`."""
 
     # -- while the job runs
 
@@ -95,5 +97,6 @@ class JobEvents:
             report = self._file.report
         self._converter.restart_log()
         log_complete = self._event_log.read(self._converter, expired)
+        self.knows_all = report.outcome in (Outcome.COMPLETE, Outcome.TORN) and log_complete and not self._forgotten
         complete = report.outcome is Outcome.COMPLETE and not report.quarantined_count
         return report, self._converter.finish(Ending(succeeded, events_complete=complete), log_complete=log_complete)

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.operators.job_events import JobEvents
@@ -14,6 +14,7 @@ from airflow_provider_spark_datahub.operators.task_delivery import TaskDelivery
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.convert import Conversion
+    from airflow_provider_spark_datahub.conversion.proposals import Proposal
     from airflow_provider_spark_datahub.conversion.relate import TaskTry
     from airflow_provider_spark_datahub.delivery.deadline import Deadline
     from airflow_provider_spark_datahub.operators.options import LineageOptions
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class RunningLineage:
-    """Delivers, every so often, what a job did so far: under the URNs of its end, and nothing that it takes back.
+    """Delivers, every so often, what a job did so far, under the URNs of its end.
 
     It is not put into the outbox: what does not arrive is told again the next time, and all of it at the end.
 
@@ -44,6 +45,7 @@ class RunningLineage:
         self._stopped = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
+        self._added: dict[str, set[str]] = {}
         self._told: tuple[list[str], list[str]] = ([], [])
         self._problem: str | None = None
 
@@ -70,6 +72,15 @@ class RunningLineage:
         events = self._events if self._idle.wait(deadline.remaining() / 2) else None
         return events if events is not None and events.can_finish else None
 
+    def taken_back(self, end: Collection[Proposal]) -> list[Proposal]:
+        """Patches for what was told and what the end, which knows everything, does not tell.
+
+        :param end: all that the end tells.
+        """
+        from airflow_provider_spark_datahub.conversion.so_far import retractions
+
+        return retractions(self._added, end)
+
     def _tell_news(self) -> None:
         # Not there where something fails in between: they may be half read then.
         events, self._events = self._events or self._open_events(), None
@@ -82,10 +93,14 @@ class RunningLineage:
 
     def _tell(self, conversion: Conversion) -> bool:
         from airflow_provider_spark_datahub.conversion.relate import below, task_proposals
+        from airflow_provider_spark_datahub.conversion.so_far import added_edges
         from airflow_provider_spark_datahub.delivery.deadline import Deadline
 
         jobs = conversion.jobs = below(conversion.jobs, self._try)
         proposals = [*task_proposals(self._try, jobs), *conversion.proposals(self._options.settings)]
+        for urn, paths in added_edges(proposals).items():
+            # Before it is sent: it may be stored without an answer.
+            self._added.setdefault(urn, set()).update(paths)
         deadline = Deadline(time.monotonic() + self._options.timeout, self._clock)
         delivery = self._delivery.send(proposals, deadline)
         self._log(conversion, len(proposals), delivery.delivered, delivery.problem)

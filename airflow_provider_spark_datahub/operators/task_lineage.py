@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.events import DatasetId
     from airflow_provider_spark_datahub.conversion.relate import TaskTry, TryResult
     from airflow_provider_spark_datahub.conversion.run_lineage import JobDataset
-    from airflow_provider_spark_datahub.delivery.deadline import Deadline
     from airflow_provider_spark_datahub.delivery.sink import Sink
     from airflow_provider_spark_datahub.operators.options import LineageOptions
 
@@ -201,9 +200,14 @@ class TaskLineage:
             if self._record is not None:
                 record = self._record.ended(end.end_ms, end.result, spark_succeeded=end.spark_succeeded)
                 self.delivery.ended(record.to_obj())
-            collected, conversion = self._convert(end, deadline)
+            events = self._running.stop(deadline) or self._open_events()
+            collected, conversion = events.finish(end.spark_succeeded, lambda: deadline.expired)
+            self.conversion = conversion
+            self._describe(collected, conversion)
             task_try = self._try.ended(end.end_ms, end.result)
             proposals = try_proposals(task_try, conversion, self._options.settings)
+            if events.knows_all:
+                proposals += self._running.taken_back(proposals)
             kept = self._forwarding.keep(self._events_file, deadline)
             self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
         self._forwarding.deliver(deadline)
@@ -245,12 +249,6 @@ class TaskLineage:
             listed(one for job in jobs for one in job.inputs.values()),
             listed(one for job in jobs for one in job.outputs.values()),
         )
-
-    def _convert(self, end: TryEnd, deadline: Deadline) -> tuple[CollectionReport, Conversion]:
-        events = self._running.stop(deadline) or self._open_events()
-        collected, self.conversion = events.finish(end.spark_succeeded, lambda: deadline.expired)
-        self._describe(collected, self.conversion)
-        return collected, self.conversion
 
     def _open_events(self) -> JobEvents:
         return JobEvents(self._options.settings, self._events_file, self._event_log)

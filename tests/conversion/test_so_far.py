@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage
 from airflow_provider_spark_datahub.conversion.convert import KEPT_EXECUTIONS, Conversion, Converter
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion.so_far import added_edges, retractions
 from tests.conversion.builders import (
     APP,
     CORPUS,
@@ -44,6 +46,8 @@ from tests.oracles.strict import canonical_violations
 MORE = CORPUS.parent / "more_jobs" / "events"
 JOBS = sorted(path for path in (*(CORPUS / "events").iterdir(), *MORE.iterdir()) if path.stem != "streaming_progress")
 LOGGED = ["batch-4.3.0", "streaming-3.5.9", "streaming-4.0.5", "streaming-4.3.0"]
+SEEN_OTHERWISE_LATER = ("b_multi_sql_hive", "drop_rename", "external_tables", "hive_tables")
+"""Jobs that rename tables, or that tell the table behind a path only with the query around."""
 DETAILS = {"spark_applicationDetails": {"appName": "shop"}}
 STARTED = application("START", run_facets=DETAILS)
 
@@ -82,22 +86,42 @@ def edges(conversion: Conversion) -> set[tuple[str, ...]]:
     return found
 
 
+def added(proposals: Iterable[Proposal]) -> set[tuple[str, str]]:
+    return {(urn, path) for urn, paths in added_edges(proposals).items() for path in paths}
+
+
+def removed(taken_back: Iterable[Proposal]) -> set[tuple[str, str]]:
+    for one in taken_back:
+        assert {operation["op"] for operation in one.aspect} == {"remove"}
+    return added(taken_back)
+
+
 def lines(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines()
+    content = path.read_bytes()
+    return (gzip.decompress(content) if path.suffix == ".gz" else content).splitlines()
 
 
 @pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
-def test_no_moment_of_a_real_job_tells_what_its_end_does_not(path: Path) -> None:
-    running, (end, failed_end) = (
-        converter(),
-        [edges(converter(lines(path)).finish(Ending(succeeded))) for succeeded in (True, False)],
-    )
+def test_what_a_real_job_is_told_to_do_its_end_tells_or_takes_back(path: Path) -> None:
+    running, told = converter(), set[tuple[str, str]]()
     for line in lines(path):
         running.add(line)
-        told = running.so_far()
-        assert edges(told) <= end & failed_end
-        assert {job.result for job in told.jobs} <= {None}
-        assert all(job.adds_only for job in told.jobs)
+        conversion = running.so_far()
+        assert {job.result for job in conversion.jobs} <= {None}
+        told |= added(conversion.proposals(settings()))
+    for succeeded in (True, False):
+        end = running.finish(Ending(succeeded)).proposals(settings())
+        by_job: dict[str, set[str]] = {}
+        for urn, edge in told:
+            by_job.setdefault(urn, set()).add(edge)
+        taken_back = retractions(by_job, end)
+        assert [canonical_violations(one.to_obj()) for one in taken_back] == [[]] * len(taken_back)
+        replaced = {one.entity_urn for one in find_all(end, "dataJobInputOutput") if one.change_type == "UPSERT"}
+        left = {(urn, edge) for urn, edge in told - removed(taken_back) if urn not in replaced}
+        assert left <= added(end)
+        if not replaced:
+            seen_otherwise = {edge for _, edge in told - added(end)}
+            assert bool(seen_otherwise) == path.name.startswith(SEEN_OTHERWISE_LATER), seen_otherwise
 
 
 @pytest.mark.parametrize("name", LOGGED)
@@ -288,3 +312,36 @@ def test_a_log_read_again_counts_once() -> None:
 def test_events_of_other_engines_are_left_to_the_end() -> None:
     told = so_far(event(job="hive.q", job_type="QUERY", outputs=[file("/z")]), orchestrator="hive")
     assert told.jobs == []
+
+
+# -- taking back
+
+
+def edge(name: str) -> str:
+    return f"/outputDatasetEdges/urn:li:dataset:(urn:li:dataPlatform:file,~1{name},PROD)"
+
+
+JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),shop)"
+
+
+def io(change: Literal["UPSERT", "PATCH"], *names: str, urn: str = JOB) -> Proposal:
+    operations = [{"op": "add", "path": edge(name), "value": {}} for name in names]
+    return Proposal("dataJob", urn, "dataJobInputOutput", operations if change == "PATCH" else {}, change)
+
+
+@pytest.mark.parametrize(
+    ("end", "taken_back"),
+    [
+        ([io("PATCH", "a", "b", "c")], []),
+        ([io("PATCH", "b")], [edge("a")]),
+        ([io("PATCH")], [edge("a"), edge("b")]),
+        ([], [edge("a"), edge("b")]),
+        ([io("UPSERT")], []),
+        ([io("UPSERT"), io("PATCH", "c")], []),
+        ([io("UPSERT", urn=JOB.replace("shop", "other"))], [edge("a"), edge("b")]),
+    ],
+)
+def test_what_the_end_does_not_tell_is_taken_back(end: list[Proposal], taken_back: list[str]) -> None:
+    found = retractions({JOB: {edge("a"), edge("b")}}, end)
+    assert [operation["path"] for one in found for operation in one.aspect] == taken_back
+    assert {one.entity_urn for one in found} <= {JOB}

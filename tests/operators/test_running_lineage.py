@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import os
@@ -196,6 +197,52 @@ def test_every_event_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     alone.job_writes(CASE)
     alone.lineage.finish(ENDED)
     assert delivered(one)[-report.proposals :] == alone.delivered
+
+
+def renaming_job(folder: Path, lines_told: int, **options: Any) -> tuple[list[Json], Json, int]:
+    """Follow a job that renames a table after its first events were told, and fails then: what was delivered."""
+    lines = gzip.decompress((CORPUS.parents[1] / "more_jobs/events/drop_rename-4.3.0.ndjson.gz").read_bytes())
+    events = lines.splitlines(keepends=True)
+    one = job(folder, **options)
+    with followed(one) as running:
+        running.writes(events[:lines_told])
+        wait_until(lambda: "orders_new" in one.sink_file.read_text() if one.sink_file.exists() else False)
+        time.sleep(PERIOD * 3)
+        running.writes(events[lines_told:])
+        report = one.lineage.finish(FAILED)
+    return one.delivered, report.to_obj(), len(one.delivered) - report.proposals
+
+
+def test_a_table_that_was_renamed_after_it_was_told_is_taken_back(tmp_path: Path) -> None:
+    delivered, report, before = renaming_job(tmp_path, 28)
+    added, removed = set[tuple[str, str]](), set[tuple[str, str]]()
+    for number, patch in enumerate(delivered):
+        if patch["aspectName"] == "dataJobInputOutput":
+            assert patch["changeType"] == "PATCH"
+            for operation in json.loads(patch["aspect"]["value"]):
+                if "/outputDatasetEdges/" in operation["path"]:
+                    assert operation["op"] == "add" or number >= before
+                    edge = patch["entityUrn"], operation["path"]
+                    (added.add if operation["op"] == "add" else removed.add)(edge)
+    assert {path.rpartition(",")[0].rpartition(",")[2] for _, path in removed} == {"swap.orders_new"}
+    assert len(removed) == 2, "of Spark's job and of the task"
+    assert removed < added
+    assert report["pending"] == 0
+    assert {urn.rpartition(",")[0].rpartition(",")[2] for urn in report["outputs"]} >= {"swap.orders"}
+
+
+def test_of_a_job_of_which_not_all_is_known_nothing_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_events, "MOST_RUNS", 2)
+    monkeypatch.setattr(job_events, "READ_AGAIN_BYTES", 1000)
+    delivered, _, _ = renaming_job(tmp_path, 28)
+    operations = [
+        operation["op"]
+        for each in aspects(delivered, "dataJobInputOutput")
+        for operation in json.loads(each["aspect"]["value"])
+    ]
+    assert set(operations) == {"add"}
 
 
 # -- bounds
