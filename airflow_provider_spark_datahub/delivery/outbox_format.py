@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
+import msgspec
+
 from airflow_provider_spark_datahub import __version__
 from airflow_provider_spark_datahub.conversion.proposals import Proposal, ProposalFormatError, to_json_lines
 from airflow_provider_spark_datahub.delivery import raw_events
@@ -276,6 +278,12 @@ def _proposal(obj: Any) -> Proposal:
 
 
 def _json(line: bytes) -> Any:
+    try:
+        # Five times faster, and an end of a task waits for it.
+        return msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        # Half of a surrogate pair, which JSON can escape; or no JSON.
+        pass
     try:
         return json.loads(line)
     except ValueError as error:
