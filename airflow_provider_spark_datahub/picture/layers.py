@@ -1,6 +1,6 @@
 """Puts what is linked into layers: every link leads from left to right, and few of them cross.
 
-The layered drawing of Sugiyama, Tagawa and Toda (1981): circles are opened, each box gets a layer, a link over several
+The layered drawing of Sugiyama, Tagawa and Toda (1981): circles are opened, each box gets a layer, links over several
 layers a waypoint in each, and the boxes of a layer the order in which the fewest links cross.
 """
 
@@ -21,14 +21,14 @@ Link = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Waypoint:
-    """Where a link passes a layer: the link (in the direction of the layers), and which layer."""
+    """Where links pass a layer: all that come from one box on its left pass together, and part behind it."""
 
-    link: Link
+    origin: str
     layer: int
 
 
 Place = str | Waypoint
-"""What stands in a layer: a box, by its key, or a link that passes."""
+"""What stands in a layer: a box, by its key, or links that pass."""
 
 _Neighbours = Mapping[Place, Sequence[Place]]
 
@@ -71,7 +71,7 @@ def in_layers(boxes: Sequence[str], links: Iterable[Link]) -> Layers:
     for source, target in wanted:
         turned = layer_of[source] > layer_of[target]
         link = (target, source) if turned else (source, target)
-        between = [Waypoint(link, layer) for layer in range(layer_of[link[0]] + 1, layer_of[link[1]])]
+        between = [Waypoint(link[0], layer) for layer in range(layer_of[link[0]] + 1, layer_of[link[1]])]
         chain: list[Place] = [link[0], *between, link[1]]
         chains[source, target] = tuple(reversed(chain) if turned else chain)
     return _ordered(boxes, layer_of, chains)

@@ -22,7 +22,13 @@ Source = tuple[str, str]
 _DATASET_HEIGHT, _JOB_HEIGHT = 44.0, 40.0
 _PADDING = 30.0
 _LEAST_WIDTH, _MOST_WIDTH = 96.0, 264.0
-_NARROW, _WIDE = frozenset("fijlrtI.,:;'|!()[]{}/\\ -"), frozenset("mwMW@%—…")
+_EMS = {
+    **dict.fromkeys("ijl.,:;'|! ", 0.38),
+    **dict.fromkeys('frtI()[]{}/\\-_"`*', 0.5),
+    **dict.fromkeys("<>=+~&#$%", 0.84),
+    **dict.fromkeys("mwMW@—…", 1.05),
+}
+"""Widths in the widest of the usual fonts, bold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +167,7 @@ def _em(character: str) -> float:
         return 0.0
     if unicodedata.east_asian_width(character) in "WF":
         return 1.05
-    if character in _NARROW:
-        return 0.36
-    if character in _WIDE:
-        return 0.95
-    return 0.72 if character.isupper() else 0.6
+    return _EMS.get(character) or (0.76 if character.isupper() else 0.66)
 
 
 def _cut(text: str, size: float) -> str:

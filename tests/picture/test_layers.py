@@ -19,7 +19,12 @@ def test_a_chain_has_a_layer_for_each_box() -> None:
 
 def test_a_link_over_several_layers_has_a_waypoint_in_each() -> None:
     layers = in_layers("abc", [("a", "b"), ("b", "c"), ("a", "c")])
-    assert layers.chains["a", "c"] == ("a", Waypoint(("a", "c"), 1), "c")
+    assert layers.chains["a", "c"] == ("a", Waypoint("a", 1), "c")
+
+
+def test_links_from_one_box_pass_together() -> None:
+    layers = in_layers("abcde", [("a", "b"), ("b", "c"), ("c", "d"), ("c", "e"), ("a", "d"), ("a", "e")])
+    assert layers.chains["a", "d"][:-1] == layers.chains["a", "e"][:-1] == ("a", Waypoint("a", 1), Waypoint("a", 2))
 
 
 def test_what_nothing_leads_to_stands_just_before_what_it_leads_to() -> None:

@@ -85,6 +85,16 @@ def test_it_needs_nothing_else_and_runs_nothing_else(daily_sales: list[Proposal]
     assert "@import" not in text
 
 
+def test_the_script_finds_what_it_looks_for(daily_sales: list[Proposal]) -> None:
+    found = read(daily_sales)
+    (script,) = found.scripts
+    wanted = {*re.findall(r'getElementById\("([^"]+)"\)', script), *re.findall(r'"(zoom-\w+)": \(\)', script)}
+    assert wanted >= {"filter", "every", "hint", "zoom-in", "zoom-out", "zoom-all", "zoom-one"}
+    assert wanted <= set(found.attributes("id"))
+    attributes = {name for _, attributes in found.elements for name in attributes}
+    assert {f"data-{name}" for name in re.findall(r"dataset\.(\w+)", script)} <= attributes
+
+
 def test_the_runs_are_a_tree_with_results_durations_and_times(daily_sales: list[Proposal]) -> None:
     text = read(daily_sales).text
     assert "Lineage of DAG run daily_sales" in text
