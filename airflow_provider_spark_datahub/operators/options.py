@@ -152,14 +152,26 @@ def _configured(option: str, fallback: str) -> str:
 
 def _settings(lineage: Mapping[str, Any] | LineageSettings | str | None) -> tuple[LineageSettings, list[str]]:
     """The converter's settings, and what is to be told of options without effect."""
-    from airflow_provider_spark_datahub.conversion.settings import LineageSettings, settings_of_environment
+    from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
     if isinstance(lineage, LineageSettings):
         return lineage, []
+    layers = lineage_layers(lineage)
+    return LineageSettings.from_mapping(*layers), LineageSettings.notes(*layers)
+
+
+def lineage_layers(lineage: Mapping[str, Any] | str | None) -> tuple[dict[str, Any], ...]:
+    """The converter's options, as :meth:`LineageSettings.from_mapping` takes them: the environment's, the
+    configuration's, and these.
+
+    :raises OptionError: where they are no object.
+    :raises SettingsError: where the environment has a wrong one.
+    """
+    from airflow_provider_spark_datahub.conversion.settings import settings_of_environment
+
+    environment = dict[str, Any](settings_of_environment(os.environ))
     defaults = _object("[spark_datahub] lineage", _configured("lineage", "{}"))
-    layers = defaults, _object("lineage", lineage or {})
-    settings = LineageSettings.from_mapping(settings_of_environment(os.environ), *layers)
-    return settings, LineageSettings.notes(*layers)
+    return tuple(layer for layer in (environment, defaults, _object("lineage", lineage or {})) if layer)
 
 
 def _object(name: str, value: Mapping[str, Any] | str) -> dict[str, Any]:

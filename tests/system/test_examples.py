@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,26 @@ def test_deliver_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
     assert "2 entries settled (6 proposals delivered, 0 rejected), 0 pending" in run.output
     assert len(sink.read_text().splitlines()) == 6
     assert outbox.names() == []
+
+
+def test_backfill_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
+    sink = tmp_path / "lineage.jsonl"
+    run = airflow_home.dags_test(
+        "backfill_lineage",
+        tmp_path,
+        {"datahub_default": {"conn_type": "datahub-file", "host": str(sink)}},
+        AIRFLOW__CORE__DAGS_FOLDER=REPOSITORY / "example_dags",
+        SHOP_EVENTS=REPOSITORY / "tests/data/corpus/events",
+        SHOP_BACKFILL=tmp_path / "backfill",
+        PYSPARK_PYTHON=REPOSITORY / ".venv-spark/bin/python",
+    )
+    assert run.succeeded, run.output
+    catalogue = Catalogue.of_file(sink)
+    catalogue.assert_strict()
+    urn = "urn:li:dataJob:(urn:li:dataFlow:(spark,a_csv_join_agg,analytics),a_csv_join_agg)"
+    job = catalogue.one(urn, "dataJobInputOutput")
+    assert edges(job, "output") == {file_dataset(Path("/lake/out/a/revenue_by_country"))}
+    summary = json.loads((tmp_path / "backfill/2026-01-01_2027-01-01/summary.json").read_text())
+    assert (summary["events"], summary["runs"]) == (271, 10)
+    # The progress of streaming queries is no run event.
+    assert summary["quarantined"] == 13

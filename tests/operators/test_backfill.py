@@ -1,0 +1,135 @@
+"""The operator that backfills, with a stand-in for spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException
+
+from airflow_provider_spark_datahub.backfill.plan import PlanError
+from airflow_provider_spark_datahub.backfill.submission import APPLICATION
+from airflow_provider_spark_datahub.conversion.convert import convert_events
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings, SettingsError
+from airflow_provider_spark_datahub.operators.backfill import BackfillIncompleteError, BackfillLineageOperator
+from tests.operators import tries
+
+REPOSITORY = Path(__file__).parents[2]
+EVENTS = (tries.CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()
+PROPOSALS = len(convert_events(EVENTS, LineageSettings()).proposals(LineageSettings()))
+
+
+@pytest.fixture(autouse=True)
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An archive of one job, and a spark-submit that carries plans out."""
+    binary = tmp_path / "bin" / "spark-submit"
+    binary.parent.mkdir()
+    binary.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.backfill.fake_spark_submit "$@"\n')
+    binary.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{binary.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    monkeypatch.setenv("FAKE_SPARK_CALLS", str(tmp_path / "calls"))
+    events = tmp_path / "archive"
+    events.mkdir()
+    shutil.copy(tries.CORPUS / "a_csv_join_agg.ndjson", events)
+    return events
+
+
+def operator(folder: Path, **arguments: Any) -> BackfillLineageOperator:
+    where = {"sources": str(folder / "archive"), "out": str(folder / "out")}
+    return BackfillLineageOperator(task_id="backfill", **{**where, **arguments})
+
+
+def execute(folder: Path, **arguments: Any) -> dict[str, Any]:
+    result = tries.execute(operator(folder, **arguments), {})
+    assert isinstance(result, dict)
+    return result
+
+
+def calls(folder: Path) -> list[list[str]]:
+    file = folder / "calls"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def test_an_archive_is_converted_and_delivered(tmp_path: Path) -> None:
+    result = execute(tmp_path, datahub_conn_id="datahub_file", rate=0)
+    assert {key: result[key] for key in ("events", "runs", "proposals", "delivered", "rejected", "quarantined")} == {
+        "events": 23,
+        "runs": 1,
+        "proposals": PROPOSALS,
+        "delivered": PROPOSALS,
+        "rejected": 0,
+        "quarantined": 0,
+    }
+    assert len((tmp_path / "sink/lineage.jsonl").read_text().splitlines()) == PROPOSALS
+
+
+def test_it_is_submitted_as_any_other_application_with_the_package(tmp_path: Path) -> None:
+    task = operator(
+        tmp_path,
+        conf={"spark.executor.memory": "4g"},
+        py_files="/mine.py",
+        executor_cores=2,
+        since="2020-01-01",
+        applications="a_*",
+        run_history=True,
+        lineage={"env": "DEV"},
+        parts=4,
+    )
+    tries.execute(task, {})
+    (call,) = calls(tmp_path)
+    assert call[:4] == ["--master", "local[1]", "--conf", "spark.executor.memory=4g"]
+    files = call[call.index("--py-files") + 1].split(",")
+    assert (files[0], Path(files[1]).name) == ("/mine.py", "airflow_provider_spark_datahub.zip")
+    assert task.py_files == "/mine.py"
+    assert call[-2] == str(APPLICATION)
+    plan = json.loads(call[-1])
+    assert (plan["sources"], plan["out"]) == ([str(tmp_path / "archive")], f"file://{tmp_path}/out")
+    assert (plan["since"], plan["applications"], plan["run_history"], plan["parts"]) == ("2020-01-01", ["a_*"], True, 4)
+    assert plan["options"] == [{"env": "DEV"}]
+
+
+def test_a_next_try_only_delivers_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = {"conn_type": "datahub-file", "host": "/proc/nowhere/lineage.jsonl"}
+    monkeypatch.setenv("AIRFLOW_CONN_BROKEN", json.dumps(sink))
+    with pytest.raises(BackfillIncompleteError, match="0 of 1 parts are complete: "):
+        execute(tmp_path, datahub_conn_id="broken")
+    assert execute(tmp_path, datahub_conn_id="datahub_file", rate=0)["delivered"] == PROPOSALS
+    assert len(calls(tmp_path)) == 1
+
+
+def test_a_failing_spark_fails_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_SPARK_STATUS", "1")
+    with pytest.raises(AirflowException, match="Cannot execute"):
+        execute(tmp_path, datahub_conn_id="datahub_file")
+    assert not (tmp_path / "sink").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"since": "soon"}, PlanError),
+        ({"lineage": {"enviroment": "DEV"}}, SettingsError),
+        ({"out": "no://x"}, PlanError),
+    ],
+)
+def test_wrong_arguments_cost_no_spark_job(tmp_path: Path, arguments: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        execute(tmp_path, **arguments)
+    assert calls(tmp_path) == []
+
+
+def test_the_folder_of_another_backfill_is_left_alone(tmp_path: Path) -> None:
+    execute(tmp_path)
+    with pytest.raises(PlanError, match="another backfill"):
+        execute(tmp_path, lineage={"env": "DEV"})
+
+
+def test_what_a_person_may_want_to_template_is_templated() -> None:
+    own = {"sources", "out", "since", "until", "applications", "lineage", "datahub_conn_id"}
+    assert own | {"conf", "application"} <= set(BackfillLineageOperator.template_fields)
