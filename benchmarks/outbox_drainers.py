@@ -98,7 +98,8 @@ def main() -> None:
         for process in running:
             process.join()
         seconds = time.monotonic() - started
-        tell(folder, names, arguments.entries, seconds)
+        print(f"{arguments.entries} entries of {PROPOSALS} proposals, {len(running)} drainers, {seconds:.1f} s")
+        tell(folder, names)
 
 
 def start(folder: Path, number: int) -> multiprocessing.Process:
@@ -108,11 +109,10 @@ def start(folder: Path, number: int) -> multiprocessing.Process:
     return process
 
 
-def tell(folder: Path, names: set[str], entries: int, seconds: float) -> None:
+def tell(folder: Path, names: set[str]) -> None:
     """Count what arrived."""
     arrived = Counter(line for path in folder.glob("sink-*") for line in path.read_text().splitlines())
     left = outbox_at(folder)
-    print(f"{entries} entries of {PROPOSALS} proposals, {len(list(folder.glob('sink-*')))} drainers, {seconds:.1f} s")
     print(f"never arrived: {len(names - arrived.keys())} of {len(names)} proposals")
     print(f"arrived more than once: {sum(count > 1 for count in arrived.values())}")
     print(f"still in the outbox: {len(left.names())} entries, {len(left.storage.stored('leases'))} leases")

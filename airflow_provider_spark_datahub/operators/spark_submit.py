@@ -21,6 +21,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_spark_datahub.operators.options import LineageOptions, is_enabled, resolve_options
+from airflow_provider_spark_datahub.operators.resumable_submit import ResumableSparkSubmitOperator, remember, remembered
 from airflow_provider_spark_datahub.report import XCOM_KEY, LineageReport
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ T = TypeVar("T")
 KILL_SECONDS = 4.0
 """Airflow kills a task 5 s after it asked it to end: what lineage may take of them."""
 _AWAITS_RETRY = "spark_datahub_awaits_retry"
+_SUBMITTED = "spark_datahub_submitted"
 STOP_SECONDS = 10.0
 """How long a killed spark-submit may take to disappear before its events are read."""
 
@@ -44,7 +46,7 @@ class LineagePendingError(AirflowException):
     """Spark succeeded, its lineage did not arrive, and the task was told to fail then (``lineage_on_failure``)."""
 
 
-class SparkSubmitDatahubOperator(SparkSubmitOperator):
+class SparkSubmitDatahubOperator(ResumableSparkSubmitOperator):
     """Submit a Spark job, and deliver its lineage to DataHub when it ends.
 
     Takes every argument of ``SparkSubmitOperator`` and behaves as it does: whatever becomes of lineage, the task ends
@@ -140,6 +142,16 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         self._conclude(context, partial(self._end, context, "SUCCESS", spark_succeeded=True))
         return result
 
+    def before_submit(self, context: Context) -> None:
+        """Remember where the events of the job will be, for a try that reconnects to it."""
+        if (lineage := self._lineage) is not None:
+            self._guarded("remembering", lambda: remember(context, _SUBMITTED, lineage.events_location()))
+
+    def reconnected(self, context: Context) -> None:
+        """Go on with the events of the job that an earlier try submitted."""
+        if (lineage := self._lineage) is not None:
+            self._guarded("reconnecting", lambda: lineage.reconnect(remembered(context, _SUBMITTED)))
+
     def on_kill(self) -> None:
         """Stop the job; Airflow leaves few seconds after it."""
         self._killed_at = time.monotonic()
@@ -212,8 +224,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         for note in self._options.notes:
             self.log.info("Lineage option %s", note)
         self._lineage = self._task_lineage(context, self._options)
-        state = context.get("task_state_store")
-        return self._lineage.delivery.awaited_try(state.get(_AWAITS_RETRY) if state is not None else None)
+        return self._lineage.delivery.awaited_try(remembered(context, _AWAITS_RETRY))
 
     def _task_lineage(self, context: Context, options: LineageOptions) -> TaskLineage:
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
@@ -376,18 +387,11 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         if policy == "warn" or (policy == "retry" and not has_tries_left):
             return
         # Where it cannot be recorded that only lineage is missing, the next try would run Spark again: no failure then.
-        if has_tries_left and self._guarded("remembering", partial(self._await_retry, context)) is None:
+        await_retry = self._lineage.delivery.await_retry
+        remembering = partial(self._guarded, "remembering", lambda: remember(context, _AWAITS_RETRY, await_retry()))
+        if has_tries_left and remembering() is None:
             return
         raise LineagePendingError(
             f"Spark succeeded, but its lineage did not arrive (lineage_on_failure={policy}): "
             f"{self._lineage.report.reason}"
         )
-
-    def _await_retry(self, context: Context) -> bool:
-        if self._lineage is None:
-            return False
-        remembered = self._lineage.delivery.await_retry()
-        state = context.get("task_state_store")
-        if state is not None:
-            state.set(_AWAITS_RETRY, remembered)
-        return True

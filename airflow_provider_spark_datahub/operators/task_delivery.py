@@ -85,6 +85,20 @@ class TaskDelivery:
         except OutboxError as error:
             self._report.warnings.append(f"not in the outbox before the submit: {error}")
 
+    def take_over(self, record: dict[str, Any], events_file: str) -> None:
+        """Tell the outbox that the events are those of an earlier try's job: they are this try's lineage now.
+
+        :raises OSError: the outbox refuses.
+        """
+        if self._entry is None:
+            self.begin(record, events_file)
+        else:
+            self._entry = self._entry.told(redo=record, events=events_file)
+        for entry in self._entries():
+            manifest = entry.manifest
+            if manifest.state == "unfinished" and manifest.events == events_file and manifest.key != self._key:
+                entry.discard()
+
     @contextmanager
     def at_work(self, deadline: Deadline) -> Iterator[None]:
         """Keep other drainers from what this task left, unless one of them is at it already."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_spark_datahub.capture.collect import CollectionReport, Outcome
 from airflow_provider_spark_datahub.capture.inject import Injection, LineageInjection, ParentRun, inject
@@ -107,6 +107,7 @@ class TaskLineage:
         self.conversion: Conversion | None = None
         self._events_file: Path | None = None
         self._record: TryRecord | None = None
+        self._reconnected = False
         self._not_injected: str | None = None
         self._event_log = SparkEventLog()
         self._running = RunningLineage(options, task_try, self.delivery, self._open_events)
@@ -152,6 +153,34 @@ class TaskLineage:
         )
         self.delivery.begin(self._record.to_obj(), str(events_file))
         return injection
+
+    # -- a try that goes back to the job of an earlier one
+
+    def events_location(self) -> dict[str, Any]:
+        """Where the job's events are, as JSON, for :meth:`reconnect`."""
+        log = self._event_log
+        return {
+            "events_file": str(self._events_file) if self._events_file else None,
+            "event_log": str(log.folder) if log.folder else None,
+            "own_event_log": log.is_own,
+        }
+
+    def reconnect(self, submitted: object) -> None:
+        """The job is one that an earlier try submitted: its events are where that try put them.
+
+        :param submitted: what :meth:`events_location` gave then; ``None`` where it was not kept.
+        """
+        if not isinstance(submitted, dict) or not submitted.get("events_file"):
+            self.not_injected("this try reconnected to a job of an earlier one, whose events are not known")
+            return
+        events_file, log = Path(submitted["events_file"]), submitted.get("event_log")
+        self._reconnected = True
+        self._events_file = events_file
+        self._event_log = SparkEventLog.at(Path(log) if log else None, is_own=bool(submitted.get("own_event_log")))
+        self._not_injected = None
+        self.report.events_file = str(events_file)
+        self._record = TryRecord.begun(self._try, self._options.settings, events_file, self._event_log)
+        self.delivery.take_over(self._record.to_obj(), str(events_file))
 
     def _check_outside_settings(self, submission: Submission, spark: SparkSubmit) -> None:
         off = switched_off(submission, spark.env)
@@ -200,7 +229,9 @@ class TaskLineage:
             if self._record is not None:
                 record = self._record.ended(end.end_ms, end.result, spark_succeeded=end.spark_succeeded)
                 self.delivery.ended(record.to_obj())
-            events = self._running.stop(deadline) or self._open_events()
+            followed = self._running.stop(deadline)
+            # What was read before the try reconnected is not of its job.
+            events = self._open_events() if followed is None or self._reconnected else followed
             collected, conversion = events.finish(end.spark_succeeded, lambda: deadline.expired)
             self.conversion = conversion
             self._describe(collected, conversion)

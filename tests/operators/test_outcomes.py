@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -103,6 +104,13 @@ def outcome(operator: SparkSubmitOperator, ending: Ending, spark: FakeSpark) -> 
             return None, failure
 
 
+def let_lineage_threads_end() -> None:
+    """What goes on beside the job may come to its steps after it."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("lineage-"):
+            thread.join(20)
+
+
 def plain(**arguments: Any) -> SparkSubmitOperator:
     return SparkSubmitOperator(
         **{"task_id": "build", "application": "job.py", "name": "build", "dag": dag(), **arguments}
@@ -139,6 +147,7 @@ def test_with_a_failure_in_a_step(spark: FakeSpark, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(*STEPS[step], fail)
     assert_ends_as_plain(spark, ending)
+    let_lineage_threads_end()
     assert calls
 
 
