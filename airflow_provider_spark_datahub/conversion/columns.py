@@ -28,6 +28,7 @@ from airflow_provider_spark_datahub.conversion.limits import (
     cut,
     pair_limit,
 )
+from airflow_provider_spark_datahub.conversion.lineage_facet import LINEAGE, as_column_lineage
 from airflow_provider_spark_datahub.conversion.long_texts import packed, unpacked
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -121,15 +122,23 @@ class DatasetColumns:
 
 def read_columns(facets: Facets, sql: str) -> DatasetColumns | None:
     """The column lineage of an output dataset, or ``None`` where its facets tell none."""
-    if "columnLineage" not in facets:
+    if "columnLineage" in facets:
+        texts = facets.once(_texts)
+    elif LINEAGE in facets:
+        texts = facets.once(_texts_of_lineage)
+    else:
         return None
-    texts = facets.once(_texts)
     if texts is None:
         return None
     lineage, schema = texts
     if isinstance(lineage, bytes) and isinstance(schema, bytes):
         return _columns_again(lineage, schema, sql)
     return DatasetColumns(texts, sql)
+
+
+def _texts_of_lineage(facets: Facets) -> _Texts | None:
+    told, schema = as_column_lineage(facets[LINEAGE]), facets["schema"]
+    return _Texts(told, schema) if any(_read(told, schema)) else None
 
 
 @lru_cache(maxsize=16)
@@ -181,7 +190,7 @@ def _read(lineage: JsonObject | bytes, schema: JsonObject | bytes) -> _Told:
     whole = list(as_objects(facet.get("dataset")))
     edges += _dataset_edges(whole, tuple(column for column in columns if column))
     inputs = dict.fromkeys(column.dataset for edge in edges for column in edge.upstreams)
-    inputs |= dict.fromkeys(column.dataset for column in _inputs(whole)[0])
+    inputs |= dict.fromkeys(dataset for item in whole if all(dataset := _dataset(item)))
     return _Told(tuple(edges), tuple(inputs))
 
 
@@ -206,11 +215,12 @@ def _dataset_edges(items: Iterable[JsonObject], columns: tuple[str, ...]) -> Ite
 
 def _inputs(items: Iterable[JsonObject]) -> tuple[tuple[ColumnId, ...], str]:
     listed = list(items)
-    columns = (
-        ColumnId(DatasetId(as_text(item.get("namespace")), as_text(item.get("name"))), as_text(item.get("field")))
-        for item in listed
-    )
+    columns = (ColumnId(_dataset(item), as_text(item.get("field"))) for item in listed)
     return tuple(dict.fromkeys(column for column in columns if column.field)), _transform(listed)
+
+
+def _dataset(item: JsonObject) -> DatasetId:
+    return DatasetId(as_text(item.get("namespace")), as_text(item.get("name")))
 
 
 def _transform(items: Iterable[JsonObject]) -> str:

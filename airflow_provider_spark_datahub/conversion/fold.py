@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     RunEvent,
 )
 from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, application_names, flow_identity
+from airflow_provider_spark_datahub.conversion.lineage_facet import LINEAGE, facets_of_output
 from airflow_provider_spark_datahub.conversion.long_texts import packed
 from airflow_provider_spark_datahub.conversion.output_facets import (
     NOT_COUNTED,
@@ -213,6 +214,8 @@ class Fold:
         for dataset in event.outputs:
             state = self._add_dataset(run.outputs, dataset, index)
             columns = read_columns(dataset.facets, run.sql) if with_columns else None
+            if columns is None and with_columns and LINEAGE in event.job_facets:
+                columns = read_columns(facets_of_output(event.job_facets, dataset), run.sql)
             if columns is not None:
                 state.columns = self._columns.setdefault(columns.key, columns) if columns.key else columns
             state.partitions = read_partitions(dataset.output_facets) or state.partitions

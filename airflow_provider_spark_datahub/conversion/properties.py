@@ -92,7 +92,7 @@ def _layers(facets: Facets) -> PropertyLayers:
 
 def _layers_with_plan(facets: Facets) -> PropertyLayers:
     layers = facets.once(_layers)
-    plan = _without_nulls(_content(facets["spark.logicalPlan"]))
+    plan = _without_nulls(_content(facets["spark.logicalPlan"] or facets["spark_logicalPlan"]))
     if not plan:
         return layers
     text = redact_text(json.dumps(plan, ensure_ascii=False, separators=(",", ":")))
