@@ -342,7 +342,7 @@ def _job_type_and_statement(job_facets: Facets) -> tuple[str, str]:
 
 
 def _parent_run_id(run_facets: Facets) -> str:
-    return as_text(as_object(run_facets["parent"].get("run")).get("runId")).lower()
+    return as_text(as_object(run_facets["parent"].get("run")).get("runId")).strip().lower()
 
 
 def parse_time_ms(value: object) -> int | None:

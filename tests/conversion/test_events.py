@@ -109,3 +109,8 @@ def test_half_of_a_character_costs_nothing() -> None:
 def test_beside_half_a_character_the_rest_must_be_json(broken: bytes) -> None:
     with pytest.raises(EventError, match="no JSON"):
         parse_run_event(broken)
+
+
+def test_a_parent_of_blanks_is_none() -> None:
+    assert parsed(run_facets={"parent": {"run": {"runId": " "}}}).parent_run_id == ""
+    assert parsed(run_facets={"parent": {"run": {"runId": f" {APP.upper()} "}}}).parent_run_id == APP
