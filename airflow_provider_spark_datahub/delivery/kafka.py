@@ -45,12 +45,12 @@ class KafkaSink(Sink):
         return f"Kafka at {self._settings.bootstrap} (topic {self._settings.topic})"
 
     def check(self, deadline: Deadline) -> list[Finding]:
-        """Whether brokers and registry answer, with these credentials, and know the topic."""
+        """Whether brokers and registry answer, with these credentials, and the topic is there."""
         from airflow_provider_spark_datahub.delivery.kafka_transport import KafkaClient, SetupError
 
         try:
             with KafkaClient(self._settings, deadline, alone=False) as client:
-                failure = client.reach()
+                failure = client.look()
         except SetupError as error:
             failure = error.failure
         if failure is not None:

@@ -67,8 +67,8 @@ class KafkaClient:
         try:
             connection = self._connection(alone)
             registry = {"url": connection.schema_registry_url, **connection.schema_registry_config}
-            client = self._open.enter_context(SchemaRegistryClient(registry))
-            self._serializer = AvroSerializer(client, getMetadataChangeProposalSchema(), to_dict=_avro_form)
+            self._registry = self._open.enter_context(SchemaRegistryClient(registry))
+            self._serializer = AvroSerializer(self._registry, getMetadataChangeProposalSchema(), to_dict=_avro_form)
             self._producer = SerializingProducer(
                 {
                     "bootstrap.servers": connection.bootstrap,
@@ -88,12 +88,12 @@ class KafkaClient:
 
     def reach(self) -> Failure | None:
         """Wait until a broker and the registry answer; None once both do."""
-        for ask in (self._ask_brokers, self._ask_registry):
-            while (failure := ask()) is not None:
-                if failure.kind is not FailureKind.UNAVAILABLE or not self._left():
-                    return failure
-                self._producer.poll(_POLL_SECONDS)
-        return None
+        return self._waited_for(self._ask_brokers) or self._waited_for(self._serialise_probe, self._registry_seconds)
+
+    def look(self) -> Failure | None:
+        """Whether brokers and registry answer, and the topic is there, without writing anything."""
+        failure = self._waited_for(self._ask_brokers) or self._missing_topic()
+        return failure or self._waited_for(self._read_registry, self._registry_seconds)
 
     def produce(self, proposal: Proposal, report: Report) -> Failure | None:
         """Hand a message over to be sent; None where it is on its way and ``report`` will be called."""
@@ -139,20 +139,38 @@ class KafkaClient:
         self._producer.poll(0)
         self._open.close()
 
+    def _waited_for(self, ask: Callable[[], Failure | None], seconds: float = 0.0) -> Failure | None:
+        """Ask again and again. :param seconds: that one more answer may take."""
+        while (failure := ask()) is not None and failure.kind is FailureKind.UNAVAILABLE and self._left() > seconds:
+            self._producer.poll(_POLL_SECONDS)
+        return failure
+
     def _ask_brokers(self) -> Failure | None:
         try:
             self._producer.list_topics(self._settings.topic, timeout=min(1.0, self._left()))
         except KafkaException as error:
             self._producer.poll(0)  # hands out what the brokers' threads have met
             return self._trouble or self._failure_of(error.args[0])
+        self._trouble = None
         return None
 
-    def _ask_registry(self) -> Failure | None:
+    def _missing_topic(self) -> Failure | None:
+        topic = self._settings.topic
+        error = self._producer.list_topics(topic, timeout=max(0.1, self._left())).topics[topic].error
+        return None if error is None else self._failure_of(error)
+
+    def _serialise_probe(self) -> Failure | None:
         """Serialise a proposal that fits for certain: what fails with it has to do with the registry, and what fails
         after it with a proposal. The serialiser asks the registry only once."""
         context = SerializationContext(self._settings.topic, MessageField.VALUE)
+        return self._of_registry(lambda: self._serializer(to_mcp(_PROBE), context))
+
+    def _read_registry(self) -> Failure | None:
+        return self._of_registry(self._registry.get_subjects)
+
+    def _of_registry(self, ask: Callable[[], object]) -> Failure | None:
         try:
-            self._serializer(to_mcp(_PROBE), context)
+            ask()
         except SchemaRegistryError as error:
             kind = _REGISTRY_KINDS.get(error.http_status_code, FailureKind.UNAVAILABLE)
             return self._failure(kind, f"its schema registry: {error}")
@@ -169,7 +187,8 @@ class KafkaClient:
         settings = self._settings
         registry = {**settings.schema_registry_config, "max.retries": 0}
         timeout = registry.get("timeout") or settings.client_timeout_seconds
-        registry["timeout"] = max(0.1, min(float(timeout), self._left() / 2))  # a second request may be answered
+        # When one has no answer, there is time for another.
+        registry["timeout"] = self._registry_seconds = max(0.1, min(float(timeout), self._left() / 4))
         where: dict[str, Any] = (
             {} if settings.schema_registry_url is None else {"schema_registry_url": settings.schema_registry_url}
         )

@@ -51,4 +51,7 @@ def contents(proposals: list[Proposal]) -> list[Content]:
 
 def by_entity(items: list[Content]) -> dict[str, list[Content]]:
     """What Kafka keeps the order of."""
-    return {urn: [each for each in items if each[0] == urn] for urn in sorted({each[0] for each in items})}
+    found: dict[str, list[Content]] = {}
+    for each in items:
+        found.setdefault(each[0], []).append(each)
+    return found

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.finding import Verdict
+from airflow_provider_spark_datahub.delivery.kafka import KafkaSink
 from airflow_provider_spark_datahub.delivery.sink import Delivery
 from tests.delivery.kafka_target import Target, by_entity, contents
 from tests.delivery.samples import job_urn, patch, upsert, upserts
@@ -140,13 +141,28 @@ def test_a_registry_at_a_wrong_address(target: Target) -> None:
     assert "HTTP status code 404" in str(delivery.problem)
 
 
-def test_a_check_reaches_brokers_and_registry_and_sends_nothing(target: Target) -> None:
-    (finding,) = target.sink().check(Deadline.after(60))
-    assert finding.verdict is Verdict.GOOD
+def checked(sink: KafkaSink) -> tuple[Verdict, str]:
+    (finding,) = sink.check(Deadline.after(8))
+    return finding.verdict, finding.words
+
+
+def test_a_check_writes_nothing(target: Target) -> None:
+    verdict, words = checked(target.sink())
+    assert (verdict, words) == (Verdict.GOOD, f"{target.sink().describe()} answers, and so does the schema registry")
     assert target.stored() == []
+    assert f"{target.topic}-value" not in target.registry.subjects()
 
 
-def test_a_check_finds_that_nobody_answers(target: Target) -> None:
-    (finding,) = target.sink("127.0.0.1:1").check(Deadline.after(2))
-    assert finding.verdict is Verdict.BAD
-    assert "is not available" in finding.words
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"topic": "no-such-topic"}, "(Broker: Unknown topic or partition)"),
+        ({"host": "127.0.0.1:1"}, "is not available (127.0.0.1:1/bootstrap"),
+        ({"schema_registry_url": "http://127.0.0.1:1"}, "is not available (its schema registry: "),
+        ({"producer_config": {"linger.mss": 5}}, "No such configuration property"),
+    ],
+)
+def test_what_a_check_finds(target: Target, changes: dict[str, Any], words: str) -> None:
+    verdict, told = checked(target.sink(**changes))
+    assert verdict is Verdict.BAD
+    assert words in told

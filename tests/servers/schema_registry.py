@@ -29,6 +29,11 @@ class SchemaRegistry(Server):
         except requests.ConnectionError:
             return False
 
+    def subjects(self) -> list[str]:
+        """What it has schemas of."""
+        found: list[str] = requests.get(f"{self.url}/subjects", timeout=10).json()
+        return found
+
     def register(self, subject: str, schema: str) -> None:
         """Make ``schema`` the subject's, which later ones must be compatible with."""
         versions = f"{self.url}/subjects/{subject}/versions"
