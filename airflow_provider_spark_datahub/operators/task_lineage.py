@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -225,7 +226,7 @@ class TaskLineage:
 
         started = time.monotonic()
         deadline = Deadline.after(end.seconds)
-        with self.delivery.at_work(deadline):
+        with self.delivery.at_work(deadline), _garbage_left_alone():
             if self._record is not None:
                 record = self._record.ended(end.end_ms, end.result, spark_succeeded=end.spark_succeeded)
                 self.delivery.ended(record.to_obj())
@@ -335,3 +336,15 @@ class TaskLineage:
             while folder != self._options.events_location:
                 folder.rmdir()
                 folder = folder.parent
+
+
+@contextlib.contextmanager
+def _garbage_left_alone() -> Iterator[None]:
+    """What an end makes stays until it is delivered: to look for garbage in it takes as long as to make it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

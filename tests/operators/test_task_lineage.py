@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -130,6 +132,22 @@ def test_everything_arrives_and_nothing_is_left(one: Try, tmp_path: Path) -> Non
     assert [canonical_violations(proposal) for proposal in one.delivered] == [[]] * report.proposals
     assert not list((tmp_path / "events").iterdir())
     assert entries(tmp_path) == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_garbage_is_collected_again_after_the_end(one: Try, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    seen: list[bool] = []
+
+    def deliver(*_: object, **__: object) -> None:
+        seen.append(gc.isenabled())
+        if fails:
+            raise OSError("no")
+
+    monkeypatch.setattr(one.lineage.delivery, "deliver", deliver)
+    one.job_writes("a_csv_join_agg")
+    with pytest.raises(OSError, match="no") if fails else contextlib.nullcontext():
+        one.lineage.finish(ENDED)
+    assert (seen, gc.isenabled()) == ([False], True)
 
 
 def test_the_same_events_make_the_same_bytes(tmp_path: Path) -> None:
