@@ -32,6 +32,8 @@ DEFAULT_RATE = 200.0
 """Proposals a second: what leaves a GMS of the usual size time for everybody else."""
 
 
+_STANDARD_ERROR = 2  # the file descriptor
+
 _Sources = Annotated[list[str], typer.Argument(help="Folders, files or globs of events, as the cluster knows them.")]
 _Out = Annotated[str, typer.Option(help="Folder of this backfill: results, and where it goes on after a crash.")]
 _Since = Annotated[str | None, typer.Option(help="Only runs that ended at this time or later (ISO 8601).")]
@@ -50,6 +52,7 @@ _Parts = Annotated[int | None, typer.Option(help="How many files of proposals.",
 _Emit = Annotated[str | None, typer.Option(help="Deliver through this connection of Airflow's.")]
 _Rate = Annotated[float, typer.Option(help="Proposals a second at most, over all threads; 0: no limit.", min=0)]
 _Threads = Annotated[int, typer.Option(help="Parts that are delivered at the same time.", min=1)]
+_Json = Annotated[bool, typer.Option("--json", help="Write the summary as JSON to standard output, for scripts.")]
 _DryRun = Annotated[bool, typer.Option(help="Convert and count; write and deliver no proposals.")]
 
 
@@ -71,6 +74,7 @@ def backfill(
     rate: _Rate = DEFAULT_RATE,
     threads: _Threads = 1,
     dry_run: _DryRun = False,
+    as_json: _Json = False,
 ) -> None:
     """Convert an archive of events with Spark: of each aspect what a catalogue would have kept after a replay.
 
@@ -94,7 +98,10 @@ def backfill(
     folder = _folder_of(plan)
     if not (folder / CONVERTED_FILE).exists():
         _submit(plan, Cluster(master, deploy_mode, _properties(conf or []), binary))
-    _show_summary(folder)
+    summary = _summary(folder)
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+    _say_summary(summary, folder)
     if emit and not dry_run:
         _deliver(folder, emit, rate, threads)
 
@@ -127,19 +134,23 @@ def _submit(plan: BackfillPlan, cluster: Cluster) -> None:
     with tempfile.TemporaryDirectory(prefix="spark-datahub-") as folder:
         command = spark_submit(plan, cluster, write_package(Path(folder)))
         try:
-            # Spark's own progress and log are the progress of this command.
-            status = subprocess.run(command, check=False).returncode
+            # Spark's own progress and log are the progress of this command, which is told on standard error.
+            status = subprocess.run(command, stdout=_STANDARD_ERROR, check=False).returncode
         except OSError as error:
             fail(f"cannot run {cluster.binary}: {error.strerror or error}", EXIT_USAGE)
     if status:
         fail(f"{cluster.binary} ended with status {status}", EXIT_USAGE if status == EXIT_USAGE else EXIT_INCOMPLETE)
 
 
-def _show_summary(folder: ResultFolder) -> None:
+def _summary(folder: ResultFolder) -> dict[str, Any]:
     try:
         summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text())
     except OSError as error:
         fail(f"{folder} holds no summary, though Spark ended well: {error.strerror or error}", EXIT_INCOMPLETE)
+    return summary
+
+
+def _say_summary(summary: dict[str, Any], folder: ResultFolder) -> None:
     say(f"{summary['events']} events of {summary['runs']} runs: {summary['versions']} versions of aspects")
     for aspect, count in summary["proposals_by_aspect"].items():
         say(f"  {count:>9} {aspect}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 DISTRIBUTION = "airflow-provider-spark-datahub"
 OLDEST_SPARK, NEWEST_SPARK = (3, 5), (4, 3)
-"""The versions of Spark that docs/compatibility.md names."""
+OLDEST_OPENLINEAGE = (1, 37)
+"""The versions that docs/compatibility.md names."""
 
 _SHOWN = frozenset(
     {
@@ -57,12 +59,8 @@ def check_all(patient: Patient) -> Iterator[Finding]:
     """All checks, one after the other; one that fails keeps no other from its turn."""
     yield from check_versions()
     yield from check_plugin()
-    options = None
-    for found in check_configuration():
-        if isinstance(found, Finding):
-            yield found
-        else:
-            options = found
+    options, findings = check_configuration()
+    yield from findings
     yield from check_connection(patient)
     yield from check_outbox(patient.outbox)
     yield from check_spark(patient, options)
@@ -105,8 +103,8 @@ def check_plugin() -> Iterator[Finding]:
         yield _bad("plugin", "Airflow does not load the listener: nobody would tell how DAG runs end", advice)
 
 
-def check_configuration() -> Iterator[Finding | LineageOptions]:
-    """Whether the section ``[spark_datahub]`` can be understood, and the events be written; last the options."""
+def check_configuration() -> tuple[LineageOptions | None, list[Finding]]:
+    """The options of the section ``[spark_datahub]``, where it can be understood, and whether events can be written."""
     from airflow_provider_spark_datahub.conversion.settings import SettingsError
     from airflow_provider_spark_datahub.operators.options import OptionError, is_enabled, resolve_options
 
@@ -115,21 +113,19 @@ def check_configuration() -> Iterator[Finding | LineageOptions]:
         options = resolve_options(**given, lineage_timeout=None, openlineage_jar=None)
         enabled = is_enabled(None)
     except (OptionError, SettingsError, ValueError) as error:
-        yield _bad("configuration", str(error), "mend it in airflow.cfg, or in AIRFLOW__SPARK_DATAHUB__...")
-        return
+        return None, [_bad("configuration", str(error), "mend it in airflow.cfg, or in AIRFLOW__SPARK_DATAHUB__...")]
+    found = [_warning("configuration", note) for note in options.notes]
     if not enabled:
-        yield _warning(
-            "configuration", "[spark_datahub] enabled is off: tasks run without lineage unless they ask for it"
-        )
-    for note in options.notes:
-        yield _warning("configuration", note)
+        words = "[spark_datahub] enabled is off: tasks run without lineage unless they ask for it"
+        found.append(_warning("configuration", words))
     folder = options.events_location
     place = next(one for one in (folder, *folder.absolute().parents) if one.exists())
     if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
-        yield _good("events", f"Spark can write its events below {folder}")
+        found.append(_good("events", f"Spark can write its events below {folder}"))
     else:
-        yield _bad("events", f"{place} cannot be written by this user", "set [spark_datahub] events_location")
-    yield options
+        advice = "set [spark_datahub] events_location to a folder that it can write"
+        found.append(_bad("events", f"{place} cannot be written by this user", advice))
+    return options, found
 
 
 def check_connection(patient: Patient) -> Iterator[Finding]:
@@ -237,7 +233,17 @@ def check_spark(patient: Patient, options: LineageOptions | None) -> Iterator[Fi
     except JarProblemError as error:
         yield _bad("OpenLineage", error.reason, "name a jar that fits in [spark_datahub] openlineage_jar")
     else:
-        yield _good("OpenLineage", f"The listener comes from {jar.origin}")
+        yield _listener(jar.origin)
+
+
+def _listener(origin: str) -> Finding:
+    """Where the listener comes from, and whether it is too old, where its name tells its version."""
+    found = re.search(r"openlineage-spark\S*?[-:](\d+)\.(\d+)\.\d+", origin)
+    words = f"The listener comes from {origin}"
+    if found and (int(found[1]), int(found[2])) < OLDEST_OPENLINEAGE:
+        oldest = ".".join(map(str, OLDEST_OPENLINEAGE))
+        return _warning("OpenLineage", f"{words}, which is older than {oldest}, the oldest that is supported")
+    return _good("OpenLineage", words)
 
 
 def _spark_version(version: str | None, home: Path | None) -> Finding:

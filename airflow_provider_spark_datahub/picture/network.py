@@ -107,7 +107,7 @@ def network(graph: Graph) -> Network:
 
 
 def _reads_or_writes(job: JobLineage) -> bool:
-    return bool(job.inputs or job.outputs)
+    return bool(_sources(job) or _targets(job))
 
 
 def _sources(job: JobLineage) -> dict[str, None]:

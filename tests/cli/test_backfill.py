@@ -58,6 +58,13 @@ def test_an_archive_is_converted_and_told_of(backfill: Backfill, tmp_path: Path)
     assert not (tmp_path / "sink.jsonl").exists()
 
 
+def test_the_summary_as_json(backfill: Backfill) -> None:
+    done = backfill("--dry-run", "--json")
+    assert done.exit_code == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert f"{summary['events']} events of {summary['runs']} runs" in done.stderr
+
+
 def test_options_reach_the_cluster(backfill: Backfill, tmp_path: Path) -> None:
     config = tmp_path / "options.yaml"
     config.write_text("env: DEV\n")

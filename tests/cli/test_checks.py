@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import metadata
 from pathlib import Path
 
@@ -23,7 +24,6 @@ from airflow_provider_spark_datahub.delivery.finding import Finding, Verdict
 from airflow_provider_spark_datahub.delivery.outbox import Outbox
 from airflow_provider_spark_datahub.delivery.outbox_format import CORRUPT, QUARANTINED
 from airflow_provider_spark_datahub.delivery.outbox_storage import LocalStorage
-from airflow_provider_spark_datahub.operators.options import LineageOptions
 from tests.capture.installations import openlineage_jar, spark_at
 from tests.delivery.outboxes import put
 from tests.oracles.gms import GmsStandIn
@@ -54,9 +54,10 @@ def test_versions_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_the_versions_of_spark_are_those_that_the_readme_names() -> None:
+def test_the_versions_are_those_that_the_readme_names() -> None:
     oldest, newest = (".".join(map(str, each)) for each in (checks.OLDEST_SPARK, checks.NEWEST_SPARK))
     assert f"Spark {oldest} to {newest} on Java 17" in README
+    assert re.search(rf"openlineage-spark\s≥ {'.'.join(map(str, checks.OLDEST_OPENLINEAGE))}", README)
 
 
 def test_the_plugin() -> None:
@@ -85,12 +86,8 @@ def test_the_configuration(
     monkeypatch: pytest.MonkeyPatch, option: str, value: str, verdict: Verdict, said: str
 ) -> None:
     monkeypatch.setenv(f"AIRFLOW__SPARK_DATAHUB__{option}", value)
-    found = [one for one in check_configuration() if isinstance(one, Finding) and one.verdict is verdict]
+    found = [one for one in check_configuration()[1] if one.verdict is verdict]
     assert said in found[0].words
-
-
-def test_the_options_come_with_their_findings() -> None:
-    assert isinstance(list(check_configuration())[-1], LineageOptions)
 
 
 def test_a_connection_to_gms(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,8 +167,7 @@ def test_an_outbox_that_cannot_be_written(tmp_path: Path) -> None:
 def spark(monkeypatch: pytest.MonkeyPatch, home: Path, jar: Path) -> list[Finding]:
     monkeypatch.setenv("SPARK_HOME", str(home))
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", str(jar))
-    *_, options = check_configuration()
-    assert isinstance(options, LineageOptions)
+    options, _ = check_configuration()
     return list(check_spark(PATIENT, options))
 
 
@@ -191,6 +187,21 @@ def test_a_jar_that_would_kill_the_job(tmp_path: Path, monkeypatch: pytest.Monke
     *_, listener = spark(monkeypatch, spark_at(tmp_path / "spark"), jar)
     assert listener.verdict is Verdict.BAD
     assert "is built for Scala 2.12" in listener.words
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("openlineage-spark_2.13-1.36.0.jar", Verdict.WARNING),
+        ("openlineage-spark_2.13-1.37.0.jar", Verdict.GOOD),
+        ("openlineage.jar", Verdict.GOOD),
+    ],
+)
+def test_the_version_of_the_listener(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, verdict: Verdict
+) -> None:
+    *_, listener = spark(monkeypatch, spark_at(tmp_path / "spark"), openlineage_jar(tmp_path / name))
+    assert listener.verdict is verdict
 
 
 def test_no_spark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,88 @@
+"""How long a picture of many datasets takes, and how large it is.
+
+A lake of six layers, each dataset written by a job that reads one to three of the layers before it, with columns and
+column lineage. The best of several is told.
+
+    python benchmarks/picture.py [RUNS]
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.picture.graph import fold
+from airflow_provider_spark_datahub.picture.network import network
+from airflow_provider_spark_datahub.picture.page import page
+
+LAYERS, COLUMNS = 6, 20
+
+
+def dataset(layer: int, number: int) -> str:
+    """The URN of a dataset."""
+    return f"urn:li:dataset:(urn:li:dataPlatform:hive,layer{layer}.table{number},PROD)"
+
+
+def lake(datasets: int) -> Iterator[Proposal]:
+    """What the jobs of a lake tell; the same every time."""
+    dice = random.Random(2026)
+    each = datasets // LAYERS
+    names = [f"column{number}" for number in range(COLUMNS)]
+    for layer in range(LAYERS):
+        for number in range(each):
+            urn = dataset(layer, number)
+            fields = [{"fieldPath": name, "nativeDataType": "string"} for name in names]
+            yield Proposal("dataset", urn, "schemaMetadata", {"fields": fields})
+            if layer:
+                near = [min(max(number + dice.randint(-2, 2), 0), each - 1) for _ in range(dice.randint(1, 3))]
+                sources = [dataset(layer - 1 if dice.random() < 0.85 else dice.randrange(layer), one) for one in near]
+                yield job(f"job_{layer}_{number}", list(dict.fromkeys(sources)), urn, names)
+
+
+def job(name: str, sources: list[str], target: str, columns: list[str]) -> Proposal:
+    """A job that takes every column from its first source."""
+    lineage = [
+        {
+            "upstreams": [f"urn:li:schemaField:({sources[0]},{column})"],
+            "downstreams": [f"urn:li:schemaField:({target},{column})"],
+            "transformOperation": "DIRECT:IDENTITY",
+        }
+        for column in columns
+    ]
+    aspect = {
+        "inputDatasetEdges": [{"destinationUrn": urn} for urn in sources],
+        "outputDatasetEdges": [{"destinationUrn": target}],
+        "fineGrainedLineages": lineage,
+    }
+    return Proposal(
+        "dataJob", f"urn:li:dataJob:(urn:li:dataFlow:(spark,{name},x),{name})", "dataJobInputOutput", aspect
+    )
+
+
+def best(runs: int, call: Callable[[], Any]) -> float:
+    """CPU seconds of the fastest call."""
+    seconds = []
+    for _ in range(runs):
+        started = time.process_time()
+        call()
+        seconds.append(time.process_time() - started)
+    return min(seconds)
+
+
+def main(runs: int) -> None:
+    """Print the figures."""
+    print("datasets  edges   layout     page      KiB")
+    for datasets in (30, 300, 1_200):
+        graph = fold(lake(datasets))
+        edges, size = len(network(graph).links), len(page(graph).encode())
+        layout = best(runs, lambda g=graph: network(g))
+        whole = best(runs, lambda g=graph: page(g))
+        print(f"{datasets:>8,} {edges:>6,} {layout:>8.3f} {whole:>8.3f} {size / 1024:>8,.0f}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
