@@ -9,9 +9,22 @@ from typing import Any
 import pytest
 from datahub.metadata.schema_classes import SchemaMetadataClass
 from datahub.utilities.hive_schema_to_avro import get_schema_fields_for_hive_column
+from datahub.utilities.urns.field_paths import get_simple_field_path_from_v2_field_path
 
 from airflow_provider_spark_datahub.conversion.schema import schema_metadata
-from tests.conversion.builders import Json, schema
+from tests.conversion.builders import (
+    Json,
+    column,
+    column_lineage,
+    file,
+    find,
+    only_job,
+    proposals,
+    query,
+    schema,
+    urn,
+    whole_application,
+)
 
 PLATFORM = "urn:li:dataPlatform:s3"
 
@@ -180,3 +193,35 @@ def test_a_struct_deeper_than_any_table_is_cut() -> None:
     aspect = schema_metadata({"fields": [field]}, PLATFORM)
     assert aspect is not None
     assert len(aspect["fields"]) == 51
+
+
+NESTED: list[Json] = [
+    {"name": "tags", "type": "array<string>", "fields": [{"name": "_element", "type": "string"}]},
+    {
+        "name": "items",
+        "type": "array",
+        "fields": [{"name": "_element", "type": "struct", "fields": [{"name": "sku", "type": "string"}]}],
+    },
+    {"name": "price", "type": "struct", "fields": [{"name": "amount", "type": "decimal(10,2)"}]},
+    {
+        "name": "labels",
+        "type": "map",
+        "fields": [{"name": "key", "type": "string"}, {"name": "value", "type": "int"}],
+    },
+]
+
+
+def test_columns_of_nested_types_meet_their_lineage() -> None:
+    """DataHub's pages and its SQL parser look for the lineage of a field's plain path (its column's name)."""
+    names = ["id", *(field["name"] for field in NESTED)]
+    lineage = column_lineage({name: [column("/a", name, "DIRECT:IDENTITY")] for name in names})
+    output = file("/z", schema=schema(("id", "long"), *NESTED), columnLineage=lineage)
+    options: Json = {"materialize_dataset": True, "include_schema_metadata": True}
+    found = proposals(only_job(whole_application(query(outputs=[output])), **options), **options)
+    fields = find(found, "schemaMetadata").aspect["fields"]
+    assert any(field["fieldPath"].startswith("[version=2.0]") for field in fields)
+    simple = [get_simple_field_path_from_v2_field_path(field["fieldPath"]) for field in fields]
+    assert simple == ["id", "tags", "items", "items.sku", "price", "price.amount", "labels"]
+    shown = {f"urn:li:schemaField:({urn('file', '/z')},{path})" for path in simple if "." not in path}
+    edges = find(found, "dataJobInputOutput").aspect["fineGrainedLineages"]
+    assert {downstream for edge in edges for downstream in edge["downstreams"]} == shown

@@ -1,0 +1,142 @@
+"""Properties that hold for the events of any application: order, repetition, and whatever facets they lack."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from airflow_provider_spark_datahub.conversion.convert import Conversion, convert_events
+from airflow_provider_spark_datahub.conversion.proposals import to_json_lines
+from tests.conversion.builders import (
+    Json,
+    application,
+    column,
+    column_lineage,
+    file,
+    query,
+    schema,
+    settings,
+    spark_properties,
+    symlink,
+)
+from tests.oracles.strict import violations
+
+OPTIONS = settings(
+    materialize_dataset=True,
+    include_schema_metadata=True,
+    capture_operations=True,
+    capture_dataset_documentation=True,
+    capture_dataset_owners=True,
+    capture_dataset_tags=True,
+    capture_spark_plan=True,
+)
+PATHS = ("/a", "/b", "/c", "/c/day=1")
+DATASET_FACETS: dict[str, Json] = {
+    "schema": schema(("x", "long"), ("y", "struct")),
+    "symlinks": symlink("hive://h", "db.t"),
+    "columnLineage": column_lineage(
+        {"x": [column("/a", "x", "DIRECT:IDENTITY")]}, [column("/b", "y", "INDIRECT:SORT")]
+    ),
+    "documentation": {"description": "of a dataset"},
+    "ownership": {"owners": [{"name": "team:data", "type": "MAINTAINER"}]},
+    "tags": {"tags": [{"key": "pii", "value": "true", "field": "x"}]},
+    "lifecycleStateChange": {"lifecycleStateChange": "OVERWRITE"},
+    "storage": {"storageLayer": "delta"},
+}
+RUN_FACETS: dict[str, Json] = {
+    "processing_engine": {"name": "spark", "version": "4.1.4"},
+    "spark_applicationDetails": {"appName": "Shop", "applicationId": "app-1", "uiWebUrl": "http://d:4040"},
+    **spark_properties(spark__master="yarn"),
+    "errorMessage": {"message": "boom"},
+    "nominalTime": {"nominalStartTime": "2026-01-01T00:00:00Z", "nominalEndTime": "2026-01-02T00:00:00Z"},
+    "jobDependencies": {"upstream": [{"run": {"runId": "u1"}, "job": {}}]},
+    "tags": {"tags": [{"key": "team", "value": "data"}]},
+    "spark.logicalPlan": {"plan": [{"class": "Scan"}]},
+}
+JOB_FACETS: dict[str, Json] = {
+    "sql": {"query": "INSERT INTO t SELECT x FROM a"},
+    "documentation": {"description": "of a job"},
+    "ownership": {"owners": [{"name": "jane"}]},
+}
+
+
+def subset_of(facets: dict[str, Json]) -> st.SearchStrategy[Json]:
+    return st.sets(st.sampled_from(sorted(facets))).map(lambda names: {name: facets[name] for name in sorted(names)})
+
+
+datasets = st.builds(lambda path, facets: file(path, **facets), st.sampled_from(PATHS), subset_of(DATASET_FACETS))
+queries = st.builds(
+    query,
+    st.sampled_from(["START", "RUNNING", "COMPLETE", "FAIL", "ABORT", "OTHER"]),
+    run_id=st.sampled_from(["q1", "q2", "q3"]),
+    second=st.integers(0, 58),
+    job_type=st.sampled_from(["SQL_JOB", "RDD_JOB"]),
+    inputs=st.lists(datasets, max_size=2),
+    outputs=st.lists(datasets, max_size=2),
+    run_facets=subset_of(RUN_FACETS),
+    job_facets=subset_of(JOB_FACETS),
+)
+events_of_an_application = st.lists(queries, max_size=5).map(
+    lambda told: [application("START"), *told, application("COMPLETE", second=59)]
+)
+relaxed = hypothesis_settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+
+
+def texts(events: list[Json]) -> list[bytes]:
+    return [json.dumps(event).encode() for event in events]
+
+
+def written(conversion: Conversion) -> str:
+    return "".join(to_json_lines(conversion.proposals(OPTIONS)))
+
+
+def edges(conversion: Conversion) -> Any:
+    return (
+        conversion.inputs,
+        conversion.outputs,
+        sorted(json.dumps(one, sort_keys=True) for job in conversion.jobs for one in job.fine_grained),
+        [
+            (job.result and job.result.type, job.start_ms, job.end_ms, job.run.properties.keys())
+            for job in conversion.jobs
+        ],
+    )
+
+
+@given(events_of_an_application)
+@relaxed
+def test_gms_takes_all_of_it_and_the_same_events_are_the_same_bytes(events: list[Json]) -> None:
+    conversion = convert_events(texts(events), OPTIONS)
+    assert conversion.rejected == 0
+    assert [problem for one in conversion.proposals(OPTIONS) for problem in violations(one.to_obj())] == []
+    assert written(conversion) == written(convert_events(texts(events), OPTIONS))
+    assert written(conversion) == written(convert_events(events, OPTIONS))
+
+
+@given(events_of_an_application, st.data())
+@relaxed
+def test_an_event_that_comes_twice_changes_nothing(events: list[Json], data: st.DataObject) -> None:
+    """At-least-once delivery repeats an event right after itself."""
+    index = data.draw(st.integers(0, len(events) - 1))
+    repeated = [*events[: index + 1], *events[index:]]
+    once, twice = (convert_events(texts(told), OPTIONS) for told in (events, repeated))
+    assert written(once) == written(twice)
+
+
+@given(events_of_an_application, st.randoms(use_true_random=False))
+@relaxed
+def test_runs_may_come_in_any_order(events: list[Json], random: Any) -> None:
+    """Queries run side by side: only the order of the events of one run means something."""
+    by_run: dict[str, list[Json]] = {}
+    for event in events:
+        by_run.setdefault(event["run"]["runId"], []).append(event)
+    lanes = [list(lane) for lane in by_run.values()]
+    mixed = []
+    while lanes:
+        lane = random.choice(lanes)
+        mixed.append(lane.pop(0))
+        lanes = [one for one in lanes if one]
+    assert edges(convert_events(texts(events), OPTIONS)) == edges(convert_events(texts(mixed), OPTIONS))
