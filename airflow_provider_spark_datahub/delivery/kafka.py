@@ -21,7 +21,7 @@ _REMEDY = "set its login and password, or sasl.* in producer_config"
 
 
 class KafkaSink(Sink):
-    """Delivers through Kafka with acryl-datahub's emitter and an idempotent producer.
+    """Delivers through Kafka, in the messages of acryl-datahub's emitter, by an idempotent producer.
 
     The key of a message is its entity's URN, so an entity's proposals keep their order. A proposal counts as delivered
     once the brokers acknowledged it and all before it of the same entity; DataHub reads it later, so it is *accepted*,

@@ -38,7 +38,7 @@ class S3(Server):
             "jclouds.credential=unused\n"
         )
         jar = files_of("s3") / "s3proxy-2.9.0-jar-with-dependencies.jar"
-        command = [java(), "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", str(jar)]
+        command = [java(), "-Xmx32m", "-Xss256k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", str(jar)]
         super().__init__([*command, "--properties", str(properties)], self._answering, folder / "s3.log")
 
     def make_bucket(self, name: str) -> Path:

@@ -19,7 +19,7 @@ class SchemaRegistry(Server):
         port = free_port()
         self.url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
         runner = files_of("schema-registry") / "apicurio-registry-app-2.6.13.Final-runner.jar"
-        command = [java(), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command = [java(), "-Xms16m", "-Xmx80m", "-Xss256k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         command += ["-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}", "-jar", str(runner)]
         super().__init__(command, self._answering, folder / "schema-registry.log")
 
