@@ -2,6 +2,7 @@
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   document.documentElement.classList.remove("no-script");
+  const view = document.querySelector(".view");
   const svg = document.querySelector("svg.network");
   const boxes = new Map(all("svg .box").map((box) => [box.dataset.key, box]));
   const edges = all("svg .edge");
@@ -46,10 +47,16 @@
     boxes.forEach((box, key) => box.classList.toggle("lit", keys.has(key)));
     edges.forEach((edge) => edge.classList.toggle("lit", keys.has(edge.dataset.from) && keys.has(edge.dataset.to)));
   };
+  const reveal = (key) => {
+    const box = boxes.get(key).getBoundingClientRect(), seen = view.getBoundingClientRect();
+    if (box.left < seen.left || box.right > seen.right) view.scrollLeft += box.left + box.width / 2 - seen.left - seen.width / 2;
+    if (box.top < seen.top || box.bottom > seen.bottom) view.scrollTop += box.top + box.height / 2 - seen.top - seen.height / 2;
+  };
   const traceBox = (key) => {
     clear();
     light(new Set([...reached(key, flows[0]), ...reached(key, flows[1])]));
     boxes.get(key).classList.add("chosen");
+    reveal(key);
     const table = document.getElementById(key);
     if (table && table.tagName === "DETAILS") { table.open = true; table.classList.add("chosen"); }
     if (hint) hint.textContent = "What leads to it and what comes of it is lit. Esc ends this.";
@@ -69,6 +76,7 @@
       if (keys.has(from) && to.startsWith("j") && (flows[0].get(to) || []).some((next) => keys.has(next))) keys.add(to);
     });
     light(keys);
+    reveal(tableOf(row.id));
     row.classList.add("chosen");
     if (hint) hint.textContent = `${columns.size - 1} other columns lead to this one or come of it. Esc ends this.`;
   };
@@ -113,7 +121,6 @@
     tables.forEach((table) => { table.open = open; });
   });
 
-  const view = document.querySelector(".view");
   if (!view || !svg) return;
   const [width, height] = svg.getAttribute("viewBox").split(" ").slice(2).map(Number);
   let scale = 1;
