@@ -126,7 +126,7 @@ class Entry:
                 self._hold([(one.reason, one.proposal) for one in delivery.rejected], manifest)
             if not delivery.pending:
                 self.outbox.receipts.keep(self.name, manifest, stored=delivery.stored)
-                self._remove()
+                self._remove(hold_events=bool(manifest.rejected))
                 return None
         except OSError as error:
             raise self._refused(error) from error
@@ -141,7 +141,7 @@ class Entry:
         proposals = self.proposals()
         try:
             self._hold([(reason, one) for one in proposals], self.manifest)
-            self._remove()
+            self._remove(hold_events=True)
         except OSError as error:
             raise self._refused(error) from error
 
@@ -156,7 +156,7 @@ class Entry:
             raise self._refused(error) from error
 
     def keep_events(self, chunks: Iterable[bytes]) -> Entry:
-        """Put the raw events beside the entry.
+        """Put the raw events beside the entry; where something of it is quarantined, they go there with it.
 
         :param chunks: OpenLineage events, one per line, compressed by gzip.
         :raises OutboxError: the storage refuses, or the outbox is full.
@@ -199,9 +199,13 @@ class Entry:
         what = content_hash(b"".join(quarantine_lines(Manifest(manifest.key, "", 0), held)))
         self.outbox.storage.write(f"{QUARANTINED}/{self.name.instance}/{self.name.stem}-{what}.jsonl", [content])
 
-    def _remove(self) -> None:
+    def _remove(self, *, hold_events: bool = False) -> None:
         self.outbox.storage.remove(self.name.path)
-        if self.manifest.events == self.name.events:
+        if self.manifest.events != self.name.events:
+            return
+        if hold_events:
+            self.outbox.storage.move(self.name.events, self.name.held_events)
+        else:
             self.outbox.storage.remove(self.name.events)
 
     def _refused(self, error: OSError) -> OutboxError:

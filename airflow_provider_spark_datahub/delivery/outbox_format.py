@@ -181,6 +181,11 @@ class EntryName:
         return f"{PENDING}/{self.instance}/{self.stem}{EVENTS_SUFFIX}"
 
     @property
+    def held_events(self) -> str:
+        """Their name in the quarantine."""
+        return f"{QUARANTINED}/{self.instance}/{self.stem}{EVENTS_SUFFIX}"
+
+    @property
     def group(self) -> tuple[str, str]:
         """What is delivered one after the other: the entries of one task instance for one connection."""
         return self.instance, self.connection

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox
 from airflow_provider_spark_datahub.delivery.outbox_format import (
+    EVENTS_SUFFIX,
     QUARANTINED,
     EntryFormatError,
     Manifest,
@@ -42,6 +43,8 @@ def quarantined(outbox: Outbox) -> Iterator[Quarantined]:
     :raises OSError: the outbox cannot be listed.
     """
     for stored in outbox.storage.stored(QUARANTINED):
+        if stored.name.endswith(EVENTS_SUFFIX):
+            continue
         try:
             manifest, held = read_quarantined(outbox.storage.read(stored.name))
         except (EntryFormatError, OSError) as error:
@@ -67,4 +70,14 @@ def requeue(outbox: Outbox, one: Quarantined) -> Entry:
     ).with_proposals(proposals)
     entry = outbox.restore(replace(manifest, created_by=one.manifest.created_by), proposals)
     outbox.storage.remove(one.name)
-    return entry
+    return _with_events(outbox, one, entry)
+
+
+def _with_events(outbox: Outbox, one: Quarantined, entry: Entry) -> Entry:
+    """The raw events come along with the last part of their entry."""
+    stem = one.name.rpartition("-")[0]
+    left = [stored.name for stored in outbox.storage.stored(QUARANTINED) if stored.name.startswith(stem)]
+    if left != [f"{stem}{EVENTS_SUFFIX}"]:
+        return entry
+    outbox.storage.move(left[0], entry.name.events)
+    return entry.told(events=entry.name.events)

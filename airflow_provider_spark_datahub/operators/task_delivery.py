@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_spark_datahub.capture.location import TryIdentity
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.proposals import Proposal
     from airflow_provider_spark_datahub.delivery.deadline import Deadline
     from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox
-    from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
+    from airflow_provider_spark_datahub.delivery.outbox_format import EntryName, OutboxKey
     from airflow_provider_spark_datahub.delivery.outbox_lease import Lease
     from airflow_provider_spark_datahub.delivery.sink import Delivery, Sink
     from airflow_provider_spark_datahub.operators.options import LineageOptions
@@ -54,6 +55,7 @@ class TaskDelivery:
         self._report = report
         self._entry: Entry | None = None
         self._lease: Lease | None = None
+        self._own: EntryName | None = None
 
     def send(self, proposals: Sequence[Proposal], deadline: Deadline) -> Delivery:
         """Send proposals as they are, not by way of the outbox: for what is told again at the end of the try."""
@@ -64,6 +66,29 @@ class TaskDelivery:
         if self._sink is None:
             return Delivery(0, pending=tuple(proposals), problem=self._sink_problem)
         return self._sink.deliver(proposals, deadline)
+
+    def deliver_earlier(self) -> None:
+        """Deliver what earlier tries left pending, while the job of this one runs; its end tries again what stays."""
+        from airflow_provider_spark_datahub.delivery.deadline import Deadline
+        from airflow_provider_spark_datahub.delivery.drain import deliver_in_order
+        from airflow_provider_spark_datahub.delivery.outbox_lease import take_lease
+        from airflow_provider_spark_datahub.hooks.outbox import open_outbox
+
+        if self._identity.try_number == 1:
+            return
+        deadline = Deadline.after(self._options.timeout)
+        # One of its own: the end of the try, in another thread, has another deadline.
+        outbox = open_outbox(self._options.outbox_location, self._options.outbox_limits)
+        outbox.storage.deadline = deadline
+        lease = take_lease(outbox.storage, self._group, self._lease_seconds(deadline))
+        if lease is None:
+            return
+        with lease:
+            entries = [one for one in outbox.entries(self._key.instance) if one.name.group == self._group]
+            earlier = [one for one in entries if one.name.try_number < self._identity.try_number]
+            for _ in deliver_in_order(earlier, lambda _, proposals: self.send(proposals, deadline)):
+                if deadline.expired:
+                    return
 
     # -- by way of the outbox
 
@@ -148,6 +173,29 @@ class TaskDelivery:
         else:
             self._deliver_entries(deadline, own=entry)
 
+    def keep_events(self, events_file: Path, deadline: Deadline) -> None:
+        """Put the raw events beside what is pending or quarantined, so that a better converter can do it again.
+
+        Where that is not done by the deadline, they are only where they were.
+        """
+        from airflow_provider_spark_datahub.operators.kept_events import kept_events
+
+        if self._lease is None or self._own is None:
+            # Another drainer may be changing the entry.
+            return
+        try:
+            entry = self._outbox.entry(self._own)
+            content = kept_events(events_file, lambda: deadline.expired)
+            if content is None:
+                return
+            if entry is not None:
+                entry.keep_events([content])
+            elif self._report.rejected:
+                self._outbox.check_room(len(content))
+                self._outbox.storage.write(self._own.held_events, [content])
+        except (OSError, ValueError) as error:
+            self._report.warnings.append(f"the raw events are not in the outbox: {error}")
+
     # -- a try after one that failed for its lineage alone
 
     def awaited_try(self, remembered: object) -> int | None:
@@ -214,6 +262,7 @@ class TaskDelivery:
         from airflow_provider_spark_datahub.delivery.outbox_lease import wait_for_lease
 
         self._report.outbox_entry = str(own)
+        self._own = own.name
         if self._lease is not None:
             self._deliver_leased(own, deadline)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -35,10 +36,14 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.sink import Sink
     from airflow_provider_spark_datahub.operators.options import LineageOptions
 
+log = logging.getLogger(__name__)
+
 RESOLVE_SECONDS = 60.0
 """How long a Maven coordinate may take to be proven before the submit; a first download is 43 MB."""
 BANNER_SECONDS = 20.0
 """How long ``spark-submit --version`` may take, where its folder does not tell which Spark it is."""
+KEEPING_SHARE = 0.05
+"""Of the time for lineage, what more it may take to put the raw events beside what could not be delivered."""
 UNNAMED_APPLICATION = "arrow-spark"
 """The application name that SparkSubmitOperator falls back to: every task without a name shares it."""
 _USED_AT_THE_END = (
@@ -201,13 +206,17 @@ class TaskLineage:
     # -- beside the job, in a thread of its own
 
     def announce(self) -> None:
-        """Deliver that the try runs. What does not arrive is told again at its end."""
+        """Deliver what earlier tries left, and that this one runs. What does not arrive is told again at its end."""
         from airflow_provider_spark_datahub.conversion.relate import task_proposals
         from airflow_provider_spark_datahub.delivery.deadline import Deadline
 
         for name in _USED_AT_THE_END:
             # While Spark runs it costs the task no time; what sends it is imported by sending.
             import_module(f"airflow_provider_spark_datahub.{name}")
+        try:
+            self.delivery.deliver_earlier()
+        except (OSError, ValueError) as error:
+            log.warning("What earlier tries left waits for the end of this one: %s", error)
         self.delivery.send(task_proposals(self._try), Deadline.after(self._options.timeout))
 
     def follow(self) -> None:
@@ -242,6 +251,8 @@ class TaskLineage:
                 proposals += self._running.taken_back(proposals)
             kept = self._forwarding.keep(self._events_file, deadline)
             self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
+            if self._events_file and (self.report.pending or self.report.rejected):
+                self.delivery.keep_events(self._events_file, Deadline.after(end.seconds * KEEPING_SHARE))
         self._forwarding.deliver(deadline)
         was_read = collected.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE) and not collected.quarantined_count
         if self._events_file and self.report.is_complete and was_read and kept:
@@ -262,6 +273,8 @@ class TaskLineage:
         with self.delivery.at_work(deadline):
             proposals = task_proposals(self._try.ended(end.end_ms, end.result))
             self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
+            if self._events_file and (self.report.pending or self.report.rejected):
+                self.delivery.keep_events(self._events_file, Deadline.after(end.seconds * KEEPING_SHARE))
         self._forwarding.deliver(deadline)
         return self.report
 

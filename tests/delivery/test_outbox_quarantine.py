@@ -64,6 +64,22 @@ def test_a_full_outbox_lets_out_what_it_has_counted(outbox: Outbox, tmp_path: Pa
     assert len(outbox.names()) == 1
 
 
+def test_raw_events_go_with_it_and_come_back_with_its_last_part(outbox: Outbox, tmp_path: Path) -> None:
+    entry = put(outbox, proposals=[upsert("a"), upsert("b"), upsert("c")]).keep_events([b"raw"])
+    a, b, c = entry.proposals()
+    rest = entry.settle(Delivery(1, (Rejection(a, "no"),), (c,), "later"), [a, b, c])
+    assert rest is not None
+    assert (tmp_path / entry.name.events).exists()
+    rest.settle(Delivery(0, (Rejection(c, "neither"),)), [c])
+    assert (tmp_path / entry.name.held_events).read_bytes() == b"raw"
+    first, second = quarantined(outbox)
+    assert requeue(outbox, first).manifest.events is None
+    back = requeue(outbox, second)
+    assert back.manifest.events == back.name.events
+    assert (tmp_path / back.name.events).read_bytes() == b"raw"
+    assert not (tmp_path / "quarantined").exists()
+
+
 @pytest.mark.parametrize("content", [b"", b"{}\n", b'[]\n{"reason": 1}\n', b"\xff"])
 def test_what_cannot_be_read_stays(
     outbox: Outbox, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import gzip
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -230,7 +231,7 @@ def test_through_rest(tmp_path: Path) -> None:
     assert all(JOB in warning and "was rejected" in warning for warning in of_the_job)
     assert len(of_the_job) == 3
     assert not path.exists()
-    assert len(files_below(tmp_path / "outbox" / "quarantined")) == 1
+    assert len(list((tmp_path / "outbox" / "quarantined").rglob("*.jsonl"))) == 1
 
 
 # -- why nothing, or not all
@@ -448,6 +449,62 @@ def test_an_outbox_that_is_full_refuses_visibly_and_keeps_what_the_lineage_can_b
     outbox = outbox_at(tmp_path / "outbox")
     drained = Drain(outbox, lambda _: (FileSink(one.sink_file), None), finish=finisher(60.0, lambda _: False)).run()
     assert (drained.settled, drained.delivered) == (1, report.proposals)
+
+
+def test_what_an_earlier_try_left_is_delivered_while_the_next_ones_job_runs(tmp_path: Path) -> None:
+    first, second = Try(tmp_path, 1), Try(tmp_path, 2)
+    first.job_writes("c_fail_midway")
+    first.sink_file.mkdir()
+    first.lineage.finish(replace(FAILED, result="UP_FOR_RETRY"))
+    first.sink_file.rmdir()
+    second.inject()
+    second.lineage.announce()
+    attempts = [
+        (event["attempt"], event["status"])
+        for event in (
+            proposal["aspect"]["json"] for proposal in second.delivered if "RunEvent" in proposal["aspectName"]
+        )
+        if "attempt" in event
+    ]
+    assert attempts == [(1, "STARTED"), (1, "COMPLETE"), (2, "STARTED")]
+    (own,) = entries(tmp_path)
+    assert (own.manifest.state, own.name.try_number) == ("unfinished", 2)
+
+
+def test_raw_events_are_kept_without_secrets_beside_what_is_pending(tmp_path: Path) -> None:
+    one = Try(tmp_path)
+    secret = b'{"run": {"runId": "x"}, "password": "canary", "job": {"sql": "OPTIONS (url \'jdbc:x://u:canary@h/d\')"}}'
+    one.job_writes((CORPUS / "a_csv_join_agg.ndjson").read_bytes() + secret + b"\n")
+    one.sink_file.mkdir()
+    one.lineage.finish(ENDED)
+    (entry,) = entries(tmp_path)
+    assert entry.manifest.events == entry.name.events
+    with gzip.open(tmp_path / "outbox" / entry.name.events) as file:
+        kept = [json.loads(line) for line in file]
+    written = [json.loads(line) for line in (CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()]
+    assert kept[:-1] == written
+    assert "canary" not in json.dumps(kept[-1])
+    assert kept[-1]["run"] == {"runId": "x"}
+
+
+def test_raw_events_go_to_the_quarantine_with_what_is_rejected(tmp_path: Path) -> None:
+    class Rejecting(Sink):
+        name = "rejecting"
+
+        def describe(self) -> str:
+            return "a sink"
+
+        def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
+            for item in record.pending():
+                record.reject(item, "no such aspect")
+
+    one = Try(tmp_path, sink=Rejecting())
+    one.job_writes("a_csv_join_agg")
+    one.lineage.finish(ENDED)
+    raw, quarantined = sorted(files_below(tmp_path / "outbox/quarantined"), key=lambda path: path.suffix)
+    assert raw.name.endswith(".events.ndjson.gz")
+    assert len(gzip.decompress(raw.read_bytes()).splitlines()) == 23
+    assert quarantined.suffix == ".jsonl"
 
 
 class Refusing(Sink):
