@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from airflow_provider_spark_datahub.conversion.alike_runs import merged
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
 from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage, RunResult
 from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError, RunEvent, parse_run_event
@@ -157,6 +158,16 @@ class Converter:
         # What is written at a point in time cannot be taken back: the end tells which query really did it.
         jobs = [replace(job, operations=()) for job in self._coalesced(applications, Ending(final=False))]
         return _with_jobs(self._conversion, jobs)
+
+    def merge_alike(self, older_than: int) -> None:
+        """Keep one of all queries of an application that tell the same, which changes nothing of what comes of them.
+
+        Not where operations are captured, of which each stands for itself.
+
+        :param older_than: of queries that sent none of the last so many events.
+        """
+        if not self._settings.capture_operations:
+            self._fold.reduce(lambda runs, count: merged(runs, count - older_than))
 
     def forget(self, *, with_log: bool = False) -> None:
         """Let go of the queries that :meth:`so_far` told: what it and :meth:`finish` tell of an application is then

@@ -262,6 +262,13 @@ class Fold:
         """How many runs are kept."""
         return len(self._runs)
 
+    def reduce(self, reduced: Callable[[Mapping[str, RunState], int], dict[str, RunState]]) -> None:
+        """Keep fewer runs.
+
+        :param reduced: from the runs by their ids, and the number of events up to now, to those that are kept.
+        """
+        self._runs = reduced(self._runs, self._count)
+
     def forget(self, is_over: Callable[[RunState], bool]) -> None:
         """Let go of runs, so that the applications are from now on what is left of them.
 

@@ -1,0 +1,318 @@
+"""What a backfill costs on Spark: events per second by cores and by size, memory, and the price beside one process.
+
+Archives are written once (zstd, a hundred applications a file) and kept; every measurement is one ``spark-submit`` of
+the job that ``spark-datahub backfill`` submits. Seconds are those of its steps, from its own summary; CPU and memory
+are those of all of its processes, sampled five times a second.
+
+    PYTHONPATH=. python benchmarks/backfill.py [EVENTS] [FOLDER]     # 1000000 events below /tmp/backfill-benchmark
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import zstandard
+
+from airflow_provider_spark_datahub.backfill.plan import BackfillPlan
+from airflow_provider_spark_datahub.backfill.submission import Cluster, spark_submit, write_package
+from benchmarks.event_mix import mixed_application, wide_application
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SPARK = Path(os.environ.get("SPARK_BIN") or REPOSITORY / ".venv-spark" / "bin")
+PER_FILE = {"mixed": 100, "wide": 4}
+PER_APPLICATION = {"mixed": 271 / 9, "wide": 122.0}
+APPLICATION = {"mixed": mixed_application, "wide": wide_application}
+CORES_EVENTS = 1_000_000
+SMALL_FILES = 20_000
+WIDE_EVENTS = 12_000
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass
+class Usage:
+    """What some processes used. :param java: peak memory of all Java processes, in MiB; likewise :attr:`python`."""
+
+    cpu: dict[int, float] = field(default_factory=dict)
+    java: float = 0.0
+    python: float = 0.0
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Of all processes, those that are over included."""
+        return sum(self.cpu.values())
+
+    def sample(self, roots: Sequence[int]) -> None:
+        """Look at the processes below some others, as they are now."""
+        pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+        stats = {pid: stat for pid in pids if (stat := _stat(pid))}
+        known = set(roots)
+        memory = {"java": 0.0, "python": 0.0}
+        while found := {pid for pid, (_, parent, _, _) in stats.items() if parent in known and pid not in known}:
+            known |= found
+        for pid in known & stats.keys():
+            name, _, cpu, size = stats[pid]
+            self.cpu[pid] = max(cpu, self.cpu.get(pid, 0.0))
+            memory["java" if name == "java" else "python"] += size
+        self.java, self.python = max(self.java, memory["java"]), max(self.python, memory["python"])
+
+
+def _stat(pid: int) -> tuple[str, int, float, float] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
+    return name, int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[21]) * _PAGE / 2**20
+
+
+@contextmanager
+def measured(roots: Sequence[int]) -> Iterator[Usage]:
+    """Sample for as long as the block runs."""
+    usage, done = Usage(), threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.2):
+            usage.sample(roots)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield usage
+    finally:
+        done.set()
+        thread.join()
+
+
+def archive(folder: Path, mix: str, events: int) -> Path:
+    """An archive of about so many events, written if it is not there."""
+    root = folder / f"{mix}-{events}"
+    if (root / "_COMPLETE").exists():
+        return root
+    root.mkdir(parents=True, exist_ok=True)
+    applications, size = max(1, round(events / PER_APPLICATION[mix])), PER_FILE[mix]
+    started = time.monotonic()
+    with ProcessPoolExecutor() as pool:
+        starts = range(0, applications, size)
+        list(pool.map(_write, [(root, mix, start, min(start + size, applications)) for start in starts], chunksize=1))
+    (root / "_COMPLETE").touch()
+    size = sum(path.stat().st_size for path in root.iterdir())
+    print(f"wrote {root.name}: {size / 1e6:.0f} MB compressed, {time.monotonic() - started:.0f} s", flush=True)
+    return root
+
+
+def _write(job: tuple[Path, str, int, int]) -> None:
+    root, mix, start, end = job
+    path = root / f"{start:07d}.ndjson.zst"
+    with path.open("wb") as file, zstandard.ZstdCompressor(1).stream_writer(file) as stream:
+        for number in range(start, end):
+            stream.write(b"".join(APPLICATION[mix](number)))
+
+
+def single_files(folder: Path, events: int) -> Path:
+    """The same events as those of :func:`archive`, one object each."""
+    root = folder / f"objects-{events}"
+    if not (root / "_COMPLETE").exists():
+        number = 0
+        for application in range(round(events / PER_APPLICATION["mixed"])):
+            for event in mixed_application(application):
+                path = root / f"{number // 1000:05d}" / f"{number:07d}.json"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(event)
+                number += 1
+        (root / "_COMPLETE").touch()
+    return root
+
+
+@dataclass
+class Run:
+    """One backfill. :param seconds: of its steps, without the start of Spark."""
+
+    events: int
+    seconds: float
+    wall: float
+    usage: Usage
+
+    def __str__(self) -> str:
+        usage = self.usage
+        return (
+            f"{self.events:>9} events, {self.seconds:6.1f} s, {self.events / self.seconds:7.0f} events/s; "
+            f"with Spark's start {self.wall:6.1f} s, CPU {usage.cpu_seconds:6.1f} s; "
+            f"Java {usage.java:5.0f} MiB, Python {usage.python:5.0f} MiB"
+        )
+
+
+def backfill(folder: Path, source: Path, cluster: Cluster, more: Sequence[int] = ()) -> Run:
+    """Run the job once.
+
+    :param more: processes whose executors are part of it.
+    """
+    out = folder / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    plan = BackfillPlan((str(source),), f"file://{out}")
+    command = spark_submit(plan, cluster, write_package(folder))
+    env = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYTHONPATH")}
+    env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(SPARK / "python"), "SPARK_LOCAL_DIRS": str(folder)}
+    started = time.monotonic()
+    with (
+        (folder / "spark.log").open("w") as log,
+        subprocess.Popen(command, env=env, stdout=log, stderr=log) as process,
+        measured([process.pid, *more]) as usage,
+    ):
+        status = process.wait()
+    if status:
+        raise SystemExit(f"spark-submit ended with status {status}: see {folder / 'spark.log'}")
+    summary = json.loads((out / "summary.json").read_text())
+    return Run(summary["events"], sum(summary["seconds"].values()), time.monotonic() - started, usage)
+
+
+def local(cores: int) -> Cluster:
+    """Spark in one process."""
+    conf = {"spark.ui.enabled": "false", "spark.driver.memory": "2g"}
+    return Cluster(f"local[{cores}]", conf=conf, binary=str(SPARK / "spark-submit"))
+
+
+@contextmanager
+def standalone(folder: Path, workers: int) -> Iterator[tuple[Cluster, list[int]]]:
+    """A real cluster of workers with one core and one executor of 1 GB each."""
+    home = subprocess.run(
+        [str(SPARK / "python"), "-c", "import pyspark, os; print(os.path.dirname(pyspark.__file__))"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    env = os.environ | {"SPARK_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+    env |= {"PYSPARK_PYTHON": str(SPARK / "python"), "SPARK_LOCAL_DIRS": str(folder)}
+    host, master = ["--host", "127.0.0.1"], _free_port()
+    package = "org.apache.spark.deploy"
+    commands = [[f"{package}.master.Master", *host, "--port", str(master), "--webui-port", "0"]]
+    worker = [f"{package}.worker.Worker", *host, "--cores", "1", "--memory", "1g", "--webui-port", "0"]
+    commands += [
+        [*worker, "--work-dir", str(folder / f"worker{n}"), f"spark://127.0.0.1:{master}"] for n in range(workers)
+    ]
+    started = []
+    try:
+        with (folder / "cluster.log").open("w") as log:
+            for command in commands:
+                started.append(subprocess.Popen([f"{home}/bin/spark-class", *command], env=env, stdout=log, stderr=log))
+                time.sleep(15)
+        conf = {"spark.ui.enabled": "false", "spark.executor.memory": "1g", "spark.driver.memory": "1g"}
+        yield (
+            Cluster(f"spark://127.0.0.1:{master}", conf=conf, binary=str(SPARK / "spark-submit")),
+            [process.pid for process in started[1:]],
+        )
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+ONE_PROCESS = """
+import glob, sys, time
+from airflow_provider_spark_datahub.capture.archive_file import lines_of
+from airflow_provider_spark_datahub.capture.collect import checked_text
+from airflow_provider_spark_datahub.conversion.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.convert import Converter
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+settings, check, events, size = LineageSettings(), checked_text(), 0, 0
+started = time.process_time()
+for path in sorted(glob.glob(sys.argv[1] + "/*.zst"))[: int(sys.argv[2])]:
+    converter = Converter(settings)
+    with open(path, "rb") as stream:
+        for _, line in lines_of(path, stream):
+            converter.add(check(line))
+            events += 1
+    for proposal in converter.finish(Ending()).proposals(settings):
+        size += len(proposal.to_json())
+print(events, time.process_time() - started)
+"""
+
+
+def one_process(source: Path, files: int) -> tuple[int, float]:
+    """The converter in one process, file by file: events, and CPU seconds."""
+    command = [str(SPARK / "python"), "-c", ONE_PROCESS, str(source), str(files)]
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    )
+    events, seconds = done.stdout.split()
+    return int(events), float(seconds)
+
+
+def cores_and_price(folder: Path, events: int) -> None:
+    """One core and two, in one process and on a cluster; and what an event costs beside the converter alone."""
+    source, little = archive(folder, "mixed", events), archive(folder, "mixed", 10_000)
+    start = backfill(folder, little, local(1))
+    print(f"{'local[1]':<12} {start}", flush=True)
+    runs = {}
+    for cores in (1, 2):
+        runs[f"local[{cores}]"] = backfill(folder, source, local(cores))
+        print(f"{f'local[{cores}]':<12} {runs[f'local[{cores}]']}", flush=True)
+    for workers in (1, 2):
+        name = f"{workers} worker(s)"
+        with standalone(folder, workers) as (cluster, processes):
+            runs[name] = backfill(folder, source, cluster, processes)
+        print(f"{name:<12} {runs[name]}", flush=True)
+    for one, two in (("local[1]", "local[2]"), ("1 worker(s)", "2 worker(s)")):
+        print(f"one core to two, {one} to {two}: {runs[one].seconds / runs[two].seconds:.2f}", flush=True)
+    whole = runs["local[1]"]
+    each = (whole.usage.cpu_seconds - start.usage.cpu_seconds) / (whole.events - start.events)
+    alone_events, alone = one_process(source, 60)
+    alone_each = alone / alone_events
+    print(
+        f"an event: {each * 1e6:.0f} us CPU on Spark, {alone_each * 1e6:.0f} us alone: {each / alone_each:.2f}",
+        flush=True,
+    )
+
+
+def growth(folder: Path, events: int) -> None:
+    """Ten times as many events, again and again, on two cores."""
+    size = 10_000
+    while size <= events:
+        print(f"{'local[2]':<12} {backfill(folder, archive(folder, 'mixed', size), local(2))}", flush=True)
+        size *= 10
+
+
+def other_shapes(folder: Path) -> None:
+    """Wide events, and one object per event."""
+    wide = archive(folder, "wide", WIDE_EVENTS)
+    print(f"{'wide':<12} {backfill(folder, wide, local(2))}", flush=True)
+    alone_events, alone = one_process(wide, 10)
+    print(f"wide, alone: {alone_events / alone:.0f} events per CPU second", flush=True)
+    print(f"{'objects':<12} {backfill(folder, single_files(folder, SMALL_FILES), local(2))}", flush=True)
+    print(f"{'the same':<12} {backfill(folder, archive(folder, 'mixed', SMALL_FILES), local(2))}", flush=True)
+
+
+def main() -> None:
+    """Print all figures."""
+    # The cluster's processes end with this one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    events = int(sys.argv[1]) if len(sys.argv) > 1 else CORES_EVENTS
+    folder = Path(sys.argv[2] if len(sys.argv) > 2 else "/tmp/backfill-benchmark")
+    folder.mkdir(parents=True, exist_ok=True)
+    cores_and_price(folder, min(events, CORES_EVENTS))
+    growth(folder, events)
+    other_shapes(folder)
+
+
+if __name__ == "__main__":
+    main()
