@@ -1,120 +1,218 @@
 """How fast events are converted, as a share of what Python's own ``json.loads`` takes for the same bytes.
 
-Two mixes: all events of the recorded Spark jobs, and wide ones (300 columns, 30 tables, each told four times, as
-OpenLineage does). Every measurement runs in a new process, once, so that nothing is warm but the machine; the best of
-several is told, and its ratio to the best ``json.loads`` of the same run.
+    python benchmarks/conversion.py              # all of it but the gigabytes
+    python benchmarks/conversion.py warm 9       # one part, so many rounds
+    python benchmarks/conversion.py memory       # a gigabyte of each mix through the command line
+    python benchmarks/conversion.py profile mixed coalesced
 
-    python benchmarks/conversion.py [RUNS]
+``warm``: one process, each round on applications that no round before had, in turn with ``json.loads`` of the same
+bytes. ``cold``: a new process each, imports not counted. ``command``: ``spark-datahub convert`` as a whole, coalesced,
+with the interpreter's start and all imports. Times are CPU seconds, the best of the rounds, but for ``wall``.
 """
 
 from __future__ import annotations
 
+import cProfile
 import json
-import resource
+import os
+import pstats
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, count, islice
 from pathlib import Path
 
-CORPUS = Path(__file__).resolve().parent.parent / "tests" / "data" / "corpus" / "events"
-TABLES, COLUMNS = 30, 300
+from event_mix import MIXES, mixed_application, of_size, wide_application
+
 OPTIONS = {"materialize_dataset": True, "include_schema_metadata": True}
-KINDS = ("json.loads", "per event", "coalesced")
+APPLICATIONS = {"mixed": (mixed_application, 18), "wide": (wide_application, 1)}
+"""Per mix how to make one application, and how many of them are a round."""
+COMMAND_EVENTS = {"mixed": 413, "wide": 127}
+GIGABYTE = 1_000_000_000
+Lines = list[bytes]
 
 
-def mixed_events() -> Iterator[bytes]:
-    """The recorded events."""
-    for path in sorted(CORPUS.glob("*.ndjson")):
-        if path.stem != "streaming_progress":
-            yield from path.read_bytes().splitlines(keepends=True)
+def load(lines: Lines) -> None:
+    """What all else is compared with."""
+    for line in lines:
+        json.loads(line)
 
 
-def wide_events() -> Iterator[bytes]:
-    """Events of writes of wide tables, modelled on a recorded one."""
-    recorded = (CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines(keepends=True)
-    model = next(event for event in map(json.loads, recorded) if event.get("outputs"))
-    yield recorded[0]
-    for table in range(TABLES):
-        for event_type in ("START", "RUNNING", "RUNNING", "COMPLETE"):
-            yield json.dumps(_wide_event(model, table, event_type)).encode() + b"\n"
-    yield recorded[-1]
-
-
-def _wide_event(model: dict[str, object], table: int, event_type: str) -> dict[str, object]:
-    event = json.loads(json.dumps(model))
-    event["eventType"], event["run"]["runId"] = event_type, f"01a1fd1c-36c1-768b-a4e2-{table:012d}"
-    output = event["outputs"][0]
-    output["name"] = f"/lake/out/t{table}"
-    output["facets"]["schema"]["fields"] = [{"name": f"c{number}", "type": "string"} for number in range(COLUMNS)]
-    output["facets"]["columnLineage"]["fields"] = {
-        f"c{number}": {"inputFields": [_input("orders", number, "IDENTITY"), _input("customers", number, "JOIN")]}
-        for number in range(COLUMNS)
-    }
-    return dict(event)
-
-
-def _input(table: str, number: int, subtype: str) -> dict[str, object]:
-    kind = "DIRECT" if subtype == "IDENTITY" else "INDIRECT"
-    transformation = {"type": kind, "subtype": subtype, "description": "", "masking": False}
-    name = f"/lake/raw/{table}.csv"
-    return {"namespace": "file", "name": name, "field": f"s{number}", "transformations": [transformation]}
-
-
-def measure(kind: str, path: Path) -> None:
-    """Run one measurement in this process and print its CPU seconds and the process's peak memory in MiB."""
-    from airflow_provider_spark_datahub.conversion.coalesce import Ending
-    from airflow_provider_spark_datahub.conversion.convert import Converter, convert_run_event
+def convert_single(lines: Lines) -> None:
+    """Each event by itself, to JSON."""
+    from airflow_provider_spark_datahub.conversion.convert import convert_run_event
     from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
     settings = LineageSettings.from_mapping(OPTIONS)
-    lines = path.read_bytes().splitlines(keepends=True)
-    started = time.process_time()
-    if kind == "json.loads":
-        for line in lines:
-            json.loads(line)
-    elif kind == "per event":
-        for line in lines:
-            for proposal in convert_run_event(line, settings):
-                proposal.to_json()
-    else:
-        converter = Converter(settings)
-        for line in lines:
-            converter.add(line)
-        for proposal in converter.finish(Ending(succeeded=True)).proposals(settings):
+    for line in lines:
+        for proposal in convert_run_event(line, settings):
             proposal.to_json()
-    used = time.process_time() - started
-    print(used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
-def best(kind: str, path: Path, runs: int) -> tuple[float, float]:
-    """The fewest CPU seconds of several new processes, and the most memory in MiB."""
-    command = [sys.executable, __file__, "--measure", kind, str(path)]
-    answers = [subprocess.run(command, check=True, capture_output=True, text=True).stdout.split() for _ in range(runs)]
-    return min(float(seconds) for seconds, _ in answers), max(float(memory) for _, memory in answers)
+def convert_coalesced(lines: Lines) -> None:
+    """All events together, to JSON."""
+    from airflow_provider_spark_datahub.conversion.coalesce import Ending
+    from airflow_provider_spark_datahub.conversion.convert import Converter
+    from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+    converter = Converter(LineageSettings.from_mapping(OPTIONS))
+    for line in lines:
+        converter.add(line)
+    for proposal in converter.proposals(Ending(succeeded=True)):
+        proposal.to_json()
 
 
-def main() -> None:
-    """Print the ratios of both mixes."""
-    if sys.argv[1:2] == ["--measure"]:
-        measure(sys.argv[2], Path(sys.argv[3]))
-        return
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+WORK: dict[str, Callable[[Lines], None]] = {
+    "json.loads": load,
+    "per event": convert_single,
+    "coalesced": convert_coalesced,
+}
+
+
+def rounds(mix: str) -> Iterator[Lines]:
+    """Events of applications that no round before had."""
+    application, several = APPLICATIONS[mix]
+    for start in count(step=several):
+        yield list(chain.from_iterable(application(number) for number in range(start, start + several)))
+
+
+def cpu_seconds(work: Callable[[Lines], None], lines: Lines) -> float:
+    """Of this process."""
+    started = time.process_time()
+    work(lines)
+    return time.process_time() - started
+
+
+def warm(times: int) -> None:
+    """Print the ratios of a process that has converted before."""
+    for mix in APPLICATIONS:
+        events = rounds(mix)
+        for kind in ("per event", "coalesced"):
+            WORK[kind](next(events))
+            pairs = []
+            for lines in islice(events, times):
+                before, ours, after = (cpu_seconds(work, lines) for work in (load, WORK[kind], load))
+                pairs.append((min(before, after) / len(lines), ours / len(lines)))
+            _tell(f"warm, {mix}, {kind}", pairs)
+
+
+def _tell(name: str, pairs: Iterable[tuple[float, float]]) -> None:
+    """Print a ratio. :param pairs: CPU seconds per event of ``json.loads`` and of the conversion, per round."""
+    pairs = list(pairs)
+    loads, ours = (min(pair[which] for pair in pairs) for which in (0, 1))
+    median = statistics.median(before / after for before, after in pairs)
+    print(
+        f"{name:<28} {ours * 1e6:7.1f} us CPU an event, {1 / ours:7.0f} events/s, "
+        f"{loads / ours:.2f} of json.loads (median of the rounds {median:.2f})"
+    )
+
+
+def cold(times: int) -> None:
+    """Print the ratios of processes that convert for the first time."""
     with tempfile.TemporaryDirectory() as folder:
-        for name, events in (("mixed", mixed_events()), ("wide", wide_events())):
-            path = Path(folder) / f"{name}.ndjson"
-            lines = list(events)
+        for mix in APPLICATIONS:
+            lines = next(rounds(mix))
+            path = Path(folder) / f"{mix}.ndjson"
             path.write_bytes(b"".join(lines))
-            loads, _ = best("json.loads", path, runs)
-            print(f"{name}: {len(lines)} events, {path.stat().st_size / 1e6:.1f} MB, json.loads {loads * 1000:.1f} ms")
-            for kind in KINDS[1:]:
-                seconds, memory = best(kind, path, runs)
-                print(
-                    f"  {kind:<10} {seconds * 1000:7.1f} ms CPU, {len(lines) / seconds:8.0f} events/s, "
-                    f"{loads / seconds:.2f} of json.loads, {memory:.0f} MiB"
-                )
+            for kind in ("per event", "coalesced"):
+                pairs = [(_in_new_process("json.loads", path), _in_new_process(kind, path)) for _ in range(times)]
+                _tell(f"cold, {mix}, {kind}", [(one / len(lines), two / len(lines)) for one, two in pairs])
+
+
+def _in_new_process(kind: str, path: Path) -> float:
+    command = [sys.executable, __file__, "--once", kind, str(path)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def once(kind: str, path: Path) -> None:
+    """Print the CPU seconds of one piece of work in this process, whose imports are done."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    WORK[kind]([])
+    print(cpu_seconds(WORK[kind], lines))
+
+
+def command(times: int) -> None:
+    """Print what the command line takes for as many events as the JVM was measured with."""
+    with tempfile.TemporaryDirectory() as folder:
+        for mix, events in COMMAND_EVENTS.items():
+            path = Path(folder) / f"{mix}.ndjson"
+            path.write_bytes(b"".join(islice(MIXES[mix](), events)))
+            lines = path.read_bytes().splitlines(keepends=True)
+            loads = min(cpu_seconds(load, lines) for _ in range(times))
+            runs = [_command(path) for _ in range(times)]
+            wall, used, memory = min(one[0] for one in runs), min(one[1] for one in runs), max(one[2] for one in runs)
+            size = path.stat().st_size / 1e6
+            print(
+                f"command, {mix}: {events} events, {size:.1f} MB: {wall:.2f} s wall, {used:.2f} s CPU, "
+                f"{memory:.0f} MiB; json.loads {loads * 1000:.1f} ms"
+            )
+
+
+def _command(path: Path) -> tuple[float, float, float]:
+    """Wall and CPU seconds and the most memory, in MiB, of ``spark-datahub convert``."""
+    # From a small process: of a child, Linux counts the memory of the parent that it was forked from.
+    told = subprocess.run(
+        [sys.executable, __file__, "--command", str(path)], check=True, capture_output=True, text=True
+    )
+    wall, used, most = map(float, told.stdout.split())
+    return wall, used, most
+
+
+def run_command(path: Path) -> None:
+    """Print wall and CPU seconds and the most memory, in MiB, of ``spark-datahub convert``."""
+    script = "from airflow_provider_spark_datahub.cli import app_main; app_main()"
+    options = [part for name in OPTIONS for part in ("--set", f"{name}=true")]
+    arguments = [sys.executable, "-c", script, "convert", str(path), *options]
+    started = time.perf_counter()
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"spark-datahub convert {path} ended with {os.waitstatus_to_exitcode(status)}")
+    print(time.perf_counter() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def memory(size: int) -> None:
+    """Print what the command line takes for so many bytes of each mix."""
+    with tempfile.TemporaryDirectory() as folder:
+        for mix, events in MIXES.items():
+            path = Path(folder) / f"{mix}.ndjson"
+            with path.open("wb") as file:
+                file.writelines(of_size(events(), size))
+            wall, used, most = _command(path)
+            print(f"memory, {mix}: {size / 1e6:.0f} MB, {wall:.1f} s wall, {used:.1f} s CPU, {most:.0f} MiB")
+            path.unlink()
+
+
+def profile(mix: str, kind: str) -> None:
+    """Print where the time goes in a warm process."""
+    events = rounds(mix)
+    WORK[kind](next(events))
+    lines = list(chain.from_iterable(islice(events, 5)))
+    profiler = cProfile.Profile(time.process_time)
+    profiler.runcall(WORK[kind], lines)
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(40)
+
+
+def main(arguments: list[str]) -> None:
+    """Run what the command line asks for."""
+    part, *rest = arguments or ["all"]
+    if part == "--once":
+        once(rest[0], Path(rest[1]))
+    elif part == "--command":
+        run_command(Path(rest[0]))
+    elif part == "memory":
+        memory(int(rest[0]) if rest else GIGABYTE)
+    elif part == "profile":
+        profile(*rest)
+    else:
+        times = int(rest[0]) if rest else 7
+        parts = {"warm": warm, "cold": cold, "command": command}
+        for measure in parts.values() if part == "all" else [parts[part]]:
+            measure(times)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, Annotated
@@ -58,7 +60,7 @@ def convert(
     sources: list[EventSource] = [StandardInput() if str(path) == "-" else path for path in events]
     conversion = EventConversion(settings, sources, event_log)
     proposals = conversion.per_event() if per_event else conversion.coalesced(exit_code)
-    with opened_output(output, failed=EXIT_INCOMPLETE) as file:
+    with opened_output(output, failed=EXIT_INCOMPLETE) as file, _without_collector():
         count = _write_to(file, proposals, format_)
     problems = [f"domain {domain!r} is no URN of a domain, and left out" for domain in unusable_domains(settings)]
     problems += conversion.problems
@@ -71,6 +73,16 @@ def convert(
         say(f"{conversion.converted} events, {count} proposals")
     if conversion.problems:
         raise typer.Exit(EXIT_INCOMPLETE)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Nothing that is converted is part of a cycle: Python would only look through all of it again and again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _write_to(file: IO[str], proposals: Iterable[Proposal], format_: Format) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.coalesce import JobLineage
-from airflow_provider_spark_datahub.conversion.dataset_notes import note_proposals
+from airflow_provider_spark_datahub.conversion.dataset_notes import NO_NOTES, note_proposals
 from airflow_provider_spark_datahub.conversion.operations import Operation
 from airflow_provider_spark_datahub.conversion.proposals import Proposal, pointer_part
 from airflow_provider_spark_datahub.conversion.run_aspects import KIND, partition_spec, run_event, run_properties
@@ -50,8 +50,9 @@ def _job(job: JobLineage) -> Iterator[Proposal]:
     info |= {"type": {"string": job.flow.orchestrator}, "flowUrn": job.flow.urn}
     if job.created_ms is not None:
         info["created"] = {"time": job.created_ms}
-    yield Proposal("dataJob", job.job_urn, "dataJobInfo", info)
-    yield status("dataJob", job.job_urn)
+    urn = job.job_urn
+    yield Proposal("dataJob", urn, "dataJobInfo", info)
+    yield status("dataJob", urn)
 
 
 def _classification(job: JobLineage, settings: LineageSettings) -> Iterator[Proposal]:
@@ -65,11 +66,10 @@ def _classification(job: JobLineage, settings: LineageSettings) -> Iterator[Prop
             yield Proposal("dataFlow", urn, "globalTags", patch, "PATCH")
         else:
             yield Proposal("dataFlow", urn, "globalTags", {"tags": [{"tag": tag} for tag in tags]})
-    domains = sorted(set(settings.domains).difference(unusable_domains(settings)), key=_ignoring_case)
-    if domains:
+    if settings.domains and (domains := _usable_domains(settings)):
         yield Proposal("dataFlow", urn, "domains", {"domains": domains})
-    owners = dict.fromkeys(urns.owner_urn(owner) for owner in (*settings.owners, *job.owners))
-    if owners:
+    if settings.owners or job.owners:
+        owners = dict.fromkeys(urns.owner_urn(owner) for owner in (*settings.owners, *job.owners))
         listed = [{"owner": owner, "type": "DEVELOPER", "source": {"type": "SERVICE"}} for owner in owners]
         aspect = {"owners": listed, "ownerTypes": {}, "lastModified": audit_stamp(job.end_ms)}
         yield Proposal("dataFlow", urn, "ownership", aspect)
@@ -80,6 +80,10 @@ def unusable_domains(settings: LineageSettings) -> list[str]:
     return [domain for domain in settings.domains if not domain.startswith("urn:li:domain:")]
 
 
+def _usable_domains(settings: LineageSettings) -> list[str]:
+    return sorted(set(settings.domains).difference(unusable_domains(settings)), key=_ignoring_case)
+
+
 def _ignoring_case(text: str) -> tuple[str, str]:
     return text.lower(), text
 
@@ -88,7 +92,8 @@ def _datasets(datasets: dict[str, JobDataset], settings: LineageSettings) -> Ite
     for urn, dataset in datasets.items():
         if settings.materialize_dataset:
             yield from _materialized(urn, dataset, settings)
-        yield from note_proposals(urn, dataset.notes)
+        if dataset.notes is not NO_NOTES:
+            yield from note_proposals(urn, dataset.notes)
 
 
 def _materialized(urn: str, dataset: JobDataset, settings: LineageSettings) -> Iterator[Proposal]:

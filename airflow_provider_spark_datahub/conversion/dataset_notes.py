@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
@@ -49,6 +50,10 @@ class DatasetNotes:
     field_tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+NO_NOTES = DatasetNotes()
+
+
+@lru_cache(maxsize=4)
 def noted_facets(settings: LineageSettings) -> tuple[str, ...]:
     """The dataset facets that the options ask for."""
     wanted = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets, as_objects, as_text
@@ -13,7 +14,7 @@ from airflow_provider_spark_datahub.conversion.redaction import redact_url
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 _SCHEME_PLATFORMS = {"awsathena": "athena", "sqlserver": "mssql"}
-_REMEMBERED = 10_000
+_REMEMBERED = 4096
 _GLUE_PREFIXES = ("aws:glue:", "arn:aws:glue:")
 
 
@@ -104,8 +105,7 @@ class DatasetNamer:
     """
 
     def __init__(self, settings: LineageSettings, symlinks: Mapping[DatasetId, DatasetId]) -> None:
-        self._settings = settings
-        self._partition = settings.partition_pattern
+        self._plain_name = _plain_names(settings).name
         self._cache: dict[DatasetId, DatasetName | None] = {}
         self._by_location = self._table_names(symlinks)
         self.unusable: dict[DatasetId, str] = {}
@@ -138,7 +138,16 @@ class DatasetNamer:
             return None
         return name
 
-    def _plain_name(self, dataset: DatasetId) -> DatasetName | None:
+
+class _PlainNames:
+    """Names of datasets by what OpenLineage calls them, without the tables behind paths."""
+
+    def __init__(self, settings: LineageSettings) -> None:
+        self._settings = settings
+        self._partition = settings.partition_pattern
+        self.name = lru_cache(maxsize=_REMEMBERED)(self._name)
+
+    def _name(self, dataset: DatasetId) -> DatasetName | None:
         namespace, name = dataset.namespace.strip(), dataset.name
         if self._settings.lower_case_dataset_urns:
             namespace, name = namespace.lower(), name.lower()
@@ -182,6 +191,9 @@ class DatasetNamer:
         if schema and len(parts) == 2 and all(parts) and "/" not in name:
             return f"{parts[0]}.{schema}.{parts[1]}"
         return name
+
+
+_plain_names = lru_cache(maxsize=4)(_PlainNames)
 
 
 def _join(namespace: str, name: str) -> str:

@@ -34,7 +34,7 @@ class DatasetId(NamedTuple):
     name: str
 
 
-class Facets:
+class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The facets of a run, a job or a dataset, by name.
 
     Each is decoded when it is first asked for, which most never are. What a rule made of them is kept with them:
@@ -43,22 +43,19 @@ class Facets:
     :param facets: by name, undecoded where they came as text.
     """
 
-    __slots__ = ("_facets", "_made")
-
-    def __init__(self, facets: JsonObject = _NO_OBJECT) -> None:
-        self._facets = facets
-        self._made: dict[object, Any] = {}
+    facets: JsonObject = _NO_OBJECT
+    made: dict[object, Any] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._facets
+        return name in self.facets
 
     def __getitem__(self, name: str) -> JsonObject:
         """The facet, decoded; empty where there is none, or what is there is no object."""
-        return as_object(self._facets.get(name))
+        return as_object(self.facets.get(name))
 
     def kept(self, name: str) -> JsonObject | bytes:
         """The facet for :func:`as_object` to decode later, without the text of the event around it."""
-        facet = self._facets.get(name)
+        facet = self.facets.get(name)
         return bytes(facet) if type(facet) is Raw else as_object(facet)
 
     def once(self, rule: Callable[[Facets], T]) -> T:
@@ -67,13 +64,13 @@ class Facets:
         :param rule: a function of nothing but the facets.
         """
         try:
-            made: T = self._made[rule]
+            made: T = self.made[rule]
         except KeyError:
-            made = self._made[rule] = rule(self)
+            made = self.made[rule] = rule(self)
         return made
 
 
-class EventDataset(msgspec.Struct, frozen=True, eq=False):
+class EventDataset(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A dataset of an event with its facets.
 
     :param output_facets: what the run did to it (``outputFacets``), undecoded where it came as text.
@@ -84,7 +81,7 @@ class EventDataset(msgspec.Struct, frozen=True, eq=False):
     output_facets: object = None
 
 
-class RunEvent(msgspec.Struct, frozen=True, eq=False):
+class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One OpenLineage run event (OpenLineage spec 2-0-2, ``RunEvent``).
 
     :param type: upper case; empty where the producer sent none.
@@ -148,7 +145,7 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-class _Job(msgspec.Struct, frozen=True, eq=False):
+class _Job(msgspec.Struct, frozen=True, eq=False, gc=False):
     name: str
     namespace: str
     facets: Facets

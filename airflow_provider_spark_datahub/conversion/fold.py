@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from airflow_provider_spark_datahub.conversion.columns import DatasetColumns, read_columns
+from airflow_provider_spark_datahub.conversion.column_facet import DatasetColumns, read_columns
 from airflow_provider_spark_datahub.conversion.dataset_notes import learn_notes, noted_facets
 from airflow_provider_spark_datahub.conversion.datasets import Symlinks
 from airflow_provider_spark_datahub.conversion.events import (

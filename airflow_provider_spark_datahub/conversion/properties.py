@@ -30,7 +30,7 @@ _APPLICATION_KEYS = {"applicationId": "appId", "userName": "sparkUser", "applica
 _APPLICATION_FACET = "spark_applicationDetails"
 
 
-class PropertyLayers(msgspec.Struct, frozen=True, eq=False):
+class PropertyLayers(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Properties of a job and of its flow, a layer per facet: where two have the same key, the later one counts.
 
     Events share what their facets have in common, and most of them differ in one small layer.

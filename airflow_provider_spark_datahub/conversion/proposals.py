@@ -65,8 +65,12 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
 
     def to_json(self) -> str:
         """:meth:`to_obj` as one line of JSON, without its newline."""
-        line = _Line(self.entity_type, self.entity_urn, self.change_type, self.aspect_name, self._stored_aspect)
-        return _json(line)
+        stored = {"json": self.aspect} if self.change_type == "UPSERT" else self._stored_aspect
+        line = _Line(self.entity_type, self.entity_urn, self.change_type, self.aspect_name, stored)
+        try:
+            return _encode(line).decode()
+        except UnicodeEncodeError:
+            return _json(self.to_obj())
 
     @classmethod
     def from_obj(cls, obj: Mapping[str, Any]) -> Proposal:
@@ -112,4 +116,4 @@ def _json(value: Any) -> str:
         return _encode(value).decode()
     except UnicodeEncodeError:
         # Half of a surrogate pair, which JSON can escape and UTF-8 cannot write.
-        return json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
+        return json.dumps(value, separators=(",", ":"))

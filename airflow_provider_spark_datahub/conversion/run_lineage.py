@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.columns import ColumnLimits, DatasetColumns, fine_grained_lineages
-from airflow_provider_spark_datahub.conversion.dataset_notes import DatasetNotes, read_notes, with_field_tags
+from airflow_provider_spark_datahub.conversion.column_facet import DatasetColumns
+from airflow_provider_spark_datahub.conversion.columns import ColumnLimits, fine_grained_lineages
+from airflow_provider_spark_datahub.conversion.dataset_notes import NO_NOTES, DatasetNotes, read_notes, with_field_tags
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject
 from airflow_provider_spark_datahub.conversion.fold import RDD_JOB, Application, DatasetState, RunState
@@ -27,7 +28,7 @@ class JobDataset:
     name: DatasetName
     ids: list[DatasetId] = field(default_factory=list)
     schema: dict[str, Any] | None = None
-    notes: DatasetNotes = field(default_factory=DatasetNotes)
+    notes: DatasetNotes = NO_NOTES
     edge_properties: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -157,12 +158,14 @@ class _Edges:
             if name is None:
                 continue
             urn = name.urn
-            entry = found.setdefault(urn, JobDataset(name))
+            entry = found.get(urn)
+            if entry is None:
+                entry = found[urn] = JobDataset(name)
             if dataset not in entry.ids:
                 entry.ids.append(dataset)
             if state.schema is not None and state.schema_index >= schemas.get(urn, (-1, b""))[0]:
                 schemas[urn] = (state.schema_index, state.schema)
-            for facet_name, (index, facet) in (state.notes or {}).items():
+            for facet_name, (index, facet) in state.notes.items() if state.notes else ():
                 known = notes.setdefault(urn, {})
                 if index >= known.get(facet_name, (-1, None))[0]:
                     known[facet_name] = index, facet
@@ -171,7 +174,7 @@ class _Edges:
             found[urn].notes = replace(read, description=self._cuts.text(read.description))
         for urn, (_, schema) in schemas.items() if self._with_schemas else ():
             self._describe(found[urn], schema)
-        return dict(sorted(found.items()))
+        return dict(sorted(found.items())) if len(found) > 1 else found
 
     def _describe(self, dataset: JobDataset, facet: JsonObject | bytes) -> None:
         platform = urns.platform_urn(dataset.name.platform)

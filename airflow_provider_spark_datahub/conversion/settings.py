@@ -100,7 +100,7 @@ class LineageSettings:
 
     def __hash__(self) -> int:
         """Of what tells most configurations apart: settings are the key of what is remembered under them."""
-        return hash((self.env, self.pipeline_name, self.platform_instance, self.tags))
+        return hash((self.env, self.pipeline_name, self.platform_instance))
 
     @property
     def reads_event_log(self) -> bool:

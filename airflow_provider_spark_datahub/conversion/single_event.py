@@ -79,7 +79,7 @@ class SingleEvents:
             operations=lineage.operations,
             run=run,
             partitions=lineage.partitions,
-            cut=cuts.counts + cut,
+            cut=cuts.counts + cut if cuts.counts else cut,
             is_application=event.job_type == APPLICATION,
         )
 

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from airflow_provider_spark_datahub.conversion.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.convert import (
     MAX_LISTED_PROBLEMS,
+    Converter,
     convert_events,
     convert_run_event,
 )
@@ -26,6 +28,7 @@ from tests.conversion.builders import (
     Json,
     column,
     column_lineage,
+    corpus_events,
     event,
     file,
     file_urns,
@@ -122,6 +125,33 @@ def test_the_events_stay_as_they_were() -> None:
     before = copy.deepcopy(events)
     convert_events(events, ALL)
     assert events == before
+
+
+@pytest.mark.parametrize("options", [{}, {"coalesce_jobs": False}, {"pipeline_name": "one", "max_string_length": 100}])
+def test_proposals_job_by_job_are_those_of_the_whole(options: Json) -> None:
+    """Several applications, some of one name; what cannot be converted is told in both ways."""
+    unnamed = query(run_id="01900000-0000-7000-8000-000000000003", inputs=[file("/" + "x" * 600)])
+    others = whole_application(
+        query(run_id="01900000-0000-7000-8000-000000000004", parent=OTHER_QUERY, outputs=[file("/b")]),
+        run_id=OTHER_QUERY,
+    )
+    events = [
+        *whole_application(query(outputs=[file("/a")]), unnamed),
+        *others,
+        *corpus_events("b_multi_sql_hive"),
+        None,
+    ]
+    whole, by_job = Converter(settings(**options)), Converter(settings(**options))
+    for each in events:
+        whole.add(each)
+        by_job.add(each)
+    told = whole.finish(Ending(succeeded=False))
+    assert list(by_job.proposals(Ending(succeeded=False))) == told.proposals(settings(**options))
+    left_out = by_job.conversion
+    assert (left_out.unusable, left_out.cut, left_out.rejected) == (told.unusable, told.cut, told.rejected)
+    assert set(file_urns("/a", "/b")) < set(told.outputs)
+    assert left_out.rejected == 1
+    assert left_out.unusable
 
 
 def test_events_are_read_once() -> None:

@@ -1,0 +1,221 @@
+"""Column-level lineage as producers tell it (conversion rules, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from airflow_provider_spark_datahub.conversion.events import (
+    DatasetId,
+    Facets,
+    JsonObject,
+    as_object,
+    as_objects,
+    as_text,
+)
+from airflow_provider_spark_datahub.conversion.lineage_facet import LINEAGE, as_column_lineage
+from airflow_provider_spark_datahub.conversion.long_texts import packed, unpacked
+from airflow_provider_spark_datahub.conversion.redaction import redact_text
+
+
+class ColumnId(NamedTuple):
+    """A column as OpenLineage names it."""
+
+    dataset: DatasetId
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnEdge:
+    """Output columns and the input columns that they come from.
+
+    :param downstreams: columns of the output; several where the inputs act on the whole dataset.
+    :param upstreams: the input columns, without repetition.
+    :param transform: ``TYPE:SUBTYPE`` of the transformations, joined by commas.
+    """
+
+    downstreams: tuple[str, ...]
+    upstreams: tuple[ColumnId, ...]
+    transform: str
+
+
+class _Texts(NamedTuple):
+    """The facets of an output that tell its column lineage, decoded or as packed text."""
+
+    lineage: JsonObject | bytes
+    schema: JsonObject | bytes
+
+
+class _Told(NamedTuple):
+    edges: tuple[ColumnEdge, ...]
+    inputs: tuple[DatasetId, ...]
+
+
+class DatasetColumns:
+    """The column lineage of one output of one query: kept as text, and read when it is asked for.
+
+    Compared by identity, which costs nothing: of equal texts :meth:`Fold.add` keeps one.
+
+    :param sql: the query's statement, or empty.
+    """
+
+    __slots__ = ("_texts", "_told", "sql")
+
+    def __init__(self, texts: _Texts, sql: str) -> None:
+        self._texts = texts
+        self._told: _Told | None = None
+        self.sql = redact_text(sql.strip())
+
+    @property
+    def key(self) -> tuple[bytes, bytes, str] | None:
+        """Equal to that of another one that tells the same; ``None`` where it did not come as text."""
+        lineage, schema = self._texts
+        return (lineage, schema, self.sql) if isinstance(lineage, bytes) and isinstance(schema, bytes) else None
+
+    @property
+    def edges(self) -> tuple[ColumnEdge, ...]:
+        """Output columns with the input columns that they come from."""
+        return self._read().edges
+
+    @property
+    def inputs(self) -> tuple[DatasetId, ...]:
+        """Every dataset that it names, those of no edge included."""
+        return self._read().inputs
+
+    def renamed(self, named: Callable[[DatasetId], DatasetId]) -> DatasetColumns:
+        """The same with other names of the datasets that it names."""
+        renamed = DatasetColumns(self._texts, self.sql)
+        edges = (
+            replace(edge, upstreams=tuple(ColumnId(named(one.dataset), one.field) for one in edge.upstreams))
+            for edge in self.edges
+        )
+        renamed._told = _Told(tuple(edges), tuple(dict.fromkeys(map(named, self.inputs))))
+        return renamed
+
+    def without_sql(self) -> DatasetColumns:
+        """The same without its statement."""
+        bare = DatasetColumns(self._texts, "")
+        bare._told = self._read()
+        return bare
+
+    def _read(self) -> _Told:
+        if self._told is None:
+            self._told = _read(*map(_readable, self._texts))
+        return self._told
+
+
+def read_columns(facets: Facets, sql: str) -> DatasetColumns | None:
+    """The column lineage of an output dataset, or ``None`` where its facets tell none."""
+    if "columnLineage" in facets:
+        texts = facets.once(_texts)
+    elif LINEAGE in facets:
+        texts = facets.once(_texts_of_lineage)
+    else:
+        return None
+    if texts is None:
+        return None
+    lineage, schema = texts
+    if isinstance(lineage, bytes) and isinstance(schema, bytes):
+        return _columns_again(lineage, schema, sql)
+    return DatasetColumns(texts, sql)
+
+
+def _texts_of_lineage(facets: Facets) -> _Texts | None:
+    told, schema = as_column_lineage(facets[LINEAGE]), facets["schema"]
+    return _Texts(told, schema) if any(_read(told, schema)) else None
+
+
+@lru_cache(maxsize=16)
+def _columns_again(lineage: bytes, schema: bytes, sql: str) -> DatasetColumns:
+    """The events of a query repeat its column lineage byte by byte, which may be hundreds of kilobytes."""
+    return DatasetColumns(_Texts(lineage, schema), sql)
+
+
+def _texts(facets: Facets) -> _Texts | None:
+    lineage, schema = facets.kept("columnLineage"), facets.kept("schema") if "schema" in facets else b""
+    if not _names_columns(lineage) and not any(_read(lineage, schema)):
+        return None
+    if isinstance(lineage, bytes) and isinstance(schema, bytes):
+        return _Texts(packed(lineage), packed(schema))
+    return _Texts(lineage, schema)
+
+
+def _readable(facet: JsonObject | bytes) -> JsonObject | bytes:
+    return unpacked(facet) if isinstance(facet, bytes) else facet
+
+
+class _Shape(msgspec.Struct, gc=False):
+    fields: dict[str, Raw] = {}
+
+
+_decode_shape = msgspec.json.Decoder(_Shape).decode
+
+
+def _names_columns(lineage: JsonObject | bytes) -> bool:
+    """Whether the facet names output columns, as far as can be told without decoding it."""
+    if not isinstance(lineage, bytes) or not lineage.isascii() or b"\\u" in lineage:
+        return False
+    try:
+        return any(_decode_shape(lineage).fields)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+
+
+def _read(lineage: JsonObject | bytes, schema: JsonObject | bytes) -> _Told:
+    facet = as_object(lineage)
+    fields = as_object(facet.get("fields"))
+    edges = [
+        ColumnEdge((name,), *_inputs(as_objects(as_object(field).get("inputFields"))))
+        for name, field in fields.items()
+        if name
+    ]
+    described = as_objects(as_object(schema).get("fields"))
+    columns = dict.fromkeys([*fields, *(as_text(field.get("name")) for field in described)])
+    whole = list(as_objects(facet.get("dataset")))
+    edges += _dataset_edges(whole, tuple(column for column in columns if column))
+    inputs = dict.fromkeys(column.dataset for edge in edges for column in edge.upstreams)
+    inputs |= dict.fromkeys(dataset for item in whole if all(dataset := _dataset(item)))
+    return _Told(tuple(edges), tuple(inputs))
+
+
+def _dataset_edges(items: Iterable[JsonObject], columns: tuple[str, ...]) -> Iterator[ColumnEdge]:
+    """Inputs that act on all rows (``columnLineage.dataset``: filters, joins, sort keys).
+
+    One edge per transformation, to all columns at once: what is kept of a query stays linear in the facet's length.
+    OpenLineage also lists columns there that only go into another expression (a partition key's, say): with nothing
+    but ``DIRECT`` transformations, they are no input of *every* column.
+    """
+    by_transform: dict[str, list[JsonObject]] = {}
+    for item in items:
+        kept = [one for one in as_objects(item.get("transformations")) if one.get("type") != "DIRECT"]
+        if kept or not item.get("transformations"):
+            indirect = {**item, "transformations": kept}
+            by_transform.setdefault(_transform([indirect]), []).append(indirect)
+    for several in by_transform.values():
+        upstreams, transform = _inputs(several)
+        if upstreams and columns:
+            yield ColumnEdge(columns, upstreams, transform)
+
+
+def _inputs(items: Iterable[JsonObject]) -> tuple[tuple[ColumnId, ...], str]:
+    listed = list(items)
+    columns = (ColumnId(_dataset(item), as_text(item.get("field"))) for item in listed)
+    return tuple(dict.fromkeys(column for column in columns if column.field)), _transform(listed)
+
+
+def _dataset(item: JsonObject) -> DatasetId:
+    return DatasetId(as_text(item.get("namespace")), as_text(item.get("name")))
+
+
+def _transform(items: Iterable[JsonObject]) -> str:
+    texts = {
+        f"{transformation.get('type') or 'null'}:{transformation.get('subtype') or 'null'}"
+        for item in items
+        for transformation in as_objects(item.get("transformations"))
+    }
+    return ",".join(sorted(texts, key=lambda text: (text.lower(), text)))
