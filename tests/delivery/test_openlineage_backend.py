@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub.delivery.openlineage_backend import OpenLine
 from airflow_provider_spark_datahub.delivery.openlineage_settings import OpenLineageSettings
 from airflow_provider_spark_datahub.delivery.raw_events import as_items
 from airflow_provider_spark_datahub.delivery.sink import Delivery
+from tests.delivery.faults import BUDGET
 from tests.delivery.samples import upsert
 from tests.servers.kafka import Kafka
 from tests.servers.openlineage import Backend
@@ -111,11 +112,11 @@ def test_what_will_not_pass_is_told_at_once(
 def test_a_backend_that_is_down_or_hangs_does_not_outlast_the_deadline(
     backend: Backend, events: list[dict[str, Any]]
 ) -> None:
-    backend.hangs = 2
+    backend.hangs = BUDGET
     for url in (f"http://127.0.0.1:{free_port()}", backend.url):
         started = time.monotonic()
-        delivery = sink_of(url).deliver(items(events), Deadline.after(1.5))
-        assert time.monotonic() - started <= 1.5 * 1.1
+        delivery = sink_of(url).deliver(items(events), Deadline.after(BUDGET))
+        assert time.monotonic() - started <= BUDGET * 1.1
         assert len(delivery.pending) == len(events)
         assert delivery.problem
 
