@@ -7,6 +7,7 @@ from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.coalesce import JobLineage
+from airflow_provider_spark_datahub.conversion.data_quality import test_results
 from airflow_provider_spark_datahub.conversion.dataset_notes import NO_NOTES, note_proposals
 from airflow_provider_spark_datahub.conversion.operations import Operation
 from airflow_provider_spark_datahub.conversion.proposals import Proposal, pointer_part
@@ -225,6 +226,8 @@ def _run(job: JobLineage) -> Iterator[Proposal]:
         relationships["parentInstance"] = job.parent_instance
     relationships["upstreamInstances"] = [urns.dpi_urn(run_id) for run_id in run.upstream_runs]
     yield Proposal(KIND, urn, "dataProcessInstanceRelationships", relationships)
+    if job.tests:
+        yield Proposal(KIND, urn, "testResults", test_results(job.tests, job.end_ms))
     yield from _run_events(job)
 
 

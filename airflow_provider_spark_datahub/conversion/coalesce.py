@@ -88,6 +88,8 @@ class JobLineage:
     run: RunDetails = field(default_factory=RunDetails)
     partitions: tuple[str, ...] = ()
     """Of the datasets that it wrote."""
+    tests: Mapping[str, bool] = field(default_factory=dict)
+    """Data-quality checks by the URN of the test, and whether each was passed."""
     cut: Mapping[str, int] = field(default_factory=dict)
     """How much was too long for the limits, by what it is."""
     is_application: bool = True
@@ -177,6 +179,7 @@ def coalesce(application: Application, namer: DatasetNamer, settings: LineageSet
         operations=lineage.operations,
         run=replace(details, properties=cuts.properties(details.properties)),
         partitions=lineage.partitions,
+        tests=lineage.tests,
         cut=cuts.counts,
     )
 

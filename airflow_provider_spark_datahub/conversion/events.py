@@ -74,11 +74,13 @@ class EventDataset(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A dataset of an event with its facets.
 
     :param output_facets: what the run did to it (``outputFacets``), undecoded where it came as text.
+    :param input_facets: what it found in it (``inputFacets``), likewise.
     """
 
     id: DatasetId
     facets: Facets
     output_facets: object = None
+    input_facets: object = None
 
 
 class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -167,6 +169,7 @@ class _WireDataset(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
     facets: Raw = Raw(b"{}")
     output_facets: Raw = Raw(b"null")
+    input_facets: Raw = Raw(b"null")
 
 
 class _WireEvent(msgspec.Struct, gc=False, rename="camel"):
@@ -215,7 +218,7 @@ def _job(text: bytes) -> _Job:
 @_read_once
 def _datasets(text: bytes) -> tuple[EventDataset, ...]:
     return tuple(
-        EventDataset(_dataset_id(one.namespace, one.name), _facets(one.facets), one.output_facets)
+        EventDataset(_dataset_id(one.namespace, one.name), _facets(one.facets), one.output_facets, one.input_facets)
         for one in _decode_datasets(text)
         if one.namespace or one.name
     )
@@ -299,7 +302,9 @@ def _datasets_of_objects(value: object) -> Iterator[EventDataset]:
     for dataset in as_objects(value):
         identity = DatasetId(as_text(dataset.get("namespace")), as_text(dataset.get("name")))
         if any(identity):
-            yield EventDataset(identity, _facets_of_object(dataset), dataset.get("outputFacets"))
+            yield EventDataset(
+                identity, _facets_of_object(dataset), dataset.get("outputFacets"), dataset.get("inputFacets")
+            )
 
 
 def _checked(

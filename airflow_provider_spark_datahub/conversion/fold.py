@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from airflow_provider_spark_datahub.conversion.column_facet import DatasetColumns, read_columns
+from airflow_provider_spark_datahub.conversion.data_quality import Check, checks_of
 from airflow_provider_spark_datahub.conversion.dataset_notes import learn_notes, noted_facets
 from airflow_provider_spark_datahub.conversion.datasets import Symlinks
 from airflow_provider_spark_datahub.conversion.events import (
@@ -120,6 +121,7 @@ class RunState(msgspec.Struct, gc=False):
     """What its events told, each with the index of its event; what an event repeats is left out."""
     owners: tuple[str, ...] = ()
     details: RunDetails | None = None
+    checks: dict[Check, bool] | None = None
 
     def job_property(self, key: str) -> str:
         """A property of its job as first told, or empty."""
@@ -208,6 +210,8 @@ class Fold:
         run.details = with_later(run.details, details_of(event))
         self._add_time_and_state(run, event)
         self._add_properties(run, event, index)
+        if self._settings.capture_test_results:
+            run.checks = (run.checks or {}) | checks_of(event)
         for dataset in event.inputs:
             self._add_dataset(run.inputs, dataset, index)
         with_columns = self._settings.capture_column_level_lineage

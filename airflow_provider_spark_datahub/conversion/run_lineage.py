@@ -9,6 +9,7 @@ from typing import Any
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.column_facet import DatasetColumns
 from airflow_provider_spark_datahub.conversion.columns import ColumnLimits, fine_grained_lineages
+from airflow_provider_spark_datahub.conversion.data_quality import results_by_test
 from airflow_provider_spark_datahub.conversion.dataset_notes import NO_NOTES, DatasetNotes, read_notes, with_field_tags
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject
@@ -38,6 +39,7 @@ class RunLineage:
 
     :param unusable: datasets that no URN can be made of, and why.
     :param partitions: those that were written, where producers tell.
+    :param tests: data-quality checks, and whether each was passed.
     """
 
     inputs: dict[str, JobDataset]
@@ -46,6 +48,7 @@ class RunLineage:
     operations: Sequence[Operation]
     unusable: dict[DatasetId, str]
     partitions: tuple[str, ...]
+    tests: dict[str, bool]
 
 
 def lineage_of(
@@ -70,6 +73,7 @@ def lineage_of(
         operations=operations(application.runs, namer) if settings.capture_operations else (),
         unusable=namer.unusable,
         partitions=edges.partitions(),
+        tests=results_by_test((run.checks for run in application.runs if run.checks), namer),
     )
 
 

@@ -52,6 +52,7 @@ class LineageSettings:
     :param capture_dataset_owners: add the owners of datasets that the producer names.
     :param capture_dataset_tags: add the tags of datasets that the producer names, and of the fields in their schemas.
     :param log_mcps: write every proposal into the task's log when it is sent.
+    :param capture_test_results: write what data-quality checks a run made, and which of them failed.
     :param hive_session_timeout: seconds without events after which a Hive session is over.
     :param max_event_bytes: a longer event is not converted; ``None``: any is.
     :param max_string_length: the longest text in an aspect and the longest column lineage of a job, in characters. The
@@ -88,6 +89,7 @@ class LineageSettings:
     capture_dataset_documentation: bool = False
     capture_dataset_owners: bool = False
     capture_dataset_tags: bool = False
+    capture_test_results: bool = False
     log_mcps: bool = False
     hive_session_timeout: int = 3600
     max_event_bytes: int | None = None

@@ -80,6 +80,7 @@ class SingleEvents:
             run=run,
             partitions=lineage.partitions,
             cut=cuts.counts + cut if cuts.counts else cut,
+            tests=lineage.tests,
             is_application=event.job_type == APPLICATION,
         )
 
@@ -94,8 +95,8 @@ class SingleEvents:
 
     def _lineage(self, event: RunEvent) -> tuple[RunLineage, Counter[str]]:
         """With how much of it was too long for the limits."""
-        if self._settings.capture_operations:
-            # Operations have the event's time and run.
+        if self._settings.capture_operations or self._settings.capture_test_results:
+            # Operations have the event's time and run, and tests may be told by the run alone.
             return self._read(event)
         # All that the lineage of a run depends on; datasets that came as the same text are the same object.
         rdd_job = event.job_name if event.job_type == RDD_JOB else ""

@@ -83,6 +83,12 @@ def tag_urn(tag: str) -> str:
     return tag if tag.startswith("urn:li:tag:") else f"urn:li:tag:{encode(tag)}"
 
 
+def test_urn(test: str) -> str:
+    """``urn:li:test:<test>``; shortened where it is too long."""
+    room = MAX_URN_BYTES - _encoded_bytes("urn:li:test:")
+    return f"urn:li:test:{shortened(encode(test), room)}"
+
+
 def owner_urn(name: str) -> str:
     """``urn:li:corpuser:<name>``; an owner that is a URN already stays as it is."""
     return name if name.startswith("urn:li:") else f"urn:li:corpuser:{encode(name)}"

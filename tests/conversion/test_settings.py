@@ -32,6 +32,7 @@ FROM_TEXT: dict[str, tuple[str, Any]] = {
     "capture_dataset_documentation": ("on", True),
     "capture_dataset_owners": ("yes", True),
     "capture_dataset_tags": ("1", True),
+    "capture_test_results": ("true", True),
     "orchestrator": (" spark ", "spark"),
     "pipeline_name": ("shop", "shop"),
     "platform_instance": ("eu", "eu"),
