@@ -1,0 +1,268 @@
+"""What lineage costs a task: seconds before, during and after Spark, beside plain ``SparkSubmitOperator``.
+
+Each task runs in a new process, by ``airflow dags test``. The kinds take turns, so that all see the same
+machine; what is told of each is the median, and how much it adds to the plain task of the same turn.
+
+    plain        SparkSubmitOperator
+    listener     the same, with OpenLineage's listener, whose events go to a file that nobody reads
+    file         SparkSubmitDatahubOperator, into a file
+    rest         the same, to a server that takes everything, in another process
+    followed     the same, and what the job did so far every second (``emit_periodically``)
+    coordinate   as ``rest``, with the jar by its Maven coordinate, which is resolved before the job
+
+Three jobs: ``demo`` is ``example_dags/jobs/build_orders.py`` on a real Spark. The others are a ``spark-submit`` that
+takes four seconds to leave events, so that before and after can be seen without Spark's noise: ``recorded`` those of a
+recorded job (71 events, 0.4 MB), ``wide`` 16 MB (122 events, 300 columns each).
+
+    python benchmarks/task_cost.py [--runs N] [--kinds plain,rest] [demo] [recorded] [wide]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+JAR = ROOT / ".cache" / "jars" / "openlineage-spark_2.13-1.53.0.jar"
+SPARK_ENV = ROOT / ".venv-spark"
+COORDINATE = "io.openlineage:openlineage-spark_{scala}:1.53.0"
+KINDS = ("plain", "listener", "file", "rest", "followed", "coordinate")
+SUBMIT_SECONDS = 4
+FIGURES = (
+    "before: wall", "before: CPU", "during: wall", "during: CPU of the task", "during: CPU of Spark",
+    "after: wall", "after: CPU",
+)  # fmt: skip
+_SPARK_SUBMIT = f"""#!/bin/bash
+for argument in "$@"; do
+  case "$argument" in
+    spark.openlineage.transport.location=*) location="${{argument#*=}}" ;;
+  esac
+done
+sleep {SUBMIT_SECONDS}
+if [ -n "$location" ]; then
+  mkdir -p "$(dirname "$location")"
+  cp "$TASK_COST_FOLDER/$TASK_COST_JOB.ndjson" "$location"
+fi
+"""
+_DAG_FILE = """from airflow.sdk import DAG
+from benchmarks.task_cost import measured_dag
+
+dag = measured_dag()
+"""
+
+
+# -- one task, in a process of its own
+
+
+class Moment:
+    """Wall and CPU seconds up to now: of this process, and of its children that have ended."""
+
+    def __init__(self) -> None:
+        own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.wall = time.perf_counter()
+        self.own = own.ru_utime + own.ru_stime
+        self.children = children.ru_utime + children.ru_stime
+
+
+def measured_dag() -> Any:
+    """The DAG of one task, of the kind and the job that the environment names; it leaves :data:`FIGURES` in a file."""
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import DAG
+
+    folder = Path(os.environ["TASK_COST_FOLDER"])
+    moments: list[Moment] = []
+    with DAG("task_cost", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+        operator = _operator(os.environ["TASK_COST_KIND"], os.environ["TASK_COST_JOB"], folder)
+    _note_around(type(operator), "execute", moments, lambda: _leave(moments, folder / "figures"))
+    _note_around(SparkSubmitHook, "submit", moments)
+    return dag
+
+
+def _leave(moments: list[Moment], path: Path) -> None:
+    entered, submitted, ended, left = moments
+    figures = [
+        submitted.wall - entered.wall,
+        submitted.own - entered.own,
+        ended.wall - submitted.wall,
+        ended.own - submitted.own,
+        ended.children - submitted.children,
+        left.wall - ended.wall,
+        left.own - ended.own,
+    ]
+    path.write_text(json.dumps(figures))
+
+
+def _operator(kind: str, job: str, folder: Path) -> Any:
+    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+    from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+
+    arguments: dict[str, Any] = {
+        "task_id": "task",
+        "name": f"task_cost_{job}",
+        "application": str(ROOT / "example_dags" / "jobs" / "build_orders.py"),
+        "application_args": [str(folder / "shop")],
+    }
+    conf = {"spark.ui.enabled": "false", "spark.log.level": "WARN"}
+    if kind == "plain":
+        return SparkSubmitOperator(**arguments, conf=conf)
+    if kind == "listener":
+        listener = {
+            "spark.extraListeners": "io.openlineage.spark.agent.OpenLineageSparkListener",
+            "spark.openlineage.transport.type": "file",
+            "spark.openlineage.transport.location": str(folder / "listener.ndjson"),
+            "spark.driver.extraJavaOptions": "--add-opens=java.base/java.security=ALL-UNNAMED",
+        }
+        return SparkSubmitOperator(**arguments, conf=conf | listener, jars=str(JAR))
+    return SparkSubmitDatahubOperator(
+        **arguments,
+        conf=conf,
+        datahub_conn_id="datahub_file" if kind == "file" else "datahub_rest",
+        openlineage_jar=COORDINATE if kind == "coordinate" else str(JAR),
+        emit_periodically=1 if kind == "followed" else 0,
+    )
+
+
+def _note_around(holder: type, name: str, moments: list[Moment], afterwards: Callable[[], None] = lambda: None) -> None:
+    """Note the moments before and after each call of a method."""
+    call = getattr(holder, name)
+
+    def noted(*arguments: Any, **more: Any) -> Any:
+        moments.append(Moment())
+        result = call(*arguments, **more)
+        moments.append(Moment())
+        afterwards()
+        return result
+
+    setattr(holder, name, noted)
+
+
+# -- all tasks in turn
+
+
+def figures_of(kind: str, job: str, folder: Path, environment: Mapping[str, str]) -> list[float]:
+    """:data:`FIGURES` of one task, which runs in a new process."""
+    given = {**environment, "TASK_COST_KIND": kind, "TASK_COST_JOB": job}
+    command = [_airflow(), "dags", "test", "task_cost"]
+    done = subprocess.run(command, env=given, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"The {kind} task of {job} failed:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+    left = folder / "figures"
+    figures: list[float] = json.loads(left.read_text())
+    left.unlink()
+    return figures
+
+
+def _airflow() -> str:
+    return str(Path(sys.executable).parent / "airflow")
+
+
+@contextmanager
+def gms() -> Iterator[str]:
+    """The URL of a server that takes everything."""
+    command = [sys.executable, str(Path(__file__).with_name("delivery_load.py")), "--serve"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            yield f"http://127.0.0.1:{int(server.stdout.readline() if server.stdout else 0)}"
+        finally:
+            server.kill()
+
+
+def environment(folder: Path, url: str) -> dict[str, str]:
+    """An Airflow of its own, with a migrated database."""
+    connections = {
+        "spark_default": {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}},
+        "datahub_file": {"conn_type": "datahub-file", "host": str(folder / "lineage.jsonl")},
+        "datahub_rest": {"conn_type": "datahub-rest", "host": url},
+    }
+    made = {
+        **os.environ,
+        **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(one) for name, one in connections.items()},
+        "AIRFLOW_HOME": str(folder / "airflow"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
+        "PYTHONPATH": str(ROOT),
+        "SPARK_HOME": str(next((SPARK_ENV / "lib").glob("python3*/site-packages/pyspark"))),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": str(SPARK_ENV / "bin" / "python"),
+        "TASK_COST_FOLDER": str(folder),
+    }
+    (folder / "dags").mkdir()
+    (folder / "dags" / "task_cost.py").write_text(_DAG_FILE)
+    subprocess.run([_airflow(), "db", "migrate"], env=made, check=True, capture_output=True)
+    return made
+
+
+def lay_out(job: str, folder: Path) -> Path:
+    """What a job needs. Gives the folder of its ``spark-submit``."""
+    if job == "demo":
+        raw = folder / "shop" / "raw"
+        raw.mkdir(parents=True)
+        customers = [f"{number},Customer {number},{['DE', 'FR', 'PT'][number % 3]}" for number in range(500)]
+        orders = [f"{one},{one % 500},{one % 97}.5,{'PAID' if one % 2 else 'OPEN'},2026-01-01" for one in range(20_000)]
+        (raw / "customers.csv").write_text("\n".join(["customer_id,name,country", *customers]) + "\n")
+        (raw / "orders.csv").write_text("\n".join(["order_id,customer_id,amount,status,order_date", *orders]) + "\n")
+        return SPARK_ENV / "bin"
+    from event_mix import CORPUS, wide_application
+
+    recorded = CORPUS / "b_multi_sql_hive.ndjson"
+    events = recorded.read_bytes() if job == "recorded" else b"".join(wide_application(0))
+    (folder / f"{job}.ndjson").write_bytes(events)
+    binary = folder / "bin" / "spark-submit"
+    binary.parent.mkdir(exist_ok=True)
+    binary.write_text(_SPARK_SUBMIT)
+    binary.chmod(0o755)
+    return binary.parent
+
+
+def print_table(figures: Mapping[str, list[list[float]]]) -> None:
+    """Medians, and medians of what each task adds to the plain one of the same turn."""
+    print(f"| | {' | '.join(FIGURES)} |")
+    print(f"|---{'|---' * len(FIGURES)}|")
+    for kind, rows in figures.items():
+        cells = []
+        for number in range(len(FIGURES)):
+            median = statistics.median(row[number] for row in rows)
+            pairs = zip(rows, figures["plain"], strict=True)
+            added = statistics.median(row[number] - plain[number] for row, plain in pairs)
+            cells.append(f"{median:.2f}" if kind == "plain" else f"{median:.2f} ({added:+.2f})")
+        print(f"| {kind} | " + " | ".join(cells) + " |", flush=True)
+
+
+def main() -> None:
+    """Print a table for each job."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--kinds", default=",".join(KINDS[:-1]))
+    parser.add_argument("jobs", nargs="*", default=["demo", "recorded", "wide"])
+    wanted = parser.parse_args()
+    kinds = list(dict.fromkeys(["plain", *wanted.kinds.split(",")]))
+    with tempfile.TemporaryDirectory() as place, gms() as url:
+        folder = Path(place)
+        base = environment(folder, url)
+        for job in wanted.jobs:
+            own = {**base, "PATH": f"{lay_out(job, folder)}{os.pathsep}{base['PATH']}"}
+            figures: dict[str, list[list[float]]] = {kind: [] for kind in kinds}
+            # One turn that does not count: it warms the machine's caches.
+            for turn in range(wanted.runs + 1):
+                for kind in kinds:
+                    figures[kind].append(figures_of(kind, job, folder, own))
+                    print(job, turn, kind, *(f"{figure:.2f}" for figure in figures[kind][-1]), file=sys.stderr)
+            print(f"{job}, {wanted.runs} runs, seconds (added to plain)")
+            print_table({kind: rows[1:] for kind, rows in figures.items()})
+
+
+if __name__ == "__main__":
+    main()
