@@ -42,6 +42,7 @@ class EventConversion:
         ]
         self.problems += [f"{one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
         self.problems += conversion.cut
+        self.problems += conversion.column_gaps
 
     def _read_event_log(self, converter: Converter) -> bool:
         if self._event_log is None:

@@ -83,6 +83,7 @@ class JobLineage:
     parent_instance: str | None = None
     upstream_jobs: tuple[str, ...] = ()
     unusable: dict[DatasetId, str] = field(default_factory=dict)
+    column_gaps: tuple[str, ...] = ()
     run_properties: dict[str, str] = field(default_factory=dict)
     operations: Sequence[Operation] = ()
     run: RunDetails = field(default_factory=RunDetails)
@@ -176,6 +177,7 @@ def coalesce(application: Application, namer: DatasetNamer, settings: LineageSet
         parent_instance=_parent_instance(application),
         upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
         unusable=lineage.unusable,
+        column_gaps=lineage.column_gaps,
         operations=lineage.operations,
         run=replace(details, properties=cuts.properties(details.properties)),
         partitions=lineage.partitions,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -37,11 +37,13 @@ class ColumnEdge:
     :param downstreams: columns of the output; several where the inputs act on the whole dataset.
     :param upstreams: the input columns, without repetition.
     :param transform: ``TYPE:SUBTYPE`` of the transformations, joined by commas.
+    :param confidence: as in the Java listener, for what OpenLineage tells.
     """
 
     downstreams: tuple[str, ...]
     upstreams: tuple[ColumnId, ...]
     transform: str
+    confidence: float = 0.5
 
 
 class _Texts(NamedTuple):
@@ -87,21 +89,32 @@ class DatasetColumns:
         """Every dataset that it names, those of no edge included."""
         return self._read().inputs
 
+    @classmethod
+    def of(cls, edges: Sequence[ColumnEdge], sql: str) -> DatasetColumns:
+        """Column lineage that no facet tells."""
+        return cls(_Texts({}, {}), sql).with_edges(edges)
+
+    def with_edges(self, edges: Sequence[ColumnEdge]) -> DatasetColumns:
+        """The same with further edges."""
+        inputs = (*self.inputs, *(column.dataset for edge in edges for column in edge.upstreams))
+        return self._telling((*self.edges, *edges), inputs, self.sql)
+
     def renamed(self, named: Callable[[DatasetId], DatasetId]) -> DatasetColumns:
         """The same with other names of the datasets that it names."""
-        renamed = DatasetColumns(self._texts, self.sql)
         edges = (
             replace(edge, upstreams=tuple(ColumnId(named(one.dataset), one.field) for one in edge.upstreams))
             for edge in self.edges
         )
-        renamed._told = _Told(tuple(edges), tuple(dict.fromkeys(map(named, self.inputs))))
-        return renamed
+        return self._telling(edges, map(named, self.inputs), self.sql)
 
     def without_sql(self) -> DatasetColumns:
         """The same without its statement."""
-        bare = DatasetColumns(self._texts, "")
-        bare._told = self._read()
-        return bare
+        return self._telling(self.edges, self.inputs, "")
+
+    def _telling(self, edges: Iterable[ColumnEdge], inputs: Iterable[DatasetId], sql: str) -> DatasetColumns:
+        other = DatasetColumns(self._texts, sql)
+        other._told = _Told(tuple(edges), tuple(dict.fromkeys(inputs)))
+        return other
 
     def _read(self) -> _Told:
         if self._told is None:

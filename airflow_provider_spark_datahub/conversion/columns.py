@@ -175,7 +175,7 @@ def _lineages_of(
             "downstreamType": "FIELD_SET",
             "downstreams": downstream,
             "transformOperation": transform,
-            "confidenceScore": 0.5,
+            "confidenceScore": edge.confidence,
         }
         (urn,) = downstream
         yield _Lineage(urn, source, aspect, characters + len(urn), pairs, of_all_rows)

@@ -46,6 +46,7 @@ class Conversion:
     :param lost: SQL executions that Spark's event log tells of, and OpenLineage does not.
     :param unusable: datasets that no URN can be made of, and why.
     :param cut_counts: how much was too long for the limits, by what it is.
+    :param column_gaps: why statements tell nothing of columns: the first of the sentences.
     """
 
     jobs: list[JobLineage] = field(default_factory=list)
@@ -56,6 +57,7 @@ class Conversion:
     lost: list[LostExecution] = field(default_factory=list)
     unusable: dict[DatasetId, str] = field(default_factory=dict)
     cut_counts: Counter[str] = field(default_factory=Counter)
+    column_gaps: dict[str, None] = field(default_factory=dict)
 
     def reject(self, error: EventError) -> None:
         """Count an event that cannot be converted."""
@@ -82,6 +84,9 @@ class Conversion:
         """Take what of the job could not be converted."""
         self.unusable.update(job.unusable)
         self.cut_counts.update(job.cut)
+        for gap in job.column_gaps:
+            if len(self.column_gaps) < MAX_LISTED_PROBLEMS:
+                self.column_gaps[gap] = None
 
     def proposals(self, settings: LineageSettings) -> list[Proposal]:
         """All jobs as proposals; the sessions that their runs belong to come first."""
@@ -247,7 +252,7 @@ class Converter:
 
 
 def _with_jobs(conversion: Conversion, jobs: list[JobLineage]) -> Conversion:
-    told = replace(conversion, jobs=jobs, unusable={}, cut_counts=Counter())
+    told = replace(conversion, jobs=jobs, unusable={}, cut_counts=Counter(), column_gaps={})
     for job in jobs:
         told.note(job)
     return told

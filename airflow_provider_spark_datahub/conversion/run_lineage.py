@@ -20,6 +20,7 @@ from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
 from airflow_provider_spark_datahub.conversion.renames import under_last_names
 from airflow_provider_spark_datahub.conversion.schema import schema_metadata
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.statement_lineage import with_columns_of_statements
 
 
 @dataclass(slots=True)
@@ -38,6 +39,7 @@ class RunLineage:
     """What runs read and wrote, by the URNs of the datasets.
 
     :param unusable: datasets that no URN can be made of, and why.
+    :param column_gaps: why statements tell nothing of columns, for people.
     :param partitions: those that were written, where producers tell.
     :param tests: data-quality checks, and whether each was passed.
     """
@@ -47,6 +49,7 @@ class RunLineage:
     fine_grained: list[dict[str, Any]]
     operations: Sequence[Operation]
     unusable: dict[DatasetId, str]
+    column_gaps: tuple[str, ...]
     partitions: tuple[str, ...]
     tests: dict[str, bool]
 
@@ -64,7 +67,10 @@ def lineage_of(
     :param cuts: takes how much was left out.
     :param lost_in_flight: queries without end were still running when the driver died.
     """
-    renamed = replace(application, runs=under_last_names(application.runs, namer))
+    runs, gaps = application.runs, tuple[str, ...]()
+    if settings.capture_columns_from_sql and settings.capture_column_level_lineage:
+        runs, gaps = with_columns_of_statements(runs, namer)
+    renamed = replace(application, runs=under_last_names(runs, namer))
     edges = _Edges(renamed, namer, lost_in_flight=lost_in_flight, settings=settings, cuts=cuts)
     return RunLineage(
         inputs=edges.inputs(),
@@ -72,6 +78,7 @@ def lineage_of(
         fine_grained=fine_grained_lineages(edges.columns(), namer, ColumnLimits.of(settings), cuts.counts),
         operations=operations(application.runs, namer) if settings.capture_operations else (),
         unusable=namer.unusable,
+        column_gaps=gaps,
         partitions=edges.partitions(),
         tests=results_by_test((run.checks for run in application.runs if run.checks), namer),
     )

@@ -58,6 +58,15 @@ def lists_fields(facet: JsonObject | bytes) -> bool:
     return isinstance(facet.get("fields"), list)
 
 
+def field_names(facet: JsonObject | bytes | None) -> tuple[str, ...]:
+    """The names of a ``schema`` facet's fields, in their order.
+
+    :param facet: decoded, or as packed text.
+    """
+    told = as_object(unpacked(facet)) if isinstance(facet, bytes) else facet or {}
+    return tuple(name for field in as_objects(told.get("fields")) if (name := as_text(field.get("name"))))
+
+
 def schema_metadata(
     facet: JsonObject | bytes, platform: str, *, with_descriptions: bool = False
 ) -> dict[str, Any] | None:

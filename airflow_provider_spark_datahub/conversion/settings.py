@@ -42,6 +42,7 @@ class LineageSettings:
     :param materialize_dataset: write ``datasetKey`` and ``status`` of datasets.
     :param include_schema_metadata: write their schema too; only with ``materialize_dataset``.
     :param capture_column_level_lineage: write column-level lineage.
+    :param capture_columns_from_sql: add what statements say of columns that OpenLineage says nothing of: by sqlglot.
     :param capture_streaming: have Spark log its own events beside OpenLineage's, for the sinks of streaming queries and
         for the executions that OpenLineage lost; only with ``coalesce_jobs``.
     :param capture_lost_executions: have Spark log its own events, as ``capture_streaming`` does, and add the edges
@@ -85,6 +86,7 @@ class LineageSettings:
     materialize_dataset: bool = False
     include_schema_metadata: bool = False
     capture_column_level_lineage: bool = True
+    capture_columns_from_sql: bool = False
     capture_operations: bool = False
     capture_dataset_documentation: bool = False
     capture_dataset_owners: bool = False

@@ -76,6 +76,7 @@ class SingleEvents:
             parent_instance=urns.dpi_urn(event.parent_run_id) if event.parent_run_id else None,
             upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
             unusable=lineage.unusable,
+            column_gaps=lineage.column_gaps,
             operations=lineage.operations,
             run=run,
             partitions=lineage.partitions,

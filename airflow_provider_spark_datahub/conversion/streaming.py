@@ -264,6 +264,7 @@ def _job(
         parent_instance=urns.dpi_urn(one.application.run_id) if one.application else None,
         upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
         unusable={**namer.unusable, **(seen.unusable if seen else {})},
+        column_gaps=seen.column_gaps if seen else (),
         run=RunDetails(run_type="STREAMING"),
         cut=seen.cut if seen else {},
         operations=seen.operations if seen else (),

@@ -316,6 +316,7 @@ class TaskLineage:
         report.warnings += [f"domain {one!r} is no URN of a domain, and left out" for one in unusable_domains(settings)]
         report.warnings += [f"dataset {one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
         report.warnings += conversion.cut
+        report.warnings += conversion.column_gaps
         if collected.outcome in (Outcome.TORN, Outcome.TIMED_OUT, Outcome.REPLACED):
             report.warnings.append(collected.sentence)
         unnamed = settings.flow_id(UNNAMED_APPLICATION)

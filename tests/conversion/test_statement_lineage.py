@@ -1,0 +1,172 @@
+"""Column lineage from statements, where OpenLineage tells none."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.convert import Conversion, convert_events
+from tests.conversion.builders import (
+    Json,
+    column,
+    column_lineage,
+    corpus_events,
+    dataset,
+    proposals,
+    query,
+    schema,
+    settings,
+    symlink,
+    whole_application,
+)
+from tests.conversion.test_corpus import TRUTH as CORPUS
+from tests.conversion.test_more_jobs import RECORDINGS, recorded, truth_of
+from tests.oracles.strict import canonical_violations
+
+Columns = set[tuple[str, str]]
+
+
+def events_of(recording: str) -> list[Json]:
+    return [json.loads(line) for line in recorded("events", recording)]
+
+
+CASES = {**{one: events_of(one) for one in RECORDINGS}, **{one: corpus_events(one) for one in CORPUS}}
+
+
+def convert(events: Sequence[Json], *, from_sql: bool = True) -> Conversion:
+    return convert_events(events, settings(capture_columns_from_sql=from_sql), Ending(succeeded=True))
+
+
+def columns(conversion: Conversion, *, parsed: bool) -> Columns:
+    """Pairs of columns that come from statements, or those that OpenLineage tells as direct."""
+    kind = "DIRECT:PARSED_SQL" if parsed else "DIRECT:"
+    return {
+        (upstream, downstream)
+        for job in conversion.jobs
+        for lineage in job.fine_grained
+        if any(
+            one.startswith(kind)
+            for one in lineage["transformOperation"].partition("\n")[0].removeprefix("-- ").split(",")
+        )
+        for upstream in lineage["upstreams"]
+        for downstream in lineage["downstreams"]
+    }
+
+
+def without_column_lineage(events: Sequence[Json]) -> list[Json]:
+    bare = copy.deepcopy(list(events))
+    for event in bare:
+        for output in event.get("outputs", ()):
+            output.get("facets", {}).pop("columnLineage", None)
+    return bare
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_statements_tell_what_openlineage_tells_and_nothing_else(case: str) -> None:
+    """Real events without their column lineage: what statements say stands in it, or is known to be missing there."""
+    untold = {
+        (f"urn:li:schemaField:({source},{field})", f"urn:li:schemaField:({target},{of})")
+        for source, field, target, of in (truth_of(case) if case in RECORDINGS else {}).get("untold_columns", ())
+    }
+    from_statements = columns(convert(without_column_lineage(CASES[case])), parsed=True)
+    assert from_statements <= columns(convert(CASES[case], from_sql=False), parsed=False) | untold
+
+
+def test_of_real_jobs_some_columns_come_from_statements_alone() -> None:
+    found = {case: len(columns(convert(without_column_lineage(events)), parsed=True)) for case, events in CASES.items()}
+    assert {case for case, count in found.items() if count} >= {
+        "b_multi_sql_hive",
+        "delta_merge-4.0.5",
+        "hive_tables-4.3.0",
+    }
+
+
+@pytest.mark.parametrize("recording", ["hive_tables-4.3.0", "hive_tables-3.5.9"])
+def test_a_scalar_subquery_of_a_real_job(recording: str) -> None:
+    """OpenLineage tells where ``name`` comes from, and nothing of ``spent``."""
+    spent = tuple(
+        f"urn:li:schemaField:(urn:li:dataset:(urn:li:dataPlatform:hive,shop.{name},PROD),{field})"
+        for name, field in (("orders", "amount"), ("big", "spent"))
+    )
+    events = CASES[recording]
+    assert spent not in columns(convert(events, from_sql=False), parsed=False)
+    (job,) = convert(events).jobs
+    (lineage,) = (one for one in job.fine_grained if one["confidenceScore"] == 0.2)
+    assert (lineage["upstreams"], lineage["downstreams"]) == ([spent[0]], [spent[1]])
+    assert lineage["transformOperation"].startswith("-- DIRECT:PARSED_SQL\n")
+    assert [wrong for one in proposals(job) for wrong in canonical_violations(one.to_obj())] == []
+
+
+def hive(name: str, *fields: str, **facets: Json) -> Json:
+    listed = schema(*((field, "string") for field in fields))
+    return dataset("file", f"/w/{name}", schema=listed, symlinks=symlink("file:/w", name), **facets)
+
+
+def statement(sql: str, *inputs: Json, output: Json) -> list[Json]:
+    return whole_application(query(inputs=inputs, outputs=[output], job_facets={"sql": {"query": sql}}))
+
+
+INSERT = "INSERT INTO db.out SELECT a, b FROM db.source"
+
+
+def test_what_openlineage_tells_of_a_column_stays_as_it_is() -> None:
+    known = column_lineage({"a": [column("/w/db.source", "b", "DIRECT:IDENTITY")]})
+    found = convert(
+        statement(INSERT, hive("db.source", "a", "b"), output=hive("db.out", "a", "b", columnLineage=known))
+    )
+    told = {
+        (one["downstreams"][0][-2], one["upstreams"][0][-2], one["confidenceScore"])
+        for one in found.jobs[0].fine_grained
+    }
+    assert told == {("a", "b", 0.5), ("b", "b", 0.2)}
+
+
+def test_a_table_that_is_only_in_the_statement_is_an_input() -> None:
+    """As the source of Delta's MERGE: an application that knows it from elsewhere."""
+    elsewhere = query(run_id="run-2", outputs=[hive("db.limits", "most")])
+    sql = "INSERT INTO db.out SELECT a, (SELECT max(most) FROM db.limits) FROM db.source"
+    events = statement(sql, hive("db.source", "a"), output=hive("db.out", "a", "b"))
+    found = convert([events[0], elsewhere, *events[1:]])
+    assert found.inputs == [f"urn:li:dataset:(urn:li:dataPlatform:hive,db.{one},PROD)" for one in ("limits", "source")]
+
+
+def test_why_nothing_is_known_is_told_once() -> None:
+    sql = "INSERT INTO db.out SELECT * FROM a_view WHERE password = 'x'"
+    events = statement(sql, hive("db.source", "a"), output=hive("db.out", "a"))
+    (gap,) = convert([*events[:2], *events[1:]]).column_gaps
+    assert gap.startswith("no column lineage from the statement 'INSERT INTO db.out")
+    assert gap.endswith(": no dataset of the job is known to be a_view")
+
+
+def test_of_a_name_that_two_datasets_have_nothing_is_told() -> None:
+    other = dataset("glue", "db.source", schema=schema(("a", "string"), ("b", "string")))
+    found = convert(statement(INSERT, hive("db.source", "a", "b"), other, output=hive("db.out", "a", "b")))
+    assert columns(found, parsed=True) == set()
+    assert len(found.column_gaps) == 1
+
+
+def test_without_sqlglot_the_option_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+    found = convert(statement(INSERT, hive("db.source", "a", "b"), output=hive("db.out", "a", "b")))
+    assert list(found.outputs) == ["urn:li:dataset:(urn:li:dataPlatform:hive,db.out,PROD)"]
+    assert list(found.column_gaps) == [
+        "no column lineage from statements: sqlglot is not installed: pip install 'airflow-provider-spark-datahub[sql]'"
+    ]
+
+
+def test_sqlglot_is_imported_for_the_option_only() -> None:
+    events = statement(INSERT, hive("db.source", "a"), output=hive("db.out", "a"))
+    code = (
+        "import sys\n"
+        "from airflow_provider_spark_datahub.conversion.convert import convert_events\n"
+        "from airflow_provider_spark_datahub.conversion.settings import LineageSettings\n"
+        f"convert_events({events!r}, LineageSettings())\n"
+        "sys.exit('sqlglot' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
