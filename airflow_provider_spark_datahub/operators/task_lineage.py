@@ -273,8 +273,6 @@ class TaskLineage:
         with self.delivery.at_work(deadline):
             proposals = task_proposals(self._try.ended(end.end_ms, end.result))
             self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
-            if self._events_file and (self.report.pending or self.report.rejected):
-                self.delivery.keep_events(self._events_file, Deadline.after(end.seconds * KEEPING_SHARE))
         self._forwarding.deliver(deadline)
         return self.report
 

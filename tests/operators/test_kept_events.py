@@ -1,0 +1,64 @@
+"""Raw events as the outbox keeps them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.operators.kept_events import kept_events
+from tests.operators.tries import CORPUS
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.mark.parametrize("name", ["a_csv_join_agg", "b_multi_sql_hive", "f_delta"])
+def test_events_without_secrets_are_kept_as_they_are(name: str) -> None:
+    path = CORPUS / f"{name}.ndjson"
+    content = kept_events(path, never)
+    assert content is not None
+    assert [json.loads(line) for line in gzip.decompress(content).splitlines()] == [
+        json.loads(line) for line in path.read_bytes().splitlines()
+    ]
+
+
+def test_secrets_are_taken_out_wherever_they_are(tmp_path: Path) -> None:
+    event = {
+        "properties": {"spark.hadoop.fs.s3a.secret.key": "canary", "spark.app.name": "shop"},
+        "inputs": [{"namespace": "postgres://user:canary@db:5432", "name": "orders"}],
+        "sql": "CREATE TABLE t OPTIONS (password 'canary')",
+        "größe": [1, None, True, "half a pair \ud800"],
+    }
+    path = tmp_path / "events.ndjson"
+    path.write_text(json.dumps(event) + "\n")
+    content = kept_events(path, never)
+    assert content is not None
+    text = gzip.decompress(content).decode()
+    assert "canary" not in text
+    (kept,) = map(json.loads, text.splitlines())
+    assert kept["properties"]["spark.app.name"] == "shop"
+    assert (kept["inputs"][0]["name"], kept["größe"][:3]) == ("orders", [1, None, True])
+
+
+def test_bad_lines_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "events.ndjson"
+    path.write_bytes(b'no json\n{"a": 1}\n{"torn": ')
+    content = kept_events(path, never)
+    assert content is not None
+    assert gzip.decompress(content) == b'{"a": 1}\n'
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no json\n"])
+def test_where_there_is_no_event_nothing_is_kept(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "events.ndjson"
+    if content is not None:
+        path.write_bytes(content)
+    assert kept_events(path, never) is None
+
+
+def test_where_the_time_is_too_short_nothing_is_kept() -> None:
+    assert kept_events(CORPUS / "a_csv_join_agg.ndjson", lambda: True) is None
