@@ -21,7 +21,7 @@ from airflow_provider_spark_datahub.conversion.redaction import redact, redact_t
 from airflow_provider_spark_datahub.conversion.run_aspects import DataInterval, RunType
 
 _AIRFLOW_RUN_TYPES: dict[str, RunType] = {
-    "manual": "BATCH_AD_HOC",
+    **dict.fromkeys(("manual", "operator_triggered"), "BATCH_AD_HOC"),
     **dict.fromkeys(("scheduled", "backfill", "asset_triggered", "dataset_triggered"), "BATCH_SCHEDULED"),
 }
 _SPARK_APPLICATION = "spark_applicationDetails"

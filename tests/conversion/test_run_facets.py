@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.convert import convert_run_event
+from airflow_provider_spark_datahub.conversion.convert import convert_events, convert_run_event
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.redaction import REDACTED
 from airflow_provider_spark_datahub.conversion.run_aspects import DataInterval
@@ -87,7 +88,13 @@ def test_airflow_task() -> None:
 
 @pytest.mark.parametrize(
     ("run_type", "expected"),
-    [("manual", "BATCH_AD_HOC"), ("backfill", "BATCH_SCHEDULED"), ("asset_triggered", "BATCH_SCHEDULED"), (7, None)],
+    [
+        ("manual", "BATCH_AD_HOC"),
+        ("operator_triggered", "BATCH_AD_HOC"),
+        ("backfill", "BATCH_SCHEDULED"),
+        ("asset_triggered", "BATCH_SCHEDULED"),
+        (7, None),
+    ],
 )
 def test_airflow_dag_run(run_type: Any, expected: str | None) -> None:
     assert details(airflowDagRun={"dagRun": {"run_type": run_type}}).run_type == expected
@@ -186,7 +193,10 @@ def test_partitions_that_were_written() -> None:
         ],
     }
     output = {**file("/z"), "outputFacets": {"subset": {"outputCondition": condition}}}
-    found = written(*whole_application(query("START"), query(outputs=[output], second=1)), capture_operations=True)
+    events = whole_application(query("START"), query(outputs=[output], second=1))
+    found = written(*events, capture_operations=True)
+    as_text = convert_events([json.dumps(one).encode() for one in events], settings(capture_operations=True))
+    assert as_text.proposals(settings(capture_operations=True)) == found
     spec = {"partition": "p9,year=2026/month=01", "type": "PARTITION"}
     assert find(found, "operation").aspect["partitionSpec"] == spec
     assert {str(each.aspect["partitionSpec"]) for each in find_all(found, "dataProcessInstanceRunEvent")} == {str(spec)}

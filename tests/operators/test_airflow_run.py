@@ -14,6 +14,7 @@ from airflow.sdk import DAG, TaskGroup, task, task_group
 from airflow_provider_spark_datahub.capture.inject import ParentRun
 from airflow_provider_spark_datahub.capture.location import TryIdentity
 from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry, UpstreamTask
+from airflow_provider_spark_datahub.conversion.run_aspects import DataInterval
 from airflow_provider_spark_datahub.operators import airflow_run
 from tests.operators import tries
 from tests.operators.tries import RUN_ID, START, START_MS, TaskInstance, context_of
@@ -126,6 +127,16 @@ def test_what_airflow_does_not_tell_stays_open() -> None:
 )
 def test_kind_of_a_run(run_type: str, kind: str) -> None:
     assert airflow_run.dag_run_of(tries.DagRun(run_type=run_type)).kind == kind
+
+
+def test_data_interval_of_a_run() -> None:
+    run: Any = tries.DagRun()
+    assert airflow_run.dag_run_of(run).interval is None
+    run.data_interval_start = datetime(2026, 1, 1, tzinfo=UTC)
+    assert airflow_run.dag_run_of(run).interval is None
+    run.data_interval_end = datetime(2026, 1, 2, tzinfo=UTC)
+    start_ms = 1_767_225_600_000
+    assert airflow_run.dag_run_of(run).interval == DataInterval(start_ms, start_ms + 86_400_000)
 
 
 def test_kind_of_a_run_of_the_scheduler() -> None:
