@@ -178,7 +178,9 @@ def _airflow_tags(run_facets: Facets) -> list[str] | None:
             tags = json.loads(tags.replace("'", '"'))
         except ValueError:
             return None
-    return [tag for tag in tags if isinstance(tag, str) and tag] if isinstance(tags, list) else None
+    if not isinstance(tags, list):
+        return None
+    return [name for tag in tags if isinstance(tag, str) and (name := tag.strip())]
 
 
 def _content(facet: JsonObject) -> dict[str, Any]:

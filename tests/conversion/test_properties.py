@@ -116,7 +116,7 @@ def test_secrets() -> None:
     [
         ("['b', 'a']", ["b", "a"]),
         ("[]", []),
-        (["b", "", None, 1], ["b"]),
+        (["b", "", " ", " c ", None, 1], ["b", "c"]),
         ("[a", None),
         ("'x'", None),
         (None, None),
