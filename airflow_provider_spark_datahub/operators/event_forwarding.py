@@ -95,16 +95,17 @@ class EventForwarding:
 def keep_events(
     outbox: Outbox, key: OutboxKey, connection_id: str, events_file: Path, expired: Callable[[], bool]
 ) -> CollectionReport:
-    """Put the events of a file into the outbox, as an entry for an OpenLineage backend.
+    """Put the events of a file into the outbox, without their secrets, as an entry for an OpenLineage backend.
 
     :param expired: says True when the time is up; nothing is put then.
     :raises OutboxError: the outbox refuses.
     """
     from airflow_provider_spark_datahub.capture.follow import follow_events
+    from airflow_provider_spark_datahub.conversion.redaction import event_without_secrets
     from airflow_provider_spark_datahub.delivery.raw_events import CONTENT, as_items
 
     events = follow_events(events_file)
-    items = list(as_items(events.rest(expired)))
+    items = list(as_items(map(event_without_secrets, events.rest(expired))))
     if items and events.report.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE):
         outbox.put(key, items, spark_succeeded=False, connection_id=connection_id, content=CONTENT)
     return events.report

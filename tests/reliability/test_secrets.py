@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 from collections.abc import Iterator
@@ -93,7 +94,11 @@ def run_try(spark: FakeSpark, **arguments: Any) -> dict[str, Any]:
 
 def files_below(folder: Path) -> dict[str, str]:
     found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path): path.read_bytes().decode("utf-8", "replace") for path in found}
+    return {str(path): _content(path).decode("utf-8", "replace") for path in found}
+
+
+def _content(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
 def assert_nothing_leaked(tmp_path: Path, xcoms: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
@@ -124,7 +129,9 @@ def test_in_what_waits_and_why(
     gms.fail_next(503, times=1000, body={"message": f"you sent {TOKEN} and {secret('header')}"})
     xcoms = run_try(spark, lineage_on_failure=policy)
     assert "you sent *** and ***" in xcoms["lineage_report"]["reason"]
-    assert files_below(tmp_path / "outbox")
+    assert [
+        path for path, text in files_below(tmp_path / "outbox").items() if path.endswith(".gz") and "COMPLETE" in text
+    ]
     assert_nothing_leaked(tmp_path, xcoms, caplog)
     waiting = command("pending", "--outbox", tmp_path / "outbox")
     assert waiting.exit_code == 1
