@@ -39,7 +39,7 @@ SCHEMA = pa.schema(
 ``offset`` and the reason as ``text``."""
 
 _Row = tuple[Any, ...]
-_KNOWN_LINKS = 100_000
+_KNOWN_HEADS = 50_000
 
 
 def index_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -61,6 +61,7 @@ def index_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 class _Index:
     def __init__(self) -> None:
         self._chunks = OpenChunks()
+        self._heads: set[_Row] = set()
         self._links: set[_Row] = set()
         self._read = event_reader()
 
@@ -93,11 +94,18 @@ class _Index:
             return
         group = group_of(head)
         yield from map(_chunk, self._chunks.add(group, ArchivedEvent(head.time_ms, path, offset, text)))
+        if head[1:] not in self._heads:
+            yield from self._new_links(head)
+
+    def _new_links(self, head: EventHead) -> Iterator[_Row]:
+        if len(self._heads) >= _KNOWN_HEADS:
+            self._heads.clear()
+            self._links.clear()
+        # But for its time: most events of a run have the same.
+        self._heads.add(head[1:])
         for kind, run_id, linked in links_of(head):
             link = (kind, linked, None, None, None, None, None, None, None, run_id)
             if link not in self._links:
-                if len(self._links) >= _KNOWN_LINKS:
-                    self._links.clear()
                 self._links.add(link)
                 yield link
 
