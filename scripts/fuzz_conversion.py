@@ -42,6 +42,8 @@ SETTINGS = [
             "capture_dataset_documentation": True,
             "capture_dataset_owners": True,
             "capture_dataset_tags": True,
+            "capture_test_results": True,
+            "max_string_length": 5_000,
             "capture_spark_plan": True,
             "enhanced_merge_into_extraction": True,
             "orchestrator": "spark",
