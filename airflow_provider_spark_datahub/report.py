@@ -19,6 +19,7 @@ class LineageReport:
     :param proposals: built; each of them is delivered, rejected (DataHub will never take it) or pending.
     :param stored: whether what was delivered is stored; ``False`` where DataHub only accepted it for later.
     :param forwarded: OpenLineage events that a second destination acknowledged; ``None`` where there is none.
+    :param failed: a step of lineage failed: what the job told waits in the outbox as it is, to be converted again.
     :param reason: why there is no lineage, or why some of it is pending; ``None`` where all is well.
     :param warnings: what is odd about the lineage that there is.
     :param seconds: that collecting, converting and delivering took after Spark's end.
@@ -36,6 +37,7 @@ class LineageReport:
     pending: int = 0
     stored: bool | None = None
     forwarded: int | None = None
+    failed: bool = False
     reason: str | None = None
     warnings: list[str] = field(default_factory=list)
     events_file: str | None = None
@@ -49,8 +51,8 @@ class LineageReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is pending."""
-        return self.pending == 0
+        """Whether nothing is pending, nor left undone."""
+        return self.pending == 0 and not self.failed
 
     def to_obj(self) -> dict[str, Any]:
         """The report as JSON, for XCom."""

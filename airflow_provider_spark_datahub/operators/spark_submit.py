@@ -178,7 +178,7 @@ class SparkSubmitDatahubOperator(ResumableSparkSubmitOperator):
         """Deliver and report; where that fails, report at least why."""
         if not self._guarded("delivering", step) and self._problem:
             report = self._lineage.report if self._lineage else LineageReport()
-            report.reason = report.reason or self._problem
+            report.failed, report.reason = True, report.reason or self._problem
             self._guarded("reporting", partial(self._tell, context, report))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 (Airflow's signature)

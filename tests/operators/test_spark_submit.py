@@ -33,6 +33,7 @@ from tests.operators.tries import (
 
 OURS = (
     "datahub_conn_id",
+    "openlineage_conn_id",
     "lineage",
     "lineage_on_failure",
     "events_location",

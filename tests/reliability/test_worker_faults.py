@@ -13,6 +13,7 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.convert import Converter
 from airflow_provider_spark_datahub.operators.spark_submit import LineagePendingError
+from tests.cli.commands import run as command
 from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
 from tests.oracles.gms import GmsStandIn
 from tests.reliability.catalogue import catalogue
@@ -49,13 +50,8 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[..., None]]:
 def run_try(spark: FakeSpark, policy: str, events: bytes = EVENTS) -> dict[str, Any]:
     """The report of a try that must succeed, and run Spark once."""
     spark.writes(events)
-    operator = operator_with_lineage(
-        spark, datahub_conn_id="gms", lineage_on_failure=policy, lineage_timeout=10, name=CASE
-    )
-    ti = TaskInstance(max_tries=1)
-    execute(operator, context_of(operator, ti, TaskState()))
-    assert len(spark.runs) == 1
-    report: dict[str, Any] = ti.xcoms["lineage_report"]
+    succeeded, report = _one_try(spark, policy, TaskState(), 1)
+    assert (succeeded, len(spark.runs)) == (True, 1)
     return report
 
 
@@ -118,17 +114,42 @@ def test_lines_that_are_no_events(policy: str, undisturbed: set[str], spark: Fak
     assert told == {json.loads(one)[0] for one in undisturbed}
 
 
-@pytest.mark.usefixtures("gms")
 @each_policy
-def test_a_bug_of_the_converter(policy: str, spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(Converter, "finish", fail)
-    try:
-        report = run_try(spark, policy)
-    except LineagePendingError:
-        assert policy != "warn"
-        return
+def test_a_bug_of_the_converter(
+    policy: str,
+    undisturbed: set[str],
+    spark: FakeSpark,
+    gms: GmsStandIn,
+    tmp_path: Path,
+) -> None:
+    spark.writes(EVENTS)
+    state = TaskState()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Converter, "finish", _fail)
+        succeeded, report = _one_try(spark, policy, state, 1)
     assert "a bug" in report["reason"]
-    assert Path(report["events_file"]).read_bytes() == EVENTS
+    assert succeeded is (policy == "warn")
+
+    if not succeeded:
+        assert _one_try(spark, policy, state, 2)[0]
+    assert command("emit", "--outbox", tmp_path / "outbox").exit_code == 0
+    assert len(spark.runs) == 1
+    assert catalogue(gms) >= undisturbed
+    assert command("pending", "--outbox", tmp_path / "outbox").exit_code == 0
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise RuntimeError("a bug")
+
+
+def _one_try(spark: FakeSpark, policy: str, state: TaskState, number: int) -> tuple[bool, dict[str, Any]]:
+    """Whether the try succeeded, and its report."""
+    operator = operator_with_lineage(
+        spark, datahub_conn_id="gms", lineage_on_failure=policy, lineage_timeout=10, name=CASE
+    )
+    ti = TaskInstance(try_number=number, max_tries=1)
+    try:
+        execute(operator, context_of(operator, ti, state))
+    except LineagePendingError:
+        return False, ti.xcoms["lineage_report"]
+    return True, ti.xcoms["lineage_report"]
