@@ -47,7 +47,8 @@ def test_an_entry_in_s3_from_its_writing_to_its_receipt(outbox: Outbox, location
     assert rest is not None
     assert rest.settle(Delivery(1), [third]) is None
     assert outbox.storage.stored("pending") == []
-    assert len(outbox.storage.stored("quarantined")) == 1
+    held, events = outbox.storage.stored("quarantined")
+    assert (held.name.endswith(".jsonl"), events.name.endswith(".events.ndjson.gz")) == (True, True)
     (receipt,) = outbox.receipts.all()
     assert (receipt.delivered, receipt.rejected) == (2, 1)
 
