@@ -14,14 +14,17 @@ _CLOCK = ("timestampMillis", "durationMillis", "messageId")
 def catalogue(gms: GmsStandIn) -> set[str]:
     """Every proposal that was stored, but for the moments at which the task itself ended."""
     assert gms.dropped == []
-    return {json.dumps(_timeless(one), sort_keys=True) for one in gms.stored}
+    return {
+        timeless(one["entityUrn"], one["aspectName"], one["changeType"], json.loads(one["aspect"]["value"]))
+        for one in gms.stored
+    }
 
 
-def _timeless(proposal: dict[str, Any]) -> list[Any]:
-    aspect = json.loads(proposal["aspect"]["value"])
-    if proposal["aspectName"] == "dataProcessInstanceRunEvent":
+def timeless(urn: str, aspect_name: str, change_type: str, aspect: Any) -> str:
+    """One proposal without these moments."""
+    if aspect_name == "dataProcessInstanceRunEvent":
         aspect = {name: value for name, value in aspect.items() if name not in _CLOCK}
-    if "(airflow," in proposal["entityUrn"] and isinstance(aspect, dict):
+    if "(airflow," in urn and isinstance(aspect, dict):
         for edge in [*aspect.get("inputDatasetEdges", ()), *aspect.get("outputDatasetEdges", ())]:
-            del edge["lastModified"]
-    return [proposal["entityUrn"], proposal["changeType"], proposal["aspectName"], aspect]
+            edge.pop("lastModified", None)
+    return json.dumps([urn, aspect_name, change_type, aspect], sort_keys=True)

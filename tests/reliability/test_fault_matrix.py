@@ -5,56 +5,18 @@ The table in ``docs/reliability.md`` lists the same faults; a test holds it to t
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.operators.spark_submit import LineagePendingError
 from tests.cli.commands import run as command
-from tests.operators.tries import FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
+from tests.operators.tries import FakeSpark, TaskState
 from tests.oracles.gms import GmsStandIn
 from tests.reliability.catalogue import catalogue
 from tests.reliability.faults import FAULTS, Fault
+from tests.reliability.lineage_tries import BUDGET, CASE, POLICIES, connect, run_try
 
 MATRIX = Path(__file__).parents[2] / "docs" / "reliability.md"
-BUDGET = 3.0
-CASE = "a_csv_join_agg"
-POLICIES = ("warn", "retry", "fail")
-
-
-def connect(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_GMS", json.dumps({"conn_type": "datahub-rest", "host": url}))
-
-
-def run_try(spark: FakeSpark, policy: str, state: TaskState, number: int = 1) -> tuple[bool, dict[str, Any]]:
-    """Whether the try succeeded, and its report."""
-    operator = operator_with_lineage(
-        spark, datahub_conn_id="gms", lineage_on_failure=policy, lineage_timeout=BUDGET, name=CASE
-    )
-    ti = TaskInstance(try_number=number, max_tries=1)
-    try:
-        execute(operator, context_of(operator, ti, state))
-    except LineagePendingError:
-        return False, ti.xcoms["lineage_report"]
-    return True, ti.xcoms["lineage_report"]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """What DataHub is told where nothing goes wrong."""
-    with pytest.MonkeyPatch.context() as monkeypatch, GmsStandIn() as gms:
-        folder = tmp_path_factory.mktemp("undisturbed")
-        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
-        for kind in ("events", "outbox"):
-            monkeypatch.setenv(f"AIRFLOW__SPARK_DATAHUB__{kind.upper()}_LOCATION", str(folder / kind))
-        spark = FakeSpark(folder, monkeypatch.setenv)
-        spark.writes(CASE)
-        connect(gms.url, monkeypatch)
-        succeeded, report = run_try(spark, "warn", TaskState())
-        assert (succeeded, report["pending"], report["reason"]) == (True, 0, None)
-        return catalogue(gms)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -70,7 +32,7 @@ def test_fault(
     spark.writes(CASE)
     state = TaskState()
     with fault.serve() as url:
-        connect(url, monkeypatch)
+        connect(monkeypatch.setenv, conn_type="datahub-rest", host=url)
         succeeded, report = run_try(spark, policy, state)
 
     assert report[{"pending": "pending", "quarantined": "rejected"}[fault.lineage]] == report["proposals"] > 0
@@ -79,7 +41,7 @@ def test_fault(
     assert succeeded is (policy == "warn" or fault.lineage == "quarantined")
 
     with GmsStandIn() as gms:
-        connect(gms.url, monkeypatch)
+        connect(monkeypatch.setenv, conn_type="datahub-rest", host=gms.url)
         if fault.lineage == "quarantined":
             assert command("requeue", "--all", "--outbox", tmp_path / "outbox").exit_code == 0
         if not succeeded:

@@ -12,21 +12,20 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.convert import Converter
-from airflow_provider_spark_datahub.operators.spark_submit import LineagePendingError
 from tests.cli.commands import run as command
-from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
+from tests.operators.tries import CORPUS, FakeSpark, TaskState
 from tests.oracles.gms import GmsStandIn
 from tests.reliability.catalogue import catalogue
+from tests.reliability.lineage_tries import CASE, POLICIES, connect, run_try
 
-CASE = "a_csv_join_agg"
 EVENTS = (CORPUS / f"{CASE}.ndjson").read_bytes()
-each_policy = pytest.mark.parametrize("policy", ["warn", "retry", "fail"])
+each_policy = pytest.mark.parametrize("policy", POLICIES)
 
 
 @pytest.fixture
 def gms(monkeypatch: pytest.MonkeyPatch) -> Iterator[GmsStandIn]:
     with GmsStandIn() as gms:
-        monkeypatch.setenv("AIRFLOW_CONN_GMS", json.dumps({"conn_type": "datahub-rest", "host": gms.url}))
+        connect(monkeypatch.setenv, conn_type="datahub-rest", host=gms.url)
         yield gms
 
 
@@ -47,25 +46,12 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[..., None]]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def run_try(spark: FakeSpark, policy: str, events: bytes = EVENTS) -> dict[str, Any]:
+def reported(spark: FakeSpark, policy: str, events: bytes = EVENTS) -> dict[str, Any]:
     """The report of a try that must succeed, and run Spark once."""
     spark.writes(events)
-    succeeded, report = _one_try(spark, policy, TaskState(), 1)
+    succeeded, report = run_try(spark, policy, TaskState(), budget=10)
     assert (succeeded, len(spark.runs)) == (True, 1)
     return report
-
-
-@pytest.fixture
-def undisturbed(tmp_path: Path) -> set[str]:
-    """What DataHub is told where nothing goes wrong."""
-    folder = tmp_path / "undisturbed"
-    folder.mkdir()
-    with pytest.MonkeyPatch.context() as patch, GmsStandIn() as gms:
-        patch.setenv("AIRFLOW_CONN_GMS", json.dumps({"conn_type": "datahub-rest", "host": gms.url}))
-        for kind in ("events", "outbox"):
-            patch.setenv(f"AIRFLOW__SPARK_DATAHUB__{kind.upper()}_LOCATION", str(folder / kind))
-        assert run_try(FakeSpark(folder, patch.setenv), "warn")["pending"] == 0
-        return catalogue(gms)
 
 
 @each_policy
@@ -79,7 +65,7 @@ def test_a_full_disk(
 ) -> None:
     small_disk()
     (tmp_path / "outbox" / "ballast").write_bytes(bytes(64 * 1024))
-    report = run_try(spark, policy)
+    report = reported(spark, policy)
     assert "No space left on device" in " ".join(report["warnings"])
     assert (report["pending"], report["delivered"]) == (0, report["proposals"])
     assert catalogue(gms) == undisturbed
@@ -90,7 +76,7 @@ def test_a_read_only_disk(
     policy: str, undisturbed: set[str], small_disk: Callable[..., None], spark: FakeSpark, gms: GmsStandIn
 ) -> None:
     small_disk("ro")
-    report = run_try(spark, policy)
+    report = reported(spark, policy)
     assert "Read-only file system" in " ".join(report["warnings"])
     assert (report["pending"], report["delivered"]) == (0, report["proposals"])
     assert catalogue(gms) == undisturbed
@@ -98,7 +84,7 @@ def test_a_read_only_disk(
 
 @each_policy
 def test_a_torn_last_line(policy: str, undisturbed: set[str], spark: FakeSpark, gms: GmsStandIn) -> None:
-    report = run_try(spark, policy, EVENTS + EVENTS[:500])
+    report = reported(spark, policy, EVENTS + EVENTS[:500])
     assert report["bad_events"] == 1
     assert "cut off" in " ".join(report["warnings"])
     told = {json.loads(one)[0] for one in catalogue(gms)}
@@ -108,7 +94,7 @@ def test_a_torn_last_line(policy: str, undisturbed: set[str], spark: FakeSpark, 
 @each_policy
 def test_lines_that_are_no_events(policy: str, undisturbed: set[str], spark: FakeSpark, gms: GmsStandIn) -> None:
     huge = json.dumps({"eventType": "OTHER", "padding": "x" * 30_000_000}).encode()
-    report = run_try(spark, policy, b"\x00\xff garbage\n" + huge + b"\n" + EVENTS)
+    report = reported(spark, policy, b"\x00\xff garbage\n" + huge + b"\n" + EVENTS)
     assert report["bad_events"] == 2
     told = {json.loads(one)[0] for one in catalogue(gms)}
     assert told == {json.loads(one)[0] for one in undisturbed}
@@ -126,12 +112,12 @@ def test_a_bug_of_the_converter(
     state = TaskState()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Converter, "finish", _fail)
-        succeeded, report = _one_try(spark, policy, state, 1)
+        succeeded, report = run_try(spark, policy, state, budget=10)
     assert "a bug" in report["reason"]
     assert succeeded is (policy == "warn")
 
     if not succeeded:
-        assert _one_try(spark, policy, state, 2)[0]
+        assert run_try(spark, policy, state, 2, budget=10)[0]
     assert command("emit", "--outbox", tmp_path / "outbox").exit_code == 0
     assert len(spark.runs) == 1
     assert catalogue(gms) >= undisturbed
@@ -140,16 +126,3 @@ def test_a_bug_of_the_converter(
 
 def _fail(*_: object, **__: object) -> None:
     raise RuntimeError("a bug")
-
-
-def _one_try(spark: FakeSpark, policy: str, state: TaskState, number: int) -> tuple[bool, dict[str, Any]]:
-    """Whether the try succeeded, and its report."""
-    operator = operator_with_lineage(
-        spark, datahub_conn_id="gms", lineage_on_failure=policy, lineage_timeout=10, name=CASE
-    )
-    ti = TaskInstance(try_number=number, max_tries=1)
-    try:
-        execute(operator, context_of(operator, ti, state))
-    except LineagePendingError:
-        return False, ti.xcoms["lineage_report"]
-    return True, ti.xcoms["lineage_report"]

@@ -1,0 +1,99 @@
+"""Faults of Kafka, its schema registry and S3, which are real servers here, under each policy."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from tests.cli.commands import run as command
+from tests.delivery.kafka_target import Target
+from tests.operators.tries import FakeSpark, TaskState
+from tests.reliability.catalogue import timeless
+from tests.reliability.lineage_tries import BUDGET, CASE, POLICIES, connect, run_try
+from tests.servers.kafka import Kafka
+from tests.servers.s3 import S3
+from tests.servers.schema_registry import SchemaRegistry
+
+
+class Destination(Protocol):
+    """A destination that can fail."""
+
+    def fail(self, fault: str) -> AbstractContextManager[object]: ...
+
+    def told(self) -> set[str]: ...
+
+
+class KafkaDestination:
+    def __init__(self, kafka: Kafka, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._target = Target(kafka, registry)
+        extra = {
+            "connection": {"schema_registry_url": registry.url},
+            "topic_routes": {"MetadataChangeProposal": self._target.topic},
+        }
+        connect(monkeypatch.setenv, conn_type="datahub-kafka", host=kafka.bootstrap, extra=extra)
+
+    def fail(self, fault: str) -> AbstractContextManager[object]:
+        faults: dict[str, Callable[[], AbstractContextManager[object]]] = {
+            "Kafka down": self._target.kafka.stopped,
+            "registry down": self._target.registry.stopped,
+        }
+        return faults[fault]()
+
+    def told(self) -> set[str]:
+        return {timeless(urn, name, change, aspect) for urn, name, change, aspect in self._target.stored()}
+
+
+class BucketDestination:
+    def __init__(self, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._s3 = s3
+        self._name = f"lineage-{uuid.uuid4().hex[:8]}"
+        self._folder = s3.make_bucket(self._name)
+        lake = self._name.replace("-", "_")  # Airflow keeps what it opened by a connection's id
+        monkeypatch.setenv(f"AIRFLOW_CONN_{lake.upper()}", json.dumps(s3.connection()))
+        uri, extra = f"s3://{self._name}/lineage", {"storage_conn_id": lake}
+        connect(monkeypatch.setenv, conn_type="datahub-object-store", host=uri, extra=extra)
+
+    def fail(self, fault: str) -> AbstractContextManager[object]:
+        return self._s3.stopped() if fault == "S3 down" else self._s3.without_bucket(self._name)
+
+    def told(self) -> set[str]:
+        objects = (path for path in self._folder.rglob("*") if path.is_file())
+        proposals = (Proposal.from_obj(one) for path in objects for one in json.loads(path.read_text()))
+        return {timeless(one.entity_urn, one.aspect_name, one.change_type, one.aspect) for one in proposals}
+
+
+@pytest.fixture
+def destination(request: pytest.FixtureRequest, fault: str, monkeypatch: pytest.MonkeyPatch) -> Destination:
+    if "S3" in fault:
+        return BucketDestination(request.getfixturevalue("s3"), monkeypatch)
+    servers = request.getfixturevalue("kafka"), request.getfixturevalue("schema_registry")
+    return KafkaDestination(*servers, monkeypatch)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("fault", ["Kafka down", "registry down", "S3 down", "S3 bucket gone"])
+def test_fault(
+    fault: str, policy: str, destination: Destination, spark: FakeSpark, undisturbed: set[str], tmp_path: Path
+) -> None:
+    spark.writes(CASE)
+    state = TaskState()
+    with destination.fail(fault):
+        succeeded, report = run_try(spark, policy, state)
+        assert report["pending"] == report["proposals"] > 0
+        assert report["reason"]
+        assert report["seconds"] <= BUDGET * 1.1
+        assert succeeded is (policy == "warn")
+
+    if not succeeded:
+        assert run_try(spark, policy, state, number=2, budget=30.0)[0]
+    assert command("emit", "--outbox", tmp_path / "outbox").exit_code == 0
+    assert len(spark.runs) == 1
+    assert destination.told() >= undisturbed
+    assert command("pending", "--outbox", tmp_path / "outbox").exit_code == 0
