@@ -24,7 +24,7 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpark
     monkeypatch.delenv("SPARK_HOME", raising=False)
     yield prepare(tmp_path, monkeypatch.setenv)
     for thread in threading.enumerate():
-        if thread.name in ("lineage-announcement", "lineage-delivery"):
+        if thread.name in ("lineage-of-running-job", "lineage-delivery"):
             thread.join(20)
             assert not thread.is_alive()
 

@@ -65,7 +65,10 @@ def test_the_wheel_is_a_provider_and_the_example_parses(python: Path, tmp_path: 
     providers = run(python.parent / "airflow", "providers", "list", "--output", "json", folder=tmp_path, **home)
     assert "airflow-provider-spark-datahub" in providers
     parsed = json.loads(run(python, "-c", PARSE, ROOT / "example_dags", folder=tmp_path, **home).splitlines()[-1])
-    assert parsed == {"errors": {}, "dags": ["shop_lineage", "streaming_lineage"]}
+    assert parsed == {
+        "errors": {},
+        "dags": ["backfill_lineage", "deliver_lineage", "shop_lineage", "streaming_lineage"],
+    }
 
 
 def test_the_command_works(python: Path, tmp_path: Path) -> None:
