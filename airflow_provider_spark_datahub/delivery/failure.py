@@ -18,6 +18,30 @@ class FailureKind(Enum):
     UNAUTHORISED = "the credentials are refused"
     MISCONFIGURED = "what answers is not the destination, or cannot be reached with these settings"
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same may arrive a little later."""
+        return self in (FailureKind.THROTTLED, FailureKind.FAILED, FailureKind.UNAVAILABLE)
+
+
+_STATUS_KINDS = {
+    401: FailureKind.UNAUTHORISED,
+    403: FailureKind.UNAUTHORISED,
+    407: FailureKind.UNAUTHORISED,
+    # About the address, never about what was sent: else a wrong path in the connection would reject all of it.
+    404: FailureKind.MISCONFIGURED,
+    405: FailureKind.MISCONFIGURED,
+    408: FailureKind.UNAVAILABLE,
+    425: FailureKind.UNAVAILABLE,
+    429: FailureKind.THROTTLED,
+    500: FailureKind.FAILED,
+}
+
+
+def kind_of_status(status: int) -> FailureKind:
+    """What an HTTP status that is no success says about sending the same once more."""
+    return _STATUS_KINDS.get(status, FailureKind.REJECTED if 400 <= status < 500 else FailureKind.UNAVAILABLE)
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:

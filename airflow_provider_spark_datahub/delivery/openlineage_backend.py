@@ -80,7 +80,7 @@ class OpenLineageSink(Sink):
         attempt = 1
         while (failure := transport.emit(event)) is not None:
             wait = self._backoff.delay(attempt)
-            if failure.kind is not FailureKind.UNAVAILABLE or wait >= deadline.remaining():
+            if not failure.kind.may_pass or wait >= deadline.remaining():
                 break
             self._sleep(wait)
             attempt += 1

@@ -16,7 +16,7 @@ from openlineage.client.transport import get_default_factory
 from openlineage.client.transport.kafka import KafkaTransport
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, one_line
+from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, kind_of_status, one_line
 from airflow_provider_spark_datahub.delivery.openlineage_settings import OpenLineageSettings
 
 _ONE_ATTEMPT = {"total": 0, "connect": 0, "read": 0, "status_forcelist": []}
@@ -92,7 +92,7 @@ class EventTransport:
         if answer is None:
             return self._failure(FailureKind.UNAVAILABLE, str(error))
         status = answer.status_code
-        kind = _KINDS.get(status, FailureKind.REJECTED if 400 <= status < 500 else FailureKind.UNAVAILABLE)
+        kind = kind_of_status(status)
         return self._failure(kind, f"HTTP {status}: {answer.text.strip() or answer.reason}")
 
     def _failure(self, kind: FailureKind, words: str) -> Failure:
@@ -128,15 +128,3 @@ def _key(event: Mapping[str, Any]) -> str:
             job = above
             break
     return f"run:{job.get('namespace')}/{job.get('name')}"
-
-
-_KINDS = {
-    401: FailureKind.UNAUTHORISED,
-    403: FailureKind.UNAUTHORISED,
-    407: FailureKind.UNAUTHORISED,
-    404: FailureKind.MISCONFIGURED,
-    405: FailureKind.MISCONFIGURED,
-    408: FailureKind.UNAVAILABLE,
-    425: FailureKind.UNAVAILABLE,
-    429: FailureKind.UNAVAILABLE,
-}

@@ -119,11 +119,7 @@ class RestSink(Sink):
         attempt = 1
         while True:
             answer = gms.post([proposal for _, proposal in batch])
-            if isinstance(answer, bool) or answer.kind not in (
-                FailureKind.THROTTLED,
-                FailureKind.UNAVAILABLE,
-                FailureKind.FAILED,
-            ):
+            if isinstance(answer, bool) or not answer.kind.may_pass:
                 return answer, attempt
             wait = max(self._backoff.delay(attempt), answer.retry_after or 0.0)
             if wait >= deadline.remaining() or (most is not None and attempt > most):

@@ -18,7 +18,7 @@ from requests.adapters import HTTPAdapter
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, one_line
+from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, kind_of_status, one_line
 from airflow_provider_spark_datahub.delivery.mcp import to_mcp
 from airflow_provider_spark_datahub.delivery.rest_payload import batch_bodies
 from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
@@ -170,20 +170,6 @@ class _GmsAdapter(HTTPAdapter):
         return response
 
 
-_KINDS = {
-    401: FailureKind.UNAUTHORISED,
-    403: FailureKind.UNAUTHORISED,
-    407: FailureKind.UNAUTHORISED,
-    # About the address, never about a proposal: else a wrong path in the connection would reject all of them.
-    404: FailureKind.MISCONFIGURED,
-    405: FailureKind.MISCONFIGURED,
-    408: FailureKind.UNAVAILABLE,
-    425: FailureKind.UNAVAILABLE,
-    429: FailureKind.THROTTLED,
-    500: FailureKind.FAILED,
-}
-
-
 def _refusal(response: requests.Response) -> Failure | None:
     status = response.status_code
     if 200 <= status < 300:
@@ -193,7 +179,7 @@ def _refusal(response: requests.Response) -> Failure | None:
     if 300 <= status < 400:
         target = response.headers.get("Location", "elsewhere")
         return Failure(FailureKind.MISCONFIGURED, f"HTTP {status}, a redirect to {target}: connect to that address")
-    kind = _KINDS.get(status, FailureKind.REJECTED if status < 500 else FailureKind.UNAVAILABLE)
+    kind = kind_of_status(status)
     # GMS rejects in JSON. Pages come from what stands before it, and say nothing of a proposal but its size (413).
     if kind is FailureKind.REJECTED and _is_page(response) and status != 413:
         kind = FailureKind.MISCONFIGURED

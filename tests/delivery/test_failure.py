@@ -1,0 +1,23 @@
+"""What an HTTP status means for what was sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.failure import FailureKind, kind_of_status
+
+
+@pytest.mark.parametrize(
+    ("statuses", "kind", "may_pass"),
+    [
+        ([400, 409, 413, 422], FailureKind.REJECTED, False),
+        ([401, 403, 407], FailureKind.UNAUTHORISED, False),
+        ([404, 405], FailureKind.MISCONFIGURED, False),
+        ([429], FailureKind.THROTTLED, True),
+        ([500], FailureKind.FAILED, True),
+        ([302, 408, 425, 502, 503, 504], FailureKind.UNAVAILABLE, True),
+    ],
+)
+def test_statuses(statuses: list[int], kind: FailureKind, may_pass: bool) -> None:
+    assert {kind_of_status(status) for status in statuses} == {kind}
+    assert kind.may_pass is may_pass
