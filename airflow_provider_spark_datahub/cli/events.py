@@ -8,7 +8,7 @@ from pathlib import Path
 from airflow_provider_spark_datahub.capture.collect import CollectionReport, EventSource, Outcome, collect_text
 from airflow_provider_spark_datahub.capture.event_log import read_event_log
 from airflow_provider_spark_datahub.conversion.coalesce import Ending
-from airflow_provider_spark_datahub.conversion.convert import Converter, convert_run_event
+from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter, convert_by_itself
 from airflow_provider_spark_datahub.conversion.events import EventError
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -34,15 +34,7 @@ class EventConversion:
         succeeded = None if exit_code is None else exit_code == 0
         log_complete = self._read_event_log(converter)
         yield from converter.proposals(Ending(succeeded, events_complete=complete), log_complete=log_complete)
-        conversion = converter.conversion
-        self.converted = conversion.events
-        self.problems += conversion.problems
-        self.problems += [
-            f"no lineage of SQL execution {one.id} ({one.description}): {one.reason}" for one in conversion.lost
-        ]
-        self.problems += [f"{one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
-        self.problems += conversion.cut
-        self.problems += conversion.column_gaps
+        self._tell(converter.conversion)
 
     def _read_event_log(self, converter: Converter) -> bool:
         if self._event_log is None:
@@ -56,15 +48,19 @@ class EventConversion:
     def per_event(self) -> Iterator[Proposal]:
         """Each event by itself."""
         collection = collect_text(self._sources)
+        told = Conversion()
         for event in collection:
             try:
-                proposals = convert_run_event(event, self._settings)
+                conversion = convert_by_itself(event, self._settings)
             except EventError as error:
-                self.problems.append(str(error))
+                told.reject(error)
             else:
-                self.converted += 1
-                yield from proposals
+                told.events += 1
+                for job in conversion.jobs:
+                    told.note(job)
+                yield from conversion.proposals(self._settings)
         self._describe(collection.report)
+        self._tell(told)
 
     def _read(self, add: Callable[[object], object]) -> CollectionReport:
         collection = collect_text(self._sources)
@@ -77,3 +73,15 @@ class EventConversion:
         self.problems += [f"{one.source}, line {one.line}: {one.reason}" for one in report.quarantined]
         if report.outcome is not Outcome.COMPLETE:
             self.problems.append(report.sentence)
+
+    def _tell(self, conversion: Conversion) -> None:
+        self.converted = conversion.events
+        self.problems += conversion.problems
+        if untold := conversion.rejected - len(conversion.problems):
+            self.problems.append(f"{untold} more events cannot be converted")
+        self.problems += [
+            f"no lineage of SQL execution {one.id} ({one.description}): {one.reason}" for one in conversion.lost
+        ]
+        self.problems += [f"{one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
+        self.problems += conversion.cut
+        self.problems += conversion.column_gaps

@@ -292,15 +292,21 @@ def convert_run_event(event: object, settings: LineageSettings) -> list[Proposal
     :param event: an OpenLineage run event of any producer: its JSON text in UTF-8 (faster), or what that decodes to.
     :raises EventError: where it is no run event, or nothing tells which platform ran the job.
     """
+    return convert_by_itself(event, settings).proposals(settings)
+
+
+def convert_by_itself(event: object, settings: LineageSettings) -> Conversion:
+    """:func:`convert_run_event`, with what of the event could not be told."""
     parsed = _parsed(event, settings)
     job = _single_events(settings).job(parsed)
-    if not is_of_hive(parsed):
-        return proposals_of(job, settings)
-    sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
-    sessions.observe(parsed)
-    found = sessions.sessions()
-    _put_below_session(job, found, sessions)
-    return Conversion([job], sessions=found).proposals(settings)
+    conversion = Conversion([job], events=1)
+    conversion.note(job)
+    if is_of_hive(parsed):
+        sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
+        sessions.observe(parsed)
+        conversion.sessions = sessions.sessions()
+        _put_below_session(job, conversion.sessions, sessions)
+    return conversion
 
 
 def _parsed(event: object, settings: LineageSettings) -> RunEvent:

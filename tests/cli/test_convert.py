@@ -12,7 +12,9 @@ from datahub.ingestion.source.file import GenericFileSource
 from datahub.metadata.schema_classes import MetadataChangeProposalClass
 
 from airflow_provider_spark_datahub import __version__
+from airflow_provider_spark_datahub.conversion.convert import MAX_LISTED_PROBLEMS
 from tests.cli.commands import run
+from tests.conversion.builders import column, column_lineage, file, query
 from tests.oracles.strict import canonical_violations
 
 EVENTS = Path(__file__).parents[1] / "data" / "corpus" / "events"
@@ -118,6 +120,33 @@ def test_what_is_cut_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any('fineGrainedLineages":[{' in line for line in result.stdout.splitlines())
     monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "much")
     assert "INGESTION_MAX_SERIALIZED_STRING_LENGTH is 'much'" in run("convert", JOB).stderr
+
+
+@pytest.mark.parametrize("mode", [[], ["--per-event"]], ids=["coalesced", "per event"])
+def test_both_modes_tell_what_could_not_be_converted(tmp_path: Path, mode: list[str]) -> None:
+    """22 column edges in one event, three events that are none, one output without a URN."""
+    columns = column_lineage({f"c{number}": [column("/a", "x")] for number in range(22)})
+    too_long = "/" + "x" * 600
+    told = query(outputs=[file("/z", columnLineage=columns), file(too_long)])
+    events = tmp_path / "events.ndjson"
+    events.write_text("".join(json.dumps(one) + "\n" for one in ({}, told, {}, {})))
+    result = run("convert", events, *mode, "--set", "max_column_edges=20")
+    assert result.exit_code == 1
+    assert "2 column edges left out" in result.stderr
+    assert f"file {too_long}: " in result.stderr
+    assert result.stderr.count("not a run event") == 3
+    assert "1 events, " in result.stderr
+
+
+@pytest.mark.parametrize("mode", [[], ["--per-event"]], ids=["coalesced", "per event"])
+def test_of_very_many_unusable_events_the_first_are_told_and_the_others_counted(
+    tmp_path: Path, mode: list[str]
+) -> None:
+    events = tmp_path / "events.ndjson"
+    events.write_text("{}\n" * (MAX_LISTED_PROBLEMS + 5))
+    told = run("convert", events, *mode).stderr
+    assert told.count("not a run event") == MAX_LISTED_PROBLEMS
+    assert "5 more events cannot be converted\n" in told
 
 
 def test_an_option_without_effect_is_told() -> None:
