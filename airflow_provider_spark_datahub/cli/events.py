@@ -84,4 +84,4 @@ class EventConversion:
         ]
         self.problems += [f"{one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
         self.problems += conversion.cut
-        self.problems += conversion.column_gaps
+        self.problems += conversion.gaps

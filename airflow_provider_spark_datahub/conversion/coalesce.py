@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub.conversion.properties import PropertyLayers,
 from airflow_provider_spark_datahub.conversion.run_facets import RunDetails
 from airflow_provider_spark_datahub.conversion.run_lineage import JobDataset, lineage_of
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.untold_outputs import untold_outputs
 
 SPARK = "spark"
 FLOW_TIMES = ("startedAt", "finishedAt")
@@ -93,6 +94,8 @@ class JobLineage:
     """Data-quality checks by the URN of the test, and whether each was passed."""
     cut: Mapping[str, int] = field(default_factory=dict)
     """How much was too long for the limits, by what it is."""
+    untold: tuple[str, ...] = ()
+    """Queries that wrote tables which no event names."""
     is_application: bool = True
     """Its run is an application's, not one of the queries in it."""
 
@@ -183,6 +186,7 @@ def coalesce(application: Application, namer: DatasetNamer, settings: LineageSet
         partitions=lineage.partitions,
         tests=lineage.tests,
         cut=cuts.counts,
+        untold=untold_outputs(runs),
     )
 
 
@@ -258,4 +262,5 @@ def _whole_story(application: Application, result: RunResult | None, ending: End
     """Whether the events tell all that the job read and wrote, so that edges they lack are no edges any more."""
     own = application.own_run
     seen = own is not None and own.ended and (own.started or own.job_type != APPLICATION)
-    return bool(ending.final and ending.events_complete and seen and result and result.type == "SUCCESS")
+    ended_well = ending.final and result is not None and result.type == "SUCCESS"
+    return bool(ended_well and ending.events_complete and seen) and not untold_outputs(application.runs)

@@ -28,6 +28,7 @@ from airflow_provider_spark_datahub.conversion.single_event import SingleEvents
 from airflow_provider_spark_datahub.conversion.so_far import is_told, settled
 from airflow_provider_spark_datahub.conversion.spark_log import SparkLog
 from airflow_provider_spark_datahub.conversion.streaming import LogReading, application_ids, coalesce_with_queries
+from airflow_provider_spark_datahub.conversion.untold_outputs import sentence
 
 MAX_LISTED_PROBLEMS = 20
 """How many unusable events are told one by one; the others are counted."""
@@ -47,6 +48,7 @@ class Conversion:
     :param unusable: datasets that no URN can be made of, and why.
     :param cut_counts: how much was too long for the limits, by what it is.
     :param column_gaps: why statements tell nothing of columns: the first of the sentences.
+    :param untold: queries that wrote tables which no event names: the first of them.
     """
 
     jobs: list[JobLineage] = field(default_factory=list)
@@ -58,6 +60,7 @@ class Conversion:
     unusable: dict[DatasetId, str] = field(default_factory=dict)
     cut_counts: Counter[str] = field(default_factory=Counter)
     column_gaps: dict[str, None] = field(default_factory=dict)
+    untold: dict[str, None] = field(default_factory=dict)
 
     def reject(self, error: EventError) -> None:
         """Count an event that cannot be converted."""
@@ -80,13 +83,19 @@ class Conversion:
         """What was too long for the limits, in sentences."""
         return sentences([self.cut_counts])
 
+    @property
+    def gaps(self) -> list[str]:
+        """What the events do not tell of tables and columns, in sentences."""
+        return [*([sentence(tuple(self.untold))] if self.untold else ()), *self.column_gaps]
+
     def note(self, job: JobLineage) -> None:
         """Take what of the job could not be converted."""
         self.unusable.update(job.unusable)
         self.cut_counts.update(job.cut)
-        for gap in job.column_gaps:
-            if len(self.column_gaps) < MAX_LISTED_PROBLEMS:
-                self.column_gaps[gap] = None
+        for told, listed in ((job.column_gaps, self.column_gaps), (job.untold, self.untold)):
+            for one in told:
+                if len(listed) < MAX_LISTED_PROBLEMS:
+                    listed[one] = None
 
     def proposals(self, settings: LineageSettings) -> list[Proposal]:
         """All jobs as proposals; the sessions that their runs belong to come first."""
@@ -252,7 +261,7 @@ class Converter:
 
 
 def _with_jobs(conversion: Conversion, jobs: list[JobLineage]) -> Conversion:
-    told = replace(conversion, jobs=jobs, unusable={}, cut_counts=Counter(), column_gaps={})
+    told = replace(conversion, jobs=jobs, unusable={}, cut_counts=Counter(), column_gaps={}, untold={})
     for job in jobs:
         told.note(job)
     return told

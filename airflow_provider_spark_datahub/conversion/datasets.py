@@ -82,7 +82,9 @@ def _table(facets: Facets) -> DatasetId | None:
         if identifier.get("type") == "TABLE" and name:
             if name.startswith("table/"):
                 name = name.removeprefix("table/").replace("/", ".")
-            table = DatasetId(as_text(identifier.get("namespace")), name)
+            # Of Iceberg in Snowflake's catalogue the dataset is the table, and this is where its files lie.
+            if "/" not in name:
+                table = DatasetId(as_text(identifier.get("namespace")), name)
     return table
 
 

@@ -260,13 +260,15 @@ def _job(
         adds_only=settings.use_patch
         or not (query.rows and log.complete and ending.final and ending.events_complete)
         or result is None
-        or result.type != "SUCCESS",
+        or result.type != "SUCCESS"
+        or bool(seen and seen.untold),
         parent_instance=urns.dpi_urn(one.application.run_id) if one.application else None,
         upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
         unusable={**namer.unusable, **(seen.unusable if seen else {})},
         column_gaps=seen.column_gaps if seen else (),
         run=RunDetails(run_type="STREAMING"),
         cut=seen.cut if seen else {},
+        untold=seen.untold if seen else (),
         operations=seen.operations if seen else (),
         is_application=False,
     )

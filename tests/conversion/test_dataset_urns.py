@@ -131,6 +131,13 @@ def test_of_a_catalogue(kind: str) -> None:
     assert written(stored, **options) == f"urn:li:dataset:(urn:li:dataPlatform:{expected},PROD)"
 
 
+def test_iceberg_of_snowflakes_catalogue_is_the_table_in_snowflake() -> None:
+    """OpenLineage (its SnowflakeCatalogTypeHandler) calls the place of its files a symlink of the type TABLE."""
+    facets = table("s3://lake", "sales/daily", **catalog("iceberg", "rest", "iceberg"))
+    stored = dataset("snowflake://org-account", "WH.SALES.DAILY", **facets)
+    assert written(stored) == "urn:li:dataset:(urn:li:dataPlatform:snowflake,WH.SALES.DAILY,PROD)"
+
+
 S3_DAY = dataset("s3://lake", "raw/orders/day=1")
 FOLDED: dict[str, tuple[Json, Json, str]] = {
     "path spec with alias": (S3_DAY, {"path_specs": LAKE}, "s3,eu.lake/raw/orders,DEV"),

@@ -103,6 +103,9 @@ GLUE_NAME = "table/my_glue_database/my_glue_table"
         (symlink("hive://ms", GLUE_NAME), {}, ("hive", "my_glue_database.my_glue_table")),
         (symlink("hive://ms:9083", "db.t", kind="LOCATION"), {}, None),
         (symlink("hive://ms:9083", ""), {}, None),
+        # Where the table of another catalogue lies is no table.
+        (symlink("s3://lake", "sales/daily"), {}, None),
+        (symlink("file", "/lake/sales/daily"), {}, None),
         (symlink("hive://ms:9083", "db.t"), {"disable_symlink_resolution": True}, None),
         # Of several the last counts.
         (

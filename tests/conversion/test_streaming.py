@@ -312,6 +312,16 @@ def test_operations_of_micro_batches_are_those_of_their_query() -> None:
     assert list(application.operations) == []
 
 
+def test_a_table_that_micro_batches_wrote_and_no_event_names() -> None:
+    events = builders.whole_application(
+        micro_batch("RUNNING", job="shop.append_data.ice_db_paid"),
+        builders.query("COMPLETE", job="shop.append_data.ice_db_paid"),
+    )
+    application, query = jobs_of(ONE_QUERY, events)
+    assert (application.untold, application.adds_only) == ((), False)
+    assert (query.untold, query.adds_only) == (("append_data.ice_db_paid",), True)
+
+
 def test_micro_batch_without_a_spark_job_is_known_by_its_times() -> None:
     description = f"paid\nid = {QUERY_ID}\nrunId = {QUERY_RUN}\nbatch = 0"
     log = [*ONE_QUERY, *execution(1, 20, 22, description=description), *execution(2, 30, 31)]

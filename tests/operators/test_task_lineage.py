@@ -30,6 +30,7 @@ from airflow_provider_spark_datahub.operators.task_lineage import ListenerOffErr
 from airflow_provider_spark_datahub.operators.try_record import finisher
 from airflow_provider_spark_datahub.report import LineageReport
 from tests.capture.installations import executable, openlineage_jar, spark_at
+from tests.conversion.builders import query, whole_application
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import CORPUS, RUN_ID, START_MS
 from tests.oracles.gms import GmsStandIn
@@ -269,6 +270,14 @@ def test_a_job_that_touches_no_dataset(one: Try) -> None:
     assert report.events == 2
     assert len(report.jobs) == 1
     assert report.reason == "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
+
+
+def test_a_job_whose_only_table_openlineage_does_not_name(one: Try) -> None:
+    wrote = query(job="shop.append_data.ice_sales_orders")
+    one.job_writes("".join(f"{json.dumps(event)}\n" for event in whole_application(wrote)).encode())
+    report = one.lineage.finish(ENDED)
+    assert "does not name the tables that these queries wrote" in str(report.reason)
+    assert "append_data.ice_sales_orders" in report.sentence
 
 
 def test_a_location_that_cannot_be_read(one: Try) -> None:
