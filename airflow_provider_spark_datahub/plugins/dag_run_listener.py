@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import atexit
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
-from queue import Full, Queue
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.listeners import hookimpl
+
+from airflow_provider_spark_datahub.plugins.work_thread import WorkThread
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.proposals import Proposal
@@ -75,7 +73,7 @@ def _ended(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
     for connection in connections:
         told = _End(connection, run.dag_id, run.run_id, proposals)
         keep = partial(_keep, told, outbox, _deliveries())
-        _keeper().submit(_guarded, f"{told} is not told to DataHub.", keep)
+        _keeper().give(partial(_guarded, f"{told} is not told to DataHub.", keep))
 
 
 def _connections(dag: Any) -> Iterator[str]:
@@ -117,12 +115,12 @@ class _End:
 
 
 @cache
-def _keeper() -> ThreadPoolExecutor:
+def _keeper() -> WorkThread:
     """Writes to the outbox only, so the interpreter, which waits for it at exit, does not wait long."""
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="lineage-dag-runs")
+    return WorkThread("lineage-dag-runs", daemon=False)
 
 
-def _keep(told: _End, open_outbox: Callable[[], Outbox], deliveries: Queue[Callable[[], object]]) -> None:
+def _keep(told: _End, open_outbox: Callable[[], Outbox], deliveries: WorkThread) -> None:
     from airflow_provider_spark_datahub.delivery.outbox import OutboxError
     from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
 
@@ -133,34 +131,19 @@ def _keep(told: _End, open_outbox: Callable[[], Outbox], deliveries: Queue[Calla
     except OutboxError as error:
         log.warning("%s is not kept before its delivery: %s", told, error)
     deliver = partial(_deliver, told, entry)
-    try:
-        deliveries.put_nowait(partial(_guarded, f"{told} did not reach {told.connection}.", deliver))
-    except Full:
+    if not deliveries.give(partial(_guarded, f"{told} did not reach {told.connection}.", deliver)):
         place = "stays in the outbox" if entry is not None else "is lost"
         log.warning("%s %s: %d others already wait for their delivery.", told, place, BACKLOG)
 
 
 @cache
-def _deliveries() -> Queue[Callable[[], object]]:
-    """What the delivering thread has before it. It is a daemon: a scheduler that stops does not wait for all of it."""
-    waiting: Queue[Callable[[], object]] = Queue(BACKLOG)
-    threading.Thread(target=_deliver_each, args=(waiting,), name="lineage-dag-run-delivery", daemon=True).start()
-    atexit.register(_leave, waiting)
-    return waiting
-
-
-def _deliver_each(waiting: Queue[Callable[[], object]]) -> None:
-    while True:
-        waiting.get()()
-        waiting.task_done()
-
-
-def _leave(waiting: Queue[Callable[[], object]]) -> None:
-    """Wait at exit as long as one delivery may take: ``airflow dags test`` ends with its DAG run."""
-    done = threading.Event()
-    with suppress(Full):
-        waiting.put_nowait(done.set)
-        done.wait(DELIVERY_SECONDS)
+def _deliveries() -> WorkThread:
+    """A scheduler that stops does not wait for all of it, but at exit as long as one delivery may take: ``airflow dags
+    test`` ends with its DAG run.
+    """
+    deliveries = WorkThread("lineage-dag-run-delivery", daemon=True, backlog=BACKLOG)
+    atexit.register(lambda: deliveries.wait(DELIVERY_SECONDS))
+    return deliveries
 
 
 def _deliver(told: _End, entry: Entry | None) -> None:

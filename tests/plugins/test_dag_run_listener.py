@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -28,6 +31,7 @@ END_OF_A_RUN = [
     "dataProcessInstanceRunEvent",
     "status",
 ]
+ROOT = Path(__file__).parents[2]
 END = datetime(2026, 1, 1, 0, 6, tzinfo=UTC)
 
 
@@ -36,14 +40,14 @@ def _own_threads() -> Iterator[None]:
     dag_run_listener._keeper.cache_clear()
     dag_run_listener._deliveries.cache_clear()
     yield
-    dag_run_listener._keeper().shutdown()
+    let_threads_finish()
     dag_run_listener._keeper.cache_clear()
     dag_run_listener._deliveries.cache_clear()
 
 
 def let_threads_finish() -> None:
-    dag_run_listener._keeper().submit(int).result()
-    dag_run_listener._deliveries().join()
+    assert dag_run_listener._keeper().wait(30)
+    assert dag_run_listener._deliveries().wait(30)
 
 
 @pytest.fixture(autouse=True)
@@ -248,22 +252,24 @@ def test_all_is_in_the_outbox_while_a_delivery_hangs(
         lineage_task("a", datahub_conn_id="one")
     for number in range(4):
         dag_run_listener.on_dag_run_success(DagRun(dag=dag, end_date=END, run_id=f"manual__{number}"), "")
-    dag_run_listener._keeper().submit(int).result()
+    assert dag_run_listener._keeper().wait(30)
     kept = {entry.manifest.key.run_id for entry in outbox_at(sinks / "outbox").entries()}
     assert kept == {f"manual__{number}" for number in range(4)}
     assert "The end of DAG run manual__3 of shop stays in the outbox: 1 others already wait" in caplog.text
     goes_on.set()
 
 
-def test_a_scheduler_that_stops_waits_no_longer_than_one_delivery_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    goes_on, delivered = threading.Event(), threading.Event()
-    deliveries = dag_run_listener._deliveries()
-    deliveries.put(goes_on.wait)
-    deliveries.put(delivered.set)
-    monkeypatch.setattr(dag_run_listener, "DELIVERY_SECONDS", 0.05)
-    dag_run_listener._leave(deliveries)
-    assert not delivered.is_set()
-    goes_on.set()
-    monkeypatch.setattr(dag_run_listener, "DELIVERY_SECONDS", 30)
-    dag_run_listener._leave(deliveries)
-    assert delivered.is_set()
+def test_what_is_told_last_arrives_before_the_process_ends(sinks: Path) -> None:
+    """``airflow dags test`` ends with its DAG run."""
+    script = """
+from datetime import datetime, UTC
+from airflow.sdk import DAG
+from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from airflow_provider_spark_datahub.plugins import dag_run_listener
+from tests.operators.tries import DagRun
+with DAG("shop", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+    SparkSubmitDatahubOperator(task_id="a", application="job.py", datahub_conn_id="one")
+dag_run_listener.on_dag_run_success(DagRun(dag=dag), "")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert told(sinks) == ["one"]
