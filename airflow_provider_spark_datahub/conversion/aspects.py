@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.coalesce import JobLineage
 from airflow_provider_spark_datahub.conversion.data_quality import test_results
 from airflow_provider_spark_datahub.conversion.dataset_notes import NO_NOTES, note_proposals
+from airflow_provider_spark_datahub.conversion.datasets import DatasetName
 from airflow_provider_spark_datahub.conversion.operations import Operation
-from airflow_provider_spark_datahub.conversion.proposals import Proposal, pointer_part
+from airflow_provider_spark_datahub.conversion.proposals import Proposal, SharedObject, pointer_part, upsert
 from airflow_provider_spark_datahub.conversion.run_aspects import KIND, partition_spec, run_event, run_properties
 from airflow_provider_spark_datahub.conversion.run_lineage import JobDataset
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -33,27 +35,35 @@ def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
     ]
 
 
-def _flow(job: JobLineage, settings: LineageSettings) -> Iterator[Proposal]:
-    urn = job.flow.urn
-    info: dict[str, Any] = {"customProperties": job.flow_properties, "name": job.flow.flow_id}
-    if job.description:
-        info["description"] = job.description
-    yield Proposal("dataFlow", urn, "dataFlowInfo", info)
-    yield status("dataFlow", urn)
+def _flow(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
+    flow, properties = job.flow, job.flow_properties
+    make_info = _flow_info_again if type(properties) is SharedObject else _flow_info
+    proposals = [make_info(flow.urn, flow.flow_id, properties, job.description), status("dataFlow", flow.urn)]
     if settings.platform_instance:
-        yield platform_instance("dataFlow", urn, job.flow.orchestrator, settings.platform_instance)
+        proposals.append(platform_instance("dataFlow", flow.urn, flow.orchestrator, settings.platform_instance))
+    return proposals
 
 
-def _job(job: JobLineage) -> Iterator[Proposal]:
+def _flow_info(urn: str, name: str, properties: Mapping[str, str], description: str | None) -> Proposal:
+    info: dict[str, Any] = {"customProperties": properties, "name": name}
+    if description:
+        info["description"] = description
+    return upsert("dataFlow", urn, "dataFlowInfo", info)
+
+
+_flow_info_again = lru_cache(maxsize=256)(_flow_info)
+
+
+def _job(job: JobLineage) -> list[Proposal]:
     info: dict[str, Any] = {"customProperties": job.job_properties, "name": job.job_name}
     if job.description:
         info["description"] = job.description
-    info |= {"type": {"string": job.flow.orchestrator}, "flowUrn": job.flow.urn}
+    info["type"] = {"string": job.flow.orchestrator}
+    info["flowUrn"] = job.flow.urn
     if job.created_ms is not None:
         info["created"] = {"time": job.created_ms}
     urn = job.job_urn
-    yield Proposal("dataJob", urn, "dataJobInfo", info)
-    yield status("dataJob", urn)
+    return [Proposal("dataJob", urn, "dataJobInfo", info), status("dataJob", urn)]
 
 
 def _classification(job: JobLineage, settings: LineageSettings) -> Iterator[Proposal]:
@@ -89,24 +99,31 @@ def _ignoring_case(text: str) -> tuple[str, str]:
     return text.lower(), text
 
 
-def _datasets(datasets: dict[str, JobDataset], settings: LineageSettings) -> Iterator[Proposal]:
+def _datasets(datasets: dict[str, JobDataset], settings: LineageSettings) -> list[Proposal]:
+    proposals: list[Proposal] = []
     for urn, dataset in datasets.items():
         if settings.materialize_dataset:
-            yield from _materialized(urn, dataset, settings)
+            proposals += _materialized(dataset.name)
+            schema = dataset.schema
+            if settings.include_schema_metadata and schema is not None:
+                make_schema = _schema_again if type(schema) is SharedObject else _schema
+                proposals.append(make_schema(urn, schema))
         if dataset.notes is not NO_NOTES:
-            yield from note_proposals(urn, dataset.notes)
+            proposals += note_proposals(urn, dataset.notes)
+    return proposals
 
 
-def _materialized(urn: str, dataset: JobDataset, settings: LineageSettings) -> Iterator[Proposal]:
-    key = {
-        "platform": urns.platform_urn(dataset.name.platform),
-        "name": urns.encode(dataset.name.full_name),
-        "origin": dataset.name.env,
-    }
-    yield Proposal("dataset", urn, "datasetKey", key)
-    yield status("dataset", urn)
-    if settings.include_schema_metadata and dataset.schema is not None:
-        yield Proposal("dataset", urn, "schemaMetadata", dataset.schema)
+@lru_cache(maxsize=1024)
+def _materialized(name: DatasetName) -> tuple[Proposal, Proposal]:
+    key = {"platform": urns.platform_urn(name.platform), "name": urns.encode(name.full_name), "origin": name.env}
+    return upsert("dataset", name.urn, "datasetKey", key), status("dataset", name.urn)
+
+
+def _schema(urn: str, aspect: Mapping[str, Any]) -> Proposal:
+    return upsert("dataset", urn, "schemaMetadata", aspect)
+
+
+_schema_again = lru_cache(maxsize=64)(_schema)
 
 
 def _operation(operation: Operation) -> Proposal:
@@ -209,42 +226,52 @@ def _added_columns(fine_grained: list[dict[str, Any]]) -> Iterator[dict[str, Any
                 yield {"op": "add", "path": path, "value": {"confidenceScore": lineage["confidenceScore"]}}
 
 
-def _run(job: JobLineage) -> Iterator[Proposal]:
+def _run(job: JobLineage) -> list[Proposal]:
     urn, run = job.run_urn, job.run
-    yield Proposal(KIND, urn, "dataProcessInstanceInput", {"inputs": list(job.inputs)})
-    yield Proposal(KIND, urn, "dataProcessInstanceOutput", {"outputs": list(job.outputs)})
-    yield from run_properties(
-        urn,
-        name=job.run_id,
-        created_ms=job.end_ms,
-        custom=run.properties | job.run_properties,
-        url=run.url,
-        run_type=run.run_type,
-    )
-    relationships: dict[str, Any] = {"parentTemplate": job.job_urn}
-    if job.parent_instance:
-        relationships["parentInstance"] = job.parent_instance
-    relationships["upstreamInstances"] = [urns.dpi_urn(run_id) for run_id in run.upstream_runs]
-    yield Proposal(KIND, urn, "dataProcessInstanceRelationships", relationships)
-    if job.tests:
-        yield Proposal(KIND, urn, "testResults", test_results(job.tests, job.end_ms))
-    yield from _run_events(job)
-
-
-def _run_events(job: JobLineage) -> Iterator[Proposal]:
-    if job.start_ms is None or job.end_ms is None:
-        return
-    urn, run = job.run_urn, job.run
-    told: dict[str, Any] = {"interval": run.interval, "partitions": job.partitions, "attempt": run.attempt}
-    if job.started:
-        yield run_event(urn, job.start_ms, "STARTED", **told)
-    if job.result is not None:
-        yield run_event(
+    proposals = [
+        Proposal(KIND, urn, "dataProcessInstanceInput", {"inputs": list(job.inputs)}),
+        Proposal(KIND, urn, "dataProcessInstanceOutput", {"outputs": list(job.outputs)}),
+        *run_properties(
             urn,
-            job.end_ms,
-            "COMPLETE",
-            kind=job.result.native,
-            result={"type": job.result.type, "nativeResultType": job.result.native},
-            durationMillis=job.end_ms - job.start_ms if job.started else None,
-            **told,
+            name=job.run_id,
+            created_ms=job.end_ms,
+            custom={**run.properties, **job.run_properties} if job.run_properties else run.properties,
+            url=run.url,
+            run_type=run.run_type,
+        ),
+        _relationships(urn, job.job_urn, job.parent_instance, tuple(run.upstream_runs)),
+    ]
+    if job.tests:
+        proposals.append(Proposal(KIND, urn, "testResults", test_results(job.tests, job.end_ms)))
+    return proposals + _run_events(job, urn)
+
+
+@lru_cache(maxsize=512)
+def _relationships(urn: str, job_urn: str, parent: str | None, upstream_runs: tuple[str, ...]) -> Proposal:
+    aspect: dict[str, Any] = {"parentTemplate": job_urn}
+    if parent:
+        aspect["parentInstance"] = parent
+    aspect["upstreamInstances"] = [urns.dpi_urn(run_id) for run_id in upstream_runs]
+    return upsert(KIND, urn, "dataProcessInstanceRelationships", aspect)
+
+
+def _run_events(job: JobLineage, urn: str) -> list[Proposal]:
+    if job.start_ms is None or job.end_ms is None:
+        return []
+    events: list[Proposal] = []
+    told: dict[str, Any] = {"interval": job.run.interval, "partitions": job.partitions, "attempt": job.run.attempt}
+    if job.started:
+        events.append(run_event(urn, job.start_ms, "STARTED", **told))
+    if job.result is not None:
+        events.append(
+            run_event(
+                urn,
+                job.end_ms,
+                "COMPLETE",
+                kind=job.result.native,
+                result={"type": job.result.type, "nativeResultType": job.result.native},
+                durationMillis=job.end_ms - job.start_ms if job.started else None,
+                **told,
+            )
         )
+    return events

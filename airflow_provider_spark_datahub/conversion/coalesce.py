@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import msgspec
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
@@ -14,7 +16,7 @@ from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, dis
 from airflow_provider_spark_datahub.conversion.limits import Cuts
 from airflow_provider_spark_datahub.conversion.operations import Operation
 from airflow_provider_spark_datahub.conversion.properties import PropertyLayers, first_wins
-from airflow_provider_spark_datahub.conversion.run_facets import RunDetails
+from airflow_provider_spark_datahub.conversion.run_facets import NO_DETAILS, RunDetails
 from airflow_provider_spark_datahub.conversion.run_lineage import JobDataset, lineage_of
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.untold_outputs import untold_outputs
@@ -54,8 +56,7 @@ class RunResult:
     native: str
 
 
-@dataclass(slots=True)
-class JobLineage:
+class JobLineage(msgspec.Struct, kw_only=True, gc=False):
     """One job with its lineage and its run, ready to be written as aspects. Times are in ms since the epoch.
 
     :param adds_only: what is known may not be all: edges are added to the catalogue's, none is taken away
@@ -67,8 +68,8 @@ class JobLineage:
     job_id: str
     job_name: str
     run_id: str
-    flow_properties: dict[str, str]
-    job_properties: dict[str, str]
+    flow_properties: Mapping[str, str]
+    job_properties: Mapping[str, str]
     description: str | None
     owners: tuple[str, ...]
     tags: Sequence[str] | None
@@ -83,16 +84,16 @@ class JobLineage:
     adds_only: bool = False
     parent_instance: str | None = None
     upstream_jobs: tuple[str, ...] = ()
-    unusable: dict[DatasetId, str] = field(default_factory=dict)
+    unusable: dict[DatasetId, str] = {}
     column_gaps: tuple[str, ...] = ()
-    run_properties: dict[str, str] = field(default_factory=dict)
+    run_properties: dict[str, str] = {}
     operations: Sequence[Operation] = ()
-    run: RunDetails = field(default_factory=RunDetails)
+    run: RunDetails = NO_DETAILS
     partitions: tuple[str, ...] = ()
     """Of the datasets that it wrote."""
-    tests: Mapping[str, bool] = field(default_factory=dict)
+    tests: Mapping[str, bool] = {}
     """Data-quality checks by the URN of the test, and whether each was passed."""
-    cut: Mapping[str, int] = field(default_factory=dict)
+    cut: Mapping[str, int] = {}
     """How much was too long for the limits, by what it is."""
     untold: tuple[str, ...] = ()
     """Queries that wrote tables which no event names."""

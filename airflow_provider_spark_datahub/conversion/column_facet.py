@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from airflow_provider_spark_datahub.conversion.events import (
+    NOT_DECODABLE,
     DatasetId,
     Facets,
     JsonObject,
     as_object,
     as_objects,
     as_text,
+    dataset_id,
 )
 from airflow_provider_spark_datahub.conversion.lineage_facet import LINEAGE, as_column_lineage
 from airflow_provider_spark_datahub.conversion.long_texts import packed, unpacked
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
+from airflow_provider_spark_datahub.conversion.schema import field_names
 
 
 class ColumnId(NamedTuple):
@@ -30,8 +32,7 @@ class ColumnId(NamedTuple):
     field: str
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnEdge:
+class ColumnEdge(msgspec.Struct, frozen=True):
     """Output columns and the input columns that they come from.
 
     :param downstreams: columns of the output; several where the inputs act on the whole dataset.
@@ -102,7 +103,7 @@ class DatasetColumns:
     def renamed(self, named: Callable[[DatasetId], DatasetId]) -> DatasetColumns:
         """The same with other names of the datasets that it names."""
         edges = (
-            replace(edge, upstreams=tuple(ColumnId(named(one.dataset), one.field) for one in edge.upstreams))
+            structs.replace(edge, upstreams=tuple(ColumnId(named(one.dataset), one.field) for one in edge.upstreams))
             for edge in self.edges
         )
         return self._telling(edges, map(named, self.inputs), self.sql)
@@ -179,56 +180,102 @@ def _names_columns(lineage: JsonObject | bytes) -> bool:
         return False
 
 
-def _read(lineage: JsonObject | bytes, schema: JsonObject | bytes) -> _Told:
+class _Transformation(msgspec.Struct, gc=False):
+    type: str | None = None
+    subtype: str | None = None
+
+
+class _Input(msgspec.Struct, gc=False):
+    namespace: str = ""
+    name: str = ""
+    field: str = ""
+    transformations: list[_Transformation] = []
+
+    @property
+    def dataset(self) -> DatasetId:
+        return dataset_id(self.namespace, self.name)
+
+
+class _Field(msgspec.Struct, gc=False, rename="camel"):
+    input_fields: list[_Input] = []
+
+
+class _Facet(msgspec.Struct, gc=False):
+    """The ``columnLineage`` facet."""
+
+    fields: dict[str, _Field] = {}
+    dataset: list[_Input] = []
+
+
+_decode_facet = msgspec.json.Decoder(_Facet).decode
+
+
+def _decoded(lineage: JsonObject | bytes) -> _Facet:
+    if isinstance(lineage, bytes):
+        try:
+            return _decode_facet(lineage)
+        except NOT_DECODABLE:
+            # A null or a number where the spec says otherwise costs only itself.
+            pass
     facet = as_object(lineage)
-    fields = as_object(facet.get("fields"))
-    edges = [
-        ColumnEdge((name,), *_inputs(as_objects(as_object(field).get("inputFields"))))
-        for name, field in fields.items()
-        if name
+    fields = as_object(facet.get("fields")).items()
+    return _Facet(
+        {name: _Field(_tolerant_inputs(as_object(field).get("inputFields"))) for name, field in fields},
+        _tolerant_inputs(facet.get("dataset")),
+    )
+
+
+def _tolerant_inputs(items: object) -> list[_Input]:
+    return [
+        _Input(
+            as_text(item.get("namespace")),
+            as_text(item.get("name")),
+            as_text(item.get("field")),
+            _tolerant_transformations(item),
+        )
+        for item in as_objects(items)
     ]
-    described = as_objects(as_object(schema).get("fields"))
-    columns = dict.fromkeys([*fields, *(as_text(field.get("name")) for field in described)])
-    whole = list(as_objects(facet.get("dataset")))
-    edges += _dataset_edges(whole, tuple(column for column in columns if column))
-    inputs = dict.fromkeys(column.dataset for edge in edges for column in edge.upstreams)
-    inputs |= dict.fromkeys(dataset for item in whole if all(dataset := _dataset(item)))
+
+
+def _tolerant_transformations(item: JsonObject) -> list[_Transformation]:
+    listed = as_objects(item.get("transformations"))
+    return [_Transformation(*(str(one.get(key) or "") for key in ("type", "subtype"))) for one in listed]
+
+
+def _read(lineage: JsonObject | bytes, schema: JsonObject | bytes) -> _Told:
+    facet = _decoded(lineage)
+    edges = [ColumnEdge((name,), *_inputs(field.input_fields)) for name, field in facet.fields.items() if name]
+    if facet.dataset:
+        columns = dict.fromkeys([*facet.fields, *field_names(schema)])
+        edges += _dataset_edges(facet.dataset, tuple(column for column in columns if column))
+    inputs = dict.fromkeys([column.dataset for edge in edges for column in edge.upstreams])
+    inputs |= dict.fromkeys(item.dataset for item in facet.dataset if all(item.dataset))
     return _Told(tuple(edges), tuple(inputs))
 
 
-def _dataset_edges(items: Iterable[JsonObject], columns: tuple[str, ...]) -> Iterator[ColumnEdge]:
+def _dataset_edges(items: Iterable[_Input], columns: tuple[str, ...]) -> Iterator[ColumnEdge]:
     """Inputs that act on all rows (``columnLineage.dataset``: filters, joins, sort keys).
 
     One edge per transformation, to all columns at once: what is kept of a query stays linear in the facet's length.
     OpenLineage also lists columns there that only go into another expression (a partition key's, say): with nothing
     but ``DIRECT`` transformations, they are no input of *every* column.
     """
-    by_transform: dict[str, list[JsonObject]] = {}
+    by_transform: dict[str, list[_Input]] = {}
     for item in items:
-        kept = [one for one in as_objects(item.get("transformations")) if one.get("type") != "DIRECT"]
-        if kept or not item.get("transformations"):
-            indirect = {**item, "transformations": kept}
-            by_transform.setdefault(_transform([indirect]), []).append(indirect)
-    for several in by_transform.values():
-        upstreams, transform = _inputs(several)
+        kept = [one for one in item.transformations if one.type != "DIRECT"]
+        if kept or not item.transformations:
+            by_transform.setdefault(_transform(kept), []).append(item)
+    for transform, several in by_transform.items():
+        upstreams, _ = _inputs(several)
         if upstreams and columns:
             yield ColumnEdge(columns, upstreams, transform)
 
 
-def _inputs(items: Iterable[JsonObject]) -> tuple[tuple[ColumnId, ...], str]:
-    listed = list(items)
-    columns = (ColumnId(_dataset(item), as_text(item.get("field"))) for item in listed)
-    return tuple(dict.fromkeys(column for column in columns if column.field)), _transform(listed)
+def _inputs(items: list[_Input]) -> tuple[tuple[ColumnId, ...], str]:
+    columns = dict.fromkeys([ColumnId(item.dataset, item.field) for item in items if item.field])
+    return tuple(columns), _transform([one for item in items for one in item.transformations])
 
 
-def _dataset(item: JsonObject) -> DatasetId:
-    return DatasetId(as_text(item.get("namespace")), as_text(item.get("name")))
-
-
-def _transform(items: Iterable[JsonObject]) -> str:
-    texts = {
-        f"{transformation.get('type') or 'null'}:{transformation.get('subtype') or 'null'}"
-        for item in items
-        for transformation in as_objects(item.get("transformations"))
-    }
-    return ",".join(sorted(texts, key=lambda text: (text.lower(), text)))
+def _transform(transformations: Iterable[_Transformation]) -> str:
+    texts = {f"{one.type or 'null'}:{one.subtype or 'null'}" for one in transformations}
+    return ",".join(sorted(texts, key=lambda text: (text.lower(), text)) if len(texts) > 1 else texts)

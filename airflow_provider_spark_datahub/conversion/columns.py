@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,13 +13,12 @@ import msgspec
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.column_facet import ColumnEdge, DatasetColumns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.events import (
-    DatasetId,
-)
+from airflow_provider_spark_datahub.conversion.events import DatasetId
 from airflow_provider_spark_datahub.conversion.limits import (
     COLUMN_EDGES_LEFT_OUT,
     LONG_STATEMENTS,
     STATEMENTS_LEFT_OUT,
+    Cuts,
     cut,
     pair_limit,
 )
@@ -48,7 +47,7 @@ class ColumnLimits:
 
 
 def fine_grained_lineages(
-    lineages: Iterable[tuple[str, DatasetColumns]], namer: DatasetNamer, limits: ColumnLimits, cut_counts: Counter[str]
+    lineages: Iterable[tuple[str, DatasetColumns]], namer: DatasetNamer, limits: ColumnLimits, cuts: Cuts
 ) -> list[dict[str, Any]]:
     """The ``fineGrainedLineages`` of a job: the union over all queries (Deviation 2), each edge once.
 
@@ -57,7 +56,7 @@ def fine_grained_lineages(
     inputs that act on all rows, which are pairs of every such input with every column.
 
     :param lineages: the output's URN and its column lineage, per query.
-    :param cut_counts: takes how much was left out.
+    :param cuts: takes how much was left out.
     """
     told = [
         (output, columns, tuple((one, name.urn) for one in columns.inputs if (name := namer.name(one)) is not None))
@@ -67,14 +66,14 @@ def fine_grained_lineages(
         return []
     statements = {columns.sql for _, columns, _ in told if len(columns.sql) > limits.sql}
     if statements:
-        cut_counts[LONG_STATEMENTS] += len(statements)
+        cuts.count(LONG_STATEMENTS, len(statements))
     found = _union(told, limits)
     if found.characters > limits.characters and any(columns.sql for _, columns, _ in told):
-        cut_counts[STATEMENTS_LEFT_OUT] += len({columns.sql for _, columns, _ in told if columns.sql})
+        cuts.count(STATEMENTS_LEFT_OUT, len({columns.sql for _, columns, _ in told if columns.sql}))
         found = _union([(output, columns.without_sql(), names) for output, columns, names in told], limits)
     if found.left_out or found.pairs > limits.pairs or found.characters > limits.characters:
         found = _first_that_fit(found, limits)
-        cut_counts[COLUMN_EDGES_LEFT_OUT] += found.left_out
+        cuts.count(COLUMN_EDGES_LEFT_OUT, found.left_out)
     return [one.aspect for one in found.lineages]
 
 
@@ -95,7 +94,7 @@ class _Lineage(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class _Lineages(NamedTuple):
-    """Several, with their sums. :param left_out: pairs of columns beside them."""
+    """Several, each once, with their sums. :param left_out: pairs of columns beside them."""
 
     lineages: list[_Lineage]
     pairs: int
@@ -103,38 +102,43 @@ class _Lineages(NamedTuple):
     left_out: int
 
 
-def _union(
-    told: Iterable[tuple[str, DatasetColumns, tuple[tuple[DatasetId, str], ...]]], limits: ColumnLimits
-) -> _Lineages:
-    groups = [_fine_grained(output, columns, names, limits) for output, columns, names in told]
+_Told = tuple[str, DatasetColumns, tuple[tuple[DatasetId, str], ...]]
+
+
+def _union(told: Sequence[_Told], limits: ColumnLimits) -> _Lineages:
+    """Those of several queries. Only those to one output can be the same."""
+    groups: dict[str, list[_Lineages]] = {}
+    for output, columns, names in told:
+        groups.setdefault(output, []).append(_fine_grained(output, columns, names, limits))
+    of_outputs = [_each_once(several) if len(several) > 1 else several[0] for several in groups.values()]
+    if len(of_outputs) == 1:
+        return of_outputs[0]
+    lineages, pairs, characters, left_out = zip(*of_outputs, strict=True)
+    return _Lineages(list(chain.from_iterable(lineages)), sum(pairs), sum(characters), sum(left_out))
+
+
+def _each_once(groups: Sequence[_Lineages]) -> _Lineages:
     lineages: list[_Lineage] = []
     known: dict[tuple[tuple[str, ...], str], set[str]] = {}
     source, downstreams = None, set[str]()
-    for group in groups:
-        for one in group.lineages:
-            if one.source is not source:
-                source = one.source
-                downstreams = known.setdefault(source, set())
-            if one.downstream not in downstreams:
-                downstreams.add(one.downstream)
-                lineages.append(one)
-    return _Lineages(
-        lineages,
-        sum(one.pairs for one in lineages),
-        sum(one.characters for one in lineages),
-        sum(group.left_out for group in groups),
-    )
+    for one in chain.from_iterable(group.lineages for group in groups):
+        if one.source is not source:
+            source = one.source
+            downstreams = known.setdefault(source, set())
+        if one.downstream not in downstreams:
+            downstreams.add(one.downstream)
+            lineages.append(one)
+    return _lineages(lineages, sum(group.left_out for group in groups))
 
 
-class _OfOneOutput(NamedTuple):
-    lineages: tuple[_Lineage, ...]
-    left_out: int
+def _lineages(found: list[_Lineage], left_out: int) -> _Lineages:
+    return _Lineages(found, sum([one.pairs for one in found]), sum([one.characters for one in found]), left_out)
 
 
 @lru_cache(maxsize=16)
 def _fine_grained(
     output: str, columns: DatasetColumns, names: tuple[tuple[DatasetId, str], ...], limits: ColumnLimits
-) -> _OfOneOutput:
+) -> _Lineages:
     urn_of = dict(names)
     sql = cut(columns.sql, limits.sql)
     found: list[_Lineage] = []
@@ -150,7 +154,7 @@ def _fine_grained(
             if column not in downstreams:
                 downstreams[column] = [urns.schema_field_urn(output, column)]
         found += _lineages_of(edge, [downstreams[column] for column in edge.downstreams], sql, urn_of)
-    return _OfOneOutput(tuple(found), left_out)
+    return _each_once([_lineages(found, left_out)]) if len(downstreams) < len(found) else _lineages(found, left_out)
 
 
 # What stands around the URNs and the text in the JSON of one lineage.

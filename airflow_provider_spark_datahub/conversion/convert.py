@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
+
+from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion.alike_runs import merged
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
@@ -19,7 +20,7 @@ from airflow_provider_spark_datahub.conversion.hive_sessions import (
     is_of_hive,
     session_proposals,
 )
-from airflow_provider_spark_datahub.conversion.limits import sentences
+from airflow_provider_spark_datahub.conversion.limits import sentences, summed
 from airflow_provider_spark_datahub.conversion.lost_executions import LostExecution
 from airflow_provider_spark_datahub.conversion.lost_lineage import LostLineage
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
@@ -58,7 +59,7 @@ class Conversion:
     sessions: list[HiveSession] = field(default_factory=list)
     lost: list[LostExecution] = field(default_factory=list)
     unusable: dict[DatasetId, str] = field(default_factory=dict)
-    cut_counts: Counter[str] = field(default_factory=Counter)
+    cut_counts: dict[str, int] = field(default_factory=dict)
     column_gaps: dict[str, None] = field(default_factory=dict)
     untold: dict[str, None] = field(default_factory=dict)
 
@@ -91,7 +92,7 @@ class Conversion:
     def note(self, job: JobLineage) -> None:
         """Take what of the job could not be converted."""
         self.unusable.update(job.unusable)
-        self.cut_counts.update(job.cut)
+        self.cut_counts = summed((self.cut_counts, job.cut))
         for told, listed in ((job.column_gaps, self.column_gaps), (job.untold, self.untold)):
             for one in told:
                 if len(listed) < MAX_LISTED_PROBLEMS:
@@ -164,13 +165,13 @@ class Converter:
         """
         if not self._settings.coalesce_jobs:
             # Its own events may say COMPLETE where spark-submit is about to fail (Deviation 13).
-            jobs = [replace(job, result=None) if job.is_application else job for job in self._jobs]
+            jobs = [structs.replace(job, result=None) if job.is_application else job for job in self._jobs]
             self._jobs.clear()
             return _with_jobs(self._conversion, jobs)
         until_ms = self._known_until_ms(with_log=with_log)
         applications = [told for one in self._fold.applications() if (told := settled(one, until_ms))]
         # What is written at a point in time cannot be taken back: the end tells which query really did it.
-        jobs = [replace(job, operations=()) for job in self._coalesced(applications, Ending(final=False))]
+        jobs = [structs.replace(job, operations=()) for job in self._coalesced(applications, Ending(final=False))]
         return _with_jobs(self._conversion, jobs)
 
     def merge_alike(self, older_than: int) -> None:
@@ -261,7 +262,7 @@ class Converter:
 
 
 def _with_jobs(conversion: Conversion, jobs: list[JobLineage]) -> Conversion:
-    told = replace(conversion, jobs=jobs, unusable={}, cut_counts=Counter(), column_gaps={}, untold={})
+    told = replace(conversion, jobs=jobs, unusable={}, cut_counts={}, column_gaps={}, untold={})
     for job in jobs:
         told.note(job)
     return told

@@ -152,3 +152,11 @@ def learn_notes(
         if name in facets and (content := facets[name]):
             known[name] = index, content
     return known
+
+
+def with_later_notes(
+    known: Mapping[str, tuple[int, JsonObject]], told: Mapping[str, tuple[int, JsonObject]]
+) -> Mapping[str, tuple[int, JsonObject]]:
+    """What two runs tell of a dataset: of each facet the one that stood last among all events."""
+    later = {name: one for name, one in told.items() if name not in known or one[0] >= known[name][0]}
+    return {**known, **later}

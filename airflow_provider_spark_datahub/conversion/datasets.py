@@ -123,11 +123,13 @@ class DatasetNamer:
 
     def name(self, dataset: DatasetId) -> DatasetName | None:
         """The dataset's name: its table's where one is known, or ``None`` where no URN can be made of it."""
-        if dataset not in self._cache:
+        try:
+            return self._cache[dataset]
+        except KeyError:
             if len(self._cache) >= _REMEMBERED:
                 self._cache.clear()
-            self._cache[dataset] = self._resolve(dataset)
-        return self._cache[dataset]
+            name = self._cache[dataset] = self._resolve(dataset)
+            return name
 
     def _resolve(self, dataset: DatasetId) -> DatasetName | None:
         plain = self._plain_name(dataset)

@@ -16,8 +16,8 @@ T = TypeVar("T")
 TERMINAL_TYPES = frozenset({"COMPLETE", "FAIL", "ABORT"})
 FAILED_TYPES = frozenset({"FAIL", "ABORT"})
 
-# The middle one: bytes that are no UTF-8.
-_NOT_DECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+NOT_DECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding text raises; the middle one: bytes that are no UTF-8."""
 
 JsonObject = Mapping[str, Any]
 _NO_OBJECT: JsonObject = {}
@@ -218,13 +218,14 @@ def _job(text: bytes) -> _Job:
 @_read_once
 def _datasets(text: bytes) -> tuple[EventDataset, ...]:
     return tuple(
-        EventDataset(_dataset_id(one.namespace, one.name), _facets(one.facets), one.output_facets, one.input_facets)
+        EventDataset(dataset_id(one.namespace, one.name), _facets(one.facets), one.output_facets, one.input_facets)
         for one in _decode_datasets(text)
         if one.namespace or one.name
     )
 
 
-_dataset_id = lru_cache(maxsize=1024)(DatasetId)
+dataset_id = lru_cache(maxsize=1024)(DatasetId)
+"""The same object for the same names, mostly."""
 
 
 def parse_run_event(event: object) -> RunEvent:
@@ -237,7 +238,7 @@ def parse_run_event(event: object) -> RunEvent:
     if isinstance(event, bytes | bytearray):
         try:
             return _of_text(event)
-        except _NOT_DECODABLE:
+        except NOT_DECODABLE:
             # A null or a number where the spec says otherwise costs only itself: read without expecting types.
             event = _decoded_whole(event)
     return _of_object(event)
@@ -259,7 +260,7 @@ def _of_text(text: bytes | bytearray) -> RunEvent:
 def _decoded_whole(text: bytes | bytearray) -> object:
     try:
         return msgspec.json.decode(text)
-    except _NOT_DECODABLE as error:
+    except NOT_DECODABLE as error:
         return _decoded_with_half_characters(text, error)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -137,19 +137,18 @@ class RunState(msgspec.Struct, gc=False):
         return self.job_type in QUERY_TYPES
 
     @property
-    def changed(self) -> Iterator[tuple[DatasetId, DatasetState]]:
+    def changed(self) -> Collection[tuple[DatasetId, DatasetState]]:
         """Its outputs without those that it only passed through: written, dropped or renamed."""
-        names = ({dataset.name for dataset in datasets} for datasets in (self.inputs, self.outputs))
-        if self.job_type == RDD_JOB and self.job_name.endswith(_NON_MATERIALISING) and next(names) == next(names):
-            return
-        yield from self.outputs.items()
+        if self.job_type == RDD_JOB and self.job_name.endswith(_NON_MATERIALISING):
+            read, passed = ({dataset.name for dataset in datasets} for datasets in (self.inputs, self.outputs))
+            if read == passed:
+                return ()
+        return self.outputs.items()
 
     @property
-    def written(self) -> Iterator[tuple[DatasetId, DatasetState]]:
+    def written(self) -> list[tuple[DatasetId, DatasetState]]:
         """Its outputs without those that it only dropped, renamed or passed through."""
-        for dataset, state in self.changed:
-            if state.lifecycle not in NOT_WRITTEN:
-                yield dataset, state
+        return [one for one in self.changed if one[1].lifecycle not in NOT_WRITTEN]
 
 
 def _first(key: str, told: Iterable[Sequence[Mapping[str, str]]]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -23,21 +23,24 @@ def cut(text: str, limit: int) -> str:
     return text[: limit - len(told)] + told
 
 
-@dataclass(slots=True)
-class Cuts:
+class Cuts(msgspec.Struct):
     """Cuts texts, and counts what was cut, by what it is: one of the constants above.
 
     :param longest: how long a text may be, in characters.
     """
 
     longest: int
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: dict[str, int] = {}
+
+    def count(self, kind: str, times: int = 1) -> None:
+        """Take note of what was cut elsewhere."""
+        self.counts[kind] = self.counts.get(kind, 0) + times
 
     def text(self, value: str) -> str:
         """:func:`cut`, counted."""
         if len(value) <= self.longest:
             return value
-        self.counts[LONG_TEXTS] += 1
+        self.count(LONG_TEXTS)
         return cut(value, self.longest)
 
     def properties(self, values: dict[str, str]) -> dict[str, str]:
@@ -55,12 +58,18 @@ class Cuts:
         return {**aspect, "platformSchema": {kind: {**platform_schema, "tableSchema": self.text(told)}}}
 
 
+def summed(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The counts of several :class:`Cuts` together."""
+    total: dict[str, int] = {}
+    for counts in several:
+        for kind, times in counts.items():
+            total[kind] = total.get(kind, 0) + times
+    return total
+
+
 def sentences(several: Iterable[Mapping[str, int]]) -> list[str]:
     """For people, of the counts of several :class:`Cuts`."""
-    total: Counter[str] = Counter()
-    for counts in several:
-        total.update(counts)
-    return [f"{count} {kind}" for kind, count in sorted(total.items())]
+    return [f"{count} {kind}" for kind, count in sorted(summed(several).items())]
 
 
 def pair_limit(settings: LineageSettings) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -53,23 +53,14 @@ def first_wins(told: Sequence[PropertyLayers]) -> tuple[dict[str, str], dict[str
 
     :param told: by the events, in their order.
     """
-    if len(told) == 1:
-        job, flow = _sorted_properties(told[0])
-        return dict(job), dict(flow)
     return _first_wins([one.job for one in told]), _first_wins([one.flow for one in told])
 
 
-@lru_cache(maxsize=512)
-def _sorted_properties(told: PropertyLayers) -> tuple[dict[str, str], dict[str, str]]:
-    return _first_wins([told.job]), _first_wins([told.flow])
-
-
-def _first_wins(told: Iterable[Sequence[Mapping[str, str]]]) -> dict[str, str]:
+def _first_wins(told: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for layers in told:
-        for layer in reversed(layers):
-            for key, value in layer.items():
-                found.setdefault(key, value)
+    for layers in reversed(told):
+        for layer in layers:
+            found.update(layer)
     return dict(sorted(found.items()))
 
 

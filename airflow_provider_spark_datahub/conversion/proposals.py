@@ -18,7 +18,7 @@ class ProposalFormatError(ValueError):
     """A stored proposal that does not have the shape that :meth:`Proposal.to_obj` writes."""
 
 
-class Proposal(msgspec.Struct, frozen=True, gc=False):
+class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaults=True):
     """What DataHub calls a MetadataChangeProposal, without its generated classes.
 
     :param entity_type: the entity's type as in its URN, e.g. ``dataJob``.
@@ -27,6 +27,7 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
     :param aspect: the aspect as JSON: an object, or for a ``PATCH`` the list of JSON-patch operations (or the
         object that wraps one, where the patch names the keys of an array).
     :param change_type: ``UPSERT`` replaces the aspect, ``PATCH`` changes parts of it.
+    :param line: what :meth:`to_json` returns, where it is known.
     """
 
     entity_type: str
@@ -34,6 +35,15 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
     aspect_name: str
     aspect: Any
     change_type: ChangeType = "UPSERT"
+    line: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same."""
+        return isinstance(other, Proposal) and self.to_obj() == other.to_obj()
+
+    def __hash__(self) -> int:
+        """Of what it is about: an aspect has no hash."""
+        return hash((self.entity_urn, self.aspect_name))
 
     @property
     def content_type(self) -> str:
@@ -43,7 +53,7 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
     @property
     def value(self) -> str:
         """The aspect as JSON text: what a ``GenericAspect`` carries."""
-        return _json(self.aspect)
+        return json_text(self.aspect)
 
     @property
     def _stored_aspect(self) -> dict[str, Any]:
@@ -65,12 +75,14 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
 
     def to_json(self) -> str:
         """:meth:`to_obj` as one line of JSON, without its newline."""
+        if self.line is not None:
+            return self.line
         stored = {"json": self.aspect} if self.change_type == "UPSERT" else self._stored_aspect
         line = _Line(self.entity_type, self.entity_urn, self.change_type, self.aspect_name, stored)
         try:
             return _encode(line).decode()
         except UnicodeEncodeError:
-            return _json(self.to_obj())
+            return json_text(self.to_obj())
 
     @classmethod
     def from_obj(cls, obj: Mapping[str, Any]) -> Proposal:
@@ -85,6 +97,22 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
             return cls(obj["entityType"], obj["entityUrn"], obj["aspectName"], content, change_type)
         except (KeyError, TypeError, ValueError) as error:
             raise ProposalFormatError(f"not a stored proposal ({error!r}): {str(obj)[:200]}") from error
+
+
+class SharedObject(dict[str, Any]):
+    """A JSON object that nobody changes, and that many proposals hold: what is made of it can be remembered.
+
+    It is found again as itself: another one is another key, even if it says the same.
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+def upsert(entity_type: str, entity_urn: str, aspect_name: str, aspect: Any) -> Proposal:
+    """A proposal that is made again and again: whoever remembers it does not write its JSON twice."""
+    line = Proposal(entity_type, entity_urn, aspect_name, aspect).to_json()
+    return Proposal(entity_type, entity_urn, aspect_name, aspect, line=line)
 
 
 def to_json_lines(proposals: Iterable[Proposal]) -> Iterator[str]:
@@ -111,7 +139,8 @@ class _Line(msgspec.Struct, gc=False, rename="camel"):
 _encode = msgspec.json.Encoder().encode
 
 
-def _json(value: Any) -> str:
+def json_text(value: Any) -> str:
+    """JSON without spaces, in as few escapes as can be."""
     try:
         return _encode(value).decode()
     except UnicodeEncodeError:

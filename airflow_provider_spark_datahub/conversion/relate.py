@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from msgspec import structs
+
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.aspects import input_output
 from airflow_provider_spark_datahub.conversion.coalesce import JobLineage
@@ -162,7 +164,7 @@ def below(jobs: Sequence[JobLineage], task_try: TaskTry, sessions: Iterable[str]
     """
     runs = {job.run_urn for job in jobs} | set(sessions)
     return [
-        replace(
+        structs.replace(
             job,
             parent_instance=job.parent_instance if job.parent_instance in runs else task_try.urn,
             upstream_jobs=tuple(dict.fromkeys((*job.upstream_jobs, task_try.job_urn))),

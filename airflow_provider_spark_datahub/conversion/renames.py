@@ -23,6 +23,8 @@ def under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[R
 
     :param runs: in the order of their first events.
     """
+    if not any(state.previous for run in runs for state in run.outputs.values()):
+        return runs
     renames = _renames(runs, namer)
     if not renames:
         return runs
@@ -39,8 +41,6 @@ def under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[R
 def _renames(runs: Iterable[RunState], namer: DatasetNamer) -> dict[DatasetId, list[tuple[int, DatasetId]]]:
     """By old name: when what the application wrote under it was renamed, and to what; in their order."""
     changes = [(run.index, dataset, state) for run in runs if not run.failure for dataset, state in run.changed]
-    if not any(state.previous for _, _, state in changes):
-        return {}
     gone = _dropped_in_the_end(((dataset, state) for _, dataset, state in changes), namer)
     found: dict[DatasetId, list[tuple[int, DatasetId]]] = {}
     written: set[DatasetId] = set()

@@ -53,12 +53,15 @@ class RunDetails:
     upstream_runs: dict[str, None] = field(default_factory=dict)
 
 
+NO_DETAILS = RunDetails()
+
+
 def details_of(event: RunEvent) -> RunDetails | None:
     """What an event tells of its run; ``None`` where that is nothing."""
     details = event.run_facets.once(_details)
     if not event.job_facets.once(_is_streaming):
         return details
-    return replace(details or RunDetails(), run_type="STREAMING")
+    return replace(details or NO_DETAILS, run_type="STREAMING")
 
 
 def _is_streaming(facets: Facets) -> bool:
@@ -66,14 +69,15 @@ def _is_streaming(facets: Facets) -> bool:
 
 
 def _details(facets: Facets) -> RunDetails | None:
-    names = [name for name in _READERS if name in facets]
+    names = _READERS.keys() & facets.facets.keys()
     if not names:
         return None
-    if names == [_SPARK_APPLICATION] and isinstance(facet := facets.kept(_SPARK_APPLICATION), bytes):
+    if names == {_SPARK_APPLICATION} and isinstance(facet := facets.kept(_SPARK_APPLICATION), bytes):
         return _of_spark_application(facet)
     details = RunDetails()
-    for name in names:
-        _READERS[name](details, facets[name])
+    for name, read in _READERS.items():
+        if name in names:
+            read(details, facets[name])
     return details
 
 
@@ -105,7 +109,7 @@ def merged_details(own: RunDetails | None, others: Iterable[RunDetails | None]) 
     :param own: the application's own run's: its try and the runs that it waited for count alone.
     :param others: of each of their other parts the first that tells it counts.
     """
-    merged = RunDetails() if own is None else replace(own)
+    merged = replace(own or NO_DETAILS)
     for one in others:
         if one is not None:
             merged.url = merged.url or one.url

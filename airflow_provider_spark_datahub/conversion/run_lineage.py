@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.column_facet import DatasetColumns
 from airflow_provider_spark_datahub.conversion.columns import ColumnLimits, fine_grained_lineages
 from airflow_provider_spark_datahub.conversion.data_quality import results_by_test
-from airflow_provider_spark_datahub.conversion.dataset_notes import NO_NOTES, DatasetNotes, read_notes, with_field_tags
+from airflow_provider_spark_datahub.conversion.dataset_notes import (
+    NO_NOTES,
+    DatasetNotes,
+    read_notes,
+    with_field_tags,
+    with_later_notes,
+)
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject
 from airflow_provider_spark_datahub.conversion.fold import RDD_JOB, Application, DatasetState, RunState
@@ -23,19 +31,17 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.statement_lineage import with_columns_of_statements
 
 
-@dataclass(slots=True)
-class JobDataset:
+class JobDataset(msgspec.Struct):
     """A dataset of a job with what is to be written of it."""
 
     name: DatasetName
-    ids: list[DatasetId] = field(default_factory=list)
+    ids: list[DatasetId] = []
     schema: dict[str, Any] | None = None
     notes: DatasetNotes = NO_NOTES
-    edge_properties: Mapping[str, str] = field(default_factory=dict)
+    edge_properties: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class RunLineage:
+class RunLineage(msgspec.Struct, frozen=True):
     """What runs read and wrote, by the URNs of the datasets.
 
     :param unusable: datasets that no URN can be made of, and why.
@@ -70,12 +76,11 @@ def lineage_of(
     runs, gaps = application.runs, tuple[str, ...]()
     if settings.capture_columns_from_sql and settings.capture_column_level_lineage:
         runs, gaps = with_columns_of_statements(runs, namer)
-    renamed = replace(application, runs=under_last_names(runs, namer))
-    edges = _Edges(renamed, namer, lost_in_flight=lost_in_flight, settings=settings, cuts=cuts)
+    edges = _Edges(under_last_names(runs, namer), namer, lost_in_flight=lost_in_flight, settings=settings, cuts=cuts)
     return RunLineage(
         inputs=edges.inputs(),
         outputs=edges.outputs(),
-        fine_grained=fine_grained_lineages(edges.columns(), namer, ColumnLimits.of(settings), cuts.counts),
+        fine_grained=fine_grained_lineages(edges.columns(), namer, ColumnLimits.of(settings), cuts),
         operations=operations(application.runs, namer) if settings.capture_operations else (),
         unusable=namer.unusable,
         column_gaps=gaps,
@@ -84,78 +89,81 @@ def lineage_of(
     )
 
 
+_Touched = list[tuple[DatasetId, DatasetState]]
+_UNTOLD = DatasetState()
+
+
 class _Edges:
     """The datasets of an application's runs that are edges of its job."""
 
     def __init__(
         self,
-        application: Application,
+        runs: Iterable[RunState],
         namer: DatasetNamer,
         *,
         lost_in_flight: bool,
         settings: LineageSettings,
         cuts: Cuts,
     ) -> None:
-        self._runs = application.runs
         self._cuts = cuts
         self._with_schemas = settings.materialize_dataset and settings.include_schema_metadata
         self._with_descriptions = settings.capture_dataset_documentation
         self._namer = namer
-        self._lost_in_flight = lost_in_flight
+        self._written: list[tuple[RunState, _Touched]] = [
+            (run, [] if run.failure or (lost_in_flight and not run.ended) else run.written) for run in runs
+        ]
 
     def outputs(self) -> dict[str, JobDataset]:
         """What was written, by URN."""
-        return self._by_urn((dataset, state) for run in self._runs for dataset, state in self._written(run))
+        return self._by_urn(one for _, written in self._written for one in written)
 
     def inputs(self) -> dict[str, JobDataset]:
         """What was read, by URN: inputs of queries, and what only column lineage names (Deviation 8)."""
-        phantoms = self._phantom_reads()
-        return self._by_urn(
-            (dataset, state) for run in self._runs for dataset, state in self._read(run) if dataset not in phantoms
-        )
+        reads = [(run, self._read(run, written)) for run, written in self._written]
+        phantoms = self._phantom_reads(reads)
+        return self._by_urn(one for _, read in reads for one in read if one[0] not in phantoms)
 
     def partitions(self) -> tuple[str, ...]:
         """Those that were written, where producers tell."""
-        found = {one for run in self._runs for _, state in self._written(run) for one in state.partitions}
-        return tuple(sorted(found))
+        found = {one for _, written in self._written for _, state in written for one in state.partitions}
+        return tuple(sorted(found)) if found else ()
 
-    def columns(self) -> Iterator[tuple[str, DatasetColumns]]:
+    def columns(self) -> list[tuple[str, DatasetColumns]]:
         """Column lineage of what was written: the output's URN with what one query says of it."""
-        for run in self._runs:
-            for dataset, state in self._written(run):
-                name = self._namer.name(dataset)
-                if state.columns is not None and name is not None:
-                    yield name.urn, state.columns
+        return [
+            (name.urn, state.columns)
+            for _, written in self._written
+            for dataset, state in written
+            if state.columns is not None and (name := self._namer.name(dataset)) is not None
+        ]
 
-    def _written(self, run: RunState) -> Iterator[tuple[DatasetId, DatasetState]]:
-        if run.failure or (self._lost_in_flight and not run.ended):
-            return
-        yield from run.written
-
-    def _read(self, run: RunState) -> Iterator[tuple[DatasetId, DatasetState]]:
-        yield from run.inputs.items()
-        for output, state in self._written(run):
+    def _read(self, run: RunState, written: _Touched) -> _Touched:
+        read, name = list(run.inputs.items()), self._namer.name
+        for output, state in written:
             if state.columns is not None:
-                own = self._namer.name(output)
-                for dataset in state.columns.inputs:
-                    if dataset not in run.inputs and self._namer.name(dataset) != own:
-                        yield dataset, DatasetState()
+                more = [one for one in state.columns.inputs if one not in run.inputs and name(one) != name(output)]
+                read += [(dataset, _UNTOLD) for dataset in more]
+        return read
 
-    def _phantom_reads(self) -> set[DatasetId]:
+    @staticmethod
+    def _phantom_reads(reads: Sequence[tuple[RunState, _Touched]]) -> set[DatasetId]:
         """Deviation 5: what only RDD jobs of an application with queries read, where a query's dataset is the same
-        or lies below: file listing, schema inference, reading back the own output."""
-        listed = {dataset for run in self._runs if run.job_type == RDD_JOB for dataset in run.inputs}
+        or lies below: file listing, schema inference, reading back the own output.
+
+        :param reads: what each run read.
+        """
+        listed = {dataset for run, _ in reads if run.job_type == RDD_JOB for dataset in run.inputs}
         if not listed:
             return set()
-        queries = [run for run in self._runs if run.job_type != RDD_JOB]
-        read = {dataset for run in queries for dataset, _ in self._read(run)}
-        touched = read.union(*(run.outputs for run in queries))
+        queries = [(run, read) for run, read in reads if run.job_type != RDD_JOB]
+        by_queries = {dataset for _, read in queries for dataset, _ in read}
+        touched = by_queries.union(*(run.outputs for run, _ in queries))
         paths: dict[str, list[str]] = {}
         for dataset in touched:
             paths.setdefault(dataset.namespace, []).append(dataset.name)
         return {
             dataset
-            for dataset in listed - read
+            for dataset in listed - by_queries
             if dataset in touched
             or any(is_parent_folder(dataset.name, path) for path in paths.get(dataset.namespace, ()))
         }
@@ -163,7 +171,7 @@ class _Edges:
     def _by_urn(self, datasets: Iterable[tuple[DatasetId, DatasetState]]) -> dict[str, JobDataset]:
         found: dict[str, JobDataset] = {}
         schemas: dict[str, tuple[int, JsonObject | bytes]] = {}
-        notes: dict[str, dict[str, tuple[int, JsonObject]]] = {}
+        notes: dict[str, Mapping[str, tuple[int, JsonObject]]] = {}
         for dataset, state in datasets:
             name = self._namer.name(dataset)
             if name is None:
@@ -171,20 +179,19 @@ class _Edges:
             urn = name.urn
             entry = found.get(urn)
             if entry is None:
-                entry = found[urn] = JobDataset(name)
-            if dataset not in entry.ids:
+                found[urn] = JobDataset(name, [dataset])
+            elif dataset not in entry.ids:
                 entry.ids.append(dataset)
-            if state.schema is not None and state.schema_index >= schemas.get(urn, (-1, b""))[0]:
+            if state.schema is not None and (urn not in schemas or state.schema_index >= schemas[urn][0]):
                 schemas[urn] = (state.schema_index, state.schema)
-            for facet_name, (index, facet) in state.notes.items() if state.notes else ():
-                known = notes.setdefault(urn, {})
-                if index >= known.get(facet_name, (-1, None))[0]:
-                    known[facet_name] = index, facet
+            if state.notes:
+                notes[urn] = with_later_notes(notes.get(urn, {}), state.notes)
         for urn, facets in notes.items():
             read = read_notes({facet_name: facet for facet_name, (_, facet) in facets.items()})
             found[urn].notes = replace(read, description=self._cuts.text(read.description))
-        for urn, (_, schema) in schemas.items() if self._with_schemas else ():
-            self._describe(found[urn], schema)
+        if self._with_schemas:
+            for urn, (_, schema) in schemas.items():
+                self._describe(found[urn], schema)
         return dict(sorted(found.items())) if len(found) > 1 else found
 
     def _describe(self, dataset: JobDataset, facet: JsonObject | bytes) -> None:

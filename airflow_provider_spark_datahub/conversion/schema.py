@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -12,6 +11,7 @@ from msgspec import Raw
 
 from airflow_provider_spark_datahub.conversion.events import JsonObject, as_object, as_objects, as_text
 from airflow_provider_spark_datahub.conversion.long_texts import unpacked
+from airflow_provider_spark_datahub.conversion.proposals import SharedObject, json_text
 
 # DataHub type class and the type's name in a version 2 field path (which are Avro's names, as acryl-datahub's
 # own Hive reader writes them).
@@ -32,7 +32,7 @@ _TYPES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("struct", "record", "variant", "geometry", "geography"), ("RecordType", "struct")),
 }
 _UNKNOWN = ("NullType", "null")
-_PLAIN = (str, int, float)
+_SHOWN, _PLAIN = ("name", "type", "description"), (str, int, float)
 # Of structs in structs; a producer's mistake could be as deep as Python's stack.
 _MAX_DEPTH = 50
 _NESTED = frozenset({"array", "map", "struct", "record"})
@@ -84,7 +84,8 @@ def schema_metadata(
 @lru_cache(maxsize=256)
 def _metadata_again(facet: bytes, platform: str, with_descriptions: bool) -> dict[str, Any] | None:
     """The events of a job repeat the schemas of its datasets byte by byte."""
-    return _metadata(as_object(unpacked(facet)), platform, with_descriptions)
+    aspect = _metadata(as_object(unpacked(facet)), platform, with_descriptions)
+    return None if aspect is None else SharedObject(aspect)
 
 
 def _metadata(facet: JsonObject, platform: str, with_descriptions: bool) -> dict[str, Any] | None:
@@ -96,9 +97,9 @@ def _metadata(facet: JsonObject, platform: str, with_descriptions: bool) -> dict
     unique: dict[str, dict[str, Any]] = {}
     for field in fields:
         for described, told in _schema_fields(field):
-            description = as_text(told.get("description")).strip() if with_descriptions else ""
-            more = {"description": description} if description else {}
-            unique.setdefault(described["fieldPath"], described | more)
+            if with_descriptions and (description := as_text(told.get("description")).strip()):
+                described["description"] = description
+            unique.setdefault(described["fieldPath"], described)
     return {
         "schemaName": "",
         "platform": platform,
@@ -113,12 +114,14 @@ def _metadata(facet: JsonObject, platform: str, with_descriptions: bool) -> dict
 
 def _table_schema(fields: list[JsonObject]) -> str:
     def plain(field: JsonObject, depth: int = 0) -> dict[str, Any]:
-        shown = {key: field[key] for key in ("name", "type", "description") if isinstance(field.get(key), _PLAIN)}
-        below = as_objects(field.get("fields")) if depth < _MAX_DEPTH else ()
-        children = [plain(child, depth + 1) for child in below]
-        return {**shown, "fields": children} if children else shown
+        shown = {key: field[key] for key in _SHOWN if isinstance(field.get(key), _PLAIN)}
+        if "fields" in field and depth < _MAX_DEPTH:
+            children = [plain(child, depth + 1) for child in as_objects(field["fields"])]
+            if children:
+                shown["fields"] = children
+        return shown
 
-    return json.dumps([plain(field) for field in fields], ensure_ascii=False, separators=(",", ":"))
+    return json_text([plain(field) for field in fields])
 
 
 def _schema_fields(field: JsonObject) -> Iterator[tuple[dict[str, Any], JsonObject]]:
@@ -126,7 +129,7 @@ def _schema_fields(field: JsonObject) -> Iterator[tuple[dict[str, Any], JsonObje
 
     A field without nested ones keeps its plain name as path, which is what column lineage calls it.
     """
-    if _base_type(field) in _NESTED and any(as_objects(field.get("fields"))):
+    if "fields" in field and _base_type(_native(field)) in _NESTED and any(as_objects(field["fields"])):
         yield from _nested_fields(field, "[version=2.0].[type=struct]")
     else:
         yield _schema_field(as_text(field.get("name")), field), field
@@ -148,7 +151,7 @@ def _type_tokens(field: JsonObject) -> tuple[list[str], JsonObject | None]:
     tokens: list[str] = []
     inner = field
     while True:
-        base = _base_type(inner)
+        base = _base_type(_native(inner))
         tokens.append(_TYPES.get(base, _UNKNOWN)[1])
         if base in ("struct", "record"):
             return tokens, inner
@@ -161,7 +164,7 @@ def _type_tokens(field: JsonObject) -> tuple[list[str], JsonObject | None]:
 def _content(field: JsonObject) -> JsonObject | None:
     """What an array holds, or the values of a map."""
     children = list(as_objects(field.get("fields")))
-    wanted = _VALUE_NAMES if _base_type(field) == "map" else _ELEMENT_NAMES
+    wanted = _VALUE_NAMES if _base_type(_native(field)) == "map" else _ELEMENT_NAMES
     named = [child for child in children if as_text(child.get("name")) in wanted]
     if named:
         return named[0]
@@ -169,9 +172,14 @@ def _content(field: JsonObject) -> JsonObject | None:
     return {"type": "struct", "fields": children} if children else None
 
 
-def _base_type(field: JsonObject) -> str:
+def _native(field: JsonObject) -> str:
+    return as_text(field.get("type"))
+
+
+@lru_cache(maxsize=1024)
+def _base_type(native: str) -> str:
     """The type's name without parameters, lower case: ``decimal(10,2)`` → ``decimal``."""
-    name = as_text(field.get("type")).strip().lower()
+    name = native.strip().lower()
     for end in ("(", "<"):
         name = name.partition(end)[0]
     name = name.strip()
@@ -179,18 +187,20 @@ def _base_type(field: JsonObject) -> str:
 
 
 def _schema_field(path: str, field: JsonObject) -> dict[str, Any]:
+    native = _native(field)
+    type_class = _TYPES.get(_base_type(native), _UNKNOWN)[0]
     return {
         "fieldPath": path,
         "nullable": False,
-        "type": {"type": {f"com.linkedin.schema.{_TYPES.get(_base_type(field), _UNKNOWN)[0]}": _type_body(field)}},
-        "nativeDataType": as_text(field.get("type")),
+        "type": {"type": {f"com.linkedin.schema.{type_class}": _type_body(field) if "fields" in field else {}}},
+        "nativeDataType": native,
         "recursive": False,
         "isPartOfKey": False,
     }
 
 
 def _type_body(field: JsonObject) -> dict[str, Any]:
-    base = _base_type(field)
+    base = _base_type(_native(field))
     content = _content(field) if base in ("array", "map") else None
     if content is None:
         return {}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.coalesce import (
@@ -16,20 +17,22 @@ from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import FAILED_TYPES, TERMINAL_TYPES, EventDataset, RunEvent
 from airflow_provider_spark_datahub.conversion.fold import APPLICATION, RDD_JOB, Fold
 from airflow_provider_spark_datahub.conversion.identity import application_names, flow_identity, job_id_and_name
-from airflow_provider_spark_datahub.conversion.limits import Cuts
+from airflow_provider_spark_datahub.conversion.limits import Cuts, summed
 from airflow_provider_spark_datahub.conversion.properties import (
+    PropertyLayers,
     airflow_tags,
     description,
     first_wins,
     owner_names,
     property_layers,
 )
-from airflow_provider_spark_datahub.conversion.run_facets import RunDetails, details_of
+from airflow_provider_spark_datahub.conversion.proposals import SharedObject
+from airflow_provider_spark_datahub.conversion.run_facets import NO_DETAILS, details_of
 from airflow_provider_spark_datahub.conversion.run_lineage import RunLineage, lineage_of
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 _Datasets = tuple[EventDataset, ...]
-_REMEMBERED = 64
+_REMEMBERED = 256
 
 
 class SingleEvents:
@@ -37,7 +40,7 @@ class SingleEvents:
 
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
-        self._remembered: dict[tuple[_Datasets, _Datasets, str, bool, str], tuple[RunLineage, Counter[str]]] = {}
+        self._remembered: dict[tuple[_Datasets, _Datasets, str, bool, str], tuple[RunLineage, Mapping[str, int]]] = {}
 
     def job(self, event: RunEvent) -> JobLineage:
         """The job that the event tells of.
@@ -49,20 +52,25 @@ class SingleEvents:
         flow = flow_identity(event, settings, app_name or session_name)
         job_id, job_name = job_id_and_name(event, settings)
         lineage, cut = self._lineage(event)
-        cuts = Cuts(settings.max_string_length)
-        job_properties, flow_properties = map(cuts.properties, self._properties(event))
-        run = details_of(event) or RunDetails()
-        run = replace(run, properties=cuts.properties(run.properties))
-        described = cuts.text(description(event) or "") or None
+        properties = property_layers(event, spark_plan=settings.capture_spark_plan)
+        properties_of_job, properties_of_flow, cut_properties = _properties(properties, settings.max_string_length)
+        run, described = details_of(event) or NO_DETAILS, description(event)
+        if run.properties or described:
+            cuts = Cuts(settings.max_string_length)
+            kept = cuts.properties(run.properties)
+            run = run if kept is run.properties else replace(run, properties=kept)
+            described = cuts.text(described) if described else None
+            cut_properties = summed((cut_properties, cuts.counts)) if cuts.counts else cut_properties
+        owners = owner_names(event)
         return JobLineage(
             flow=flow,
             job_id=job_id,
             job_name=job_name,
             run_id=event.run_id,
-            flow_properties=flow_properties,
-            job_properties=job_properties,
+            flow_properties=properties_of_flow,
+            job_properties=properties_of_job,
             description=described,
-            owners=tuple(dict.fromkeys(owner_names(event))),
+            owners=tuple(dict.fromkeys(owners)) if owners else (),
             tags=settings.tags or airflow_tags(event),
             inputs=lineage.inputs,
             outputs=lineage.outputs,
@@ -70,7 +78,7 @@ class SingleEvents:
             created_ms=event.time_ms,
             start_ms=event.time_ms,
             end_ms=event.time_ms,
-            result=_result(event),
+            result=_RESULTS.get(event.type),
             started=event.type in ("START", "RUNNING"),
             adds_only=settings.use_patch or event.type in FAILED_TYPES,
             parent_instance=urns.dpi_urn(event.parent_run_id) if event.parent_run_id else None,
@@ -80,21 +88,12 @@ class SingleEvents:
             operations=lineage.operations,
             run=run,
             partitions=lineage.partitions,
-            cut=cuts.counts + cut if cuts.counts else cut,
+            cut=summed((cut_properties, cut)) if cut_properties else cut,
             tests=lineage.tests,
             is_application=event.job_type == APPLICATION,
         )
 
-    def _properties(self, event: RunEvent) -> tuple[dict[str, str], dict[str, str]]:
-        """Of the job and of the flow, without the times that only a whole application has."""
-        layers = property_layers(event, spark_plan=self._settings.capture_spark_plan)
-        job, flow = first_wins([layers])
-        for properties, times in ((job, JOB_TIMES), (flow, FLOW_TIMES)):
-            for time in times:
-                properties.pop(time, None)
-        return job, flow
-
-    def _lineage(self, event: RunEvent) -> tuple[RunLineage, Counter[str]]:
+    def _lineage(self, event: RunEvent) -> tuple[RunLineage, Mapping[str, int]]:
         """With how much of it was too long for the limits."""
         if self._settings.capture_operations or self._settings.capture_test_results:
             # Operations have the event's time and run, and tests may be told by the run alone.
@@ -109,7 +108,7 @@ class SingleEvents:
             lineage = self._remembered[told] = self._read(event)
         return lineage
 
-    def _read(self, event: RunEvent) -> tuple[RunLineage, Counter[str]]:
+    def _read(self, event: RunEvent) -> tuple[RunLineage, Mapping[str, int]]:
         fold, cuts = Fold(self._settings), Cuts(self._settings.max_string_length)
         fold.add(event)
         (application,) = fold.applications()
@@ -117,7 +116,15 @@ class SingleEvents:
         return lineage_of(application, namer, self._settings, cuts), cuts.counts
 
 
-def _result(event: RunEvent) -> RunResult | None:
-    if event.type not in TERMINAL_TYPES:
-        return None
-    return RunResult("FAILURE" if event.type in FAILED_TYPES else "SUCCESS", event.type)
+@lru_cache(maxsize=512)
+def _properties(layers: PropertyLayers, longest: int) -> tuple[SharedObject, SharedObject, Mapping[str, int]]:
+    """Of the job and of the flow, without the times that only a whole application has, and how much was too long."""
+    cuts = Cuts(longest)
+    job, flow = first_wins([layers])
+    for properties, times in ((job, JOB_TIMES), (flow, FLOW_TIMES)):
+        for time in times:
+            properties.pop(time, None)
+    return SharedObject(cuts.properties(job)), SharedObject(cuts.properties(flow)), cuts.counts
+
+
+_RESULTS = {kind: RunResult("FAILURE" if kind in FAILED_TYPES else "SUCCESS", kind) for kind in TERMINAL_TYPES}

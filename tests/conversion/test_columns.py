@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from airflow_provider_spark_datahub.conversion.limits import (
     COLUMN_EDGES_LEFT_OUT,
     LONG_STATEMENTS,
     STATEMENTS_LEFT_OUT,
+    Cuts,
 )
 from tests.conversion.builders import Json, column, column_lineage, schema, settings, urn
 
@@ -36,12 +36,12 @@ def read(facet: Json, sql: str = "", **other_facets: Any) -> DatasetColumns | No
 
 
 def lineages(
-    *told: DatasetColumns | None, output: str = OUTPUT, cut: Counter[str] | None = None, **options: Any
+    *told: DatasetColumns | None, output: str = OUTPUT, cuts: Cuts | None = None, **options: Any
 ) -> list[Json]:
     namer = DatasetNamer(settings(), {DatasetId("file", "/wh/t"): DatasetId("hive", "db.source")})
     per_query = [(output, columns) for columns in told if columns is not None]
     limits = ColumnLimits.of(settings(**options))
-    return fine_grained_lineages(per_query, namer, limits, cut if cut is not None else Counter())
+    return fine_grained_lineages(per_query, namer, limits, cuts or Cuts(limits.characters))
 
 
 def test_one_column() -> None:
@@ -222,40 +222,42 @@ def wide(columns: int, tables: int) -> DatasetColumns | None:
 
 def test_a_union_of_wide_tables_stays_as_long_as_its_direct_lineage() -> None:
     """2.7 million pairs of columns and keys would be 270 MB, which GMS does not read; the 9,000 direct ones stay."""
-    cut: Counter[str] = Counter()
-    found = lineages(wide(300, 30), cut=cut)
+    cuts = Cuts(16_000_000)
+    found = lineages(wide(300, 30), cuts=cuts)
     assert {each["transformOperation"] for each in found} == {"-- DIRECT:IDENTITY\nSELECT 1"}
     assert sum(len(each["upstreams"]) for each in found) == 300 * 30
-    assert cut == {COLUMN_EDGES_LEFT_OUT: 300 * 300 * 30}
+    assert cuts.counts == {COLUMN_EDGES_LEFT_OUT: 300 * 300 * 30}
 
 
 @pytest.mark.parametrize(("most", "kept"), [(1, 1), (5, 4), (1000, 20)])
 def test_most_column_edges(most: int, kept: int) -> None:
     """Those of single columns come first: four of one input each; each lineage is there as a whole."""
-    cut: Counter[str] = Counter()
-    found = lineages(wide(4, 1), cut=cut, max_column_edges=most)
+    cuts = Cuts(16_000_000)
+    found = lineages(wide(4, 1), cuts=cuts, max_column_edges=most)
     direct = sum(len(each["upstreams"]) for each in found if "DIRECT:IDENTITY" in each["transformOperation"])
     assert direct == min(most, 4)
     left_out = 4 + 16 - sum(len(each["upstreams"]) for each in found)
-    assert cut == ({COLUMN_EDGES_LEFT_OUT: left_out} if left_out else {})
+    assert cuts.counts == ({COLUMN_EDGES_LEFT_OUT: left_out} if left_out else {})
     assert left_out == max(20 - kept, 0)
 
 
 def test_a_statement_that_is_too_long_says_so() -> None:
-    cut: Counter[str] = Counter()
+    cuts = Cuts(16_000_000)
     statement = f"SELECT {'x' * 500} FROM a"
-    found = lineages(read(column_lineage({"z": [column("/a", "x")], "y": []}), statement), cut=cut, max_sql_length=120)
+    found = lineages(
+        read(column_lineage({"z": [column("/a", "x")], "y": []}), statement), cuts=cuts, max_sql_length=120
+    )
     shown = found[0]["transformOperation"]
     assert len(shown) == 120
     assert shown.endswith("… (cut: 514 characters)")
     assert shown.startswith("SELECT xxx")
-    assert cut == {LONG_STATEMENTS: 1}
+    assert cuts.counts == {LONG_STATEMENTS: 1}
 
 
 def test_statements_go_before_edges_where_all_is_too_long_for_gms() -> None:
-    cut: Counter[str] = Counter()
+    cuts = Cuts(16_000_000)
     facet = column_lineage({f"c{number}": [column("/a", "x", "DIRECT:IDENTITY")] for number in range(10)})
-    found = lineages(read(facet, f"SELECT {'x' * 900}"), cut=cut, max_string_length=5_000)
+    found = lineages(read(facet, f"SELECT {'x' * 900}"), cuts=cuts, max_string_length=5_000)
     assert [each["transformOperation"] for each in found] == ["DIRECT:IDENTITY"] * 10
-    assert cut == {STATEMENTS_LEFT_OUT: 1}
+    assert cuts.counts == {STATEMENTS_LEFT_OUT: 1}
     assert len(json.dumps(found, separators=(",", ":"))) <= 5_000

@@ -9,7 +9,13 @@ import pytest
 from datahub.emitter.mcp import MetadataChangeProposalWrapper
 from datahub.metadata.schema_classes import StatusClass
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal, ProposalFormatError, to_json_lines
+from airflow_provider_spark_datahub.conversion.proposals import (
+    Proposal,
+    ProposalFormatError,
+    SharedObject,
+    to_json_lines,
+    upsert,
+)
 from tests.conversion.builders import urn
 
 DATASET = urn("hive", "db.größe")
@@ -53,3 +59,21 @@ def test_a_part_is_missing(key: str) -> None:
     del stored[key]
     with pytest.raises(ProposalFormatError, match=key):
         Proposal.from_obj(stored)
+
+
+def test_what_is_remembered_is_the_same_proposal() -> None:
+    remembered = upsert("dataset", DATASET, "status", {"removed": False})
+    assert remembered == UPSERT
+    assert {remembered, UPSERT} == {UPSERT}
+    assert remembered.to_json() == UPSERT.to_json()
+    assert remembered != upsert("dataset", DATASET, "status", {"removed": True})
+    assert UPSERT != PATCH
+    assert UPSERT.to_obj() != UPSERT
+
+
+def test_a_shared_object_is_a_key_by_itself_and_equal_by_its_content() -> None:
+    content = {"name": "größe"}
+    one, other = SharedObject(content), SharedObject(content)
+    assert one == other == content
+    assert {one: 1}[one] == 1
+    assert other not in {one: 1}
