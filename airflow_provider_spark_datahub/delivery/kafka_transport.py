@@ -26,8 +26,10 @@ from datahub.metadata.schemas import getMetadataChangeProposalSchema
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, one_line
+from airflow_provider_spark_datahub.delivery.kafka_errors import kind_of_kafka_error
 from airflow_provider_spark_datahub.delivery.kafka_settings import KafkaSettings
 from airflow_provider_spark_datahub.delivery.mcp import to_mcp
+from airflow_provider_spark_datahub.delivery.third_party import ThirdPartyError, third_party
 
 log = logging.getLogger(__name__)
 
@@ -170,14 +172,14 @@ class KafkaClient:
 
     def _of_registry(self, ask: Callable[[], object]) -> Failure | None:
         try:
-            ask()
+            third_party(ask, SchemaRegistryError, ValueError, TypeError)
         except SchemaRegistryError as error:
             kind = _REGISTRY_KINDS.get(error.http_status_code, FailureKind.UNAVAILABLE)
             return self._failure(kind, f"its schema registry: {error}")
         except (ValueError, TypeError) as error:
             return self._failure(FailureKind.MISCONFIGURED, f"its schema registry: {error}")
-        except Exception as error:  # noqa: BLE001 (the registry's client raises those of the HTTP client of its choice)
-            return self._failure(FailureKind.UNAVAILABLE, f"its schema registry: {str(error) or type(error).__name__}")
+        except ThirdPartyError as error:
+            return self._failure(FailureKind.UNAVAILABLE, f"its schema registry: {error}")
         return None
 
     def _left(self) -> float:
@@ -231,7 +233,7 @@ class KafkaClient:
     def _failure_of(self, error: KafkaError) -> Failure:
         if error.code() == KafkaError._MSG_TIMED_OUT and self._trouble is not None:
             return self._trouble
-        return self._failure(_KINDS.get(error.code(), FailureKind.UNAVAILABLE), error.str())
+        return self._failure(kind_of_kafka_error(error), error.str())
 
 
 _PROBE = Proposal("dataFlow", "urn:li:dataFlow:(spark,probe,PROD)", "status", {"removed": False})
@@ -255,21 +257,6 @@ _EXCLUDES_IDEMPOTENCE = {
 }
 """Options that librdkafka may refuse beside idempotence: where the connection sets one, it decides."""
 
-_KINDS = {
-    # Of the message, or of the batch that it was in.
-    KafkaError.MSG_SIZE_TOO_LARGE: FailureKind.REJECTED,
-    KafkaError.RECORD_LIST_TOO_LARGE: FailureKind.REJECTED,
-    KafkaError.INVALID_RECORD: FailureKind.REJECTED,
-    KafkaError._AUTHENTICATION: FailureKind.UNAUTHORISED,
-    KafkaError.SASL_AUTHENTICATION_FAILED: FailureKind.UNAUTHORISED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: FailureKind.UNAUTHORISED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: FailureKind.UNAUTHORISED,
-    KafkaError._SSL: FailureKind.MISCONFIGURED,
-    KafkaError._UNKNOWN_TOPIC: FailureKind.MISCONFIGURED,
-    KafkaError.UNKNOWN_TOPIC_OR_PART: FailureKind.MISCONFIGURED,
-    KafkaError.TOPIC_EXCEPTION: FailureKind.MISCONFIGURED,
-    KafkaError.UNSUPPORTED_SASL_MECHANISM: FailureKind.MISCONFIGURED,
-}
 _REGISTRY_KINDS = {
     401: FailureKind.UNAUTHORISED,
     403: FailureKind.UNAUTHORISED,

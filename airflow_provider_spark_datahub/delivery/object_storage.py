@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from airflow_provider_spark_datahub.delivery.budget import within
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox_storage import OutboxStorage, Stored
+from airflow_provider_spark_datahub.delivery.third_party import ThirdPartyError, third_party
 
 T = TypeVar("T")
 
@@ -93,12 +94,10 @@ class ObjectStorage(OutboxStorage):
         if self.deadline is not None:
             seconds = min(seconds, max(LEAST_SECONDS, self.deadline.remaining() / 2))
         try:
-            in_time = within(Deadline.after(seconds), lambda: answer.append(call()))
-        except OSError:
-            raise
-        except Exception as error:
+            in_time = within(Deadline.after(seconds), lambda: answer.append(third_party(call, OSError)))
+        except ThirdPartyError as error:
             # Each store's client has errors of its own, and not all of them are OSErrors.
-            raise OSError(f"{self.describe(name)}: {type(error).__name__}: {error}") from error
+            raise OSError(f"{self.describe(name)}: {error}") from error
         if not in_time:
             raise TimeoutError(f"{self.describe(name)}: no answer within {seconds:.1f} s")
         return answer[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,9 +16,11 @@ from openlineage.client.serde import Serde
 from openlineage.client.transport import get_default_factory
 from openlineage.client.transport.kafka import KafkaTransport
 
+from airflow_provider_spark_datahub.conversion.events import as_object
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, kind_of_status, one_line
 from airflow_provider_spark_datahub.delivery.openlineage_settings import OpenLineageSettings
+from airflow_provider_spark_datahub.delivery.third_party import ThirdPartyError, third_party
 
 _ONE_ATTEMPT = {"total": 0, "connect": 0, "read": 0, "status_forcelist": []}
 _POLL_SECONDS = 0.1
@@ -41,9 +44,10 @@ class EventTransport:
         self._settings = settings
         self._deadline = deadline
         try:
-            self._transport = get_default_factory().create(_strict(settings.transport, deadline))
-        except Exception as error:
-            raise SetupError(self._failure(FailureKind.MISCONFIGURED, f"{type(error).__name__}: {error}")) from error
+            config = _strict(settings.transport, deadline)
+            self._transport = third_party(lambda: get_default_factory().create(config))
+        except (ThirdPartyError, TypeError, ValueError) as error:
+            raise SetupError(self._failure(FailureKind.MISCONFIGURED, str(error))) from error
 
     def emit(self, event: Mapping[str, Any]) -> Failure | None:
         """Send one event; None where the backend acknowledged it."""
@@ -54,11 +58,11 @@ class EventTransport:
                 return self._produce(self._transport, event)
             # Its annotation names openlineage-python's classes; what it does takes a dict as well.
             emit: Any = self._transport.emit
-            emit(dict(event))
+            third_party(lambda: emit(dict(event)), requests.HTTPError)
         except requests.HTTPError as error:
             return self._refusal(error)
-        except Exception as error:  # noqa: BLE001 (as above)
-            return self._failure(FailureKind.UNAVAILABLE, f"{type(error).__name__}: {error}")
+        except ThirdPartyError as error:
+            return self._failure(FailureKind.UNAVAILABLE, str(error))
         return None
 
     def __enter__(self) -> Self:
@@ -69,23 +73,35 @@ class EventTransport:
     ) -> None:
         if isinstance(self._transport, KafkaTransport) and self._transport.producer is not None:
             self._transport.producer.purge()
-        self._transport.close(0)
+        # What arrived is known by now.
+        with suppress(ThirdPartyError):
+            third_party(lambda: self._transport.close(0))
 
     def _produce(self, transport: KafkaTransport, event: Mapping[str, Any]) -> Failure | None:
         """What the transport does, with a look at what became of the message: it only logs that."""
+        from confluent_kafka import KafkaException
+
+        from airflow_provider_spark_datahub.delivery.kafka_errors import kind_of_kafka_error
+
         producer: Any = transport.producer
         reports: list[Any] = []
-        producer.produce(
-            topic=transport.topic,
-            key=transport.message_key or _key(event),
-            value=Serde.to_json(dict(event)).encode(),
-            on_delivery=lambda error, _message: reports.append(error),
-        )
-        while not reports:
-            if self._deadline.expired:
-                return self._failure(FailureKind.UNAVAILABLE, "Kafka did not acknowledge an event in time")
-            producer.poll(_POLL_SECONDS)
-        return None if reports[0] is None else self._failure(FailureKind.UNAVAILABLE, reports[0].str())
+        message = {
+            "topic": transport.topic,
+            "key": transport.message_key or _key(event),
+            "value": Serde.to_json(dict(event)).encode(),
+        }
+        try:
+            third_party(
+                lambda: producer.produce(**message, on_delivery=lambda error, _message: reports.append(error)),
+                KafkaException,
+            )
+            while not reports:
+                if self._deadline.expired:
+                    return self._failure(FailureKind.UNAVAILABLE, "Kafka did not acknowledge an event in time")
+                third_party(lambda: producer.poll(_POLL_SECONDS), KafkaException)
+        except KafkaException as error:
+            reports = [error.args[0]]
+        return None if reports[0] is None else self._failure(kind_of_kafka_error(reports[0]), reports[0].str())
 
     def _refusal(self, error: requests.HTTPError) -> Failure:
         answer = error.response
@@ -121,10 +137,7 @@ def _strict(config: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
 
 def _key(event: Mapping[str, Any]) -> str:
     """The key that openlineage-python gives a run event: one for all runs below the same root job, in order."""
-    job = event.get("job", {})
-    parent = event.get("run", {}).get("facets", {}).get("parent", {})
-    for above in (parent.get("root", {}).get("job"), parent.get("job")):
-        if above:
-            job = above
-            break
+    parent = as_object(as_object(as_object(event.get("run")).get("facets")).get("parent"))
+    jobs = (as_object(parent.get("root")).get("job"), parent.get("job"), event.get("job"))
+    job = next(filter(None, map(as_object, jobs)), {})
     return f"run:{job.get('namespace')}/{job.get('name')}"

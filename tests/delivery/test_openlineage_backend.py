@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from openlineage.client.transport import Transport
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.backoff import Backoff
@@ -138,9 +139,19 @@ def test_a_file_and_a_backend_at_once(backend: Backend, events: list[dict[str, A
     assert len(delivery.pending) == len(events)
 
 
-def test_a_transport_that_cannot_be_made() -> None:
-    delivery = sink_of(None, None, None, type="file").deliver(items([{}]), Deadline.after(30))
-    assert "cannot be used with this connection (RuntimeError: `log_file_path`" in str(delivery.problem)
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"type": "file"}, "RuntimeError: `log_file_path`"),
+        ({"type": "http", "url": "http://x", "timeout": "soon"}, "could not convert string to float: 'soon'"),
+        ({"type": "nowhere.Transport"}, "ImportError: Failed to import nowhere.Transport"),
+    ],
+)
+def test_a_transport_that_cannot_be_made(config: dict[str, Any], words: str) -> None:
+    settings = OpenLineageSettings.from_connection(None, None, None, None, config)
+    delivery = OpenLineageSink(settings).deliver(items([{}]), Deadline.after(30))
+    assert len(delivery.pending) == 1
+    assert f"cannot be used with this connection ({words}" in str(delivery.problem)
 
 
 def test_events_through_kafka(kafka: Kafka, events: list[dict[str, Any]]) -> None:
@@ -151,6 +162,38 @@ def test_events_through_kafka(kafka: Kafka, events: list[dict[str, Any]]) -> Non
     found = consumed(kafka, topic)
     assert [value for _, value in found] == [without_nulls(event) for event in events]
     assert len({key for key, _ in found}) == 1
+
+
+def test_an_event_that_is_too_large_for_kafka_costs_only_itself(kafka: Kafka, events: list[dict[str, Any]]) -> None:
+    topic = kafka.make_topic()
+    sink = sink_of(None, None, None, type="kafka", topic=topic, config={"bootstrap.servers": kafka.bootstrap})
+    large = {**events[1], "job": {"namespace": "default", "name": "x" * 2_000_000}}
+    delivery = sink.deliver(items([events[0], large, events[2]]), Deadline.after(60))
+    assert (delivery.delivered, [each.proposal.aspect for each in delivery.rejected]) == (2, [large])
+    assert "too large" in delivery.rejected[0].reason.lower()
+    assert [value for _, value in consumed(kafka, topic)] == [without_nulls(events[0]), without_nulls(events[2])]
+
+
+class Anybodys(Transport):
+    """A transport as users may write one; it has bugs."""
+
+    kind = "anybodys"
+
+    def __init__(self, config: Any) -> None:
+        del config
+
+    def emit(self, event: Any) -> Any:
+        raise ReferenceError(f"a bug, at {event['eventType']}")
+
+    def close(self, timeout: float = -1) -> bool:
+        raise ReferenceError(f"a bug after {timeout} s")
+
+
+def test_a_bug_in_a_transport_of_the_users_leaves_everything_pending(events: list[dict[str, Any]]) -> None:
+    sink = sink_of(None, [], None, type=f"{__name__}.Anybodys")
+    delivery = sink.deliver(items(events), Deadline.after(1))
+    assert len(delivery.pending) == len(events)
+    assert "(ReferenceError: a bug, at START)" in str(delivery.problem)
 
 
 def test_kafka_that_is_down(events: list[dict[str, Any]]) -> None:

@@ -1,0 +1,42 @@
+"""The boundary to code of others."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.third_party import ThirdPartyError, third_party
+
+
+class TheirsError(Exception):
+    """An error that nobody told us of."""
+
+
+def fails(error: BaseException) -> None:
+    raise error
+
+
+def test_the_answer() -> None:
+    assert third_party(lambda: 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(TheirsError("no such bucket"), "TheirsError: no such bucket"), (TheirsError(), "TheirsError")],
+)
+def test_an_unknown_error_has_a_name(error: Exception, words: str) -> None:
+    with pytest.raises(ThirdPartyError) as raised:
+        third_party(lambda: fails(error), OSError)
+    assert str(raised.value) == words
+    assert raised.value.__cause__ is error
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("x"), TimeoutError("x")])
+def test_a_known_error_stays(error: OSError) -> None:
+    with pytest.raises(type(error)):
+        third_party(lambda: fails(error), OSError)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
+def test_what_ends_a_process_passes(error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        third_party(lambda: fails(error))
