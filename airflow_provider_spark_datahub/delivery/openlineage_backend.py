@@ -11,7 +11,8 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
 from airflow_provider_spark_datahub.delivery.openlineage_settings import OpenLineageSettings
 from airflow_provider_spark_datahub.delivery.raw_events import event_of
-from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Numbered, Sink
+from airflow_provider_spark_datahub.delivery.suspects import FAILED_ATTEMPTS, Suspects
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.openlineage_transport import EventTransport
@@ -24,7 +25,7 @@ class OpenLineageSink(Sink):
     that a backend never sees the end of a run before its start.
 
     What may pass is tried again until the deadline; transports' own repetitions, which know no deadline, are switched
-    off.
+    off. An event that the backend fails on (HTTP 500) is rejected where it takes others before and after it.
 
     :param backoff: the waits between attempts.
     :param sleep: waits that many seconds.
@@ -60,6 +61,7 @@ class OpenLineageSink(Sink):
             record.stop(f"{self.describe()} {failure.verdict(_REMEDY)}.")
 
     def _send_all(self, transport: EventTransport, record: DeliveryRecord, deadline: Deadline) -> Failure | None:
+        suspects = Suspects(record, "the OpenLineage backend")
         for item in record.pending():
             event = event_of(item[1])
             if event is None:
@@ -70,17 +72,26 @@ class OpenLineageSink(Sink):
             failure = self._emit(transport, event, deadline)
             if failure is None:
                 record.confirm([item], stored=True)
+                suspects.convict(witness=item)
             elif failure.kind is FailureKind.REJECTED:
                 record.reject(item, failure.words)
-            else:
+            elif failure.kind is not FailureKind.FAILED or deadline.remaining() <= self._backoff.first:
                 return failure
-        return None
+            elif not suspects.add(item, failure, lambda known: self._takes(transport, known, deadline)):
+                break
+        return suspects.last
+
+    def _takes(self, transport: EventTransport, item: Numbered, deadline: Deadline) -> bool:
+        """Whether the backend still takes the last event that it took, which changes the order of none."""
+        event = event_of(item[1])
+        return event is not None and self._emit(transport, event, deadline) is None
 
     def _emit(self, transport: EventTransport, event: Mapping[str, Any], deadline: Deadline) -> Failure | None:
-        attempt = 1
+        attempt, failed = 1, 0
         while (failure := transport.emit(event)) is not None:
+            failed += failure.kind is FailureKind.FAILED
             wait = self._backoff.delay(attempt)
-            if not failure.kind.may_pass or wait >= deadline.remaining():
+            if not failure.kind.may_pass or wait >= deadline.remaining() or failed >= FAILED_ATTEMPTS:
                 break
             self._sleep(wait)
             attempt += 1

@@ -14,19 +14,13 @@ from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
 from airflow_provider_spark_datahub.delivery.finding import Finding, Verdict
 from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Numbered, Sink
+from airflow_provider_spark_datahub.delivery.suspects import FAILED_ATTEMPTS, Suspects
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.rest_transport import GmsClient
 
 LARGEST_BATCH = 200
 """Proposals per request: acryl-datahub's own limit, so that one call of its emitter is one request."""
-
-
-FAILED_ATTEMPTS = 2
-"""How often a batch is sent that the server fails on, before it is halved."""
-MOST_SUSPECTS = 5
-"""So many proposals on which the server failed, each alone, while it took nothing else: it is the server's fault."""
-
 
 _REMEDY = "set a valid access token as its password"
 _ADDRESS = "give GMS's own URL as the connection's host: http://gms:8080, or https://datahub.example/api/gms"
@@ -83,7 +77,7 @@ class RestSink(Sink):
         from airflow_provider_spark_datahub.delivery.rest_transport import GmsClient
 
         batches = deque(_batches(record.pending()))
-        suspects = _Suspects(record)
+        suspects = Suspects(record, "DataHub")
         with GmsClient(self._settings, deadline) as gms:
             while batches:
                 batch = batches.popleft()
@@ -109,22 +103,23 @@ class RestSink(Sink):
         return deadline.remaining() <= self._backoff.first
 
     def _takes(self, gms: GmsClient, item: Numbered, deadline: Deadline) -> bool:
-        """Whether GMS still takes what it took before; to send it once more is harmless."""
+        """Whether GMS still takes what it took before."""
         answer, _ = self._post(gms, [item], deadline)
         return isinstance(answer, bool)
 
     def _post(self, gms: GmsClient, batch: Sequence[Numbered], deadline: Deadline) -> tuple[bool | Failure, int]:
         """The answer to one batch after as many attempts as it takes and the time allows, and their number."""
         most = self._settings.retry_max_times
-        attempt = 1
+        attempt, failed = 1, 0
         while True:
             answer = gms.post([proposal for _, proposal in batch])
             if isinstance(answer, bool) or not answer.kind.may_pass:
                 return answer, attempt
+            failed += answer.kind is FailureKind.FAILED
             wait = max(self._backoff.delay(attempt), answer.retry_after or 0.0)
             if wait >= deadline.remaining() or (most is not None and attempt > most):
                 return answer, attempt
-            if answer.kind is FailureKind.FAILED and attempt >= FAILED_ATTEMPTS:
+            if failed >= FAILED_ATTEMPTS:
                 return answer, attempt
             self._sleep(wait)
             attempt += 1
@@ -151,38 +146,3 @@ def _version(config: dict[str, Any]) -> str:
 
 def _batches(items: Sequence[Numbered]) -> list[Sequence[Numbered]]:
     return [items[start : start + LARGEST_BATCH] for start in range(0, len(items), LARGEST_BATCH)]
-
-
-class _Suspects:
-    """Proposals on which the server failed, each sent alone, until it is clear whose fault it is."""
-
-    def __init__(self, record: DeliveryRecord) -> None:
-        self._record = record
-        self._suspects: list[tuple[Numbered, Failure]] = []
-        self._witness: Numbered | None = None
-
-    @property
-    def last(self) -> Failure | None:
-        """The failure of the last proposal that is still a suspect."""
-        return self._suspects[-1][1] if self._suspects else None
-
-    def convict(self, witness: Numbered) -> None:
-        """The server took ``witness``, so it is not the server's fault."""
-        self._witness = witness
-        for item, failure in self._suspects:
-            self._record.reject(item, f"DataHub failed on it alone, not on others: {failure.words}")
-        self._suspects.clear()
-
-    def add(self, item: Numbered, failure: Failure, takes: Callable[[Numbered], bool]) -> bool:
-        """Take one more.
-
-        :param takes: whether the server takes a proposal that it took before.
-        :returns: False where it is the server's fault, as far as can be told.
-        """
-        self._suspects.append((item, failure))
-        if self._witness is None:
-            return len(self._suspects) < MOST_SUSPECTS
-        if not takes(self._witness):
-            return False
-        self.convict(self._witness)
-        return True

@@ -81,6 +81,7 @@ def test_what_may_pass_is_tried_again(backend: Backend, events: list[dict[str, A
     backend.statuses = [503, 500, 429]
     waits: list[float] = []
     assert sink_of(backend.url, waits).deliver(items(events[:2]), Deadline.after(30)).delivered == 2
+    assert backend.events == [without_nulls(event) for event in events[:2]]
     assert waits == [0.5, 1.0, 2.0]
 
 
@@ -91,6 +92,36 @@ def test_only_the_culprit_is_rejected(backend: Backend, events: list[dict[str, A
     assert (delivery.delivered, [each.proposal.aspect for each in delivery.rejected]) == (2, [bad])
     assert "HTTP 422" in delivery.rejected[0].reason
     assert KEY not in delivery.rejected[0].reason
+
+
+def test_what_the_backend_fails_on_alone_is_rejected(backend: Backend, events: list[dict[str, Any]]) -> None:
+    """At the beginning, between others and at the end; the order of the others stays."""
+    backend.stumbles_over = "urn:poison"
+    first, middle, last = ({"eventTime": "urn:poison", "eventType": kind} for kind in ("START", "RUNNING", "COMPLETE"))
+    delivery = sink_of(backend.url, []).deliver(
+        items([first, *events[:2], middle, *events[2:4], last]), Deadline.after(30)
+    )
+    assert (delivery.delivered, delivery.pending, delivery.problem) == (4, (), None)
+    assert [each.proposal.aspect for each in delivery.rejected] == [first, middle, last]
+    assert delivery.rejected[0].reason.startswith("the OpenLineage backend failed on it alone, not on others: HTTP 500")
+    # The last one that it took is asked about each: it may be there twice.
+    arrived = [event for number, event in enumerate(backend.events) if event not in backend.events[:number]]
+    assert arrived == [without_nulls(event) for event in events[:4]]
+
+
+def test_a_backend_that_fails_on_everything_rejects_nothing(backend: Backend, events: list[dict[str, Any]]) -> None:
+    backend.statuses = [500] * 1000
+    delivery = sink_of(backend.url, []).deliver(items(events), Deadline.after(30))
+    assert (delivery.delivered, delivery.rejected, len(delivery.pending)) == (0, (), len(events))
+    assert "fails (HTTP 500: " in str(delivery.problem)
+    assert len(backend.statuses) > 980
+
+
+def test_a_backend_that_begins_to_fail_rejects_nothing(backend: Backend, events: list[dict[str, Any]]) -> None:
+    backend.statuses = [201, 201] + [500] * 1000
+    delivery = sink_of(backend.url, []).deliver(items(events), Deadline.after(30))
+    assert (delivery.delivered, delivery.rejected, len(delivery.pending)) == (2, (), len(events) - 2)
+    assert backend.events == [without_nulls(event) for event in events[:2]]
 
 
 @pytest.mark.parametrize(

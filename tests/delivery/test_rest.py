@@ -137,6 +137,14 @@ def test_a_server_that_begins_to_fail_rejects_nothing(gms: GmsStandIn) -> None:
     assert delivery.problem == f"DataHub at {gms.url} fails (HTTP 500: injected 500, 2 attempts)."
 
 
+def test_one_failure_of_a_server_that_was_away_blames_no_proposal(gms: GmsStandIn) -> None:
+    proposals = upserts(2)
+    gms.fail_next(503)
+    gms.fail_next(500)
+    assert sink_of(gms.url, []).deliver(proposals, Deadline.after(30)).delivered == 2
+    assert len(gms.requests) == 3
+
+
 @pytest.mark.parametrize("status", [408, 425, 502, 503])
 def test_what_may_pass_is_tried_again(gms: GmsStandIn, status: int) -> None:
     gms.fail_next(status, times=3)

@@ -14,12 +14,14 @@ class Backend:
     """Takes ``POST /api/v1/lineage``: 201, or the statuses of :attr:`statuses`, one per request.
 
     :param key: the API key; requests without it get 401.
+    :ivar refuses: it answers 422 to events with this text in them, and 500 to those with :attr:`stumbles_over`.
     """
 
     def __init__(self, key: str | None = None) -> None:
         self.events: list[dict[str, Any]] = []
         self.statuses: list[int] = []
         self.refuses = ""
+        self.stumbles_over = ""
         self.hangs = 0.0
         backend = self
 
@@ -34,6 +36,8 @@ class Backend:
                     status = 401
                 elif backend.refuses and backend.refuses in body:
                     status = 422
+                elif backend.stumbles_over and backend.stumbles_over in body:
+                    status = 500
                 if status == 201:
                     backend.events.append(json.loads(body))
                 answer = json.dumps({"code": status, "message": f"answer {self.headers.get('Authorization')}"}).encode()
