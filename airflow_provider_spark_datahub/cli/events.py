@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from airflow_provider_spark_datahub.capture.collect import CollectionReport, EventSource, Outcome, collect_text
@@ -29,7 +29,7 @@ class EventConversion:
     def coalesced(self, exit_code: int | None) -> Iterator[Proposal]:
         """All events together."""
         converter = Converter(self._settings)
-        report = self._read(converter.add)
+        report = self._read(converter)
         complete = report.outcome is Outcome.COMPLETE and not report.quarantined_count
         succeeded = None if exit_code is None else exit_code == 0
         log_complete = self._read_event_log(converter)
@@ -62,10 +62,12 @@ class EventConversion:
         self._describe(collection.report)
         self._tell(told)
 
-    def _read(self, add: Callable[[object], object]) -> CollectionReport:
+    def _read(self, converter: Converter) -> CollectionReport:
         collection = collect_text(self._sources)
         for event in collection:
-            add(event)
+            converter.add(event)
+            if self._event_log is None:
+                converter.keep_few()
         self._describe(collection.report)
         return collection.report
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ from airflow_provider_spark_datahub.conversion.fold import DatasetState, RunStat
 from airflow_provider_spark_datahub.conversion.properties import PropertyLayers
 
 
-def merged(runs: Mapping[str, RunState], before: int) -> dict[str, RunState]:
+def merged(runs: Mapping[str, RunState], before: int, most: int) -> dict[str, RunState]:
     """The runs without those queries that say nothing that an earlier one of the same application did not say.
 
     What a job is coalesced from stays the same: of what the two differ in, times are joined, the later schema and the
@@ -17,12 +18,15 @@ def merged(runs: Mapping[str, RunState], before: int) -> dict[str, RunState]:
 
     :param runs: by run id, in the order of their first events.
     :param before: only runs whose last event has a lower index.
+    :param most: only of applications with more queries than that.
     """
     several_names = _with_several_session_names(runs.values())
+    queries = Counter(run.parent_run_id for run in runs.values())
     kept: dict[str, RunState] = {}
     firsts: dict[Hashable, _First] = {}
     for run_id, run in runs.items():
         may_merge = run.is_query and run.last_index < before and (run.ended or not run.outputs)
+        may_merge = may_merge and queries[run.parent_run_id] > most
         told = _what_it_tells(run) if may_merge and run.parent_run_id not in several_names else None
         if told is None:
             kept[run_id] = run

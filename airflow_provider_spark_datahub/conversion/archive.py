@@ -22,8 +22,6 @@ from airflow_provider_spark_datahub.conversion.latest import Kept, Version, kept
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
-MERGED_RUNS, MERGED_AFTER = 10_000, 1_000
-"""When an application has so many runs, those that tell the same are merged, but for those of the last events."""
 STILL_RUNNING_MS = 24 * 3600 * 1000
 """An application without an end was killed if the archive goes on for so long after its last event; else it may run."""
 
@@ -100,7 +98,6 @@ class GroupConversion:
         self._converter = Converter(settings)
         self._complete = True
         self._last_ms = NO_TIME
-        self._merge_at = MERGED_RUNS
         self.quarantined: list[Quarantined] = []
         self.jobs = 0
 
@@ -111,10 +108,7 @@ class GroupConversion:
             self.quarantined.append(Quarantined(event.file, event.offset, str(error)))
         self._complete = self._complete and event.file not in self._facts.damaged
         self._last_ms = max(self._last_ms, event.time_ms)
-        if self._converter.run_count >= self._merge_at:
-            self._converter.merge_alike(MERGED_AFTER)
-            # Where they are not alike, it is not tried again and again.
-            self._merge_at = max(MERGED_RUNS, 2 * self._converter.run_count)
+        self._converter.keep_few()
 
     def finish(self) -> Iterator[Version]:
         """What the group's runs would have written."""

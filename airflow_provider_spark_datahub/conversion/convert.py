@@ -33,6 +33,8 @@ from airflow_provider_spark_datahub.conversion.untold_outputs import sentence
 
 MAX_LISTED_PROBLEMS = 20
 """How many unusable events are told one by one; the others are counted."""
+MERGED_RUNS, MERGED_AFTER = 10_000, 1_000
+"""With so many runs, those that tell the same are merged, but for those of the last events."""
 KEPT_EXECUTIONS = 1000
 """How many of an application's latest SQL executions are kept when the others are forgotten."""
 
@@ -118,6 +120,7 @@ class Converter:
         self._conversion = Conversion()
         self._spark_log = SparkLog()
         self._forgotten = False
+        self._merge_at = MERGED_RUNS
 
     @property
     def application_ids(self) -> set[str]:
@@ -174,15 +177,17 @@ class Converter:
         jobs = [structs.replace(job, operations=()) for job in self._coalesced(applications, Ending(final=False))]
         return _with_jobs(self._conversion, jobs)
 
-    def merge_alike(self, older_than: int) -> None:
-        """Keep one of all queries of an application that tell the same, which changes nothing of what comes of them.
+    def keep_few(self) -> None:
+        """Of an application with very many queries keep one of those that tell the same, but for the last ones.
 
-        Not where operations are captured, of which each stands for itself.
-
-        :param older_than: of queries that sent none of the last so many events.
+        To be called after each event; what comes of them stays the same. Not for whoever adds Spark's event log as
+        well, which tells of each query. Where operations are captured, each query stands for itself.
         """
-        if not self._settings.capture_operations:
-            self._fold.reduce(lambda runs, count: merged(runs, count - older_than))
+        if self._fold.run_count < self._merge_at or self._settings.capture_operations:
+            return
+        self._fold.reduce(lambda runs, count: merged(runs, count - MERGED_AFTER, MERGED_RUNS // 10))
+        # Where they are not alike, it is not tried again and again.
+        self._merge_at = max(MERGED_RUNS, 2 * self._fold.run_count)
 
     def forget(self, *, with_log: bool = False) -> None:
         """Let go of the queries that :meth:`so_far` told: what it and :meth:`finish` tell of an application is then

@@ -67,10 +67,15 @@ class JobEvents:
     def _take(self, events: Iterator[bytes], stop: Callable[[], bool]) -> int:
         read = 0
         for event in events:
-            self._converter.add(event)
+            self._add(event)
             read += 1
         # After the events: it must know of every query that they tell of.
         return read + self._event_log.follow(self._converter, stop)
+
+    def _add(self, event: bytes) -> None:
+        self._converter.add(event)
+        if not self._settings.reads_event_log:
+            self._converter.keep_few()
 
     # -- when it is over
 
@@ -93,7 +98,7 @@ class JobEvents:
         report = CollectionReport()
         if self._file is not None:
             for event in self._file.rest(expired):
-                self._converter.add(event)
+                self._add(event)
             report = self._file.report
         self._converter.restart_log()
         log_complete = self._event_log.read(self._converter, expired)

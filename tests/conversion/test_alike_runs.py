@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import archive
+from airflow_provider_spark_datahub.conversion import convert
 from airflow_provider_spark_datahub.conversion.archive import ArchivedEvent, ArchiveFacts, GroupConversion, Selection
 from airflow_provider_spark_datahub.conversion.event_heads import read_head
 from airflow_provider_spark_datahub.conversion.latest import Version
@@ -52,8 +52,8 @@ def runs_kept(lines: Iterable[bytes], **options: object) -> int:
 @pytest.fixture
 def merging(monkeypatch: pytest.MonkeyPatch) -> None:
     """Merge as often as can be, and as early."""
-    monkeypatch.setattr(archive, "MERGED_RUNS", 1)
-    monkeypatch.setattr(archive, "MERGED_AFTER", 20)
+    monkeypatch.setattr(convert, "MERGED_RUNS", 1)
+    monkeypatch.setattr(convert, "MERGED_AFTER", 20)
 
 
 def texts(events: Sequence[Json]) -> list[bytes]:
@@ -63,8 +63,8 @@ def texts(events: Sequence[Json]) -> list[bytes]:
 def both(lines: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> tuple[list[Version], list[Version]]:
     """What comes of events with merging, and without."""
     with monkeypatch.context() as patch:
-        patch.setattr(archive, "MERGED_RUNS", 1)
-        patch.setattr(archive, "MERGED_AFTER", 0)
+        patch.setattr(convert, "MERGED_RUNS", 1)
+        patch.setattr(convert, "MERGED_AFTER", 0)
         merged = converted(lines)
     return merged, converted(lines)
 
@@ -74,7 +74,7 @@ def both(lines: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> tuple[list[
 def test_real_jobs_come_to_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = path.read_bytes().splitlines()
     merged = converted(lines)
-    monkeypatch.setattr(archive, "MERGED_RUNS", 10**9)
+    monkeypatch.setattr(convert, "MERGED_RUNS", 10**9)
     assert merged == converted(lines)
 
 
@@ -83,7 +83,7 @@ def test_a_long_application_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -
     lines = list(islice(MIXES["long"](), 16_000))
     merged = converted(lines)
     kept = runs_kept(lines)
-    monkeypatch.setattr(archive, "MERGED_RUNS", 10**9)
+    monkeypatch.setattr(convert, "MERGED_RUNS", 10**9)
     assert merged == converted(lines)
     assert kept < runs_kept(lines)
 
@@ -104,8 +104,8 @@ def batches(count: int) -> list[Json]:
 
 
 def test_what_is_kept_does_not_grow_with_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MERGED_RUNS", 50)
-    monkeypatch.setattr(archive, "MERGED_AFTER", 10)
+    monkeypatch.setattr(convert, "MERGED_RUNS", 50)
+    monkeypatch.setattr(convert, "MERGED_AFTER", 10)
     assert runs_kept(texts([application("START"), *batches(2000)])) <= 50
     assert runs_kept(texts([application("START"), *batches(200)]), capture_operations=True) == 201
 
@@ -137,3 +137,19 @@ def test_what_tells_something_else_is_kept(other: Json, monkeypatch: pytest.Monk
     merged, whole = both(texts(whole_application(first, other, again)), monkeypatch)
     assert merged == whole
     assert any(APP in version.entity_urn for version in whole)
+
+
+def test_applications_of_few_queries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for what is alike among the few queries of each of many applications would be for nothing."""
+    monkeypatch.setattr(convert, "MERGED_RUNS", 100)
+    monkeypatch.setattr(convert, "MERGED_AFTER", 0)
+    few = [{**one, "run": {**one["run"], "runId": f"few-{number}"}} for number, one in enumerate(batches(4))]
+    for one in few:
+        one["run"]["facets"] = {**one["run"]["facets"], "parent": {"run": {"runId": "another-application"}}}
+    lines = texts([application("START"), *few, *batches(200)])
+    conversion = GroupConversion(settings(), Selection(), LATER)
+    for number, line in enumerate(lines):
+        conversion.add(ArchivedEvent(number, "f", number, line))
+    kept = conversion._converter._fold._runs
+    assert {run_id for run_id in kept if run_id.startswith("few")} == {f"few-{number}" for number in range(8)}
+    assert len(kept) < 200
