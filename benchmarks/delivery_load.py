@@ -48,7 +48,7 @@ def in_batches(url: str, count: int) -> None:
     from airflow_provider_spark_datahub.delivery.rest import RestSink
     from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
 
-    sink = RestSink(RestSettings.from_connection(url, None, None, None, {}))
+    sink = RestSink(RestSettings(url))
     for entry in _batched(islice(proposals(), count), ENTRY):
         delivery = sink.deliver(entry, Deadline.after(60))
         if delivery.delivered != len(entry):

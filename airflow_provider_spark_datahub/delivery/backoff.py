@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,11 +15,13 @@ class Backoff:
     :param first: seconds before the first repetition, before jitter.
     :param longest: seconds that no wait exceeds.
     :param jitter: a number in [0, 1) per call; the wait is 50 % to 100 % of the exponential one.
+    :param sleep: waits that many seconds.
     """
 
     first: float = 0.5
     longest: float = 8.0
     jitter: Callable[[], float] = random.random
+    sleep: Callable[[float], object] = time.sleep
 
     def delay(self, attempt: int) -> float:
         """Seconds to wait after the failure of attempt number ``attempt`` (1 is the first)."""

@@ -12,6 +12,7 @@ from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.durable import make_folder, sync_folder, write_durably
 from airflow_provider_spark_datahub.delivery.file_forms import (
@@ -46,12 +47,12 @@ class FileSink(Sink):
         self._form: FileForm = JsonLines() if path.suffix.lower() in (".jsonl", ".ndjson") else JsonArray()
 
     @classmethod
-    def from_connection(cls, host: str | None) -> FileSink:
+    def from_connection(cls, connection: ConnectionParts) -> FileSink:
         """The sink of a ``datahub-file`` connection, whose host is a path or a ``file://`` URI.
 
         :raises SinkSettingsError: where the host is empty or no local file.
         """
-        text = (host or "").strip()
+        text = (connection.host or "").strip()
         if "://" in text:
             uri = urlsplit(text)
             if uri.scheme.lower() != "file" or uri.netloc not in ("", "localhost"):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.connection_extra import (
     Reader,
     mapping,
@@ -44,35 +45,27 @@ class KafkaSettings:
     topic: str = DEFAULT_TOPIC
 
     @classmethod
-    def from_connection(
-        cls,
-        host: str | None,
-        port: int | None,
-        login: str | None,
-        password: str | None,
-        extra: Mapping[str, Any],
-    ) -> KafkaSettings:
+    def from_connection(cls, connection: ConnectionParts) -> KafkaSettings:
         """The settings that an Airflow connection holds, as DataHub's own hook reads it.
 
-        :param host: brokers; here, or as ``connection.bootstrap`` in the extra.
-        :param port: of the broker, where the host names one without it.
-        :param login: ``sasl.username``, where ``producer_config`` does not give it.
-        :param password: ``sasl.password``, likewise.
-        :param extra: the shape of acryl-datahub's ``KafkaSinkConfig``: ``connection`` with this class's other fields,
-            and ``topic_routes``. What that class has for other purposes is accepted, and has no effect.
+        :param connection: ``host`` is the brokers, here or as ``connection.bootstrap`` in the extra; ``port`` that of
+            the broker, where the host names one without it; ``login`` and ``password`` are ``sasl.username`` and
+            ``sasl.password``, where ``producer_config`` does not give them; ``extra`` has the shape of acryl-datahub's
+            ``KafkaSinkConfig``: ``connection`` with this class's other fields, and ``topic_routes``. What that class
+            has for other purposes is accepted, and has no effect.
         :raises SinkSettingsError: where a part is missing, unknown or of the wrong type. Never holds a value that
             may be secret.
         """
-        for key in extra.keys() & _CONNECTION.keys():
+        for key in connection.extra.keys() & _CONNECTION.keys():
             raise SinkSettingsError(f"{key!r} belongs into the object 'connection' in the connection's extra.")
-        top = read_extra(extra, _EXTRA)
-        connection = read_extra(top.get("connection", {}), _CONNECTION, "extra, object 'connection'")
-        bootstrap = _bootstrap(host, port, connection.pop("bootstrap", None))
-        producer = _with_password(connection.pop("producer_config", {}), login, password)
+        top = read_extra(connection.extra, _EXTRA)
+        inner = read_extra(top.get("connection", {}), _CONNECTION, "extra, object 'connection'")
+        bootstrap = _bootstrap(connection.host, connection.port, inner.pop("bootstrap", None))
+        producer = _with_password(inner.pop("producer_config", {}), connection.login, connection.password)
         if str(producer.get("acks", producer.get("request.required.acks"))) == "0":
             raise SinkSettingsError("'acks' in producer_config must not be 0: Kafka would confirm nothing.")
         topic = top.get("topic_routes", {}).get(_PROPOSALS, DEFAULT_TOPIC)
-        return cls(bootstrap=bootstrap, producer_config=producer, topic=topic, **connection)
+        return cls(bootstrap=bootstrap, producer_config=producer, topic=topic, **inner)
 
     def redact(self, words: str) -> str:
         """``words`` without passwords, tokens and keys, should a server repeat them."""

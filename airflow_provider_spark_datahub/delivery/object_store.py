@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import ClassVar
 
@@ -30,17 +29,13 @@ class ObjectStoreSink(Sink):
 
     :param storage: the place; of this sink alone.
     :param backoff: the waits between attempts.
-    :param sleep: waits that many seconds.
     """
 
     name: ClassVar[str] = "object-store"
 
-    def __init__(
-        self, storage: ObjectStorage, *, backoff: Backoff | None = None, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, storage: ObjectStorage, *, backoff: Backoff | None = None) -> None:
         self._storage = storage
         self._backoff = backoff or Backoff()
-        self._sleep = sleep
 
     def describe(self) -> str:
         """``the object store at URI``."""
@@ -75,7 +70,7 @@ class ObjectStoreSink(Sink):
                 told = first if failure.kind is FailureKind.UNAVAILABLE else failure
                 record.stop(f"{self.describe()} {told.verdict(_REMEDY)}.")
                 return
-            self._sleep(wait)
+            self._backoff.sleep(wait)
             attempt += 1
         record.confirm(items, stored=True)
 

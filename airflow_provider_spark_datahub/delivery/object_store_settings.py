@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.connection_extra import Reader, read_extra, text
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
 
@@ -24,15 +23,15 @@ class ObjectStoreSettings:
     storage_conn_id: str | None = None
 
     @classmethod
-    def from_connection(cls, host: str | None, extra: Mapping[str, Any]) -> ObjectStoreSettings:
+    def from_connection(cls, connection: ConnectionParts) -> ObjectStoreSettings:
         """The settings that an Airflow connection holds.
 
-        :param host: the URI of bucket and prefix. Airflow's form ``s3://connection@bucket/prefix`` will do, too.
-        :param extra: ``storage_conn_id``.
+        :param connection: ``host`` is the URI of bucket and prefix, for which Airflow's form
+            ``s3://connection@bucket/prefix`` will do, too; ``extra`` may have ``storage_conn_id``.
         :raises SinkSettingsError: where a part is missing, unknown or of the wrong type.
         """
-        settings = read_extra(extra, _EXTRA)
-        uri = (host or "").strip().rstrip("/")
+        settings = read_extra(connection.extra, _EXTRA)
+        uri = (connection.host or "").strip().rstrip("/")
         try:
             parts = urlsplit(uri)
             secret, bucket, in_uri = parts.password, parts.hostname, parts.username

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_spark_datahub.delivery.backoff import Backoff
@@ -28,21 +27,13 @@ class OpenLineageSink(Sink):
     off. An event that the backend fails on (HTTP 500) is rejected where it takes others before and after it.
 
     :param backoff: the waits between attempts.
-    :param sleep: waits that many seconds.
     """
 
     name: ClassVar[str] = "openlineage"
 
-    def __init__(
-        self,
-        settings: OpenLineageSettings,
-        *,
-        backoff: Backoff | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, settings: OpenLineageSettings, *, backoff: Backoff | None = None) -> None:
         self._settings = settings
         self._backoff = backoff or Backoff()
-        self._sleep = sleep
 
     def describe(self) -> str:
         """``the OpenLineage backend at URL``."""
@@ -93,6 +84,6 @@ class OpenLineageSink(Sink):
             wait = self._backoff.delay(attempt)
             if not failure.kind.may_pass or wait >= deadline.remaining() or failed >= FAILED_ATTEMPTS:
                 break
-            self._sleep(wait)
+            self._backoff.sleep(wait)
             attempt += 1
         return failure

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.connection_extra import masked
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
 
@@ -24,26 +25,18 @@ class OpenLineageSettings:
     transport: Mapping[str, Any] = field(repr=False)
 
     @classmethod
-    def from_connection(
-        cls,
-        host: str | None,
-        port: int | None,
-        schema: str | None,
-        password: str | None,
-        extra: Mapping[str, Any],
-    ) -> OpenLineageSettings:
+    def from_connection(cls, connection: ConnectionParts) -> OpenLineageSettings:
         """The settings that an Airflow connection holds.
 
-        :param host: URL of the backend, or its host name, for the transport ``http``.
-        :param port: its port, where the host does not name it.
-        :param schema: ``http`` (default) or ``https``; used only where the host is no URL.
-        :param password: its API key.
-        :param extra: the transport's configuration; its ``type`` is ``http`` where it is not given.
+        :param connection: ``host`` is the URL of the backend, or its host name, for the transport ``http``; ``port``
+            its port, where the host does not name it; ``schema`` is ``http`` (default) or ``https``, and used only
+            where the host is no URL; ``password`` is its API key; ``extra`` the transport's configuration, whose
+            ``type`` is ``http`` where it is not given.
         :raises SinkSettingsError: where there is no address, or it is given twice.
         """
-        transport = copy.deepcopy(dict(extra))
+        transport, password = copy.deepcopy(dict(connection.extra)), connection.password
         transport.setdefault("type", "http")
-        address = (host or "").strip()
+        address = (connection.host or "").strip()
         for kind in _kinds(transport):
             if kind in _ANSWER_LATER or (kind == "kafka" and transport["type"] != "kafka"):
                 raise SinkSettingsError(
@@ -59,8 +52,8 @@ class OpenLineageSettings:
         if address:
             if "url" in transport:
                 raise SinkSettingsError("The URL is given twice: as host, and as 'url' in the extra. Leave one out.")
-            url = address if "://" in address else f"{schema or 'http'}://{address}"
-            transport["url"] = f"{url}:{port}" if port else url
+            url = address if "://" in address else f"{connection.schema or 'http'}://{address}"
+            transport["url"] = f"{url}:{connection.port}" if connection.port else url
         if not transport.get("url"):
             raise SinkSettingsError("The connection has no host: give the backend's URL, e.g. http://marquez:5000.")
         if password:

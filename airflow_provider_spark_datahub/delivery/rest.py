@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,17 +35,13 @@ class RestSink(Sink):
     are switched off.
 
     :param backoff: the waits between attempts.
-    :param sleep: waits that many seconds.
     """
 
     name: ClassVar[str] = "rest"
 
-    def __init__(
-        self, settings: RestSettings, *, backoff: Backoff | None = None, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, settings: RestSettings, *, backoff: Backoff | None = None) -> None:
         self._settings = settings
         self._backoff = backoff or Backoff()
-        self._sleep = sleep
 
     def describe(self) -> str:
         """``DataHub at URL``."""
@@ -121,7 +116,7 @@ class RestSink(Sink):
                 return answer, attempt
             if failed >= FAILED_ATTEMPTS:
                 return answer, attempt
-            self._sleep(wait)
+            self._backoff.sleep(wait)
             attempt += 1
 
     def _problem(self, failure: Failure, attempts: int, deadline: Deadline) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast, get_args
 from urllib.parse import SplitResult, urlsplit
 
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.connection_extra import (
     Reader,
     count,
@@ -63,27 +64,19 @@ class RestSettings:
             raise SinkSettingsError("client_key_path needs client_certificate_path: a key without its certificate.")
 
     @classmethod
-    def from_connection(
-        cls,
-        host: str | None,
-        port: int | None,
-        schema: str | None,
-        password: str | None,
-        extra: Mapping[str, Any],
-    ) -> RestSettings:
+    def from_connection(cls, connection: ConnectionParts) -> RestSettings:
         """The settings that an Airflow connection holds, as DataHub's own hook reads it.
 
-        :param host: GMS's URL (``http://gms:8080``) or its host name.
-        :param port: its port, where the host does not name it.
-        :param schema: ``http`` (default) or ``https``; used only where the host is no URL.
-        :param password: the access token.
-        :param extra: the names of this class's other fields. Values from a connection URI are text, so the text of
-            a number or of a truth value will do; empty ones count as not given.
+        :param connection: ``host`` is GMS's URL (``http://gms:8080``) or its host name; ``port`` its port, where the
+            host does not name it; ``schema`` is ``http`` (default) or ``https``, and used only where the host is no
+            URL; ``password`` is the access token; ``extra`` has the names of this class's other fields. Values from a
+            connection URI are text, so the text of a number or of a truth value will do; empty ones count as not given.
         :raises SinkSettingsError: where a part is missing, unknown or of the wrong type. Never holds a value that
             may be secret.
         """
-        settings = read_extra(extra, _EXTRA)
-        return cls(server=_server(host, port, schema), token=_token(password), **settings)
+        settings = read_extra(connection.extra, _EXTRA)
+        server = _server(connection.host, connection.port, connection.schema)
+        return cls(server=server, token=_token(connection.password), **settings)
 
     def headers(self) -> dict[str, str]:
         """The HTTP headers that may hold a secret."""

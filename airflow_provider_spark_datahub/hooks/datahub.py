@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
 if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
     from airflow_provider_spark_datahub.delivery.sink import Sink
 
 
@@ -15,7 +16,7 @@ class ConnectionTypeError(ValueError):
     """A connection that is no connection to DataHub; the message names its type and those that are."""
 
 
-class DatahubHook(BaseHook):
+class DatahubHook(BaseHook, ABC):
     """A connection to DataHub; its types are the subclasses.
 
     :param datahub_conn_id: the connection's id; default: that of the type.
@@ -30,12 +31,20 @@ class DatahubHook(BaseHook):
         super().__init__()
         self.datahub_conn_id = datahub_conn_id or self.default_conn_name
 
+    @staticmethod
+    @abstractmethod
+    def make_sink(connection: ConnectionParts) -> Sink:
+        """The sink that a connection of this type stands for.
+
+        :raises SinkSettingsError: where the connection is incomplete or has an unknown option.
+        """
+
     def get_conn(self) -> Sink:
         """The sink of the connection.
 
         :raises SinkSettingsError: where the connection is incomplete or has an unknown option.
         """
-        return _SINKS[self.conn_type](self.get_connection(self.datahub_conn_id))
+        return self.make_sink(_parts(self.get_connection(self.datahub_conn_id)))
 
 
 class DatahubRestHook(DatahubHook):
@@ -49,6 +58,14 @@ class DatahubRestHook(DatahubHook):
     conn_type = "datahub-rest"
     hook_name = "DataHub REST Server"
 
+    @staticmethod
+    def make_sink(connection: ConnectionParts) -> Sink:
+        """A :class:`~airflow_provider_spark_datahub.delivery.rest.RestSink`."""
+        from airflow_provider_spark_datahub.delivery.rest import RestSink
+        from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
+
+        return RestSink(RestSettings.from_connection(connection))
+
 
 class DatahubKafkaHook(DatahubHook):
     """A connection of type ``datahub-kafka``: host = brokers, login and password = SASL's.
@@ -60,6 +77,14 @@ class DatahubKafkaHook(DatahubHook):
     default_conn_name = "datahub_kafka_default"
     conn_type = "datahub-kafka"
     hook_name = "DataHub Kafka Sink"
+
+    @staticmethod
+    def make_sink(connection: ConnectionParts) -> Sink:
+        """A :class:`~airflow_provider_spark_datahub.delivery.kafka.KafkaSink`."""
+        from airflow_provider_spark_datahub.delivery.kafka import KafkaSink
+        from airflow_provider_spark_datahub.delivery.kafka_settings import KafkaSettings
+
+        return KafkaSink(KafkaSettings.from_connection(connection))
 
 
 class DatahubObjectStoreHook(DatahubHook):
@@ -73,6 +98,20 @@ class DatahubObjectStoreHook(DatahubHook):
     conn_type = "datahub-object-store"
     hook_name = "DataHub Object Store"
 
+    @staticmethod
+    def make_sink(connection: ConnectionParts) -> Sink:
+        """An :class:`~airflow_provider_spark_datahub.delivery.object_store.ObjectStoreSink`."""
+        from airflow_provider_spark_datahub.delivery.object_store import ObjectStoreSink
+        from airflow_provider_spark_datahub.delivery.object_store_settings import ObjectStoreSettings
+        from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
+        from airflow_provider_spark_datahub.hooks.object_storage import StorageConnectionError, open_storage
+
+        settings = ObjectStoreSettings.from_connection(connection)
+        try:
+            return ObjectStoreSink(open_storage(settings.uri, settings.storage_conn_id))
+        except StorageConnectionError as error:
+            raise SinkSettingsError(f"Cannot open {settings.uri}: {error}") from error
+
 
 class DatahubFileHook(DatahubHook):
     """A connection of type ``datahub-file``: host = path of the file."""
@@ -80,6 +119,13 @@ class DatahubFileHook(DatahubHook):
     default_conn_name = "datahub_file_default"
     conn_type = "datahub-file"
     hook_name = "DataHub File"
+
+    @staticmethod
+    def make_sink(connection: ConnectionParts) -> Sink:
+        """A :class:`~airflow_provider_spark_datahub.delivery.file.FileSink`."""
+        from airflow_provider_spark_datahub.delivery.file import FileSink
+
+        return FileSink.from_connection(connection)
 
 
 class OpenLineageHook(DatahubHook):
@@ -97,6 +143,23 @@ class OpenLineageHook(DatahubHook):
     def __init__(self, openlineage_conn_id: str | None = None) -> None:
         super().__init__(openlineage_conn_id)
 
+    @staticmethod
+    def make_sink(connection: ConnectionParts) -> Sink:
+        """An :class:`~airflow_provider_spark_datahub.delivery.openlineage_backend.OpenLineageSink`."""
+        from airflow_provider_spark_datahub.delivery.openlineage_backend import OpenLineageSink
+        from airflow_provider_spark_datahub.delivery.openlineage_settings import OpenLineageSettings
+
+        return OpenLineageSink(OpenLineageSettings.from_connection(connection))
+
+
+_HOOKS: tuple[type[DatahubHook], ...] = (
+    DatahubRestHook,
+    DatahubKafkaHook,
+    DatahubFileHook,
+    DatahubObjectStoreHook,
+    OpenLineageHook,
+)
+
 
 def sink_of(connection_id: str) -> Sink:
     """The sink of a connection, by its type.
@@ -106,13 +169,14 @@ def sink_of(connection_id: str) -> Sink:
     """
     connection = BaseHook.get_connection(connection_id)
     # Airflow turns the dashes of a type into underscores where the connection comes from a URI or an environment.
-    make = _SINKS.get((connection.conn_type or "").replace("_", "-"))
-    if make is None:
+    conn_type = (connection.conn_type or "").replace("_", "-")
+    hook = next((one for one in _HOOKS if one.conn_type == conn_type), None)
+    if hook is None:
         raise ConnectionTypeError(
             f"connection {connection_id!r} is of type {connection.conn_type!r}; lineage goes through a connection of "
-            f"type {' or '.join(map(repr, _SINKS))}"
+            f"type {' or '.join(repr(one.conn_type) for one in _HOOKS)}"
         )
-    return make(connection)
+    return hook.make_sink(_parts(connection))
 
 
 def open_sink(connection_id: str) -> tuple[Sink | None, str | None]:
@@ -125,62 +189,14 @@ def open_sink(connection_id: str) -> tuple[Sink | None, str | None]:
         return None, f"connection {connection_id!r} cannot be used: {error}"
 
 
-def _rest_sink(connection: Any) -> Sink:
-    from airflow_provider_spark_datahub.delivery.rest import RestSink
-    from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
+def _parts(connection: Any) -> ConnectionParts:
+    from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 
-    return RestSink(
-        RestSettings.from_connection(
-            connection.host, connection.port, connection.schema, connection.password, connection.extra_dejson
-        )
+    return ConnectionParts(
+        connection.host,
+        connection.port,
+        connection.schema,
+        connection.login,
+        connection.password,
+        connection.extra_dejson,
     )
-
-
-def _kafka_sink(connection: Any) -> Sink:
-    from airflow_provider_spark_datahub.delivery.kafka import KafkaSink
-    from airflow_provider_spark_datahub.delivery.kafka_settings import KafkaSettings
-
-    return KafkaSink(
-        KafkaSettings.from_connection(
-            connection.host, connection.port, connection.login, connection.password, connection.extra_dejson
-        )
-    )
-
-
-def _file_sink(connection: Any) -> Sink:
-    from airflow_provider_spark_datahub.delivery.file import FileSink
-
-    return FileSink.from_connection(connection.host)
-
-
-def _object_store_sink(connection: Any) -> Sink:
-    from airflow_provider_spark_datahub.delivery.object_store import ObjectStoreSink
-    from airflow_provider_spark_datahub.delivery.object_store_settings import ObjectStoreSettings
-    from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
-    from airflow_provider_spark_datahub.hooks.object_storage import StorageConnectionError, open_storage
-
-    settings = ObjectStoreSettings.from_connection(connection.host, connection.extra_dejson)
-    try:
-        return ObjectStoreSink(open_storage(settings.uri, settings.storage_conn_id))
-    except StorageConnectionError as error:
-        raise SinkSettingsError(f"Cannot open {settings.uri}: {error}") from error
-
-
-def _openlineage_sink(connection: Any) -> Sink:
-    from airflow_provider_spark_datahub.delivery.openlineage_backend import OpenLineageSink
-    from airflow_provider_spark_datahub.delivery.openlineage_settings import OpenLineageSettings
-
-    return OpenLineageSink(
-        OpenLineageSettings.from_connection(
-            connection.host, connection.port, connection.schema, connection.password, connection.extra_dejson
-        )
-    )
-
-
-_SINKS: dict[str, Callable[[Any], Sink]] = {
-    DatahubRestHook.conn_type: _rest_sink,
-    DatahubKafkaHook.conn_type: _kafka_sink,
-    DatahubFileHook.conn_type: _file_sink,
-    DatahubObjectStoreHook.conn_type: _object_store_sink,
-    OpenLineageHook.conn_type: _openlineage_sink,
-}

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.kafka import KafkaSink
 from airflow_provider_spark_datahub.delivery.kafka_settings import KafkaSettings
 from tests.servers.kafka import Kafka
@@ -27,15 +28,15 @@ class Target:
         login: str | None = None,
         password: str | None = None,
         topic: str | None = None,
-        **connection: Any,
+        **fields: Any,
     ) -> KafkaSink:
-        """:param connection: fields of the object of that name in the connection's extra."""
+        """:param fields: of the object ``connection`` in the connection's extra."""
         extra = {
-            "connection": {"schema_registry_url": self.registry.url, **connection},
+            "connection": {"schema_registry_url": self.registry.url, **fields},
             "topic_routes": {"MetadataChangeProposal": topic or self.topic},
         }
-        settings = KafkaSettings.from_connection(host or self.kafka.bootstrap, None, login, password, extra)
-        return KafkaSink(settings)
+        connection = ConnectionParts(host or self.kafka.bootstrap, login=login, password=password, extra=extra)
+        return KafkaSink(KafkaSettings.from_connection(connection))
 
     def stored(self) -> list[Content]:
         found = [each.proposal for each in self.kafka.messages(self.topic)]

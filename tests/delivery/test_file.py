@@ -16,6 +16,7 @@ from datahub.metadata.schema_classes import MetadataChangeProposalClass, StatusC
 from filelock import FileLock
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.file import FileSink
 from airflow_provider_spark_datahub.delivery.finding import Verdict
@@ -244,13 +245,13 @@ def test_a_lock_that_is_held_costs_no_more_than_the_time_given(tmp_path: Path) -
     ],
 )
 def test_from_connection(host: str, path: str) -> None:
-    assert FileSink.from_connection(host).describe() == f"the file {path}"
+    assert FileSink.from_connection(ConnectionParts(host)).describe() == f"the file {path}"
 
 
 @pytest.mark.parametrize("host", [None, "", "file://", "/data/", "file://server/out.json", "s3://bucket/out.json"])
 def test_unusable_hosts(host: str | None) -> None:
     with pytest.raises(SinkSettingsError, match="must be"):
-        FileSink.from_connection(host)
+        FileSink.from_connection(ConnectionParts(host))
 
 
 def verdicts(path: Path) -> list[tuple[Verdict, str]]:

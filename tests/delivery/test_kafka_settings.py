@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.kafka_settings import KafkaSettings
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
 
@@ -15,7 +16,7 @@ def read(
     password: str | None = None,
     **extra: Any,
 ) -> KafkaSettings:
-    return KafkaSettings.from_connection(host, port, login, password, extra)
+    return KafkaSettings.from_connection(ConnectionParts(host, port, None, login, password, extra))
 
 
 @pytest.mark.parametrize(

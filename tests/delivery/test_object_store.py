@@ -59,7 +59,7 @@ def failing(error: Exception) -> Callable[[], object]:
 def deliver(store: Store, proposals: list[Proposal], waits: list[float] | None = None) -> Delivery:
     noted: list[float] = [] if waits is None else waits
     storage = ObjectStorage(store, "bucket/lineage", "s3://bucket/lineage")
-    sink = ObjectStoreSink(storage, backoff=Backoff(jitter=lambda: 1.0), sleep=noted.append)
+    sink = ObjectStoreSink(storage, backoff=Backoff(jitter=lambda: 1.0, sleep=noted.append))
     return sink.deliver(proposals, Deadline.after(20))
 
 

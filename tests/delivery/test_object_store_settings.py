@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.object_store_settings import ObjectStoreSettings
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
 
@@ -18,7 +19,7 @@ from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
     ],
 )
 def test_settings(host: str, extra: dict[str, Any], settings: ObjectStoreSettings) -> None:
-    assert ObjectStoreSettings.from_connection(host, extra) == settings
+    assert ObjectStoreSettings.from_connection(ConnectionParts(host, extra=extra)) == settings
 
 
 @pytest.mark.parametrize(
@@ -37,5 +38,5 @@ def test_settings(host: str, extra: dict[str, Any], settings: ObjectStoreSetting
 )
 def test_unusable_settings(host: str | None, extra: dict[str, Any], message: str) -> None:
     with pytest.raises(SinkSettingsError, match=message) as caught:
-        ObjectStoreSettings.from_connection(host, extra)
+        ObjectStoreSettings.from_connection(ConnectionParts(host, extra=extra))
     assert "canary-1" not in str(caught.value)

@@ -13,6 +13,7 @@ from openlineage.client.transport import Transport
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.backoff import Backoff
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.openlineage_backend import OpenLineageSink
 from airflow_provider_spark_datahub.delivery.openlineage_settings import OpenLineageSettings
@@ -55,10 +56,10 @@ def items(events: list[dict[str, Any]]) -> list[Proposal]:
 def sink_of(
     url: str | None, waits: list[float] | None = None, password: str | None = KEY, **extra: Any
 ) -> OpenLineageSink:
-    settings = OpenLineageSettings.from_connection(url, None, None, password, extra)
+    settings = OpenLineageSettings.from_connection(ConnectionParts(url, password=password, extra=extra))
     if waits is None:
         return OpenLineageSink(settings)
-    return OpenLineageSink(settings, backoff=Backoff(jitter=lambda: 1.0), sleep=waits.append)
+    return OpenLineageSink(settings, backoff=Backoff(jitter=lambda: 1.0, sleep=waits.append))
 
 
 def test_events_arrive_as_they_are_and_in_order(backend: Backend, events: list[dict[str, Any]]) -> None:
@@ -179,7 +180,7 @@ def test_a_file_and_a_backend_at_once(backend: Backend, events: list[dict[str, A
     ],
 )
 def test_a_transport_that_cannot_be_made(config: dict[str, Any], words: str) -> None:
-    settings = OpenLineageSettings.from_connection(None, None, None, None, config)
+    settings = OpenLineageSettings.from_connection(ConnectionParts(extra=config))
     delivery = OpenLineageSink(settings).deliver(items([{}]), Deadline.after(30))
     assert len(delivery.pending) == 1
     assert f"cannot be used with this connection ({words}" in str(delivery.problem)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.openlineage_settings import OpenLineageSettings
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
 
@@ -24,7 +25,8 @@ HTTP = {"type": "http", "url": "http://marquez:5000"}
 def test_transport(
     host: str | None, port: int | None, schema: str | None, extra: dict[str, Any], transport: dict[str, Any]
 ) -> None:
-    assert OpenLineageSettings.from_connection(host, port, schema, None, extra).transport == transport
+    connection = ConnectionParts(host, port, schema, extra=extra)
+    assert OpenLineageSettings.from_connection(connection).transport == transport
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ def test_transport(
 )
 def test_unusable_settings(host: str | None, password: str | None, extra: dict[str, Any], message: str) -> None:
     with pytest.raises(SinkSettingsError, match=message) as caught:
-        OpenLineageSettings.from_connection(host, None, None, password, extra)
+        OpenLineageSettings.from_connection(ConnectionParts(host, password=password, extra=extra))
     assert "canary" not in str(caught.value)
 
 
@@ -51,7 +53,9 @@ def test_secrets_are_nowhere() -> None:
         "transports": [{"auth": {"type": "api_key", "apiKey": "canary-nested"}}],
         "proxy": "http://me:canary-proxy@proxy",
     }
-    settings = OpenLineageSettings.from_connection("http://me:canary-url@marquez", None, None, "canary-key", extra)
+    connection = ConnectionParts("http://me:canary-url@marquez", password="canary-key", extra=extra)
+    settings = OpenLineageSettings.from_connection(connection)
+    assert "canary" not in repr(connection)
     assert "canary" not in repr(settings)
     assert settings.where == "at http://marquez"
     told = settings.redact("canary-header canary-nested me:canary-proxy me:canary-url canary-key")

@@ -13,6 +13,7 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.backoff import Backoff
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.rest import RestSink
 from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
@@ -39,10 +40,10 @@ def _datahub_is_imported() -> None:
 
 def sink_of(url: str, waits: list[float] | None = None, token: str = TOKEN, **extra: Any) -> RestSink:
     """A sink that notes its waits instead of waiting, where it is given a list."""
-    settings = RestSettings.from_connection(url, None, None, token, extra)
+    settings = RestSettings.from_connection(ConnectionParts(url, password=token, extra=extra))
     if waits is None:
         return RestSink(settings)
-    return RestSink(settings, backoff=Backoff(jitter=lambda: 1.0), sleep=waits.append)
+    return RestSink(settings, backoff=Backoff(jitter=lambda: 1.0, sleep=waits.append))
 
 
 def contents(gms: GmsStandIn) -> list[tuple[str, str, str, Any]]:
@@ -131,8 +132,8 @@ def test_a_server_that_begins_to_fail_rejects_nothing(gms: GmsStandIn) -> None:
 
     # The first wait is the one after the first failure.
     gms.stumble_over(job_urn("job200"))
-    settings = RestSettings.from_connection(gms.url, None, None, TOKEN, {})
-    delivery = RestSink(settings, sleep=fail_from_now_on).deliver(proposals, Deadline.after(30))
+    settings = RestSettings.from_connection(ConnectionParts(gms.url, password=TOKEN))
+    delivery = RestSink(settings, backoff=Backoff(sleep=fail_from_now_on)).deliver(proposals, Deadline.after(30))
     assert (delivery.delivered, delivery.rejected, delivery.pending) == (200, (), tuple(proposals[200:]))
     assert delivery.problem == f"DataHub at {gms.url} fails (HTTP 500: injected 500, 2 attempts)."
 

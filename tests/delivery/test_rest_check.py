@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.finding import Finding, Verdict
 from airflow_provider_spark_datahub.delivery.rest import RestSink
@@ -18,7 +19,7 @@ TOKEN = "canary-token-0123456789"
 
 
 def check(url: str, token: str = TOKEN) -> list[Finding]:
-    return RestSink(RestSettings.from_connection(url, None, None, token, {})).check(Deadline.after(10))
+    return RestSink(RestSettings.from_connection(ConnectionParts(url, password=token))).check(Deadline.after(10))
 
 
 @pytest.fixture

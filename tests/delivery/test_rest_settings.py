@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
 
@@ -15,7 +16,7 @@ def read(
     password: str | None = None,
     **extra: Any,
 ) -> RestSettings:
-    return RestSettings.from_connection(host, port, schema, password, extra)
+    return RestSettings.from_connection(ConnectionParts(host, port, schema, None, password, extra))
 
 
 @pytest.mark.parametrize(

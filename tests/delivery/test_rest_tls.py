@@ -10,6 +10,8 @@ from typing import Any
 import certifi
 import pytest
 
+from airflow_provider_spark_datahub.delivery.backoff import Backoff
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.rest import RestSink
 from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
@@ -60,8 +62,8 @@ def server(certificate: tuple[Path, Path], request: pytest.FixtureRequest) -> It
 
 
 def deliver(server: str, waits: list[float], **extra: Any) -> Delivery:
-    settings = RestSettings.from_connection(server, None, None, None, extra)
-    return RestSink(settings, sleep=waits.append).deliver(upserts(2), Deadline.after(30))
+    settings = RestSettings.from_connection(ConnectionParts(server, extra=extra))
+    return RestSink(settings, backoff=Backoff(sleep=waits.append)).deliver(upserts(2), Deadline.after(30))
 
 
 def test_a_certificate_that_is_not_trusted_is_told_at_once(server: str) -> None:

@@ -20,6 +20,7 @@ from airflow_provider_spark_datahub.capture.openlineage_jar import JarProblemErr
 from airflow_provider_spark_datahub.capture.submission import Submission
 from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.drain import Drain
 from airflow_provider_spark_datahub.delivery.file import FileSink
@@ -219,7 +220,7 @@ def test_through_rest(tmp_path: Path) -> None:
 
     with (
         GmsStandIn("token") as gms,
-        RestSink(RestSettings.from_connection(gms.url, None, None, "token", {})) as sink,
+        RestSink(RestSettings.from_connection(ConnectionParts(gms.url, password="token"))) as sink,
     ):
         gms.reject(JOB)
         one = Try(tmp_path, sink=sink)
