@@ -5,13 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING
+from collections.abc import Generator, Iterator
+from typing import IO
 
+from airflow_provider_spark_datahub.capture.chunk_stream import ChunkStream
 from airflow_provider_spark_datahub.capture.collect import CollectLimits
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 COMPRESSED = (".gz", ".zst", ".zstd")
 """Ends of the names of compressed files."""
@@ -64,7 +62,7 @@ def _decompressed(name: str, stream: IO[bytes]) -> IO[bytes] | io.BufferedReader
     if name.endswith(".gz"):
         return io.BufferedReader(gzip.GzipFile(fileobj=stream), _BUFFER_BYTES)
     if name.endswith((".zst", ".zstd")):
-        return io.BufferedReader(_Zstd(stream), _BUFFER_BYTES)
+        return io.BufferedReader(ChunkStream(_decompressed_zstd(stream)), _BUFFER_BYTES)
     return stream
 
 
@@ -72,50 +70,26 @@ class _BrokenZstdError(Exception):
     """The bytes are no zstd."""
 
 
-class _Zstd(io.RawIOBase):
-    """A zstd stream of any number of frames, decompressed; one that is cut off ends with EOFError."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        super().__init__()
-        try:
-            import zstandard
-        except ImportError as error:
-            raise DamagedFileError("to read zstd files, Python needs the package zstandard") from error
-        self._stream = stream
-        self._new = zstandard.ZstdDecompressor().decompressobj
-        self._broken = zstandard.ZstdError
-        self._frame = self._new()
-        self._in_frame = False
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill the buffer; 0 at the end."""
-        target = memoryview(buffer).cast("B")
-        while not self._rest:
-            if not self._read_on():
-                return 0
-        size = min(len(target), len(self._rest))
-        target[:size] = self._rest[:size]
-        self._rest = self._rest[size:]
-        return size
-
-    def _read_on(self) -> bool:
-        # Between two frames, what was read beyond the first one's end belongs to the next.
-        compressed = self._frame.unused_data if self._frame.eof else b""
-        if self._frame.eof:
-            self._frame, self._in_frame = self._new(), False
-        compressed = compressed or self._stream.read(_COMPRESSED_BYTES)
+def _decompressed_zstd(stream: IO[bytes]) -> Generator[bytes]:
+    """A zstd stream of any number of frames; one that is cut off ends with EOFError."""
+    try:
+        import zstandard
+    except ImportError as error:
+        raise DamagedFileError("to read zstd files, Python needs the package zstandard") from error
+    frame, in_frame = zstandard.ZstdDecompressor().decompressobj(), False
+    while True:
+        compressed = b""
+        if frame.eof:
+            # Between two frames, what was read beyond the first one's end belongs to the next.
+            compressed = frame.unused_data
+            frame, in_frame = zstandard.ZstdDecompressor().decompressobj(), False
+        compressed = compressed or stream.read(_COMPRESSED_BYTES)
         if not compressed:
-            if self._in_frame:
-                raise EOFError
-            return False
-        self._in_frame = True
+            break
+        in_frame = True
         try:
-            self._rest = memoryview(self._frame.decompress(compressed))
-        except self._broken as error:
+            yield frame.decompress(compressed)
+        except zstandard.ZstdError as error:
             raise _BrokenZstdError(f"no intact zstd file: {error}") from error
-        return True
+    if in_frame:
+        raise EOFError

@@ -11,13 +11,11 @@ import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
+from airflow_provider_spark_datahub.capture.chunk_stream import ChunkStream
 from airflow_provider_spark_datahub.capture.collect import CollectLimits, Outcome, collect, decoded_event
 from airflow_provider_spark_datahub.capture.event_log_codecs import open_log
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 _CHUNK_BYTES = 1024 * 1024
 _IN_PROGRESS = ".inprogress"
@@ -249,7 +247,7 @@ class _LogSource:
     log: ApplicationLog
 
     def open(self, _mode: str, /) -> IO[Any]:
-        return io.BufferedReader(_Chunks(_wanted_lines(self.log.parts)), buffer_size=_CHUNK_BYTES)
+        return io.BufferedReader(ChunkStream(_wanted_lines(self.log.parts)), buffer_size=_CHUNK_BYTES)
 
     def __str__(self) -> str:
         return str(self.log.parts[0].parent if len(self.log.parts) > 1 else self.log.parts[0])
@@ -270,31 +268,3 @@ def _wanted_lines(parts: Iterable[Path]) -> Generator[bytes]:
                 while not wanted and piece and not piece.endswith(b"\n"):
                     piece = stream.readline(_CHUNK_BYTES)
                 yield piece if wanted else b"\n"
-
-
-class _Chunks(io.RawIOBase):
-    """Chunks of bytes as a file."""
-
-    def __init__(self, chunks: Generator[bytes]) -> None:
-        super().__init__()
-        self._chunks = chunks
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        target = memoryview(buffer).cast("B")
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return 0
-            self._rest = memoryview(chunk)
-        size = min(len(target), len(self._rest))
-        target[:size] = self._rest[:size]
-        self._rest = self._rest[size:]
-        return size
-
-    def close(self) -> None:
-        self._chunks.close()
-        super().close()

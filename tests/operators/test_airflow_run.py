@@ -165,6 +165,19 @@ def test_upstream_tasks() -> None:
     assert found.upstream == (UpstreamTask("group.a"), UpstreamTask("group.b"))
 
 
+def behind_mapped_numbers() -> Any:
+    """A task whose upstream task ``numbers`` is mapped."""
+
+    @task
+    def numbers(one: int) -> int:
+        return one
+
+    with DAG("shop", schedule=None):
+        build = tries_task("build")
+        numbers.expand(one=[1, 2, 3]) >> build
+    return build
+
+
 @pytest.mark.parametrize(
     ("counts", "indexes"),
     [
@@ -177,13 +190,7 @@ def test_upstream_tasks() -> None:
     ],
 )
 def test_runs_of_a_mapped_upstream_task(counts: Mapping[str, int] | Exception, indexes: tuple[int, ...]) -> None:
-    @task
-    def numbers(one: int) -> int:
-        return one
-
-    with DAG("shop", schedule=None):
-        build = tries_task("build")
-        numbers.expand(one=[1, 2, 3]) >> build
+    build = behind_mapped_numbers()
     found = airflow_run.task_try(context_of(build, TaskInstance(counts=counts)))
     assert found.upstream == (UpstreamTask("numbers", indexes),)
 
@@ -194,13 +201,7 @@ def test_an_airflow_that_cannot_count_runs() -> None:
         def get_ti_count(self) -> Any:
             raise AttributeError("get_ti_count")
 
-    @task
-    def numbers(one: int) -> int:
-        return one
-
-    with DAG("shop", schedule=None):
-        build = tries_task("build")
-        numbers.expand(one=[1, 2, 3]) >> build
+    build = behind_mapped_numbers()
     found = airflow_run.task_try(context_of(build, OldTaskInstance()))
     assert found.upstream == (UpstreamTask("numbers", ()),)
 

@@ -497,17 +497,20 @@ def test_raw_events_are_kept_without_secrets_beside_what_is_pending(tmp_path: Pa
     assert kept[-1]["run"] == {"runId": "x"}
 
 
+class Rejecting(Sink):
+    """Takes nothing, and never will."""
+
+    name = "rejecting"
+
+    def describe(self) -> str:
+        return "a sink"
+
+    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
+        for item in record.pending():
+            record.reject(item, "no such aspect")
+
+
 def test_raw_events_go_to_the_quarantine_with_what_is_rejected(tmp_path: Path) -> None:
-    class Rejecting(Sink):
-        name = "rejecting"
-
-        def describe(self) -> str:
-            return "a sink"
-
-        def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
-            for item in record.pending():
-                record.reject(item, "no such aspect")
-
     one = Try(tmp_path, sink=Rejecting())
     one.job_writes("a_csv_join_agg")
     one.lineage.finish(ENDED)
@@ -573,16 +576,6 @@ def test_a_slow_sink_does_not_outlast_the_budget(tmp_path: Path) -> None:
 
 
 def test_only_ten_rejections_are_told(tmp_path: Path) -> None:
-    class Rejecting(Sink):
-        name = "rejecting"
-
-        def describe(self) -> str:
-            return "a sink"
-
-        def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
-            for item in record.pending():
-                record.reject(item, "no such aspect")
-
     one = Try(tmp_path, sink=Rejecting())
     one.job_writes("a_csv_join_agg")
     report = one.lineage.finish(ENDED)
