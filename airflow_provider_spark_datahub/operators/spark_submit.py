@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,11 +14,11 @@ from airflow.providers.common.compat.sdk import (
     AirflowFailException,
     AirflowSkipException,
     AirflowTaskTimeout,
-    BaseHook,
 )
 
+from airflow_provider_spark_datahub.operators.alterable_submit import AlterableSparkSubmitOperator
 from airflow_provider_spark_datahub.operators.options import LineageOptions, is_enabled, resolve_options
-from airflow_provider_spark_datahub.operators.resumable_submit import ResumableSparkSubmitOperator, remember, remembered
+from airflow_provider_spark_datahub.operators.resumable_submit import remember, remembered
 from airflow_provider_spark_datahub.report import XCOM_KEY, LineageReport
 
 if TYPE_CHECKING:
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture.submission import Submission
     from airflow_provider_spark_datahub.conversion.relate import TryResult
     from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-    from airflow_provider_spark_datahub.operators.task_lineage import SparkSubmit, TaskLineage, TryEnd
+    from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage, TryEnd
 
 T = TypeVar("T")
 
@@ -38,15 +35,13 @@ KILL_SECONDS = 4.0
 """Airflow kills a task 5 s after it asked it to end: what lineage may take of them."""
 _AWAITS_RETRY = "spark_datahub_awaits_retry"
 _SUBMITTED = "spark_datahub_submitted"
-STOP_SECONDS = 10.0
-"""How long a killed spark-submit may take to disappear before its events are read."""
 
 
 class LineagePendingError(AirflowException):
     """Spark succeeded, its lineage did not arrive, and the task was told to fail then (``lineage_on_failure``)."""
 
 
-class SparkSubmitDatahubOperator(ResumableSparkSubmitOperator):
+class SparkSubmitDatahubOperator(AlterableSparkSubmitOperator):
     """Submit a Spark job, and deliver its lineage to DataHub when it ends.
 
     Takes every argument of ``SparkSubmitOperator`` and behaves as it does: whatever becomes of lineage, the task ends
@@ -254,17 +249,10 @@ class SparkSubmitDatahubOperator(ResumableSparkSubmitOperator):
         from airflow_provider_spark_datahub.capture.inject import TransportNotCombinableError
         from airflow_provider_spark_datahub.capture.location import RelativeEventsRootError
         from airflow_provider_spark_datahub.capture.openlineage_jar import JarProblemError
-        from airflow_provider_spark_datahub.capture.submission import Submission
         from airflow_provider_spark_datahub.operators import airflow_run
         from airflow_provider_spark_datahub.operators.task_lineage import ListenerOffError
 
-        submission = Submission(
-            properties=self._conf_with_airflows_transport(context),
-            jars=self.jars,
-            packages=self.packages,
-            driver_class_path=self.driver_class_path,
-            repositories=getattr(self, "_repositories", None),
-        )
+        submission = self._submission(context)
         try:
             injection = lineage.inject(submission, self._spark_submit(), *airflow_run.openlineage_runs(context))
         except (
@@ -282,60 +270,12 @@ class SparkSubmitDatahubOperator(ResumableSparkSubmitOperator):
             airflow_run.mask(secret)
         return injection.submission
 
-    def _conf_with_airflows_transport(self, context: Context) -> dict[Any, Any]:
-        """The user's Spark properties, with the transport that the parent class would inject.
-
-        It injects none where there is one already, so ours would keep it from doing so.
-        """
-        conf = dict(self.conf or {})
-        if not getattr(self, "_openlineage_inject_transport_info", False):
-            return conf
-        from airflow.providers.common.compat.openlineage.utils.spark import (
-            inject_transport_information_into_spark_properties,
-        )
-
-        return dict(inject_transport_information_into_spark_properties(conf, context))
-
-    def _spark_submit(self) -> SparkSubmit:
-        """Which spark-submit will run where, from the operator's arguments and its Spark connection."""
-        from airflow_provider_spark_datahub.operators.task_lineage import SparkSubmit
-
-        try:
-            extra = BaseHook.get_connection(self._conn_id).extra_dejson
-        except AirflowException:
-            # SparkSubmitHook falls back to YARN in client mode then.
-            extra = {}
-        deploy_mode = self._deploy_mode or extra.get("deploy-mode")
-        env = {**os.environ, **{name: str(value) for name, value in (self.env_vars or {}).items()}}
-        return SparkSubmit(
-            binary=self._spark_binary or extra.get("spark-binary") or "spark-submit",
-            env=env,
-            local_driver=deploy_mode != "cluster",
-            properties_file=self.properties_file,
-        )
-
-    @contextmanager
-    def _submitting(self, submission: Submission | None) -> Iterator[None]:
-        """The operator with the submission's values for the time of one submit; the user's objects stay untouched."""
-        if submission is None:
-            yield
-            return
-        users = self.conf, self.jars, self.packages
-        self.conf, self.jars, self.packages = dict(submission.properties), submission.jars, submission.packages
-        # A hook made before would submit without them.
-        self._hook = None
-        try:
-            yield
-        finally:
-            self.conf, self.jars, self.packages = users
-
     # -- after the job
 
     def _end_badly(self, context: Context, failure: BaseException) -> bool:
         if isinstance(failure, AirflowTaskTimeout):
             # Airflow stops the job only after execute() has ended; until then it would still write events.
-            super().on_kill()
-            self._wait_for_spark_submit()
+            self._stop_spark_submit()
         return self._end(context, self._try_result(context, failure), spark_succeeded=False)
 
     def _end(self, context: Context, result: TryResult, *, spark_succeeded: bool) -> bool:
@@ -371,12 +311,6 @@ class SparkSubmitDatahubOperator(ResumableSparkSubmitOperator):
         if isinstance(failure, AirflowFailException) or self._killed_at is not None:
             return "FAILURE"
         return "UP_FOR_RETRY" if airflow_run.has_tries_left(context) else "FAILURE"
-
-    def _wait_for_spark_submit(self) -> None:
-        process = getattr(self._hook, "_submit_sp", None)
-        if process is not None:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=STOP_SECONDS)
 
     def _fail_if_told_to(self, context: Context) -> None:
         if self._lineage is None or self._options is None or self._lineage.report.is_complete:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -309,63 +308,6 @@ def test_the_jobs_own_time_over_before_the_job_is_the_tasks(spark: FakeSpark, mo
         execute(operator, context_of(operator))
     assert caught.value is failure
     assert spark.runs == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "connection", "binary", "local"),
-    [
-        ({}, {}, "spark-submit", True),
-        ({"spark_binary": "spark3-submit"}, {"spark-binary": "spark2-submit"}, "spark3-submit", True),
-        ({}, {"spark-binary": "spark2-submit"}, "spark2-submit", True),
-        ({"deploy_mode": "cluster"}, {"deploy-mode": "client"}, "spark-submit", False),
-        ({}, {"deploy-mode": "cluster"}, "spark-submit", False),
-        ({"deploy_mode": "client"}, {"deploy-mode": "cluster"}, "spark-submit", True),
-    ],
-)
-def test_which_spark_submit_runs_where(
-    spark: FakeSpark,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: dict[str, Any],
-    connection: dict[str, Any],
-    binary: str,
-    local: bool,
-) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "extra": connection}))
-    operator = operator_with_lineage(spark, env_vars={"A": 1}, **arguments)
-    found = operator._spark_submit()
-    assert (found.binary, found.local_driver) == (binary, local)
-    assert found.env == {**os.environ, "A": "1"}
-
-
-def test_without_its_spark_connection_the_job_goes_where_it_went_before(spark: FakeSpark) -> None:
-    operator = operator_with_lineage(spark, conn_id="missing")
-    found = operator._spark_submit()
-    assert (found.binary, found.local_driver) == ("spark-submit", True)
-
-
-def test_what_airflows_openlineage_provider_injects_is_kept_beside_ours(
-    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both of its injections keep their hands off where there are such properties already: ours."""
-    listener: Any = import_module("airflow.providers.openlineage.plugins.listener").get_openlineage_listener()
-    transport = {"type": "http", "url": "http://ol:5000", "auth": {"type": "api_key", "apiKey": "a-key-of-airflow"}}
-    client = import_module("openlineage.client").OpenLineageClient(config={"transport": transport})
-    monkeypatch.setattr(listener.adapter, "_client", client)
-    spark.writes("a_csv_join_agg")
-    operator = operator_with_lineage(
-        spark, openlineage_inject_transport_info=True, openlineage_inject_parent_job_info=True
-    )
-    context = context_of(operator)
-    execute(operator, context)
-    (run,) = spark.runs
-    prefix = "--conf spark.openlineage.transport"
-    assert f"{prefix}.type=composite" in run
-    assert f"{prefix}.transports.users.url=http://ol:5000" in run
-    assert f"{prefix}.transports.users.auth.apiKey=Bearer a-key-of-airflow" in run
-    assert f"{prefix}.transports.airflow_datahub.type=file" in run
-    assert run.count("spark.openlineage.parentRunId=") == 1
-    assert context["ti"].xcoms["lineage_report"]["warnings"] == []
-    assert operator.conf is None
 
 
 def test_secrets_that_come_onto_the_command_line_are_masked(spark: FakeSpark, tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""What a try submits, and what it submits instead."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.capture.submission import Submission
+from tests.operators.tries import FakeSpark, context_of, execute, operator_with_lineage
+
+
+def test_the_users_objects_come_back_whatever_becomes_of_the_submit(spark: FakeSpark) -> None:
+    conf = {"spark.a": 1}
+    operator = operator_with_lineage(spark, conf=conf, jars="users.jar", packages="a:b:1")
+    instead = Submission({"spark.b": "2"}, jars="ours.jar", packages="a:b:1,c:d:2")
+
+    def submit() -> None:
+        with operator._submitting(instead):
+            assert (operator.conf, operator.jars, operator.packages) == ({"spark.b": "2"}, "ours.jar", "a:b:1,c:d:2")
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        submit()
+    assert operator.conf is conf
+    assert (operator.conf, operator.jars, operator.packages) == ({"spark.a": 1}, "users.jar", "a:b:1")
+
+
+def test_without_another_submission_nothing_changes(spark: FakeSpark) -> None:
+    operator = operator_with_lineage(spark, jars="users.jar")
+    with operator._submitting(None):
+        assert operator.jars == "users.jar"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "connection", "binary", "local"),
+    [
+        ({}, {}, "spark-submit", True),
+        ({"spark_binary": "spark3-submit"}, {"spark-binary": "spark2-submit"}, "spark3-submit", True),
+        ({}, {"spark-binary": "spark2-submit"}, "spark2-submit", True),
+        ({"deploy_mode": "cluster"}, {"deploy-mode": "client"}, "spark-submit", False),
+        ({}, {"deploy-mode": "cluster"}, "spark-submit", False),
+        ({"deploy_mode": "client"}, {"deploy-mode": "cluster"}, "spark-submit", True),
+    ],
+)
+def test_which_spark_submit_runs_where(
+    spark: FakeSpark,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, Any],
+    connection: dict[str, Any],
+    binary: str,
+    local: bool,
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "extra": connection}))
+    operator = operator_with_lineage(spark, env_vars={"A": 1}, **arguments)
+    found = operator._spark_submit()
+    assert (found.binary, found.local_driver) == (binary, local)
+    assert found.env == {**os.environ, "A": "1"}
+
+
+def test_without_its_spark_connection_the_job_goes_where_it_went_before(spark: FakeSpark) -> None:
+    operator = operator_with_lineage(spark, conn_id="missing")
+    found = operator._spark_submit()
+    assert (found.binary, found.local_driver) == ("spark-submit", True)
+
+
+def test_what_airflows_openlineage_provider_injects_is_kept_beside_ours(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both of its injections keep their hands off where there are such properties already: ours."""
+    listener: Any = import_module("airflow.providers.openlineage.plugins.listener").get_openlineage_listener()
+    transport = {"type": "http", "url": "http://ol:5000", "auth": {"type": "api_key", "apiKey": "a-key-of-airflow"}}
+    client = import_module("openlineage.client").OpenLineageClient(config={"transport": transport})
+    monkeypatch.setattr(listener.adapter, "_client", client)
+    spark.writes("a_csv_join_agg")
+    operator = operator_with_lineage(
+        spark, openlineage_inject_transport_info=True, openlineage_inject_parent_job_info=True
+    )
+    context = context_of(operator)
+    execute(operator, context)
+    (run,) = spark.runs
+    prefix = "--conf spark.openlineage.transport"
+    assert f"{prefix}.type=composite" in run
+    assert f"{prefix}.transports.users.url=http://ol:5000" in run
+    assert f"{prefix}.transports.users.auth.apiKey=Bearer a-key-of-airflow" in run
+    assert f"{prefix}.transports.airflow_datahub.type=file" in run
+    assert run.count("spark.openlineage.parentRunId=") == 1
+    assert context["ti"].xcoms["lineage_report"]["warnings"] == []
+    assert operator.conf is None
