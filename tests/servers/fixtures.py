@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.servers.chromium import Chromium, chromium
 from tests.servers.kafka import Kafka
 from tests.servers.s3 import S3
 from tests.servers.schema_registry import SchemaRegistry
@@ -27,3 +28,9 @@ def schema_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Schema
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     with S3(tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as running:
+        yield running

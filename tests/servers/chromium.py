@@ -1,0 +1,112 @@
+"""Chromium without a window, driven through its own chromedriver."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:  # selenium is imported by the tests that drive a browser, not by every session
+    from selenium.webdriver.remote.webelement import WebElement
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_DRIVER = "chromedriver"
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",  # which root cannot have; it opens only pages of ours
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--window-size=1400,1000",
+)
+
+
+def installed() -> tuple[str, str]:
+    """The commands of the browser and of its driver.
+
+    Where one is missing the test is skipped, except in CI: there nobody reads what was skipped.
+    """
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    driver = shutil.which(_DRIVER)
+    if browser and driver:
+        return browser, driver
+    missing = f"no {_DRIVER if browser else 'Chromium'}: install Debian's chromium and chromium-driver, or the like"
+    if os.environ.get("CI"):
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
+class Chromium:
+    """A running browser, with what tests ask of it beside what selenium has."""
+
+    def __init__(self, folder: Path) -> None:
+        from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+
+        browser, driver = installed()
+        options = ChromeOptions()
+        options.binary_location = browser
+        for flag in (*_FLAGS, f"--user-data-dir={folder / 'profile'}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        # HOME: what it writes beside its profile goes with the test's folder, too.
+        service = ChromeService(driver, log_output=str(folder / "driver.log"), env={**os.environ, "HOME": str(folder)})
+        self.driver = Chrome(options, service)
+
+    def open(self, page: Path) -> None:
+        """Opens a file in place of what was open, without the emulated media and logs of before."""
+        self.driver.get("about:blank")
+        self.emulate(media="", scheme="light")
+        self.complaints()
+        self.requests()
+        self.driver.get(page.as_uri())
+
+    def emulate(self, *, media: str = "", scheme: str = "light") -> None:
+        """As a reader with this colour scheme has it, or as it is printed (``print``)."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+
+    def complaints(self) -> list[str]:
+        """What the console says since it was asked last."""
+        return self._log("browser")
+
+    def requests(self) -> list[str]:
+        """The addresses of all that was asked for since the last time, of files and of the network."""
+        events = [json.loads(message)["message"] for message in self._log("performance")]
+        return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+
+    def _log(self, name: str) -> list[str]:
+        """What a log gained since it was read last."""
+        return [entry["message"] for entry in self.driver.execute("getLog", {"type": name})["value"]]
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """What a piece of JavaScript returns."""
+        return self.driver.execute_script(script, *arguments)
+
+    def press(self, *keys: str) -> None:
+        """Types into what has the focus."""
+        self.driver.switch_to.active_element.send_keys(*keys)
+
+    def find(self, selector: str) -> WebElement:
+        """The first element of a CSS selector."""
+        return self.driver.find_element("css selector", selector)
+
+
+@contextmanager
+def chromium(folder: Path) -> Iterator[Chromium]:
+    """A browser while this lasts; it and its driver are ended by their own process ids."""
+    browser = Chromium(folder)
+    try:
+        yield browser
+    finally:
+        browser.driver.quit()
