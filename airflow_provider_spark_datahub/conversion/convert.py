@@ -21,7 +21,7 @@ from airflow_provider_spark_datahub.conversion.hive_sessions import (
     session_proposals,
 )
 from airflow_provider_spark_datahub.conversion.limits import sentences, summed
-from airflow_provider_spark_datahub.conversion.lost_executions import LostExecution
+from airflow_provider_spark_datahub.conversion.lost_executions import LostExecution, told_executions
 from airflow_provider_spark_datahub.conversion.lost_lineage import LostLineage
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -196,8 +196,9 @@ class Converter:
         :param with_log: as in :meth:`so_far`.
         """
         until_ms = self._known_until_ms(with_log=with_log)
+        over = [run for one in self._fold.applications() for run in one.runs if is_told(run, until_ms)]
         self._fold.forget(lambda run: is_told(run, until_ms))
-        self._spark_log.forget_executions(KEPT_EXECUTIONS)
+        self._spark_log.forget_executions(KEPT_EXECUTIONS, lambda logged: told_executions(logged, over))
         self._forgotten = True
 
     def restart_log(self) -> None:

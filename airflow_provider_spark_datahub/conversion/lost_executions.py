@@ -62,21 +62,30 @@ def lost_executions(
     if not any(one.runs for one in applications):
         # The listener did not run: nothing was lost one by one.
         return []
-    starts, ends = _told_times(run for one in applications for run in one.runs)
-    told = {
-        one.id for one in logged.executions.values() if one.start_ms in starts or (one.end_ms and one.end_ms in ends)
-    }
-    # What is told of the whole tells of its parts, and the other way round: a CTAS is an execution around another.
-    told |= {one.root_id for one in logged.executions.values() if one.id in told}
+    told = told_executions(logged, (run for one in applications for run in one.runs))
     lost: dict[int, LostExecution] = {}
     for execution in logged.executions.values():
-        if execution.query_run_id or execution.failed or {execution.id, execution.root_id} & told:
+        if execution.query_run_id or execution.failed or execution.id in told:
             continue
         reason = _reason(execution, in_log)
         if reason and execution.root_id not in lost:
             plans = tuple(one.plan for one in logged.executions.values() if one.root_id == execution.root_id)
             lost[execution.root_id] = LostExecution(execution.id, execution.description, reason, plans)
     return list(lost.values())
+
+
+def told_executions(logged: LoggedApplication, runs: Iterable[RunState]) -> set[int]:
+    """The executions of which runs tell: of themselves, of the one that they are part of, or of a part of it.
+
+    A CREATE TABLE AS SELECT is an execution around another, and events may tell of either.
+    """
+    starts, ends = _told_times(runs)
+    roots = {
+        one.root_id
+        for one in logged.executions.values()
+        if one.start_ms in starts or (one.end_ms and one.end_ms in ends)
+    }
+    return {one.id for one in logged.executions.values() if one.root_id in roots}
 
 
 def _told_times(runs: Iterable[RunState]) -> tuple[set[int], set[int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,16 +149,21 @@ class SparkLog:
         """The latest time that the log told, in ms since the epoch."""
         return self._latest_ms
 
-    def forget_executions(self, kept: int) -> None:
-        """Let go of the executions that have ended.
+    def forget_executions(self, kept: int, told: Callable[[LoggedApplication], Collection[int]]) -> None:
+        """Let go of executions that have ended.
 
         :param kept: how many of an application's latest ones are kept: OpenLineage may be late to tell of them.
+        :param told: of which executions it has told, so that nothing is waited for: those go, once the one that they
+            are part of has ended.
         """
         for application in self._applications:
-            older = list(application.executions.values())[:-kept]
-            for one in older:
-                if one.end_ms is not None:
-                    del application.executions[one.id]
+            executions = application.executions
+            latest, told_of = set(list(executions)[-kept:]), told(application)
+            running = {one.id for one in executions.values() if one.end_ms is None}
+            for one in list(executions.values()):
+                is_settled = one.id in told_of and one.root_id not in running
+                if one.id not in running and (is_settled or one.id not in latest):
+                    del executions[one.id]
 
     @property
     def _application(self) -> LoggedApplication:

@@ -28,6 +28,7 @@ from tests.conversion.builders import (
     file_urns,
     find,
     find_all,
+    json_lines,
     query,
     settings,
     whole_application,
@@ -40,6 +41,7 @@ from tests.conversion.event_logs import (
     query_progressed,
     query_started,
     query_terminated,
+    recorded_events,
 )
 from tests.oracles.strict import canonical_violations
 
@@ -286,6 +288,25 @@ def test_nor_is_one_that_the_log_does_not_tell_of_yet() -> None:
     running = converter([STARTED, batch_of_query(), batch_of_query(20, run_id=OTHER_QUERY)], log)
     running.forget(with_log=True)
     assert running.run_count == 2, "the application and the later batch"
+
+
+@pytest.mark.parametrize("capture", [False, True])
+def test_executions_of_queries_that_were_forgotten_are_not_called_lost(capture: bool) -> None:
+    *told, end = recorded_events("batch-4.3.0")
+    running = converter(told, json_lines(RECORDED / "batch-4.3.0.ndjson"), capture_lost_executions=capture)
+    running.forget(with_log=True)
+    running.add(end)
+    conversion = running.finish(Ending(succeeded=True))
+    assert conversion.lost == []
+    assert conversion.outputs == []
+
+
+def test_an_execution_that_no_event_tells_of_is_lost_even_after_others_were_forgotten() -> None:
+    write = "== Physical Plan ==\nExecute InsertIntoHadoopFsRelationCommand (1)\n\n\n"
+    log = [app_started(), *execution(1, 5, 6, write), *execution(2, 7, 8, write)]
+    running = converter([STARTED, query("START", second=5), query(second=6, outputs=[file("/z")])], log)
+    running.forget(with_log=True)
+    assert [one.id for one in running.finish(Ending(succeeded=True)).lost] == [2]
 
 
 def test_of_executions_the_latest_are_kept() -> None:
