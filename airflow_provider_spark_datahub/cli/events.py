@@ -86,4 +86,4 @@ class EventConversion:
         ]
         self.problems += [f"{one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
         self.problems += conversion.cut
-        self.problems += conversion.gaps
+        self.problems += [*conversion.table_gaps, *conversion.column_gaps]

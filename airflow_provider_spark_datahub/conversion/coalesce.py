@@ -19,7 +19,7 @@ from airflow_provider_spark_datahub.conversion.properties import PropertyLayers,
 from airflow_provider_spark_datahub.conversion.run_facets import NO_DETAILS, RunDetails
 from airflow_provider_spark_datahub.conversion.run_lineage import JobDataset, lineage_of
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.conversion.untold_outputs import untold_outputs
+from airflow_provider_spark_datahub.conversion.untold_tables import untold_outputs
 
 SPARK = "spark"
 FLOW_TIMES = ("startedAt", "finishedAt")

@@ -29,7 +29,7 @@ from airflow_provider_spark_datahub.conversion.single_event import SingleEvents
 from airflow_provider_spark_datahub.conversion.so_far import is_told, settled
 from airflow_provider_spark_datahub.conversion.spark_log import SparkLog
 from airflow_provider_spark_datahub.conversion.streaming import LogReading, application_ids, coalesce_with_queries
-from airflow_provider_spark_datahub.conversion.untold_outputs import sentence
+from airflow_provider_spark_datahub.conversion.untold_tables import sentences as sentences_of_untold
 
 MAX_LISTED_PROBLEMS = 20
 """How many unusable events are told one by one; the others are counted."""
@@ -52,6 +52,7 @@ class Conversion:
     :param cut_counts: how much was too long for the limits, by what it is.
     :param column_gaps: why statements tell nothing of columns: the first of the sentences.
     :param untold: queries that wrote tables which no event names: the first of them.
+    :param untold_tables: tables that only Spark's event log names: the first of them.
     """
 
     jobs: list[JobLineage] = field(default_factory=list)
@@ -64,6 +65,7 @@ class Conversion:
     cut_counts: dict[str, int] = field(default_factory=dict)
     column_gaps: dict[str, None] = field(default_factory=dict)
     untold: dict[str, None] = field(default_factory=dict)
+    untold_tables: list[str] = field(default_factory=list)
 
     def reject(self, error: EventError) -> None:
         """Count an event that cannot be converted."""
@@ -87,9 +89,9 @@ class Conversion:
         return sentences([self.cut_counts])
 
     @property
-    def gaps(self) -> list[str]:
-        """What the events do not tell of tables and columns, in sentences."""
-        return [*([sentence(tuple(self.untold))] if self.untold else ()), *self.column_gaps]
+    def table_gaps(self) -> list[str]:
+        """What the events do not tell of tables, in sentences."""
+        return sentences_of_untold(list(self.untold), self.untold_tables)
 
     def note(self, job: JobLineage) -> None:
         """Take what of the job could not be converted."""
@@ -246,7 +248,8 @@ class Converter:
             symlinks = self._fold.symlinks.by_dataset
             lost = LostLineage(applications, self._spark_log.applications, symlinks, self._settings)
             self._conversion.lost = lost.executions
-            if lost.executions:
+            self._conversion.untold_tables = lost.untold_tables[:MAX_LISTED_PROBLEMS]
+            if lost.executions or lost.untold_tables:
                 ending = replace(ending, events_complete=False)
             jobs = map(lost.add_edges, self._coalesced(applications, ending, log_complete=log_complete))
         else:

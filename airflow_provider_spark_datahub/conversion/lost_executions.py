@@ -88,6 +88,11 @@ def told_executions(logged: LoggedApplication, runs: Iterable[RunState]) -> set[
     return {one.id for one in logged.executions.values() if one.root_id in roots}
 
 
+def wrote_data(execution: SqlExecution) -> bool:
+    """Whether it ended, and its plan is one that writes data."""
+    return execution.end_ms is not None and bool(_WRITES.search(execution.plan.partition(_END_OF_TREE)[0]))
+
+
 def _told_times(runs: Iterable[RunState]) -> tuple[set[int], set[int]]:
     starts: set[int] = set()
     ends: set[int] = set()
@@ -102,6 +107,6 @@ def _told_times(runs: Iterable[RunState]) -> tuple[set[int], set[int]]:
 def _reason(execution: SqlExecution, in_log: Collection[int]) -> str:
     if execution.id in in_log:
         return 'OpenLineage could not see the query ("Query execution is null" in the driver\'s output)'
-    if execution.end_ms is not None and _WRITES.search(execution.plan.partition(_END_OF_TREE)[0]):
+    if wrote_data(execution):
         return "it wrote data, and OpenLineage sent no event of it"
     return ""

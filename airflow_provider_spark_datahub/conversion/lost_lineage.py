@@ -16,6 +16,7 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication
 from airflow_provider_spark_datahub.conversion.streaming import application_of
 from airflow_provider_spark_datahub.conversion.streaming_sources import location_of
+from airflow_provider_spark_datahub.conversion.untold_tables import untold_tables
 
 SOURCE = "SPARK_PLAN"
 """What the property ``source`` of an edge says where no event tells of it. DataHub's own UI writes ``UI`` there."""
@@ -26,6 +27,7 @@ class LostLineage:
 
     :param symlinks: the tables behind paths.
     :ivar executions: their reasons tell which edges were added, once their jobs were seen.
+    :ivar untold_tables: that their other executions read or wrote.
     """
 
     def __init__(
@@ -36,13 +38,18 @@ class LostLineage:
         settings: LineageSettings,
     ) -> None:
         self.executions: list[LostExecution] = []
+        self.untold_tables: list[str] = []
         self._names: dict[str, tuple[range, _ToldNames]] = {}
         for logged in logs:
             begin = len(self.executions)
             self.executions += lost_executions(logged, applications)
             found = range(begin, len(self.executions))
-            application = application_of(logged, applications, logs) if found else None
-            if application is not None and settings.capture_lost_executions:
+            application = application_of(logged, applications, logs)
+            if application is None:
+                continue
+            if not found:
+                self.untold_tables += untold_tables(logged, application, symlinks)
+            elif settings.capture_lost_executions:
                 names = _told_names(application, DatasetNamer(settings, symlinks), symlinks, logged.default_fs)
                 self._names[application.run_id] = found, names
 

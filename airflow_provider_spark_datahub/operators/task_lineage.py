@@ -314,7 +314,7 @@ class TaskLineage:
         report.warnings += [f"domain {one!r} is no URN of a domain, and left out" for one in unusable_domains(settings)]
         report.warnings += [f"dataset {one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
         report.warnings += conversion.cut
-        report.warnings += conversion.gaps
+        report.warnings += [*conversion.table_gaps, *conversion.column_gaps]
         if collected.outcome in (Outcome.TORN, Outcome.TIMED_OUT, Outcome.REPLACED):
             report.warnings.append(collected.sentence)
         unnamed = settings.flow_id(UNNAMED_APPLICATION)
@@ -329,8 +329,8 @@ class TaskLineage:
             report.reason = collected.sentence
         elif not conversion.jobs:
             report.reason = f"none of the {conversion.rejected} events could be converted: {conversion.problems[0]}"
-        elif conversion.untold and not report.has_lineage:
-            report.reason = conversion.gaps[0]
+        elif conversion.table_gaps and not report.has_lineage:
+            report.reason = conversion.table_gaps[0]
         elif not report.has_lineage:
             report.reason = "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
 
