@@ -38,45 +38,57 @@ APPLICATION = {"mixed": mixed_application, "wide": wide_application}
 CORES_EVENTS = 1_000_000
 SMALL_FILES = 20_000
 WIDE_EVENTS = 12_000
+KINDS = ("driver", "executor", "python")
+"""What processes are: ``driver`` is the whole of Spark's Java where there is no cluster."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass
 class Usage:
-    """What some processes used. :param java: peak memory of all Java processes, in MiB; likewise :attr:`python`."""
+    """What some processes used, by what they are (``driver``, ``executor``, ``python``).
 
-    cpu: dict[int, float] = field(default_factory=dict)
-    java: float = 0.0
-    python: float = 0.0
+    :param cpu: seconds of each process, by its number, those that are over included.
+    :param memory: peak of all processes of a kind together, in MiB.
+    """
+
+    cpu: dict[str, dict[int, float]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
+    memory: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
 
     @property
     def cpu_seconds(self) -> float:
-        """Of all processes, those that are over included."""
-        return sum(self.cpu.values())
+        """Of all processes."""
+        return sum(map(self.seconds_of, KINDS))
+
+    def seconds_of(self, kind: str) -> float:
+        """Of all processes of a kind."""
+        return sum(self.cpu[kind].values())
 
     def sample(self, roots: Sequence[int]) -> None:
         """Look at the processes below some others, as they are now."""
         pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
         stats = {pid: stat for pid in pids if (stat := _stat(pid))}
         known = set(roots)
-        memory = {"java": 0.0, "python": 0.0}
+        memory = dict.fromkeys(KINDS, 0.0)
         while found := {pid for pid, (_, parent, _, _) in stats.items() if parent in known and pid not in known}:
             known |= found
         for pid in known & stats.keys():
-            name, _, cpu, size = stats[pid]
-            self.cpu[pid] = max(cpu, self.cpu.get(pid, 0.0))
-            memory["java" if name == "java" else "python"] += size
-        self.java, self.python = max(self.java, memory["java"]), max(self.python, memory["python"])
+            kind, _, cpu, size = stats[pid]
+            self.cpu[kind][pid] = max(cpu, self.cpu[kind].get(pid, 0.0))
+            memory[kind] += size
+        self.memory = {kind: max(self.memory[kind], memory[kind]) for kind in KINDS}
 
 
 def _stat(pid: int) -> tuple[str, int, float, float] | None:
+    """Kind, parent, CPU seconds and MiB of a process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return None
     name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
-    return name, int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[21]) * _PAGE / 2**20
+    kind = "python" if name != "java" else "executor" if b"CoarseGrainedExecutorBackend" in command else "driver"
+    return kind, int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[21]) * _PAGE / 2**20
 
 
 @contextmanager
@@ -151,7 +163,7 @@ class Run:
         return (
             f"{self.events:>9} events, {self.seconds:6.1f} s, {self.events / self.seconds:7.0f} events/s; "
             f"with Spark's start {self.wall:6.1f} s, CPU {usage.cpu_seconds:6.1f} s; "
-            f"Java {usage.java:5.0f} MiB, Python {usage.python:5.0f} MiB"
+            + ", ".join(f"{kind} {usage.seconds_of(kind):.1f} s {usage.memory[kind]:.0f} MiB" for kind in KINDS)
         )
 
 

@@ -158,7 +158,7 @@ def _numbered(
             one.entity_urn,
             one.aspect_name,
             one.change_type,
-            one.value,
+            one.value.encode(),
         )
 
 

@@ -92,7 +92,7 @@ def read_head(text: bytes) -> EventHead:
         NO_TIME if time_ms is None else time_ms,
         run.run_id.strip().lower(),
         job_type,
-        run.facets.parent.run.run_id.lower(),
+        run.facets.parent.run.run_id.strip().lower(),
     )
 
 

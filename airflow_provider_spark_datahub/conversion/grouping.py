@@ -83,6 +83,32 @@ def joined(links: Iterable[Link]) -> Iterator[tuple[str, str]]:
         yield from ((first, other) for other in others)
 
 
+def joining(links: Iterable[Link]) -> Iterator[Link]:
+    """Those of some links that :func:`joined` needs, which few are: a run's events are in one group nearly always.
+
+    :param links: of some runs all, and besides all of children whose groups are called as these runs are.
+    """
+    distinct = set(links)
+    groups: dict[str, str] = {}
+    applications, queries = set(), set()
+    for link in distinct:
+        if link.kind == "child":
+            continue
+        if groups.setdefault(link.run_id, link.group) != link.group:
+            queries.add(link.run_id)
+        if link.kind == "application":
+            applications.add(link.run_id)
+    needed = set(queries)
+    queries.update(link.run_id for link in distinct if link.kind == "query")
+    children = [
+        link for link in distinct if link.kind == "child" and (link.run_id in applications or link.group in queries)
+    ]
+    needed.update(child.run_id for child in children)
+    needed.update(child.group for child in children)
+    yield from children
+    yield from (link for link in distinct if link.kind != "child" and link.run_id in needed)
+
+
 def united(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """From each group that is one with others to the name that they share: the least of theirs."""
     above: dict[str, str] = {}

@@ -34,7 +34,7 @@ class Version(NamedTuple):
     :param time_ms: when the run ended, in ms since the epoch.
     :param number: in which place of all that the run wrote.
     :param submission: the run that started this one, by which applications of one ``spark-submit`` are told; or empty.
-    :param content: the aspect as JSON.
+    :param content: the aspect as JSON in UTF-8.
     """
 
     place: str
@@ -46,7 +46,7 @@ class Version(NamedTuple):
     entity_urn: str
     aspect_name: str
     change_type: str
-    content: str
+    content: bytes
 
 
 class Kept(NamedTuple):
@@ -97,7 +97,7 @@ def _kept_here(versions: Iterable[Version], *, run_history: bool) -> Iterator[Ke
 
 def _kept(version: Version, reason: str) -> Kept:
     change_type: ChangeType = "PATCH" if version.change_type == "PATCH" else "UPSERT"
-    content = msgspec.Raw(version.content.encode())
+    content = msgspec.Raw(version.content)
     return Kept(
         version.place,
         version.time_ms,
@@ -141,7 +141,7 @@ class _Patch:
         operations: Any = list(self.operations.values())
         if self.keys is not None:
             operations = {"arrayPrimaryKeys": self.keys, "patch": operations}
-        content = msgspec.json.encode(operations).decode()
+        content = msgspec.json.encode(operations)
         yield _kept(self.version._replace(change_type="PATCH", content=content), ADDED)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 
@@ -15,9 +16,12 @@ WHOLE_FILE_BYTES = 32 * 1024 * 1024
 """A larger file is read in parts, unless it is compressed: its beginning is needed then to read the rest."""
 MOST_BYTES = 2**31 - 2**20
 """A compressed file that is larger does not fit into one value of Spark's."""
-_OPEN_COST_BYTES = 64 * 1024
-_PART_BYTES = (1024 * 1024, 64 * 1024 * 1024)
-_PARTS_PER_CORE = 4
+_COMPRESSION = 20
+"""How many times as large events may well be as their compressed file, for the sizes of tasks."""
+OPEN_COST_BYTES = 64 * 1024
+_PART_BYTES = (64 * 1024, 64 * 1024 * 1024)
+_TASK_BYTES = 256 * 1024 * 1024
+_TASKS_PER_CORE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class ArchiveFiles:
     :param whole: path and content of each file that is read as a whole.
     :param lines: path, offset of the part, and content of each line of the large ones; ``None`` where there are none.
     :param too_large: files that cannot be read.
+    :param part_bytes: so much of them one task is to read.
     """
 
     count: int
@@ -36,6 +41,7 @@ class ArchiveFiles:
     whole: DataFrame
     lines: DataFrame | None
     too_large: tuple[str, ...]
+    part_bytes: int
 
 
 def find_files(spark: SparkSession, sources: Sequence[str]) -> ArchiveFiles:
@@ -44,29 +50,51 @@ def find_files(spark: SparkSession, sources: Sequence[str]) -> ArchiveFiles:
     :param sources: folders, files or globs, in any file system that this Spark knows.
     """
     # binaryFile lists what there is, and opens nothing before its content is asked for.
-    spark.conf.set("spark.sql.files.openCostInBytes", str(_OPEN_COST_BYTES))
     files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(list(sources))
     compressed = reduce(Column.__or__, (F.col("path").endswith(suffix) for suffix in COMPRESSED))
     is_large = (F.col("length") > WHOLE_FILE_BYTES) & ~compressed
     is_too_large = (F.col("length") > MOST_BYTES) & compressed
-    (facts,) = files.agg(F.count("*"), F.coalesce(F.sum("length"), F.lit(0))).collect()
-    spark.conf.set("spark.sql.files.maxPartitionBytes", str(_part_bytes(facts[1], spark)))
-    large = [row[0] for row in files.where(is_large).select("path").collect()]
-    too_large = [row[0] for row in files.where(is_too_large).select("path").collect()]
+    unpacked = F.col("length") * F.when(compressed, _COMPRESSION).otherwise(1)
+    (found,) = files.agg(
+        F.count("*").alias("count"),
+        F.coalesce(F.sum("length"), F.lit(0)).alias("size"),
+        F.coalesce(F.sum(unpacked), F.lit(0)).alias("unpacked"),
+        F.collect_list(F.when(is_large, F.col("path"))).alias("large"),
+        F.collect_list(F.when(is_too_large, F.col("path"))).alias("too_large"),
+    ).collect()
     return ArchiveFiles(
-        facts[0],
-        facts[1],
+        found["count"],
+        found["size"],
         files.where(~is_large & ~is_too_large).select("path", "content"),
-        _lines(spark, large) if large else None,
-        tuple(sorted(too_large)),
+        _lines(spark, found["large"]) if found["large"] else None,
+        tuple(sorted(found["too_large"])),
+        _part_bytes(found["size"], found["unpacked"], spark),
     )
 
 
-def _part_bytes(size: int, spark: SparkSession) -> int:
-    """So much of the archive is read by one task that every core has several."""
-    least, most = _PART_BYTES
+@contextmanager
+def file_parts(spark: SparkSession, part_bytes: int, open_cost: int = OPEN_COST_BYTES) -> Iterator[None]:
+    """In the block, tasks that read files are of about that size.
+
+    :param open_cost: as so many bytes the opening of a file counts.
+    """
+    wanted = {"spark.sql.files.maxPartitionBytes": part_bytes, "spark.sql.files.openCostInBytes": open_cost}
+    before = {key: spark.conf.get(key) for key in wanted}
+    for key, value in wanted.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, known in before.items():
+            spark.conf.set(key, str(known))
+
+
+def _part_bytes(size: int, unpacked: int, spark: SparkSession) -> int:
+    """So much of the archive is read by one task that every core has several, and none takes minutes."""
     cores: int = spark.sparkContext.defaultParallelism
-    return min(most, max(least, size // (_PARTS_PER_CORE * cores)))
+    least, most = _PART_BYTES
+    tasks = max(_TASKS_PER_CORE * cores, unpacked // _TASK_BYTES)
+    return min(most, max(least, size // tasks))
 
 
 def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:

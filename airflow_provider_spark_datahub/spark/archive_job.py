@@ -1,16 +1,16 @@
 """The conversion of an archive as a Spark job: index, group, convert, keep the latest.
 
 Events move once, packed by group; a group is converted as a stream, so that no application is too large for an
-executor; what is left of it moves once more, to where the other versions of the same aspects are.
+executor; what is left of it moves once more, packed again, to where the other versions of the same aspects are. What
+two of these steps leave to the next is written to a folder, so that no executor that is lost costs more than its step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (how everybody calls it)
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -19,21 +19,30 @@ from airflow_provider_spark_datahub.conversion.archive import ArchiveFacts, Sele
 from airflow_provider_spark_datahub.conversion.event_heads import NO_TIME
 from airflow_provider_spark_datahub.conversion.grouping import Link, LinkKind, joined, united
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.spark.archive_files import ArchiveFiles
+from airflow_provider_spark_datahub.spark import converting
+from airflow_provider_spark_datahub.spark.archive_files import ArchiveFiles, file_parts
 from airflow_provider_spark_datahub.spark.chunks import Chunk
-from airflow_provider_spark_datahub.spark.converting import (
-    KEPT_SCHEMA,
-    VERSION_SCHEMA,
-    convert_groups,
-    keep_latest,
+from airflow_provider_spark_datahub.spark.indexing import BAD, EVENTS, LINKS, SCHEMA, bad_row, index_files, index_lines
+from airflow_provider_spark_datahub.spark.packed_links import (
+    LINK_SCHEMA,
+    PackedLinks,
+    joining_links,
+    links_of_runs,
+    untold_runs,
 )
-from airflow_provider_spark_datahub.spark.indexing import BAD, EVENTS, SCHEMA, index_files, index_lines
+from airflow_provider_spark_datahub.spark.packed_versions import PackedVersions
 
 _TASK_BYTES = 128 * 1024 * 1024
+_EVENTS_PER_LINK_TASK = 1_000_000
+_TASKS_PER_PART = 4
+_BUCKETS_PER_PART = 4
+"""So that parts are about as large as each other, and of a part only a fraction is in memory."""
 _CONFIGURATION = {
-    # Chunks and files are large values: a batch is bounded by its bytes, not by its rows.
+    # Chunks, files and proposals are large values: a batch is bounded by its bytes, not by its rows.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(8 * 1024 * 1024),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # This one reads thousands of rows at a time, however large they are.
+    "spark.sql.parquet.enableVectorizedReader": "false",
     "spark.sql.parquet.compression.codec": "zstd",
 }
 
@@ -56,32 +65,28 @@ class Index:
     @property
     def quarantined(self) -> DataFrame:
         """``file``, ``offset`` and ``reason`` of what could not be read."""
-        return self.rows.where(F.col("kind") == BAD).select("file", "offset", F.col("text").alias("reason"))
+        return self.rows.where(F.col("kind") == BAD).select("file", "offset", "reason")
 
 
 class ArchiveJob:
     """Converts an archive.
 
     :param work: a folder for what is kept between steps, in a file system that all executors see.
+    :param parts: of how many partitions the result is; by the size of the archive where it is not told.
     """
 
-    def __init__(self, spark: SparkSession, settings: LineageSettings, selection: Selection, work: str) -> None:
+    def __init__(
+        self, spark: SparkSession, settings: LineageSettings, selection: Selection, work: str, parts: int | None = None
+    ) -> None:
         self._spark = spark
         self._settings = settings
         self._selection = selection
         self._work = work
+        self._parts = parts
         for key, value in _CONFIGURATION.items():
             spark.conf.set(key, value)
 
-    def known_index(self) -> Index | None:
-        """The index that an earlier run of this job has written to its end."""
-        try:
-            rows = self._spark.read.parquet(f"{self._work}/index")
-        except AnalysisException:
-            return None
-        return self._described(rows)
-
-    def index(self, files: ArchiveFiles) -> Index:
+    def read(self, files: ArchiveFiles) -> None:
         """Read all files once."""
         schema = from_arrow_schema(SCHEMA)
         rows = files.whole.mapInArrow(index_files, schema)
@@ -89,34 +94,50 @@ class ArchiveJob:
             rows = rows.unionByName(files.lines.mapInArrow(index_lines, schema))
         if files.too_large:
             reason = "a compressed file of more than 2 GB cannot be read: split it"
-            bad = [(BAD, None, None, file, 0, None, None, None, None, reason) for file in files.too_large]
+            bad = [bad_row(file, 0, reason) for file in files.too_large]
             rows = rows.unionByName(self._spark.createDataFrame(bad, schema))
-        rows.write.mode("overwrite").parquet(f"{self._work}/index")
-        return self._described(self._spark.read.parquet(f"{self._work}/index"))
+        with file_parts(self._spark, files.part_bytes):
+            rows.write.mode("overwrite").parquet(f"{self._work}/index")
 
-    def _described(self, rows: DataFrame) -> Index:
-        (sums,) = rows.agg(F.sum("events"), F.sum("size"), F.max("until_ms")).collect()
-        damaged = rows.where(F.col("kind") == BAD).select("file").distinct().collect()
-        until_ms = NO_TIME if sums[2] is None else sums[2]
-        facts = ArchiveFacts(until_ms, frozenset(row[0] for row in damaged))
-        return Index(rows, sums[0] or 0, sums[1] or 0, facts)
+    def index(self) -> Index:
+        """What :meth:`read` has written."""
+        rows = self._spark.read.schema(from_arrow_schema(SCHEMA)).parquet(f"{self._work}/index")
+        is_chunk = F.col("kind") == EVENTS
+        (sums,) = rows.agg(
+            F.coalesce(F.sum(F.when(is_chunk, F.col("events"))), F.lit(0)).alias("events"),
+            F.coalesce(F.sum(F.when(is_chunk, F.col("size"))), F.lit(0)).alias("size"),
+            F.coalesce(F.max("until_ms"), F.lit(NO_TIME)).alias("until_ms"),
+            F.collect_set(F.when(F.col("kind") == BAD, F.col("file"))).alias("damaged"),
+        ).collect()
+        return Index(rows, sums["events"], sums["size"], ArchiveFacts(sums["until_ms"], frozenset(sums["damaged"])))
 
-    def kept(self, index: Index, parts: int | None = None) -> DataFrame:
-        """What is to be written, and what was counted: see :data:`converting.KEPT_SCHEMA`.
-
-        Every place is in one partition, in which its rows are together and in order.
-
-        :param parts: how many partitions; by the size of the archive where it is not told.
-        """
-        cores = self._spark.sparkContext.defaultParallelism
-        tasks = max(cores, index.size // _TASK_BYTES)
+    def convert(self, index: Index) -> None:
+        """Convert all groups."""
+        tasks, parts = self._tasks_and_parts(index)
         chunks = self._in_groups(index).repartition(tasks, "group")
         chunks = chunks.sortWithinPartitions("group", "time_ms", "file", "offset")
-        convert = convert_groups(self._settings, self._selection, index.facts)
-        versions = chunks.mapInArrow(convert, from_arrow_schema(VERSION_SCHEMA))
-        versions = versions.repartition(parts or max(cores, tasks // 4), "place")
-        versions = versions.sortWithinPartitions("kind", "place", "time_ms", "run_id", "number")
-        return versions.mapInArrow(keep_latest(self._selection), from_arrow_schema(KEPT_SCHEMA))
+        convert = converting.convert_groups(self._settings, self._selection, index.facts, _BUCKETS_PER_PART * parts)
+        rows = chunks.mapInArrow(convert, from_arrow_schema(converting.CONVERTED_SCHEMA))
+        rows.write.mode("overwrite").parquet(f"{self._work}/converted")
+
+    def converted(self) -> DataFrame:
+        """What :meth:`convert` has written: see :data:`converting.CONVERTED_SCHEMA`."""
+        return self._spark.read.schema(from_arrow_schema(converting.CONVERTED_SCHEMA)).parquet(
+            f"{self._work}/converted"
+        )
+
+    def kept(self, index: Index) -> DataFrame:
+        """What is to be written, see :data:`converting.KEPT_SCHEMA`: all of a place in one partition, in its order."""
+        versions = self.converted().where(F.col("kind") == converting.VERSIONS).select(*PackedVersions._fields)
+        versions = versions.repartition(self._tasks_and_parts(index)[1], "bucket")
+        versions = versions.sortWithinPartitions("bucket", "place", "time_ms", "run_id", "number")
+        keep = converting.keep_latest(self._selection)
+        return versions.mapInArrow(keep, from_arrow_schema(converting.KEPT_SCHEMA))
+
+    def _tasks_and_parts(self, index: Index) -> tuple[int, int]:
+        cores: int = self._spark.sparkContext.defaultParallelism
+        tasks = max(cores, index.size // _TASK_BYTES)
+        return tasks, self._parts or max(cores, tasks // _TASKS_PER_PART)
 
     def _in_groups(self, index: Index) -> DataFrame:
         """The chunks under the final names of their groups, without groups that cannot hold what is wanted."""
@@ -137,18 +158,17 @@ class ArchiveJob:
             spans = spans.where(F.col("first") < until_ms)
         return chunks.join(spans, "group", "left_semi")
 
-    def _links(self, index: Index) -> Iterable[Link]:
-        """Those links that join groups, which few do: a run's events are in one group nearly always."""
-        links = index.rows.where(~F.col("kind").isin(EVENTS, BAD))
-        links = links.select("kind", F.col("text").alias("run_id"), "group").repartition("run_id").distinct()
-        runs, children = links.where(F.col("kind") != "child"), links.where(F.col("kind") == "child")
-        several = runs.select("run_id", "group").distinct().groupBy("run_id").count().where(F.col("count") > 1)
-        applications = runs.where(F.col("kind") == "application").select("run_id")
-        queries = several.select("run_id").union(runs.where(F.col("kind") == "query").select("run_id"))
-        children = children.join(applications, "run_id", "left_semi").union(
-            children.join(queries.withColumnRenamed("run_id", "group"), "group", "left_semi").select(*children.columns)
-        )
-        needed = queries.union(children.select("run_id")).distinct()
-        for found in (runs.join(needed, "run_id", "left_semi"), children):
-            for row in found.select("kind", "run_id", "group").toLocalIterator():
-                yield Link(cast("LinkKind", row[0]), row[1], row[2])
+    def _links(self, index: Index) -> list[Link]:
+        """Those links that join groups."""
+        rows = index.rows.where(F.col("kind") == LINKS).select(*PackedLinks._fields)
+        tasks = 1 + index.events // _EVENTS_PER_LINK_TASK
+        buckets = rows.repartition(tasks, "bucket").sortWithinPartitions("bucket")
+        schema = from_arrow_schema(LINK_SCHEMA)
+        links = set(_collected(buckets.mapInArrow(joining_links, schema)))
+        if untold := untold_runs(links):
+            links.update(_collected(rows.mapInArrow(links_of_runs(untold), schema)))
+        return sorted(links)
+
+
+def _collected(links: DataFrame) -> Iterator[Link]:
+    return (Link(cast("LinkKind", row[0]), row[1], row[2]) for row in links.collect())

@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (how everybody calls it)
 
 from airflow_provider_spark_datahub.backfill import plan as folder
 from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, check_plan
-from airflow_provider_spark_datahub.spark.archive_files import find_files
-from airflow_provider_spark_datahub.spark.archive_job import ArchiveJob, Index
-from airflow_provider_spark_datahub.spark.converting import BAD, COUNT, VERSION
+from airflow_provider_spark_datahub.spark.archive_files import file_parts, find_files
+from airflow_provider_spark_datahub.spark.archive_job import ArchiveJob
+from airflow_provider_spark_datahub.spark.converting import BAD, COUNT
 from airflow_provider_spark_datahub.spark.hadoop_files import HadoopFiles
 
 _LISTED_REASONS = 20
 _QUARANTINE_FILES = 8
+_WHOLE = 2**40
+"""So many bytes no file has."""
 
 
 class BackfillJob:
@@ -33,7 +35,9 @@ class BackfillJob:
         self._plan = plan
         self._tell = tell
         self._files = HadoopFiles(spark)
-        self._job = ArchiveJob(spark, plan.settings(), plan.selection(), plan.place(folder.WORK))
+        work = plan.place(folder.WORK)
+        self._job = ArchiveJob(spark, plan.settings(), plan.selection(), work, plan.parts)
+        self._seconds: dict[str, float] = {}
 
     def run(self) -> dict[str, Any]:
         """Convert; go on where an earlier run of the same plan was interrupted.
@@ -57,67 +61,80 @@ class BackfillJob:
             check_plan(self._plan, known)
 
     def _convert(self) -> dict[str, Any]:
+        found = self._step("reading", self._read)
+        index = self._job.index()
+        self._tell(f"{index.events} events, {index.size / 1e6:.1f} MB")
+        self._step("converting", partial(self._job.convert, index))
+        converted = self._job.converted()
+        counts = _counts(converted)
+        quarantine = index.quarantined.union(
+            converted.where(F.col("kind") == BAD).select("place", F.col("number"), "reason")
+        )
+        reasons = _reasons(quarantine if counts["quarantined"] or index.facts.damaged else None)
         started = time.monotonic()
-        index = self._job.known_index()
-        summary: dict[str, Any] = {}
-        if index is None:
-            files = find_files(self._spark, self._plan.sources)
-            summary |= {"files": files.count, "bytes": files.size}
-            self._tell(f"reading {files.count} files, {files.size / 1e6:.1f} MB")
-            index = self._job.index(files)
-            self._files.write(self._plan.place(f"{folder.WORK}/files.json"), json.dumps(summary))
-        else:
-            self._tell("the archive has been read already")
-            summary |= json.loads(self._files.read(self._plan.place(f"{folder.WORK}/files.json")) or "{}")
-        read = time.monotonic()
-        self._tell(f"converting {index.events} events, {index.size / 1e6:.1f} MB")
-        kept = self._job.kept(index, self._plan.parts).persist(StorageLevel.DISK_ONLY)
-        quarantine = _quarantine(index, kept)
-        summary |= {"events": index.events, "event_bytes": index.size, **_counted(kept), **_reasons(quarantine)}
-        summary["seconds"] = {"reading": round(read - started, 1), "converting": round(time.monotonic() - read, 1)}
-        self._write(kept, quarantine, summary)
-        kept.unpersist()
+        quarantine.coalesce(_QUARANTINE_FILES).write.mode("overwrite").json(self._plan.place(folder.QUARANTINE))
+        kept = self._job.kept(index)
+        aspects = _aspects(kept if self._plan.dry_run else self._written(kept))
+        self._seconds["writing"] = time.monotonic() - started
+        events = {"events": index.events, "event_bytes": index.size}
+        seconds = {step: round(lasted, 1) for step, lasted in self._seconds.items()}
+        summary = {**found, **events, **counts, **aspects, **reasons, "seconds": seconds}
+        self._files.write(self._plan.place(folder.SUMMARY), json.dumps(summary, indent=2))
+        if not self._plan.dry_run:
+            self._files.write(self._plan.place(folder.CONVERTED_FILE), json.dumps(summary, indent=2))
+            self._files.delete(self._plan.place(folder.WORK))
         return summary
 
-    def _write(self, kept: DataFrame, quarantine: DataFrame, summary: dict[str, Any]) -> None:
-        place = self._plan.place
-        quarantine.coalesce(_QUARANTINE_FILES).write.mode("overwrite").json(place(folder.QUARANTINE))
-        text = json.dumps(summary, indent=2)
-        if not self._plan.dry_run:
-            versions = kept.where(F.col("kind") == VERSION)
-            versions.select("line").write.mode("overwrite").text(place(folder.PROPOSALS))
-            table = versions.select(
-                "entity_urn",
-                "aspect_name",
-                "change_type",
-                F.col("line").alias("proposal"),
-                F.timestamp_millis("time_ms").alias("event_time"),
-                "reason",
-            )
-            table.write.mode("overwrite").parquet(place(folder.TABLE))
-            self._files.write(place(folder.SUMMARY), text)
-            self._files.write(place(folder.CONVERTED_FILE), text)
-            self._files.delete(place(folder.WORK))
+    def _step(self, name: str, carry_out: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
+        """Carry out a step, unless an earlier run of this plan has done so."""
+        marker = self._plan.place(f"{folder.WORK}/{name}.json")
+        known = self._files.read(marker)
+        if known is not None:
+            self._tell(f"{name} has been done already")
         else:
-            self._files.write(place(folder.SUMMARY), text)
+            self._tell(name)
+            started = time.monotonic()
+            told = {"told": carry_out() or {}, "seconds": time.monotonic() - started}
+            known = json.dumps(told)
+            self._files.write(marker, known)
+        done = json.loads(known)
+        self._seconds[name] = done["seconds"]
+        return dict(done["told"])
+
+    def _read(self) -> dict[str, Any]:
+        files = find_files(self._spark, self._plan.sources)
+        self._tell(f"{files.count} files, {files.size / 1e6:.1f} MB")
+        self._job.read(files)
+        return {"files": files.count, "bytes": files.size}
+
+    def _written(self, kept: DataFrame) -> DataFrame:
+        """Write the table, and the proposals from it."""
+        place = self._plan.place(folder.TABLE)
+        table = kept.withColumn("event_time", F.timestamp_millis("time_ms"))
+        columns = ["entity_urn", "aspect_name", "change_type", "proposal", "event_time", "reason"]
+        table.select(*columns).write.mode("overwrite").parquet(place)
+        # One file of the table is one of proposals: all of an entity stay together, and in their order.
+        with file_parts(self._spark, _WHOLE, _WHOLE):
+            written = self._spark.read.schema(table.select(*columns).schema).parquet(place)
+            written.select("proposal").write.mode("overwrite").text(self._plan.place(folder.PROPOSALS))
+        return written
 
 
-def _quarantine(index: Index, kept: DataFrame) -> DataFrame:
-    refused = kept.where(F.col("kind") == BAD)
-    return index.quarantined.union(refused.select("place", F.col("time_ms"), "reason"))
+def _counts(converted: DataFrame) -> dict[str, Any]:
+    """How many runs, and versions of aspects."""
+    counts = converted.where(F.col("kind") == COUNT).groupBy("place").agg(F.sum("number"))
+    return {"runs": 0, "versions": 0, "quarantined": 0} | {row[0]: row[1] for row in counts.collect()}
 
 
-def _counted(kept: DataFrame) -> dict[str, Any]:
-    """How many runs, versions of aspects, and proposals by aspect."""
-    counts = kept.where(F.col("kind") == COUNT).groupBy("place").agg(F.sum("time_ms"))
-    found: dict[str, Any] = {row[0]: row[1] for row in counts.collect()}
-    aspects = kept.where(F.col("kind") == VERSION).groupBy("aspect_name").count().orderBy("aspect_name").collect()
-    found["proposals"] = sum(row[1] for row in aspects)
-    found["proposals_by_aspect"] = {row[0]: row[1] for row in aspects}
-    return found
+def _aspects(kept: DataFrame) -> dict[str, Any]:
+    """How many proposals, by aspect."""
+    aspects = {row[0]: row[1] for row in kept.groupBy("aspect_name").count().collect()}
+    return {"proposals": sum(aspects.values()), "proposals_by_aspect": dict(sorted(aspects.items()))}
 
 
-def _reasons(quarantine: DataFrame) -> dict[str, Any]:
+def _reasons(quarantine: DataFrame | None) -> dict[str, Any]:
+    if quarantine is None:
+        return {"quarantined": 0, "quarantined_by_reason": {}}
     by_reason = quarantine.groupBy("reason").count()
     count = by_reason.agg(F.coalesce(F.sum("count"), F.lit(0))).collect()[0][0]
     frequent = by_reason.orderBy(F.desc("count"), "reason").limit(_LISTED_REASONS).collect()

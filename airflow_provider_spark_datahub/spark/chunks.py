@@ -1,27 +1,20 @@
-"""Events of one group packed together, so that Spark moves few small rows instead of many large ones.
-
-OpenLineage repeats most of an event in the next one: fifty of them, compressed together, are a fiftieth of their size.
-"""
+"""Events of one group packed together: what the index of an archive consists of."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
-import msgspec
-import pyarrow as pa
-
 from airflow_provider_spark_datahub.conversion.archive import ArchivedEvent
+from airflow_provider_spark_datahub.spark.packing import Packing, merged
 
 CHUNK_BYTES = 256 * 1024
 """Of events in a chunk, before it is closed."""
 HELD_BYTES = 48 * 1024 * 1024
 """Of events in all open chunks of a task."""
 
-_codec = pa.Codec("zstd", compression_level=1)
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[ArchivedEvent]).decode
+_packing = Packing(ArchivedEvent)
 
 
 class Chunk(NamedTuple):
@@ -47,14 +40,13 @@ def pack(group: str, events: list[ArchivedEvent]) -> Chunk:
     """A chunk of some events, of which there must be one at least."""
     events.sort()
     first, last = events[0], events[-1]
-    packed = _encode(events)
-    payload = _codec.compress(packed, asbytes=True)
-    return Chunk(group, first.time_ms, first.file, first.offset, last.time_ms, len(events), len(packed), payload)
+    size, payload = _packing.pack(events)
+    return Chunk(group, first.time_ms, first.file, first.offset, last.time_ms, len(events), size, payload)
 
 
 def unpack(chunk: Chunk) -> list[ArchivedEvent]:
     """The events of a chunk, sorted."""
-    return _decode(_codec.decompress(chunk.payload, chunk.size))
+    return _packing.unpack(chunk.size, chunk.payload)
 
 
 class OpenChunks:
@@ -92,27 +84,4 @@ def events_of(chunks: Iterable[Chunk]) -> Iterator[ArchivedEvent]:
 
     :param chunks: of one group, sorted by their first events.
     """
-    heap: list[tuple[ArchivedEvent, int, Iterator[ArchivedEvent]]] = []
-    for number, chunk in enumerate(chunks):
-        yield from _before((chunk.time_ms, chunk.file, chunk.offset), heap)
-        rest = iter(unpack(chunk))
-        heapq.heappush(heap, (next(rest), number, rest))
-    yield from _before(None, heap)
-
-
-def _before(
-    limit: tuple[int, str, int] | None, heap: list[tuple[ArchivedEvent, int, Iterator[ArchivedEvent]]]
-) -> Iterator[ArchivedEvent]:
-    while heap and (limit is None or heap[0][0][:3] < limit):
-        event, number, rest = heap[0]
-        if len(heap) == 1 and limit is None:
-            heap.clear()
-            yield event
-            yield from rest
-            return
-        yield event
-        following = next(rest, None)
-        if following is None:
-            heapq.heappop(heap)
-        else:
-            heapq.heapreplace(heap, (following, number, rest))
+    return merged(((chunk.time_ms, chunk.file, chunk.offset), partial(unpack, chunk)) for chunk in chunks)

@@ -13,12 +13,14 @@ from airflow_provider_spark_datahub.capture.collect import BadLineError, checked
 from airflow_provider_spark_datahub.conversion.archive import ArchivedEvent
 from airflow_provider_spark_datahub.conversion.event_heads import EventHead, read_head
 from airflow_provider_spark_datahub.conversion.events import EventError
-from airflow_provider_spark_datahub.conversion.grouping import group_of, links_of
+from airflow_provider_spark_datahub.conversion.grouping import group_of
 from airflow_provider_spark_datahub.spark.chunks import Chunk, OpenChunks
+from airflow_provider_spark_datahub.spark.packed_links import OpenLinks, PackedLinks
 from airflow_provider_spark_datahub.spark.record_batches import batches_of, rows_of
+from airflow_provider_spark_datahub.spark.seldom_collected import seldom_collected
 
-EVENTS, BAD = "events", "bad"
-"""Kinds of rows beside the kinds of links."""
+EVENTS, LINKS, BAD = "events", "links", "bad"
+"""Kinds of rows."""
 CUT_OFF = "cut off: its writer was killed"
 
 SCHEMA = pa.schema(
@@ -32,14 +34,14 @@ SCHEMA = pa.schema(
         ("events", pa.int64()),
         ("size", pa.int64()),
         ("payload", pa.binary()),
-        ("text", pa.string()),
+        ("bucket", pa.int64()),
+        ("reason", pa.string()),
     ]
 )
-"""Of a chunk: all but ``text``; of a link: ``group`` and the run's id as ``text``; of what is unreadable: ``file``,
-``offset`` and the reason as ``text``."""
+"""Of events: see :class:`Chunk`; of links: see :class:`PackedLinks`; of what is unreadable: ``file``, ``offset`` and
+the reason."""
 
 _Row = tuple[Any, ...]
-_KNOWN_HEADS = 50_000
 
 
 def index_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -47,7 +49,8 @@ def index_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     :param batches: path and content of each file.
     """
-    yield from batches_of(_Index().of_files(rows_of(batches)), SCHEMA)
+    with seldom_collected():
+        yield from batches_of(_Index().of_files(rows_of(batches)), SCHEMA)
 
 
 def index_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -55,14 +58,14 @@ def index_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     :param batches: path, offset of the part, and content of each line, those of one part together and in order.
     """
-    yield from batches_of(_Index().of_lines(rows_of(batches)), SCHEMA)
+    with seldom_collected():
+        yield from batches_of(_Index().of_lines(rows_of(batches)), SCHEMA)
 
 
 class _Index:
     def __init__(self) -> None:
         self._chunks = OpenChunks()
-        self._heads: set[_Row] = set()
-        self._links: set[_Row] = set()
+        self._links = OpenLinks()
         self._read = event_reader()
 
     def of_files(self, files: Iterable[_Row]) -> Iterator[_Row]:
@@ -72,8 +75,8 @@ class _Index:
                 for offset, line in lines_of(path, io.BytesIO(content)):
                     yield from self._of_line(path, offset, line)
             except DamagedFileError as error:
-                yield _bad(path, error.offset, error.reason)
-        yield from map(_chunk, self._chunks.rest())
+                yield bad_row(path, error.offset, error.reason)
+        yield from self._rest()
 
     def of_lines(self, lines: Iterable[_Row]) -> Iterator[_Row]:
         part, offset = None, 0
@@ -83,31 +86,22 @@ class _Index:
             if line.strip():
                 yield from self._of_line(path, offset, line + b"\n")
             offset += len(line) + 1
-        yield from map(_chunk, self._chunks.rest())
+        yield from self._rest()
 
     def _of_line(self, path: str, offset: int, line: bytes) -> Iterator[_Row]:
         try:
             head, text = self._read(line)
         except (BadLineError, EventError) as error:
             torn = isinstance(error, BadLineError) and not line.endswith(b"\n")
-            yield _bad(path, offset, f"{CUT_OFF} ({error})" if torn else str(error))
+            yield bad_row(path, offset, f"{CUT_OFF} ({error})" if torn else str(error))
             return
         group = group_of(head)
         yield from map(_chunk, self._chunks.add(group, ArchivedEvent(head.time_ms, path, offset, text)))
-        if head[1:] not in self._heads:
-            yield from self._new_links(head)
+        yield from map(_packed, self._links.add(head))
 
-    def _new_links(self, head: EventHead) -> Iterator[_Row]:
-        if len(self._heads) >= _KNOWN_HEADS:
-            self._heads.clear()
-            self._links.clear()
-        # But for its time: most events of a run have the same.
-        self._heads.add(head[1:])
-        for kind, run_id, linked in links_of(head):
-            link = (kind, linked, None, None, None, None, None, None, None, run_id)
-            if link not in self._links:
-                self._links.add(link)
-                yield link
+    def _rest(self) -> Iterator[_Row]:
+        yield from map(_chunk, self._chunks.rest())
+        yield from map(_packed, self._links.rest())
 
 
 def event_reader() -> Callable[[bytes], tuple[EventHead, bytes]]:
@@ -116,7 +110,8 @@ def event_reader() -> Callable[[bytes], tuple[EventHead, bytes]]:
 
     def read(line: bytes) -> tuple[EventHead, bytes]:
         text = line.strip()
-        if not text.isascii() or b"\\ud" in text or b"\\uD" in text:
+        # A backslash is found much faster than what may follow it.
+        if not text.isascii() or (b"\\" in text and (b"\\ud" in text or b"\\uD" in text)):
             text = check(line)
         try:
             return read_head(text), text
@@ -129,8 +124,13 @@ def event_reader() -> Callable[[bytes], tuple[EventHead, bytes]]:
 
 
 def _chunk(chunk: Chunk) -> _Row:
-    return (EVENTS, *chunk, None)
+    return (EVENTS, *chunk, None, None)
 
 
-def _bad(path: str, offset: int, reason: str) -> _Row:
-    return (BAD, None, None, path, offset, None, None, None, None, reason)
+def _packed(links: PackedLinks) -> _Row:
+    return (LINKS, None, None, None, None, None, None, links.size, links.payload, links.bucket, None)
+
+
+def bad_row(file: str, offset: int, reason: str) -> _Row:
+    """The row of something unreadable."""
+    return (BAD, None, None, file, offset, None, None, None, None, None, reason)

@@ -32,7 +32,7 @@ def version(proposal: Proposal, time_ms: int, *, run_id: str = "", submission: s
         proposal.entity_urn,
         proposal.aspect_name,
         proposal.change_type,
-        proposal.value,
+        proposal.value.encode(),
     )
 
 

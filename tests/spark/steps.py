@@ -15,13 +15,17 @@ from airflow_provider_spark_datahub.conversion.archive import (
 )
 from airflow_provider_spark_datahub.conversion.grouping import Link, joined, united
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.spark.chunks import Chunk
 from airflow_provider_spark_datahub.spark.converting import (
+    CONVERTED_SCHEMA,
     KEPT_SCHEMA,
-    VERSION_SCHEMA,
+    VERSIONS,
     convert_groups,
     keep_latest,
 )
-from airflow_provider_spark_datahub.spark.indexing import BAD, EVENTS, SCHEMA, index_files
+from airflow_provider_spark_datahub.spark.indexing import BAD, EVENTS, LINKS, SCHEMA, index_files
+from airflow_provider_spark_datahub.spark.packed_links import LINK_SCHEMA, PackedLinks, joining_links
+from airflow_provider_spark_datahub.spark.packed_versions import PackedVersions
 from airflow_provider_spark_datahub.spark.record_batches import batches_of, rows_of
 
 Row = dict[str, Any]
@@ -37,24 +41,35 @@ def indexed(files: Iterable[tuple[str, bytes]]) -> list[Row]:
     return named(index_files(batches_of(files, FILES)), SCHEMA)
 
 
-def kept(tasks: Sequence[Iterable[tuple[str, bytes]]], settings: LineageSettings, selection: Selection) -> list[Row]:
-    """What the job keeps.
+def columns(rows: Iterable[Row], schema: pa.Schema, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
+    """Rows as a step takes them, sorted as Spark is told to sort them."""
+    chosen = pa.schema([schema.field(name) for name in names])
+    return batches_of(sorted(tuple(row[name] for name in names) for row in rows), chosen)
+
+
+def converted(
+    tasks: Sequence[Iterable[tuple[str, bytes]]], settings: LineageSettings, selection: Selection
+) -> list[Row]:
+    """What the first two steps come to.
 
     :param tasks: path and content of the files that each task of the first step reads.
     """
     rows = [row for files in tasks for row in indexed(files)]
-    links = [Link(row["kind"], row["text"], row["group"]) for row in rows if row["kind"] not in (EVENTS, BAD)]
-    shared = united(joined(links))
-    chunks = [row for row in rows if row["kind"] == EVENTS]
+    packed = columns((row for row in rows if row["kind"] == LINKS), SCHEMA, PackedLinks._fields)
+    shared = united(joined(Link(*row.values()) for row in named(joining_links(packed), LINK_SCHEMA)))
+    chunks = [row | {"group": shared.get(row["group"], row["group"])} for row in rows if row["kind"] == EVENTS]
     facts = ArchiveFacts(
         max((row["until_ms"] for row in chunks), default=-1),
         frozenset(row["file"] for row in rows if row["kind"] == BAD),
     )
-    schema = pa.schema([field for field in SCHEMA if field.name not in ("kind", "text")])
-    inputs = [(shared.get(row["group"], row["group"]), *list(row.values())[2:-1]) for row in chunks]
-    converted = convert_groups(settings, selection, facts)(batches_of(sorted(inputs), schema))
-    versions = sorted(rows_of(converted), key=lambda row: [str(row[0]), *row[1:5]] if row[0] == "version" else [row[0]])
-    return named(keep_latest(selection)(batches_of(versions, VERSION_SCHEMA)), KEPT_SCHEMA)
+    convert = convert_groups(settings, selection, facts, 5)
+    return named(convert(columns(chunks, SCHEMA, Chunk._fields)), CONVERTED_SCHEMA)
+
+
+def kept(rows: Iterable[Row], selection: Selection) -> list[Row]:
+    """What the third step keeps of that."""
+    versions = columns((row for row in rows if row["kind"] == VERSIONS), CONVERTED_SCHEMA, PackedVersions._fields)
+    return named(keep_latest(selection)(versions), KEPT_SCHEMA)
 
 
 def reference(

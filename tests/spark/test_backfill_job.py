@@ -147,7 +147,15 @@ def test_a_second_backfill_into_a_folder_is_refused_and_the_same_one_has_nothing
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["runs"] == 3
     assert not (tmp_path / "out" / "proposals").exists()
 
-    assert submit(replace(plan, dry_run=False)).returncode == 0
+    # Killed while it converted: what was read is not read again, and half of what it wrote counts for nothing.
+    work = tmp_path / "out" / "_work"
+    (work / "converting.json").unlink()
+    (work / "converted" / "part-99999.zstd.parquet").write_bytes(b"half of")
+    done = submit(replace(plan, dry_run=False))
+    assert done.returncode == 0, done.stdout
+    assert "reading has been done already" in done.stdout
+    assert "converting has been done already" not in done.stdout
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["runs"] == 3
     first = parts(tmp_path / "out")
     again = submit(replace(plan, dry_run=False))
     assert "has been converted already" in again.stdout

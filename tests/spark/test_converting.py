@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import pytest
 
 from airflow_provider_spark_datahub.conversion.archive import Selection
 from tests.conversion.builders import CORPUS, settings
-from tests.spark.steps import Row, kept, reference
+from tests.spark.steps import converted, kept, reference
 
 OPTIONS = {"materialize_dataset": True, "include_schema_metadata": True, "capture_operations": True}
 PATHS = [*sorted((CORPUS / "events").glob("*.ndjson")), CORPUS / "edge" / "events.ndjson"]
 
 
-def told(rows: list[Row]) -> list[tuple[str, int, str, str]]:
-    return [(row["place"], row["time_ms"], row["line"], row["reason"]) for row in rows if row["kind"] == "version"]
+def by_entity(rows: Iterable[tuple[str, int, str, str]]) -> dict[str, list[tuple[str, int, str, str]]]:
+    found: dict[str, list[tuple[str, int, str, str]]] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(row)
+    return found
 
 
 @pytest.mark.parametrize("run_history", [False, True])
@@ -30,17 +34,17 @@ def test_the_steps_give_what_the_converter_gives(layout: str, run_history: bool)
         files = [(f"{start:05d}", b"".join(lines[start : start + size])) for start in starts]
     selection = Selection(run_history=run_history)
     expected = reference(files, settings(**OPTIONS), selection)
-    rows = kept([files[::3], files[1::3], files[2::3]], settings(**OPTIONS), selection)
-    assert told(rows) == [(one.place, one.time_ms, one.proposal.to_json(), one.reason) for one in expected.kept]
-    counts: dict[str, int] = {}
-    for row in rows:
-        if row["kind"] == "count":
-            counts[row["place"]] = counts.get(row["place"], 0) + row["time_ms"]
-    assert counts == {"runs": expected.applications, "versions": expected.versions}
+    rows = converted([files[::3], files[1::3], files[2::3]], settings(**OPTIONS), selection)
+    assert by_entity(
+        (row["entity_urn"], row["time_ms"], row["proposal"], row["reason"]) for row in kept(rows, selection)
+    ) == by_entity((one.proposal.entity_urn, one.time_ms, one.proposal.to_json(), one.reason) for one in expected.kept)
+    counts = {row["place"]: row["number"] for row in rows if row["kind"] == "count"}
+    refused = sum(row["kind"] == "bad" for row in rows)
+    assert counts == {"runs": expected.applications, "versions": expected.versions, "quarantined": refused}
 
 
 def test_what_cannot_be_converted_is_told_with_its_place() -> None:
     content = b'{"run": {"runId": "r"}, "job": {"name": "x"}, "eventTime": "2026-01-01T00:00:00Z"}\n'
-    (row,) = [row for row in kept([[("f", b"\n" + content)]], settings(), Selection()) if row["kind"] == "bad"]
-    assert (row["place"], row["time_ms"]) == ("f", 1)
+    (row,) = [row for row in converted([[("f", b"\n" + content)]], settings(), Selection()) if row["kind"] == "bad"]
+    assert (row["place"], row["number"]) == ("f", 1)
     assert "cannot tell which platform ran the job" in row["reason"]

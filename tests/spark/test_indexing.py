@@ -41,7 +41,7 @@ def test_what_is_no_event_is_told_with_its_place_and_reason(line: bytes, reason:
     rows = indexed([("f", LINE + b"\n\n" + line)])
     (bad,) = of_kind(rows, BAD)
     assert (bad["file"], bad["offset"]) == ("f", len(LINE) + 2)
-    assert reason in bad["text"]
+    assert reason in bad["reason"]
     assert [row["events"] for row in of_kind(rows, EVENTS)] == [1]
 
 
@@ -65,8 +65,3 @@ def test_lines_of_a_part_of_a_large_file_have_offsets_from_its_start() -> None:
         ("g", 0),
     ]
     assert sum(row["events"] for row in of_kind(rows, EVENTS)) == 2
-
-
-def test_links_are_told_once_per_task() -> None:
-    rows = [row for row in indexed([("f", b"\n".join([LINE] * 50))]) if row["kind"] not in (EVENTS, BAD)]
-    assert len(rows) == len({(row["kind"], row["group"], row["text"]) for row in rows}) == 2

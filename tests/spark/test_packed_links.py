@@ -1,0 +1,86 @@
+"""Links that are resolved bucket by bucket join the same groups as all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_spark_datahub.conversion.event_heads import EventHead
+from airflow_provider_spark_datahub.conversion.grouping import Link, joined, links_of, united
+from airflow_provider_spark_datahub.spark import packed_links
+from airflow_provider_spark_datahub.spark.indexing import SCHEMA
+from airflow_provider_spark_datahub.spark.packed_links import (
+    BUCKETS,
+    LINK_SCHEMA,
+    OpenLinks,
+    PackedLinks,
+    joining_links,
+    links_of_runs,
+    untold_runs,
+)
+from airflow_provider_spark_datahub.spark.record_batches import rows_of
+from tests.spark.steps import columns
+
+RUN = st.sampled_from(["a", "b", "c", "d", "e", "f"])
+HEAD = st.builds(
+    EventHead,
+    st.integers(0, 9),
+    RUN,
+    st.sampled_from(["APPLICATION", "SQL_JOB", "RDD_JOB", "TASK"]),
+    RUN | st.just(""),
+    st.sampled_from(["", "", "", "S1"]),
+    st.booleans(),
+)
+
+
+def packed(heads: Iterable[EventHead]) -> list[PackedLinks]:
+    links = OpenLinks()
+    return [*chain.from_iterable(map(links.add, heads)), *links.rest()]
+
+
+def resolved(tasks: Iterable[Iterable[EventHead]]) -> set[Link]:
+    rows = [row._asdict() for heads in tasks for row in packed(heads)]
+    given_rows = list(columns(rows, SCHEMA, PackedLinks._fields))
+    found = {Link(*row) for row in rows_of(joining_links(given_rows))}
+    return found | {Link(*row) for row in rows_of(links_of_runs(untold_runs(found))(given_rows))}
+
+
+@given(st.lists(st.lists(HEAD, max_size=6), max_size=4))
+def test_the_few_that_are_needed_join_what_all_of_them_join(tasks: list[list[EventHead]]) -> None:
+    everything = [link for heads in tasks for head in heads for link in links_of(head)]
+    assert united(joined(resolved(tasks))) == united(joined(everything))
+
+
+def test_a_child_of_a_query_is_joined_with_what_the_run_it_names_is_joined_with() -> None:
+    """The bucket of the query tells that the child belongs, another one where the run is that the child names."""
+    heads = [
+        EventHead(0, "step", "TASK", "job"),
+        EventHead(0, "step", "SQL_JOB", ""),
+        EventHead(0, "job", "TASK", "", session_id="S"),
+    ]
+    assert len({packed_links.bucket_of(run) for run in ("step", "job")}) == 2
+    assert united(joined(resolved([heads]))) == united(joined(link for head in heads for link in links_of(head)))
+    assert united(joined(resolved([heads])))["step"] == "hive session S"
+
+
+def test_links_that_join_nothing_go_no_further() -> None:
+    heads = [EventHead(0, f"query {number}", "SQL_JOB", "app") for number in range(50)]
+    assert resolved([[*heads, EventHead(0, "app", "APPLICATION", "task")]]) == set()
+
+
+def test_what_a_run_tells_again_and_again_is_told_once_per_task() -> None:
+    rows = packed(EventHead(time, "query", "SQL_JOB", "app") for time in range(100))
+    assert [row.bucket for row in rows] == sorted(packed_links.bucket_of(run) for run in ("query", "app"))
+    assert all(0 <= row.bucket < BUCKETS for row in rows)
+
+
+def test_a_task_holds_a_bounded_number_of_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_links, "HELD_HEADS", 10)
+    links = OpenLinks()
+    found = [len(list(links.add(EventHead(0, f"r{number}", "SQL_JOB", "app")))) > 0 for number in range(25)]
+    assert [number for number, full in enumerate(found) if full] == [9, 19]
+    assert set(LINK_SCHEMA.names) == set(Link._fields)
