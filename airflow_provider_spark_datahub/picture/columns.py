@@ -77,11 +77,21 @@ def wording(transformation: str | None) -> str:
 
 def ways(transformation: str | None) -> list[str]:
     """The single ways that :func:`wording` joins."""
-    lines = (transformation or "").strip().splitlines()
-    first = lines[0].removeprefix(_COMMENT).strip() if lines else ""
+    first, _ = _halves(transformation)
     if not _OPENLINEAGE.fullmatch(first):
         return [first]
     return [kind.removeprefix("DIRECT:").replace(":", " ").replace("_", " ").lower() for kind in first.split(",")]
+
+
+def statement(transformation: str | None) -> str:
+    """The query that a transformation tells: what stands below its ways, else all its lines, if they are several."""
+    first, rest = _halves(transformation)
+    return rest if _OPENLINEAGE.fullmatch(first) else f"{first}\n{rest}" if rest else ""
+
+
+def _halves(transformation: str | None) -> tuple[str, str]:
+    first, *rest = (transformation or "").strip().split("\n", 1)
+    return first.strip().removeprefix(_COMMENT).strip(), "".join(rest).strip()
 
 
 def is_indirect(way: str) -> bool:

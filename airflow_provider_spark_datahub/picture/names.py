@@ -12,6 +12,8 @@ from airflow_provider_spark_datahub.picture.urns import dataset_parts, flow_part
 
 LONGEST_NAME = 300
 """Characters of a name that are shown at most; a query or a plan may have ended up in one."""
+LONGEST_QUERY = 20_000
+"""Characters of a query that are shown at most."""
 
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _VARIATION_SELECTOR = re.compile("[\ufe00-\ufe0f]")
@@ -23,8 +25,20 @@ def harmless(text: str, encoding: str = "utf-8") -> str:
     Control, direction and other invisible characters become visible escapes (``\x1b``), as does what the encoding
     cannot express.
     """
-    cut = text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 3] + "..."
-    visible = "".join(_escaped(character) if _steers(character) else character for character in cut)
+    return _visible(_cut(text, LONGEST_NAME), encoding)
+
+
+def harmless_lines(text: str) -> str:
+    """A query line by line, without anything else that could steer what shows it."""
+    return "\n".join(_visible(line, "utf-8") for line in _cut(text, LONGEST_QUERY).expandtabs(4).splitlines())
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def _visible(text: str, encoding: str) -> str:
+    visible = "".join(_escaped(character) if _steers(character) else character for character in text)
     return visible.encode(encoding, "backslashreplace").decode(encoding)
 
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_provider_spark_datahub.picture.columns import ways
+from airflow_provider_spark_datahub.picture.columns import statement, ways
 from airflow_provider_spark_datahub.picture.layers import Link
 from airflow_provider_spark_datahub.picture.layout import Layout, Size, lay_out
 from airflow_provider_spark_datahub.picture.model import Column, ColumnLineage, Graph, JobLineage, SchemaField
-from airflow_provider_spark_datahub.picture.names import DatasetName, DatasetNames, harmless
+from airflow_provider_spark_datahub.picture.names import DatasetName, DatasetNames, harmless, harmless_lines
 from airflow_provider_spark_datahub.picture.urns import flow_parts, job_parts, orchestrator_of, plain_path
 
 TITLE_SIZE, NOTE_SIZE = 13.0, 11.0
 """The height of the two lines of a box's words, in pixels."""
-
-Source = tuple[str, str]
-"""The key of a column (or of a dataset as a whole) that another comes from, and one way in which it does."""
 
 _DATASET_HEIGHT, _JOB_HEIGHT = 44.0, 40.0
 _PADDING = 30.0
@@ -56,6 +53,29 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """One way in which a column comes from another.
+
+    :param column: the key of that column (or of the dataset as a whole).
+    :param job: the key of the job that does it.
+    :param statement: which of the statements of the written dataset tells it, from 1; 0 where none does.
+    """
+
+    column: str
+    way: str
+    job: str
+    statement: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A query that writes to a dataset, and the key of its job."""
+
+    job: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkColumn:
     """A column of a dataset, with the columns that it comes from.
 
@@ -76,12 +96,14 @@ class Network:
     :param boxes: by key.
     :param links: between their keys, as the data goes.
     :param columns: per dataset's key its columns; one without a name stands for the dataset as a whole.
+    :param statements: per dataset's key the queries that its columns come from.
     :param sizes: width and height of each box, in pixels.
     """
 
     boxes: Mapping[str, Box]
     links: tuple[Link, ...]
     columns: Mapping[str, tuple[NetworkColumn, ...]]
+    statements: Mapping[str, tuple[Statement, ...]]
     layout: Layout
     sizes: Mapping[str, Size]
 
@@ -102,8 +124,9 @@ def network(graph: Graph) -> Network:
     workers = [_job_box(key, job, states.get(job.urn, "")) for key, job in jobs.items()]
     boxes = {box.key: box for box in (*datasets, *workers)}
     sizes = {key: _size(box) for key, box in boxes.items()}
-    columns = _Columns(graph, tuple(jobs.values()), keys).by_dataset()
-    return Network(boxes, tuple(dict.fromkeys(links)), columns, lay_out(sizes, links), sizes)
+    columns = _Columns(graph, jobs, keys)
+    layout = lay_out(sizes, links)
+    return Network(boxes, tuple(dict.fromkeys(links)), columns.by_dataset(), columns.statements(), layout, sizes)
 
 
 def _reads_or_writes(job: JobLineage) -> bool:
@@ -184,32 +207,44 @@ def _cut(text: str, size: float) -> str:
 
 
 class _Columns:
-    """The columns of all datasets, each with a key."""
+    """The columns of all datasets, each with a key, and the statements that tell of them."""
 
-    def __init__(self, graph: Graph, jobs: Sequence[JobLineage], keys: Mapping[str, str]) -> None:
+    def __init__(self, graph: Graph, jobs: Mapping[str, JobLineage], keys: Mapping[str, str]) -> None:
         self.keys = keys
-        self.sources: dict[Column, dict[Column, dict[str, None]]] = {}
+        self.sources: dict[Column, dict[Column, dict[tuple[str, Statement | None, str], None]]] = {}
+        self.told: dict[str, dict[Statement, int]] = {urn: {} for urn in keys}
         self.fields = {urn: {field.path: field for field in graph.schemas.get(urn, ())} for urn in keys}
-        for job in jobs:
+        for key, job in jobs.items():
             for lineage in job.columns:
-                self._take(lineage)
+                self._take(key, lineage)
         self.column_keys = {
             Column(urn, path): f"{keys[urn]}-{number}"
             for urn, fields in self.fields.items()
             for number, path in enumerate(fields, 1)
         }
 
-    def _take(self, lineage: ColumnLineage) -> None:
+    def _take(self, job: str, lineage: ColumnLineage) -> None:
         output = self._known(lineage.output)
+        text = statement(lineage.transformation)
+        told = Statement(job, text) if text else None
+        if told:
+            numbers = self.told[output.dataset]
+            numbers.setdefault(told, len(numbers) + 1)
+        known = dict.fromkeys((job, told, way) for way in ways(lineage.transformation))
         for source in map(self._known, lineage.inputs):
-            known = self.sources.setdefault(output, {}).setdefault(source, {})
-            known.update(dict.fromkeys(map(harmless, ways(lineage.transformation))))
+            self.sources.setdefault(output, {}).setdefault(source, {}).update(known)
 
     def _known(self, column: Column) -> Column:
         """The column as the schema has it, which it joins where no schema tells of it."""
         path = plain_path(column.path)
         self.fields[column.dataset].setdefault(path, SchemaField(path, ""))
         return Column(column.dataset, path)
+
+    def statements(self) -> dict[str, tuple[Statement, ...]]:
+        return {
+            self.keys[urn]: tuple(Statement(told.job, harmless_lines(told.text)) for told in numbers)
+            for urn, numbers in self.told.items()
+        }
 
     def by_dataset(self) -> dict[str, tuple[NetworkColumn, ...]]:
         return {
@@ -218,6 +253,10 @@ class _Columns:
         }
 
     def _column(self, column: Column, field: SchemaField) -> NetworkColumn:
-        came = self.sources.get(column, {})
-        sources = tuple((self.column_keys[source], way) for source, known in came.items() for way in known)
+        numbers = self.told[column.dataset]
+        sources = tuple(
+            Source(self.column_keys[source], harmless(way), job, numbers[told] if told else 0)
+            for source, known in self.sources.get(column, {}).items()
+            for job, told, way in known
+        )
         return NetworkColumn(self.column_keys[column], harmless(field.path), harmless(field.type), sources)

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator
 from html import escape
 from urllib.parse import urlsplit
 
-from airflow_provider_spark_datahub.picture.columns import is_indirect
 from airflow_provider_spark_datahub.picture.model import Attempt, Graph, RunNode
 from airflow_provider_spark_datahub.picture.names import harmless
-from airflow_provider_spark_datahub.picture.network import Box, Network, NetworkColumn, Source, network
+from airflow_provider_spark_datahub.picture.network import Network, network
+from airflow_provider_spark_datahub.picture.page_tables import first_of, tables
 from airflow_provider_spark_datahub.picture.runs import moment, span
 from airflow_provider_spark_datahub.picture.svg import asset, svg
 from airflow_provider_spark_datahub.picture.tree import Branch, inner, numbered, title_of
 
-_OPEN_TABLES = 6
-"""So many tables are open at first, where there are no more; of more, none is."""
 _SHOWN_PROBLEMS = 200
-_MOST_UPSTREAMS, _MOST_JOBS = 6, 6
+_MOST_UPSTREAMS = 6
+_SEARCH = (
+    '<div role="search" class="needs-script"><input id="find" type="search" placeholder="Find a table, column or job" '
+    'aria-label="Find a table, column or job" aria-describedby="found" aria-keyshortcuts="/" autocomplete="off">'
+    '<p id="found" role="status"></p></div>'
+)
 _STATES = ("SUCCESS", "FAILURE", "UP_FOR_RETRY", "SKIPPED", "RUNNING", "COMPLETE")
 
 
@@ -38,11 +42,12 @@ def page(graph: Graph) -> str:
         '<meta name="color-scheme" content="light dark">',
         f"<title>{escape(title)}</title>",
         f"<style>\n{asset('network.css')}{asset('page.css')}</style></head><body>",
-        f"<header><h1><bdi>{escape(title)}</bdi></h1><p>{_counts(graph, lineage)}</p></header>",
+        f"<header><div><h1><bdi>{escape(title)}</bdi></h1><p>{_counts(graph, lineage)}</p></div>",
+        f"{_SEARCH if lineage.boxes else ''}</header>",
         "<main>" if graph.roots else '<main class="without-runs">',
         *_runs(graph),
         *_lineage(lineage),
-        *_tables(lineage),
+        *tables(lineage),
         *_problems(graph),
         f"</main><script>{script}</script></body></html>",
     ]
@@ -55,28 +60,47 @@ def _title(graph: Graph, lineage: Network) -> str:
     names = list(kinds) or [box.full for box in lineage.boxes.values() if box.is_job]
     if not names:
         return "Nothing to show"
-    return f"Lineage of {_first(names, 2)}"
-
-
-def _first(names: Sequence[str], most: int) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return f"Lineage of {first_of(names, 2)}"
 
 
 def _counts(graph: Graph, lineage: Network) -> str:
     jobs = sum(box.is_job for box in lineage.boxes.values())
-    columns = sum(len({key for key, _ in column.sources}) for columns in lineage.columns.values() for column in columns)
+    edges = [{source.column for source in column.sources} for several in lineage.columns.values() for column in several]
     counts = [
-        (sum(1 for _ in graph.runs()), "run"),
         (jobs, "job"),
         (len(lineage.boxes) - jobs, "dataset"),
-        (columns, "column edge"),
+        (sum(map(len, edges)), "column edge"),
     ]
-    said = " · ".join(f"{count} {name}{'s' * (count != 1)}" for count, name in counts if count)
-    problems = len(graph.problems)
-    if problems:
-        said += f' · <a class="bad" href="#problems">{problems} problem{"s" * (problems != 1)}</a>'
-    return said
+    said = [_counted(count, name) for count, name in counts if count]
+    runs = [_fails(Branch(run)) for run in graph.runs()]
+    if runs:
+        failed = f', <a class="bad" href="#failed">{sum(runs)} failed</a>' if any(runs) else ""
+        said.insert(0, _counted(len(runs), "run") + failed)
+    if graph.problems:
+        said.append(f'<a class="bad" href="#problems">{_counted(len(graph.problems), "problem")}</a>')
+    return " · ".join(said)
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}{'s' * (count != 1)}"
+
+
+def _fails(branch: Branch) -> bool:
+    attempts = [branch.attempt] if branch.attempt else branch.run.attempts()[-1:]
+    return any(attempt.state == "FAILURE" for attempt in attempts)
+
+
+def _failure(roots: Iterable[Branch]) -> Branch | None:
+    """Where the first failure began: of a run that failed, the try or the run below it that did."""
+    waiting, found = deque(roots), None
+    while waiting and not found:
+        branch = waiting.popleft()
+        if _fails(branch):
+            found = branch
+        waiting.extend(inner(branch))
+    while found and (below := next(filter(_fails, inner(found)), None)):
+        found = below
+    return found
 
 
 def _runs(graph: Graph) -> Iterator[str]:
@@ -85,6 +109,7 @@ def _runs(graph: Graph) -> Iterator[str]:
     yield '<section id="runs" class="panel"><div class="bar"><h2>Runs</h2><span class="dim">times in UTC</span></div>'
     yield '<div class="inside"><ul class="tree">'
     names = {run.urn: title_of(run)[1] for run in graph.runs()}
+    failure = _failure(map(Branch, graph.roots))
     # A stack, not a recursion: how deep runs hang below each other is up to the proposals.
     waiting: list[Branch | str] = [Branch(root) for root in reversed(graph.roots)]
     while waiting:
@@ -93,13 +118,14 @@ def _runs(graph: Graph) -> Iterator[str]:
             yield branch
             continue
         children = inner(branch)
+        here = ' id="failed"' if branch == failure else ""
         row = _try(branch.attempt) if branch.attempt else _run(branch.run, names)
         if children:
-            yield f"<li><details open><summary>{row}</summary><ul>"
+            yield f"<li{here}><details open><summary>{row}</summary><ul>"
             waiting.append("</ul></details></li>")
             waiting.extend(reversed(children))
         else:
-            yield f'<li><div class="leaf">{row}</div></li>'
+            yield f'<li{here}><div class="leaf">{row}</div></li>'
     yield "</ul></div></section>"
 
 
@@ -111,7 +137,7 @@ def _run(run: RunNode, names: dict[str, str]) -> str:
     facts = [*_times(alone), f"{len(run.inputs)} in, {len(run.outputs)} out" if run.inputs or run.outputs else ""]
     waited = [names[urn] for urn in run.upstreams if urn in names]
     if waited:
-        facts.append(f"after {_first(waited, _MOST_UPSTREAMS)}")
+        facts.append(f"after {first_of(waited, _MOST_UPSTREAMS)}")
     shown = f'<bdi class="name">{escape(name)}</bdi>'
     if run.external_url and _is_web(run.external_url):
         shown = f'<a href="{escape(run.external_url)}" rel="noopener noreferrer">{shown}</a>'
@@ -151,7 +177,8 @@ def _lineage(lineage: Network) -> Iterator[str]:
     if not lineage.boxes:
         yield '</div><p class="hint">No job among these proposals reads or writes anything.</p></section>'
         return
-    yield '<span class="dim needs-script" id="hint">Choose a table or a job to see what it comes from.</span>'
+    yield '<p class="dim needs-script" id="hint" role="status">Choose a table, job or column to trace it.</p>'
+    yield '<a class="needs-script" id="more" hidden>its columns</a>'
     for name, sign, meaning in (
         ("in", "+", "Zoom in"),
         ("out", "&minus;", "Zoom out"),
@@ -163,80 +190,6 @@ def _lineage(lineage: Network) -> Iterator[str]:
     yield '</div><div class="view" tabindex="0" role="region" aria-label="Lineage graph; + - and 0 zoom">'
     yield svg(lineage, inside_page=True)
     yield "</div></section>"
-
-
-def _tables(lineage: Network) -> Iterator[str]:
-    datasets = [box for box in lineage.boxes.values() if not box.is_job]
-    if not datasets:
-        return
-    yield '<section id="tables" class="panel"><div class="bar"><h2>Tables and columns</h2>'
-    yield '<input class="needs-script" id="filter" type="search" placeholder="Filter" aria-label="Filter tables">'
-    yield '<button type="button" class="needs-script" id="every">Open or close all</button></div><div class="inside">'
-    is_open = len(datasets) <= _OPEN_TABLES
-    labels = {
-        column.key: f"{lineage.boxes[key].title}.{column.name or '*'}"
-        for key, columns in lineage.columns.items()
-        for column in columns
-    }
-    for box in datasets:
-        yield from _table(box, lineage, labels, is_open)
-    yield "</div></section>"
-
-
-def _table(box: Box, lineage: Network, labels: dict[str, str], is_open: bool) -> Iterator[str]:
-    columns = lineage.columns[box.key]
-    count = sum(bool(column.name) for column in columns)
-    writers = [lineage.boxes[source].full for source, target in lineage.links if target == box.key]
-    readers = [lineage.boxes[target].full for source, target in lineage.links if source == box.key]
-    facts = [
-        f"{count} column{'s' * (count != 1)}",
-        f"written by {_first(writers, _MOST_JOBS)}" if writers else "",
-        f"read by {_first(readers, _MOST_JOBS)}" if readers else "",
-    ]
-    yield f'<details class="table" id="{box.key}"{" open" if is_open else ""}><summary><bdi class="name">'
-    said = escape(" · ".join(fact for fact in facts if fact))
-    yield f'{escape(box.title)}</bdi> <bdi class="dim">{said}</bdi></summary>'
-    yield f'<div class="inside"><div class="urn"><bdi>{escape(harmless(box.urn))}</bdi></div>'
-    if columns:
-        yield "<table><thead><tr><th>column</th><th>type</th><th>comes from</th></tr></thead><tbody>"
-        everywhere = _everywhere(columns)
-        for column in columns:
-            yield _column(column, labels, everywhere)
-        if everywhere:
-            sources = _sources(sorted(everywhere), labels)
-            yield f'<tr><td class="dim">(every column)</td><td></td><td>{sources}</td></tr>'
-        yield "</tbody></table>"
-    yield "</div></details>"
-
-
-def _everywhere(columns: Iterable[NetworkColumn]) -> set[Source]:
-    """What acts on all columns that come from anything: a filter, a join key."""
-    made = [column.sources for column in columns if column.sources]
-    if len(made) < 2:
-        return set()
-    return {source for source in made[0] if is_indirect(source[1])}.intersection(*made[1:])
-
-
-def _column(column: NetworkColumn, labels: dict[str, str], everywhere: set[Source]) -> str:
-    own = [source for source in column.sources if source not in everywhere]
-    keys = dict.fromkeys(key for key, _ in own)
-    came = f' data-from="{" ".join(keys)}"' if keys else ""
-    name = escape(column.name) if column.name else "(the table as a whole)"
-    return (
-        f'<tr id="{column.key}" data-column{came}><td class="column"><bdi>{name}</bdi></td>'
-        f'<td class="type"><bdi>{escape(column.type)}</bdi></td><td>{_sources(own, labels)}</td></tr>'
-    )
-
-
-def _sources(sources: Iterable[Source], labels: dict[str, str]) -> str:
-    ways: dict[str, list[str]] = {}
-    for key, way in sources:
-        ways.setdefault(key, []).append(way)
-    items = [
-        f'<li><a href="#{key}"><bdi>{escape(labels[key])}</bdi></a><bdi class="how">{escape(", ".join(how))}</bdi></li>'
-        for key, how in ways.items()
-    ]
-    return f"<ul>{''.join(items)}</ul>" if items else ""
 
 
 def _problems(graph: Graph) -> Iterator[str]:

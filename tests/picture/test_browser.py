@@ -2,47 +2,329 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.picture.graph import fold
 from airflow_provider_spark_datahub.picture.page import page
-from tests.picture.conftest import HOSTILE
+from tests.cli.commands import run
+from tests.picture.conftest import HOSTILE, dataset, lineage
 from tests.servers.chromium import Chromium, installed
+
+EVENTS = Path(__file__).parents[1] / "data" / "more_jobs" / "events"
+ENTER, ESCAPE, TAB = "\ue007", "\ue00c", "\ue004"
+
+Open = Callable[[list[Proposal]], Chromium]
 
 
 @pytest.fixture
-def opened(request: pytest.FixtureRequest, browser: Chromium, tmp_path: Path) -> Chromium:
-    """The page of the proposals of the fixture that the test names."""
+def show(browser: Chromium, tmp_path: Path) -> Open:
+    """Opens the page of proposals."""
+
+    def opened(proposals: list[Proposal]) -> Chromium:
+        file = tmp_path / "lineage.html"
+        file.write_text(page(fold(proposals)), encoding="utf-8")
+        browser.open(file)
+        return browser
+
+    return opened
+
+
+@pytest.fixture
+def chain(browser: Chromium, tmp_path: Path) -> Chromium:
+    """The page of a recorded job (tests/data/more_jobs/jobs/r_tables_chain.py): CSV files, two tables, a folder."""
     file = tmp_path / "lineage.html"
-    file.write_text(page(fold(request.getfixturevalue(request.param))), encoding="utf-8")
+    assert run("show", EVENTS / "r_tables_chain.ndjson", "-o", file).exit_code == 0
     browser.open(file)
     return browser
 
 
-@pytest.mark.parametrize("opened", ["daily_sales", "hostile"], indirect=True)
-def test_it_loads_nothing_and_the_console_is_silent(opened: Chromium) -> None:
-    (asked,) = opened.requests()
+def lit_lines(browser: Chromium) -> set[str]:
+    """The lines that are traced, by the names that the boxes show."""
+    lines: list[str] = browser.run(
+        """const title = (key) => document.querySelector(`.box[data-key=${key}] .title`).textContent;
+        return [...document.querySelectorAll(".edge.lit")].map((edge) =>
+            `${title(edge.dataset.from)} > ${title(edge.dataset.to)}`)"""
+    )
+    return set(lines)
+
+
+def shown_columns(browser: Chromium) -> set[str]:
+    """The columns that can be seen, with their tables."""
+    columns: list[str] = browser.run(
+        """return [...document.querySelectorAll("tr[data-column]")].filter((row) => row.checkVisibility()).map((row) =>
+            `${row.closest(".table").querySelector(".name").textContent}.${row.querySelector("bdi").textContent}`)"""
+    )
+    return set(columns)
+
+
+def trace_column(browser: Chromium, table: str, column: str) -> None:
+    button = browser.run(
+        """const named = (element) => element.querySelector("bdi").textContent;
+        const table = [...document.querySelectorAll(".table")].find((table) => named(table) === arguments[0]);
+        table.open = true;
+        return [...table.querySelectorAll("tr[data-column]")].find((row) => named(row) === arguments[1])
+            .querySelector("button")""",
+        table,
+        column,
+    )
+    button.click()
+
+
+def box(browser: Chromium, title: str) -> str:
+    """The CSS selector of a box."""
+    key = browser.run(
+        """return [...document.querySelectorAll(".box")].find((box) =>
+            box.querySelector(".title").textContent === arguments[0]).dataset.key""",
+        title,
+    )
+    return f".box[data-key={key}]"
+
+
+@pytest.mark.parametrize("which", ["daily_sales", "hostile"])
+def test_it_loads_nothing_and_the_console_is_silent(show: Open, which: str, request: pytest.FixtureRequest) -> None:
+    browser = show(request.getfixturevalue(which))
+    (asked,) = browser.requests()
     assert asked.startswith("file:///")
-    for every in opened.driver.find_elements("css selector", "button, summary"):
-        opened.run("arguments[0].click()", every)
-    assert opened.requests() == []
-    assert opened.complaints() == []
+    pressed = browser.run(
+        """const every = document.querySelectorAll("button, summary, .box, input[type=checkbox], #tables a");
+        every.forEach((element) => element.dispatchEvent(new MouseEvent("click", {bubbles: true, cancelable: true})));
+        return every.length"""
+    )
+    browser.find("#find").send_keys("order", ENTER, ESCAPE, ESCAPE)
+    assert pressed > 20
+    assert browser.requests() == []
+    assert browser.complaints() == []
 
 
-@pytest.mark.parametrize("opened", ["hostile"], indirect=True)
-def test_hostile_names_are_read_as_they_are_and_run_nothing(opened: Chromium) -> None:
-    assert opened.run("return document.scripts.length") == 1
-    assert opened.run("return document.querySelectorAll('img, iframe, [onmouseover], [onerror]').length") == 0
-    shown = opened.run("return document.querySelector('main').textContent")
+def test_hostile_names_are_read_as_they_are_and_run_nothing(show: Open, hostile: list[Proposal]) -> None:
+    browser = show(hostile)
+    assert browser.run("return document.scripts.length") == 1
+    assert browser.run("return document.querySelectorAll('img, iframe, [onmouseover], [onerror]').length") == 0
+    shown = browser.run("return document.querySelector('main').textContent")
     for name in HOSTILE[:6]:
         assert name in shown
     assert r"\u202egnp.elbat\u202c" in shown
     # Right-to-left words stay where they are: what follows them is not drawn in front of them.
-    (row,) = [row for row in opened.driver.find_elements("css selector", ".row") if HOSTILE[7] in row.text]
+    (row,) = [row for row in browser.driver.find_elements("css selector", ".row") if HOSTILE[7] in row.text]
     kind, right_to_left = row.find_elements("css selector", ".dim, .name")
     assert kind.rect["x"] < right_to_left.rect["x"]
+
+
+# From the job's code: `base` is the CSV file, `agg` sums its amounts per customer, `big` is what of `agg` is above 10.
+IN_BASE = {"orders.csv > r_tables_chain", "r_tables_chain > chain.base"}
+IN_AGG = IN_BASE | {"chain.base > r_tables_chain", "r_tables_chain > chain.agg"}
+IN_BIG = IN_AGG | {"chain.agg > r_tables_chain", "r_tables_chain > big"}
+TOTALS = {"orders.csv.amount", "chain.base.amount", "chain.agg.total", "big.total"}
+CUSTOMERS = {f"{table}.customer_id" for table in ("orders.csv", "chain.base", "chain.agg", "big")}
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "columns", "lines"),
+    [
+        ("big", "total", TOTALS, IN_BIG),
+        ("orders.csv", "amount", TOTALS, IN_BIG),
+        ("chain.agg", "customer_id", CUSTOMERS, IN_BIG),
+        ("chain.base", "status", {"orders.csv.status", "chain.base.status"}, IN_BASE),
+    ],
+)
+def test_a_column_is_traced_from_where_it_comes_to_where_it_goes(
+    chain: Chromium, table: str, column: str, columns: set[str], lines: set[str]
+) -> None:
+    before = shown_columns(chain)
+    trace_column(chain, table, column)
+    assert shown_columns(chain) == columns
+    assert lit_lines(chain) == lines
+    assert chain.find("tr.chosen button").get_attribute("aria-pressed") == "true"
+    chain.press(ESCAPE)
+    assert shown_columns(chain) == before
+    assert lit_lines(chain) == set()
+
+
+def test_what_only_decides_which_rows_there_are_is_traced_where_it_is_asked_for(chain: Chromium) -> None:
+    trace_column(chain, "chain.agg", "total")
+    assert shown_columns(chain) == TOTALS
+    # GROUP BY customer_id makes the totals; the filter on them leaves rows of `big` out.
+    chain.find("#deciding").click()
+    assert shown_columns(chain) == TOTALS | CUSTOMERS - {"chain.agg.customer_id"}
+    chain.find("#deciding").click()
+    assert shown_columns(chain) == TOTALS
+
+
+@pytest.fixture
+def around(show: Open) -> Chromium:
+    """``a`` makes ``b``, ``b`` makes ``c``, and a third job makes ``c`` of ``a`` without ``b``."""
+    a, b, c = map(dataset, "abc")
+
+    def same(name: str, source: str, target: str) -> tuple[str, list[str], str]:
+        return f"{target}#{name}", [f"{source}#{name}"], f"-- DIRECT:IDENTITY\nSELECT *\n  FROM {source.split(',')[1]}"
+
+    return show(
+        [
+            lineage("first", [a], [b], [same("x", a, b)]),
+            lineage("second", [b], [c], [same("x", b, c), same("z", b, c)]),
+            lineage("past", [a], [c], [same("y", a, c), same("x", a, c)]),
+        ]
+    )
+
+
+@pytest.mark.parametrize("by_keyboard", [False, True])
+def test_a_table_is_traced_without_what_goes_past_it(around: Chromium, by_keyboard: bool) -> None:
+    chosen = around.find(box(around, "b"))
+    if by_keyboard:
+        around.run("arguments[0].focus()", chosen)
+        around.press(ENTER)
+    else:
+        chosen.click()
+    assert lit_lines(around) == {"a > first", "first > b", "b > second", "second > c"}
+    lit = around.driver.find_elements("css selector", ".box.lit .title")
+    assert {title.text for title in lit} == {"a", "b", "c", "first", "second"}
+    assert around.find("#hint").text == "hive b: comes from 1 table, leads to 1. Esc ends this."
+    assert chosen.get_attribute("aria-current") == "true"
+
+
+def test_a_column_is_traced_without_what_goes_past_it(around: Chromium) -> None:
+    trace_column(around, "b", "x")
+    assert shown_columns(around) == {"a.x", "b.x", "c.x"}
+    assert lit_lines(around) == {"a > first", "first > b", "b > second", "second > c"}
+    around.press(ESCAPE)
+    trace_column(around, "c", "y")
+    assert lit_lines(around) == {"a > past", "past > c"}
+
+
+def test_where_several_statements_write_a_table_each_source_names_its_own(around: Chromium) -> None:
+    cell = around.run(
+        """return [...document.querySelectorAll("tr[data-column]")].find((row) =>
+            row.closest(".table").querySelector(".name").textContent === "c"
+            && row.querySelector("bdi").textContent === "y").lastElementChild"""
+    )
+    assert cell.text == "a.y identity statement 2"
+    cell.find_element("css selector", ".how[href]").click()
+    opened = around.find(".statement[open]")
+    assert opened.text == "Statement 2 of past\nSELECT *\n  FROM a"
+
+
+def test_what_is_looked_for_is_shown_and_enter_goes_from_one_to_the_next(chain: Chromium) -> None:
+    chain.find("body").send_keys("/")
+    chain.press("BASE")
+    assert chain.find("#found").text == "1 table. Enter traces the first, then the next."
+    assert {column.split(".")[1] for column in shown_columns(chain)} == {"base"}
+    chain.press("\b" * 4, "total")
+    assert chain.find("#found").text == "2 columns. Enter traces the first, then the next."
+    shown = chain.driver.find_elements("css selector", ".table > summary .name")
+    assert [table.text for table in shown if table.text] == ["chain.agg", "big"]
+    chain.press(ENTER)
+    assert (shown_columns(chain), chain.find("#found").text) == (TOTALS, "1 of 2")
+    assert chain.find(".table.chosen .name").text == "chain.agg"
+    chain.press(ENTER)
+    assert chain.find(".table.chosen .name").text == "big"
+    chain.press(ENTER)
+    assert chain.find(".table.chosen .name").text == "chain.agg"
+    # The first Esc ends the trace, the second the search.
+    chain.press(ESCAPE)
+    assert chain.find("#find").get_property("value") == "total"
+    chain.press(ESCAPE)
+    assert chain.run("return document.querySelectorAll('.table:not([hidden])').length") == 5
+    chain.press("no such name")
+    assert chain.find("#found").text == "Nothing has this name."
+
+
+def test_a_link_to_a_column_beside_the_trace_shows_it(chain: Chromium) -> None:
+    trace_column(chain, "big", "total")
+    chain.run("[...document.querySelectorAll('#tables td a')].find((a) => a.textContent.endsWith('status')).click()")
+    assert "orders.csv.status" in shown_columns(chain)
+
+
+def test_the_first_failure_is_one_click_away(show: Open, daily_sales: list[Proposal]) -> None:
+    browser = show(daily_sales)
+    link = browser.find("header a[href='#failed']")
+    assert link.text == "1 failed"
+    link.click()
+    target = browser.find(":target")
+    assert target.text.splitlines()[0] == "Spark build_orders FAILURE"
+    assert target.is_displayed()
+
+
+def test_every_control_is_reached_by_tab(show: Open, daily_sales: list[Proposal]) -> None:
+    browser = show(daily_sales)
+    controls = browser.run(
+        """window.reached = new Set();
+        document.addEventListener("focusin", (event) => window.reached.add(event.target));
+        return [...document.querySelectorAll("a, button, input, summary, .view")].filter((each) =>
+            each.checkVisibility()).length"""
+    )
+    browser.find("body").send_keys(TAB)
+    browser.press(*[TAB] * (controls - 1))
+    assert controls > 30
+    assert browser.run("return window.reached.size") == controls
+
+
+def test_zoom_by_keyboard(chain: Chromium) -> None:
+    width = "return document.querySelector('svg.network').getBoundingClientRect().width"
+    before = chain.run(width)
+    chain.run("document.querySelector('.view').focus()")
+    chain.press("+")
+    assert chain.run(width) == pytest.approx(before * 1.25)
+    chain.press("0")
+    assert chain.run(width) == pytest.approx(before)
+
+
+# WCAG 2.2, 1.4.3: the contrast of each text with what is behind it; what a trace dims counts as if it did not.
+CONTRASTS = """
+const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
+const luminance = (colour) => parse(colour).slice(0, 3).map((value) => value / 255)
+    .map((value) => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, value, place) => sum + value * [0.2126, 0.7152, 0.0722][place], 0);
+const behind = (element) => {
+    if (element.closest(".box")) return getComputedStyle(element.closest(".box").querySelector(".body")).fill;
+    for (let part = element; part; part = part.parentElement) {
+        const colour = getComputedStyle(part).backgroundColor;
+        if ((parse(colour)[3] ?? 1) > 0) return colour;
+    }
+};
+return [...document.querySelectorAll("body *")].filter((element) => element.checkVisibility()
+    && [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim())
+    && !element.closest("title, script")).map((element) => {
+    const style = getComputedStyle(element);
+    const [one, other] = [element.closest("svg") ? style.fill : style.color, behind(element)].map(luminance);
+    return [element.textContent.trim().slice(0, 30), (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)];
+});"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_has_enough_contrast(show: Open, daily_sales: list[Proposal], scheme: str) -> None:
+    browser = show(daily_sales)
+    browser.emulate(scheme=scheme)
+    assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches") == (scheme == "dark")
+    trace_column(browser, "sales.orders", "name")
+    contrasts: list[tuple[str, float]] = browser.run(CONTRASTS)
+    assert len(contrasts) > 50
+    assert [(text, ratio) for text, ratio in contrasts if ratio < 4.5] == []
+
+
+@pytest.mark.parametrize("which", ["daily_sales", "hostile"])
+def test_a_narrow_window_does_not_scroll_sideways(show: Open, which: str, request: pytest.FixtureRequest) -> None:
+    browser = show(request.getfixturevalue(which))
+    narrow = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": False}
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+    try:
+        assert browser.run("return [innerWidth, document.documentElement.scrollWidth]") == [360, 360]
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_on_paper_everything_is_there_and_nothing_to_press(chain: Chromium) -> None:
+    chain.run("document.querySelectorAll('details').forEach((part) => { part.open = false; })")
+    assert shown_columns(chain) == set()
+    chain.emulate(media="print")
+    assert shown_columns(chain) >= TOTALS | CUSTOMERS
+    # What is left of the buttons are the names of columns.
+    left = """return [...document.querySelectorAll("button, input")].filter((each) => each.checkVisibility()
+        && !each.closest("tr[data-column]")).length"""
+    assert chain.run(left) == 0
 
 
 @pytest.mark.parametrize(("in_ci", "outcome"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.picture.graph import fold
-from airflow_provider_spark_datahub.picture.network import Network, network, text_width
+from airflow_provider_spark_datahub.picture.network import Network, Source, Statement, network, text_width
 from tests.picture.conftest import RAW, TABLE, dataset, lineage
 
 
@@ -58,7 +58,37 @@ def test_columns_are_those_of_the_schema_then_those_that_lineage_names() -> None
         ("lost", ""),
     ]
     (made,) = columns["clean"]
-    assert made.sources == ((columns["orders"][0].key, "identity"), (columns["orders"][2].key, "identity"))
+    (job,) = [key for key, box in shown.boxes.items() if box.is_job]
+    known, _, lost = columns["orders"]
+    assert made.sources == (Source(known.key, "identity", job, 1), Source(lost.key, "identity", job, 1))
+
+
+def test_each_source_names_its_job_and_statement() -> None:
+    one, made = dataset("one"), dataset("made")
+    told = [f"-- DIRECT:IDENTITY\nSELECT x -- {number}\n\tFROM one" for number in range(2)]
+    shown = network(
+        fold(
+            [
+                lineage("a", [one], [made], [(f"{made}#x", [f"{one}#x"], text) for text in (*told, told[0])]),
+                lineage("b", [one], [made], [(f"{made}#x", [f"{one}#x"], text) for text in (told[0], "by hand")]),
+            ]
+        )
+    )
+    (key,) = [box.key for box in shown.boxes.values() if box.title == "made"]
+    first, second = [box.key for box in shown.boxes.values() if box.is_job]
+    texts = [f"SELECT x -- {number}\n    FROM one" for number in range(2)]
+    assert shown.statements[key] == (
+        Statement(first, texts[0]),
+        Statement(first, texts[1]),
+        Statement(second, texts[0]),
+    )
+    (column,) = shown.columns[key]
+    assert [(source.way, source.job, source.statement) for source in column.sources] == [
+        ("identity", first, 1),
+        ("identity", first, 2),
+        ("identity", second, 3),
+        ("by hand", second, 0),
+    ]
 
 
 def test_what_only_column_lineage_names_is_linked() -> None:

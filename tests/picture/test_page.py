@@ -13,8 +13,9 @@ import pytest
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.picture.graph import fold
 from airflow_provider_spark_datahub.picture.page import page
-from tests.picture.conftest import HOSTILE, MIDNIGHT, dataset, lineage
+from tests.picture.conftest import DAG_RUN, HOSTILE, MIDNIGHT, dataset, event, lineage
 
+LAST_APPLICATION = "urn:li:dataProcessInstance:01a1fd25-d000"
 VOID = {"meta", "input", "br"}
 
 
@@ -85,24 +86,30 @@ def test_it_needs_nothing_else_and_runs_nothing_else(daily_sales: list[Proposal]
     assert "@import" not in text
 
 
-def test_the_script_finds_what_it_looks_for(daily_sales: list[Proposal]) -> None:
-    found = read(daily_sales)
-    (script,) = found.scripts
-    wanted = {*re.findall(r'getElementById\("([^"]+)"\)', script), *re.findall(r'"(zoom-\w+)": \(\)', script)}
-    assert wanted >= {"filter", "every", "hint", "zoom-in", "zoom-out", "zoom-all", "zoom-one"}
-    assert wanted <= set(found.attributes("id"))
-    attributes = {name for _, attributes in found.elements for name in attributes}
-    assert {f"data-{name}" for name in re.findall(r"dataset\.(\w+)", script)} <= attributes
-
-
 def test_the_runs_are_a_tree_with_results_durations_and_times(daily_sales: list[Proposal]) -> None:
     text = read(daily_sales).text
     assert "Lineage of DAG run daily_sales" in text
-    assert "6 runs · 2 jobs · 6 datasets · 4 column edges" in text
-    tree = text[text.index("Runs") : text.index("Choose a table")]
+    assert "6 runs, 1 failed · 2 jobs · 6 datasets · 4 column edges" in text
+    tree = text[text.index("Runs") : text.index("Lineage Choose")]
     order = ["DAG run daily_sales", "task build_orders", "try 1 UP_FOR_RETRY 12.3 s · 2026-11-20 00:00:02"]
     order += ["Spark build_orders FAILURE", "try 2 SUCCESS", "task revenue", "after build_orders"]
     assert [tree.index(each) for each in order] == sorted(tree.index(each) for each in order)
+
+
+def failed_row(proposals: list[Proposal]) -> str:
+    (row,) = re.findall(r'<li id="failed">.*?</li>', page(fold(proposals)))
+    return str(row)
+
+
+def test_a_failure_that_a_retry_mended_is_led_to(daily_sales: list[Proposal]) -> None:
+    assert "01a1fd23-34f9" in failed_row(daily_sales)
+
+
+def test_a_failed_dag_run_leads_to_what_made_it_fail(daily_sales: list[Proposal]) -> None:
+    ends = {DAG_RUN: {}, "urn:li:dataProcessInstance:revenue": {"attempt": 1}, LAST_APPLICATION: {}}
+    proposals = [*daily_sales, *(event(urn, 92, "FAILURE", lasted=1, **told) for urn, told in ends.items())]
+    assert "4 failed</a>" in page(fold(proposals))
+    assert LAST_APPLICATION.split(":")[-1] in failed_row(proposals)
 
 
 def test_a_table_tells_its_columns_and_where_they_come_from(daily_sales: list[Proposal]) -> None:
@@ -124,7 +131,7 @@ def test_hostile_names_are_text(hostile: list[Proposal]) -> None:
     found = read(hostile)
     known = {"html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "p", "bdi", "main", "section"}
     known |= {"div", "span", "ul", "li", "details", "summary", "button", "input", "svg", "rect", "marker", "path", "g"}
-    known |= {"a", "text", "tspan", "table", "thead", "tbody", "tr", "th", "td", "script"}
+    known |= {"a", "text", "tspan", "table", "thead", "tbody", "tr", "th", "td", "pre", "script"}
     assert {tag for tag, _ in found.elements} <= known
     names = {name for _, attributes in found.elements for name in attributes}
     assert not {name for name in names if name.startswith("on")}

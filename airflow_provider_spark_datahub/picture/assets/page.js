@@ -1,127 +1,205 @@
 "use strict";
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const byId = (id) => document.getElementById(id);
   document.documentElement.classList.remove("no-script");
-  const view = document.querySelector(".view");
   const svg = document.querySelector("svg.network");
-  const boxes = new Map(all("svg .box").map((box) => [box.dataset.key, box]));
-  const edges = all("svg .edge");
+  if (!svg) return;
+  const view = document.querySelector(".view");
+  const boxes = new Map(all(".box", svg).map((box) => [box.dataset.key, box]));
+  const lines = new Map(all(".edge", svg).map((edge) => [`${edge.dataset.from} ${edge.dataset.to}`, edge]));
   const tables = all("details.table");
   const rows = new Map(all("tr[data-column]").map((row) => [row.id, row]));
-  const hint = document.getElementById("hint");
-  const said = hint ? hint.textContent : "";
   const tableOf = (column) => column.split("-")[0];
+  const nameOf = (element) => element.querySelector("bdi, title").textContent;
+  const counted = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
 
-  const neighbours = (pairs) => {
-    const found = new Map();
-    for (const [one, other] of pairs) {
-      if (!found.has(one)) found.set(one, []);
-      found.get(one).push(other);
-    }
-    return found;
-  };
-  const turned = (pairs) => pairs.map(([one, other]) => [other, one]);
-  const reached = (start, steps) => {
-    const seen = new Set([start]);
-    const waiting = [start];
-    while (waiting.length) {
-      for (const next of steps.get(waiting.pop()) || []) {
-        if (!seen.has(next)) { seen.add(next); waiting.push(next); }
+  // Steps: from a box or column to the next, over the lines that are drawn for it.
+  class Steps {
+    constructor() { this.back = new Map(); this.on = new Map(); }
+    add(from, to, over) {
+      for (const [steps, start, end] of [[this.on, from, to], [this.back, to, from]]) {
+        if (!steps.has(start)) steps.set(start, []);
+        steps.get(start).push([end, over]);
       }
     }
-    return seen;
-  };
-  const tablePairs = edges.map((edge) => [edge.dataset.from, edge.dataset.to]);
-  const columnPairs = [...rows.values()].flatMap((row) =>
-    (row.dataset.from || "").split(" ").filter(Boolean).map((source) => [source, row.id]));
-  const flows = [neighbours(tablePairs), neighbours(turned(tablePairs))];
-  const columnFlows = [neighbours(columnPairs), neighbours(turned(columnPairs))];
+    static walk(start, steps) {
+      const seen = new Set([start]), over = new Set(), waiting = [start];
+      while (waiting.length) for (const [next, passed] of steps.get(waiting.pop()) || []) {
+        passed.forEach((line) => over.add(line));
+        if (!seen.has(next)) { seen.add(next); waiting.push(next); }
+      }
+      return { seen, over };
+    }
+    // What leads to the start and what comes of it: not what else comes of what leads to it.
+    trace(start) {
+      const before = Steps.walk(start, this.back), after = Steps.walk(start, this.on);
+      return { before: before.seen, after: after.seen, seen: new Set([...before.seen, ...after.seen]),
+        over: new Set([...before.over, ...after.over]) };
+    }
+  }
+  const boxSteps = new Steps();
+  for (const line of lines.keys()) boxSteps.add(...line.split(" "), [line]);
+  const valueSteps = new Steps(), columnSteps = new Steps();
+  for (const row of rows.values()) {
+    for (const [said, kinds] of [["values", [valueSteps, columnSteps]], ["deciding", [columnSteps]]]) {
+      for (const step of (row.dataset[said] || "").split(" ").filter(Boolean)) {
+        const [column, job] = step.split("@");
+        const over = [`${tableOf(column)} ${job}`, `${job} ${tableOf(row.id)}`];
+        kinds.forEach((steps) => steps.add(column, row.id, over));
+      }
+    }
+  }
 
-  const clear = () => {
-    if (svg) svg.classList.remove("traced");
-    all(".lit, .chosen, .aside").forEach((element) => element.classList.remove("lit", "chosen", "aside"));
-    if (hint) hint.textContent = said;
+  const hint = byId("hint"), more = byId("more"), find = byId("find"), found = byId("found"), deciding = byId("deciding");
+  const said = hint.textContent;
+  let traced = null, opened = [], hits = [], at = -1, matching = null;
+
+  const open = (table) => { if (!table.open) { table.open = true; opened.push(table); } };
+  // A trace shows its own tables; without one, those that are looked for.
+  const show = () => {
+    const keys = traced ? traced.boxes : matching;
+    tables.forEach((table) => { table.hidden = keys !== null && !keys.has(table.id); });
+    all(".lit, .missed").forEach((element) => element.classList.remove("lit", "missed"));
+    svg.classList.toggle("traced", traced !== null);
+    document.body.classList.toggle("tracing-columns", traced !== null && traced.columns !== null);
+    if (traced) {
+      traced.boxes.forEach((key) => boxes.get(key).classList.add("lit"));
+      traced.over.forEach((line) => lines.get(line)?.classList.add("lit"));
+      traced.columns?.forEach((column) => rows.get(column).classList.add("lit"));
+    } else if (matching) {
+      boxes.forEach((box, key) => box.classList.toggle("missed", !matching.has(key)));
+    }
   };
-  const light = (keys) => {
-    svg.classList.add("traced");
-    boxes.forEach((box, key) => box.classList.toggle("lit", keys.has(key)));
-    edges.forEach((edge) => edge.classList.toggle("lit", keys.has(edge.dataset.from) && keys.has(edge.dataset.to)));
+  const end = () => {
+    all(".chosen").forEach((element) => element.classList.remove("chosen"));
+    all("svg [aria-current]").forEach((box) => box.removeAttribute("aria-current"));
+    all("[aria-pressed='true']").forEach((button) => button.setAttribute("aria-pressed", "false"));
+    opened.forEach((table) => { table.open = false; });
+    opened = [];
+    traced = null;
+    hint.textContent = said;
+    more.hidden = true;
+  };
+  const clear = () => {
+    const chosen = traced && byId(traced.start);
+    end();
+    show();
+    if (chosen) chosen.scrollIntoView({ block: "nearest" });
   };
   const reveal = (key) => {
     const box = boxes.get(key).getBoundingClientRect(), seen = view.getBoundingClientRect();
     if (box.left < seen.left || box.right > seen.right) view.scrollLeft += box.left + box.width / 2 - seen.left - seen.width / 2;
     if (box.top < seen.top || box.bottom > seen.bottom) view.scrollTop += box.top + box.height / 2 - seen.top - seen.height / 2;
   };
-  const traceBox = (key) => {
-    clear();
-    light(new Set([...reached(key, flows[0]), ...reached(key, flows[1])]));
-    boxes.get(key).classList.add("chosen");
+  const choose = (key) => {
+    const box = boxes.get(key), table = byId(key);
+    box.classList.add("chosen");
+    if (table) { table.classList.add("chosen"); open(table); }
     reveal(key);
-    const table = document.getElementById(key);
-    if (table && table.tagName === "DETAILS") { table.open = true; table.classList.add("chosen"); }
-    if (hint) hint.textContent = "What leads to it and what comes of it is lit. Esc ends this.";
-    return table;
+    return box;
+  };
+  const traceBox = (key) => {
+    end();
+    const { before, after, seen, over } = boxSteps.trace(key);
+    traced = { start: key, boxes: seen, columns: null, over };
+    show();
+    choose(key).setAttribute("aria-current", "true");
+    const datasets = (keys) => [...keys].filter((other) => other !== key && other.startsWith("d")).length;
+    hint.textContent = `${nameOf(boxes.get(key))}: comes from ${counted(datasets(before), "table")}, leads to ${datasets(after)}. Esc ends this.`;
+    more.hidden = !byId(key);
+    more.href = `#${key}`;
   };
   const traceColumn = (row) => {
-    clear();
-    const columns = new Set([...reached(row.id, columnFlows[0]), ...reached(row.id, columnFlows[1])]);
-    columns.forEach((column) => { if (rows.has(column)) rows.get(column).classList.add("lit"); });
-    const keys = new Set([...columns].map(tableOf));
-    tables.forEach((table) => {
-      if (keys.has(table.id)) table.open = true;
-      else table.classList.add("aside");
-    });
-    // The jobs between two lit tables.
-    tablePairs.forEach(([from, to]) => {
-      if (keys.has(from) && to.startsWith("j") && (flows[0].get(to) || []).some((next) => keys.has(next))) keys.add(to);
-    });
-    light(keys);
-    reveal(tableOf(row.id));
+    end();
+    const steps = deciding && deciding.checked ? columnSteps : valueSteps;
+    const { before, after, seen, over } = steps.trace(row.id);
+    const keys = new Set([...seen].map(tableOf));
+    over.forEach((line) => line.split(" ").forEach((key) => keys.add(key)));
+    traced = { start: row.id, boxes: keys, columns: seen, over };
+    show();
+    tables.filter((table) => keys.has(table.id)).forEach(open);
+    choose(tableOf(row.id));
     row.classList.add("chosen");
-    if (hint) hint.textContent = `${columns.size - 1} other columns lead to this one or come of it. Esc ends this.`;
+    row.querySelector("button").setAttribute("aria-pressed", "true");
+    const unseen = columnSteps.trace(row.id).seen.size - seen.size;
+    hint.textContent = `${nameOf(row)}: comes from ${counted(before.size - 1, "column")}, leads to ${after.size - 1}.` +
+      `${unseen ? ` Filters, joins and groupings add ${unseen}.` : ""} Esc ends this.`;
+    row.scrollIntoView({ block: "nearest" });
   };
 
-  boxes.forEach((box, key) => box.addEventListener("click", (event) => {
-    event.preventDefault();
-    const table = traceBox(key);
-    if (table) table.scrollIntoView({ block: "nearest" });
-  }));
-  tables.forEach((table) => table.querySelector("summary").addEventListener("click", () => {
-    if (boxes.has(table.id) && !table.open) traceBox(table.id);
-  }));
+  boxes.forEach((box, key) => box.addEventListener("click", (event) => { event.preventDefault(); traceBox(key); }));
   rows.forEach((row) => {
-    const cell = row.querySelector("td.column");
+    const cell = row.querySelector("th");
     const button = document.createElement("button");
     button.type = "button";
     button.title = "Trace this column";
+    button.setAttribute("aria-pressed", "false");
     button.append(...cell.childNodes);
     cell.append(button);
     button.addEventListener("click", () => traceColumn(row));
   });
-  all("a[href^='#d']:not(.box)").forEach((link) => link.addEventListener("click", () => {
-    const target = document.getElementById(link.hash.slice(1));
-    const table = target && target.closest("details");
-    if (table) table.open = true;
+  if (deciding) deciding.addEventListener("change", () => {
+    if (traced && traced.columns) traceColumn(rows.get(traced.start));
+  });
+  // A link into what is closed, or beside what is traced or looked for.
+  all("#tables a[href^='#d'], #more").forEach((link) => link.addEventListener("click", () => {
+    const target = byId(link.hash.slice(1));
+    const table = target.closest(".table");
+    if (table.hidden || (traced && traced.columns && target.matches("tr:not(.lit)"))) clear();
+    if (table.hidden) { find.value = ""; search(); }
+    for (let part = target.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
   }));
-  document.addEventListener("keydown", (event) => { if (event.key === "Escape") clear(); });
 
-  const filter = document.getElementById("filter");
-  if (filter) filter.addEventListener("input", () => {
-    const wanted = filter.value.trim().toLowerCase();
-    tables.forEach((table) => {
-      const found = !wanted || table.textContent.toLowerCase().includes(wanted);
-      table.hidden = !found;
-      const box = boxes.get(table.id);
-      if (box) box.classList.toggle("missed", !found);
-    });
+  const own = new Map();
+  const words = (element) => {
+    if (!own.has(element)) {
+      const parts = element.matches(".table") ? all(":scope > summary .name, .urn", element) : [element.querySelector("bdi, title")];
+      own.set(element, parts.map((part) => part.textContent).join(" ").toLowerCase());
+    }
+    return own.get(element);
+  };
+  const search = () => {
+    const wanted = find.value.trim().toLowerCase();
+    const has = (element) => words(element).includes(wanted);
+    end();
+    hits = []; at = -1; matching = null; found.textContent = "";
+    if (wanted) {
+      const inTables = tables.filter(has), inJobs = [...boxes].filter(([key, box]) => key.startsWith("j") && has(box));
+      const inColumns = [...rows.values()].filter(has);
+      matching = new Set([...inTables.map((table) => table.id), ...inJobs.map(([key]) => key), ...inColumns.map((row) => tableOf(row.id))]);
+      hits = [...inTables.map((table) => table.id), ...inJobs.map(([key]) => key), ...inColumns];
+      const counts = [[inTables, "table"], [inJobs, "job"], [inColumns, "column"]].filter(([list]) => list.length);
+      found.textContent = counts.map(([list, name]) => counted(list.length, name)).join(", ") || "Nothing has this name.";
+      if (hits.length) found.textContent += ". Enter traces the first, then the next.";
+    }
+    show();
+  };
+  find.addEventListener("input", search);
+  find.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !hits.length) return;
+    event.preventDefault();
+    at = (at + (event.shiftKey ? hits.length - (at < 0 ? 0 : 1) : 1)) % hits.length;
+    const hit = hits[at];
+    if (typeof hit === "string") traceBox(hit);
+    else traceColumn(hit);
+    found.textContent = `${at + 1} of ${hits.length}`;
   });
-  const every = document.getElementById("every");
-  if (every) every.addEventListener("click", () => {
-    const open = !tables.every((table) => table.open || table.hidden);
-    tables.forEach((table) => { table.open = open; });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && traced) {
+      event.preventDefault(); // the first Esc ends the trace, the next empties the search
+      clear();
+    } else if (event.key === "/" && !event.target.matches("input")) {
+      event.preventDefault();
+      find.focus();
+    }
+  });
+  byId("every").addEventListener("click", () => {
+    const shown = tables.filter((table) => !table.hidden);
+    const close = shown.every((table) => table.open);
+    shown.forEach((table) => { table.open = !close; });
   });
 
-  if (!view || !svg) return;
   const [width, height] = svg.getAttribute("viewBox").split(" ").slice(2).map(Number);
   let scale = 1;
   const zoom = (to, x = view.clientWidth / 2, y = view.clientHeight / 2) => {
@@ -137,7 +215,7 @@
     Math.max(view.clientHeight, window.innerHeight * 0.6) / height)));
   const act = { "zoom-in": () => zoom(scale * 1.25), "zoom-out": () => zoom(scale / 1.25), "zoom-all": () => fit(0),
     "zoom-one": () => zoom(1) };
-  Object.entries(act).forEach(([id, action]) => document.getElementById(id).addEventListener("click", action));
+  Object.entries(act).forEach(([id, action]) => byId(id).addEventListener("click", action));
   view.addEventListener("keydown", (event) => {
     const action = { "+": "zoom-in", "-": "zoom-out", "0": "zoom-all" }[event.key];
     if (action && !event.ctrlKey && !event.metaKey) { event.preventDefault(); act[action](); }
