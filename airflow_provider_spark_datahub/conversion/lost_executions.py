@@ -1,16 +1,14 @@
-"""Which SQL executions OpenLineage lost: those that Spark's event log or the driver's output knows, and no event."""
+"""Which SQL executions OpenLineage lost: those that Spark's event log knows, and no event."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from airflow_provider_spark_datahub.conversion.fold import Application, RunState
 from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, SqlExecution
 
-# io.openlineage.spark.agent.lifecycle.ContextFactory
-_LOST = re.compile(r"Query execution is null: can't emit event for executionId (\d{1,18})")
 # Roots and inner nodes of plans that write data. OpenLineage leaves out on purpose what only reads (collect, show,
 # count) and some commands (its SparkNodesFilter, CreateViewFilter), so that nothing else is told to be lost.
 _WRITES = re.compile(
@@ -18,6 +16,7 @@ _WRITES = re.compile(
     r"|MergeInto\w*|MergeRows|AppendData\w*|Overwrite(?:ByExpression|PartitionsDynamic)\w*|ReplaceData|WriteDelta"
     r"|WriteIntoDelta\w*|DeleteFromTable\w*|DeleteCommand\w*|UpdateCommand\w*|UpdateTable\w*)\b"
 )
+_REASON = "it wrote data, and OpenLineage sent no event of it"
 # The tree comes first; "formatted" plans describe each node below it, after two empty lines.
 _END_OF_TREE = "\n\n\n"
 
@@ -38,26 +37,15 @@ class LostExecution:
     plans: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
-def lost_executions_in_log(lines: Iterable[str]) -> list[int]:
-    """The executions that the driver's output says that OpenLineage could not tell of, each once.
-
-    For one of its events at least: of many of these, other events arrived.
-    """
-    return list(dict.fromkeys(int(found[1]) for line in lines if (found := _LOST.search(line))))
-
-
-def lost_executions(
-    logged: LoggedApplication, applications: Sequence[Application], in_log: Collection[int] = ()
-) -> list[LostExecution]:
+def lost_executions(logged: LoggedApplication, applications: Sequence[Application]) -> list[LostExecution]:
     """What an application did and OpenLineage did not tell of.
 
     An execution was told of where a run began or ended in the very millisecond in which it did: OpenLineage takes its
     times from Spark's events. To give no false alarm, nothing is said of micro-batches (their query's progress names
     source and sink), of what failed, of parts of an execution that was told of, and of what OpenLineage leaves out on
-    purpose: only of what wrote data, and of what the driver's output names. An execution with its parts is told once.
+    purpose: only of what wrote data. An execution with its parts is told once.
 
     :param applications: the application's; others do no harm.
-    :param in_log: from :func:`lost_executions_in_log`, the driver's output being that of this application.
     """
     if not any(one.runs for one in applications):
         # The listener did not run: nothing was lost one by one.
@@ -67,10 +55,9 @@ def lost_executions(
     for execution in logged.executions.values():
         if execution.query_run_id or execution.failed or execution.id in told:
             continue
-        reason = _reason(execution, in_log)
-        if reason and execution.root_id not in lost:
+        if wrote_data(execution) and execution.root_id not in lost:
             plans = tuple(one.plan for one in logged.executions.values() if one.root_id == execution.root_id)
-            lost[execution.root_id] = LostExecution(execution.id, execution.description, reason, plans)
+            lost[execution.root_id] = LostExecution(execution.id, execution.description, _REASON, plans)
     return list(lost.values())
 
 
@@ -102,11 +89,3 @@ def _told_times(runs: Iterable[RunState]) -> tuple[set[int], set[int]]:
         if run.ended and run.end_ms is not None:
             ends.add(run.end_ms)
     return starts, ends
-
-
-def _reason(execution: SqlExecution, in_log: Collection[int]) -> str:
-    if execution.id in in_log:
-        return 'OpenLineage could not see the query ("Query execution is null" in the driver\'s output)'
-    if wrote_data(execution):
-        return "it wrote data, and OpenLineage sent no event of it"
-    return ""

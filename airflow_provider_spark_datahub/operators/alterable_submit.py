@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 from airflow_provider_spark_datahub.operators.resumable_submit import ResumableSparkSubmitOperator
 
 if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_spark_datahub.capture.submission import Submission
@@ -91,3 +92,16 @@ class AlterableSparkSubmitOperator(ResumableSparkSubmitOperator):
         if process is not None:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=STOP_SECONDS)
+
+
+def watch_output(hook: SparkSubmitHook, watched: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
+    """Let someone else see what ``spark-submit`` prints, in passing.
+
+    :param watched: the lines as they are.
+    """
+    read = hook._process_spark_submit_log
+
+    def read_watched(itr: Iterator[Any]) -> None:
+        read(watched(itr))
+
+    hook._process_spark_submit_log = read_watched  # type: ignore[method-assign]

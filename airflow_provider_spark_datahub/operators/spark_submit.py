@@ -16,12 +16,13 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
 )
 
-from airflow_provider_spark_datahub.operators.alterable_submit import AlterableSparkSubmitOperator
+from airflow_provider_spark_datahub.operators.alterable_submit import AlterableSparkSubmitOperator, watch_output
 from airflow_provider_spark_datahub.operators.options import LineageOptions, is_enabled, resolve_options
 from airflow_provider_spark_datahub.operators.resumable_submit import remember, remembered
 from airflow_provider_spark_datahub.report import XCOM_KEY, LineageReport
 
 if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_spark_datahub.capture.submission import Submission
@@ -152,6 +153,12 @@ class SparkSubmitDatahubOperator(AlterableSparkSubmitOperator):
         self._killed_at = time.monotonic()
         super().on_kill()
 
+    def _get_hook(self) -> SparkSubmitHook:
+        hook = super()._get_hook()
+        if (lineage := self._lineage) is not None:
+            self._guarded("watching", lambda: watch_output(hook, lineage.driver_output.watched))
+        return hook
+
     def _guarded(self, doing: str, step: Callable[[], T]) -> T | None:
         """The one place where lineage's own failures end: none of them reaches the task."""
         try:
@@ -164,7 +171,7 @@ class SparkSubmitDatahubOperator(AlterableSparkSubmitOperator):
 
             trace = redacted_trace(error)
             self.log.warning("%s lineage failed; the task is not affected.\n%s", doing.capitalize(), trace)
-            if doing not in ("announcing", "following"):
+            if doing not in ("announcing", "following", "watching"):
                 words = redact_text(f"{doing} lineage failed: {type(error).__name__}: {error}")
                 self._problem = self._problem or words
             return None

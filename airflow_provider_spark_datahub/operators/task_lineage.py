@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_spark_datahub.capture.collect import CollectionReport, Outcome
+from airflow_provider_spark_datahub.capture.driver_output import DriverOutput
 from airflow_provider_spark_datahub.capture.inject import Injection, LineageInjection, ParentRun, inject
 from airflow_provider_spark_datahub.capture.ivy import IvyResolver
 from airflow_provider_spark_datahub.capture.location import TryIdentity, event_file, fresh
@@ -94,6 +95,7 @@ class TaskLineage:
 
     :param sink: ``None`` where the connection cannot be used; ``sink_problem`` says why.
     :ivar delivery: the half that knows the sink and the outbox.
+    :ivar driver_output: to be shown what ``spark-submit`` prints.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class TaskLineage:
         self._reconnected = False
         self._not_injected: str | None = None
         self._event_log = SparkEventLog()
+        self.driver_output = DriverOutput()
         self._running = RunningLineage(options, task_try, self.delivery, self._open_events)
 
     def inject(self, submission: Submission, spark: SparkSubmit, parent: ParentRun, root: ParentRun) -> Injection:
@@ -332,7 +335,8 @@ class TaskLineage:
         elif conversion.table_gaps and not report.has_lineage:
             report.reason = conversion.table_gaps[0]
         elif not report.has_lineage:
-            report.reason = "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
+            seen = "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
+            report.reason = "; ".join(part for part in (seen, self.driver_output.sentence) if part)
 
     def _remove_events_file(self, path: Path) -> None:
         if self._options.keep_events:

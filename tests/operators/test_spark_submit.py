@@ -180,6 +180,34 @@ def test_report_is_an_xcom_and_one_line_of_the_log(spark: FakeSpark, capsys: pyt
     assert capsys.readouterr().out.count(sentence) == 1
 
 
+def test_the_drivers_output_says_why_there_is_no_lineage(spark: FakeSpark, capsys: pytest.CaptureFixture[str]) -> None:
+    spark.writes("i_no_lineage")
+    spark.prints(
+        "26/11/21 ERROR ContextFactory: Query execution is null: can't emit event for executionId 3\nthe end\n"
+    )
+    context = context_of(operator := operator_with_lineage(spark))
+    execute(operator, context)
+    told = context["ti"].xcoms["lineage_report"]["reason"]
+    assert told.endswith("OpenLineage says in the driver's output that it could not see SQL executions: 3")
+    shown = capsys.readouterr().out
+    assert "the end" in shown
+    assert "executionId 3" in shown
+
+
+def test_a_hook_whose_output_cannot_be_watched_submits_all_the_same(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AttributeError("no such method in this version")
+
+    monkeypatch.setattr(spark_submit, "watch_output", refuse)
+    spark.writes("a_csv_join_agg")
+    context = context_of(operator := operator_with_lineage(spark))
+    execute(operator, context)
+    assert len(spark.runs) == 1
+    assert context["ti"].xcoms["lineage_report"]["reason"] is None
+
+
 @pytest.mark.parametrize("beside_the_plugin", [False, True])
 @pytest.mark.parametrize("code", [0, 1])
 def test_datasets_for_openlineage_and_for_datahubs_plugin(

@@ -37,6 +37,7 @@ if [ -n "$location" ] && [ -f "$FAKE_SPARK/events" ]; then
   mkdir -p "$(dirname "$location")"
   cp "$FAKE_SPARK/events" "$location"
 fi
+[ ! -f "$FAKE_SPARK/output" ] || cat "$FAKE_SPARK/output"
 echo "$$" > "$FAKE_SPARK/pid"
 while [ -f "$FAKE_SPARK/runs-on" ]; do sleep 0.05; done
 if [ -n "$FAKE_SPARK_SIGNAL" ]; then
@@ -148,6 +149,10 @@ class FakeSpark:
         """The events of the next runs: a case of the corpus, or what the file is to hold."""
         content = (CORPUS / f"{events}.ndjson").read_bytes() if isinstance(events, str) else events
         (self._folder / "events").write_bytes(content)
+
+    def prints(self, output: str) -> None:
+        """What the next runs write to their standard output."""
+        (self._folder / "output").write_text(output)
 
     def exits(self, code: int) -> None:
         """The next runs end with this code."""
