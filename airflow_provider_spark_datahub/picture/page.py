@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from airflow_provider_spark_datahub.picture.model import Attempt, Graph, RunNode
 from airflow_provider_spark_datahub.picture.names import harmless
 from airflow_provider_spark_datahub.picture.network import Network, network
-from airflow_provider_spark_datahub.picture.page_tables import first_of, tables
+from airflow_provider_spark_datahub.picture.page_tables import breakable, first_of, tables
 from airflow_provider_spark_datahub.picture.runs import moment, span
 from airflow_provider_spark_datahub.picture.svg import asset, svg
 from airflow_provider_spark_datahub.picture.tree import Branch, inner, numbered, title_of
@@ -24,6 +24,7 @@ _SEARCH = (
     'aria-label="Find a table, column or job" aria-describedby="found" aria-keyshortcuts="/" autocomplete="off">'
     '<p id="found" role="status"></p></div>'
 )
+_SKIP = '<a class="skip" href="#tables">Past the graph, to the tables</a>'
 _STATES = ("SUCCESS", "FAILURE", "UP_FOR_RETRY", "SKIPPED", "RUNNING", "COMPLETE")
 
 
@@ -43,7 +44,7 @@ def page(graph: Graph) -> str:
         f"<title>{escape(title)}</title>",
         f"<style>\n{asset('network.css')}{asset('page.css')}</style></head><body>",
         f"<header><div><h1><bdi>{escape(title)}</bdi></h1><p>{_counts(graph, lineage)}</p></div>",
-        f"{_SEARCH if lineage.boxes else ''}</header>",
+        f"{_SEARCH + _SKIP if lineage.boxes else ''}</header>",
         "<main>" if graph.roots else '<main class="without-runs">',
         *_runs(graph),
         *_lineage(lineage),
@@ -138,7 +139,7 @@ def _run(run: RunNode, names: dict[str, str]) -> str:
     waited = [names[urn] for urn in run.upstreams if urn in names]
     if waited:
         facts.append(f"after {first_of(waited, _MOST_UPSTREAMS)}")
-    shown = f'<bdi class="name">{escape(name)}</bdi>'
+    shown = f'<bdi class="name">{breakable(name)}</bdi>'
     if run.external_url and _is_web(run.external_url):
         shown = f'<a href="{escape(run.external_url)}" rel="noopener noreferrer">{shown}</a>'
     noted = f'<bdi class="facts">{escape(note)}</bdi>' if note else ""

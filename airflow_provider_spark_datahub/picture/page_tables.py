@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
@@ -12,6 +13,8 @@ from airflow_provider_spark_datahub.picture.network import Box, Network, Network
 _OPEN_TABLES = 6
 """So many tables are open at first, where there are no more; of more, none is."""
 _MOST_JOBS = 6
+_SHORT = 24
+_JOINT = re.compile(r"[./_,]+(?=.)")
 _DECIDING = (
     '<label class="needs-script"><input id="deciding" type="checkbox"> trace filters, joins and groupings, too</label>'
 )
@@ -38,6 +41,11 @@ def tables(lineage: Network) -> Iterator[str]:
     yield "</div></section>"
 
 
+def breakable(name: str) -> str:
+    """A name as HTML that, where it is long, wraps behind a dot, slash, comma or underscore before anywhere else."""
+    return escape(name) if len(name) <= _SHORT else _JOINT.sub(r"\g<0><wbr>", escape(name))
+
+
 def first_of(names: Sequence[str], most: int) -> str:
     """The first of the names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
@@ -56,15 +64,15 @@ class _Table:
         self.everywhere = _everywhere(self.columns)
 
     def lines(self, is_open: bool) -> Iterator[str]:
-        title, facts = escape(self.box.title), escape(self._facts())
+        title, facts = breakable(self.box.title), escape(self._facts())
         yield f'<details class="table" id="{self.box.key}"{" open" if is_open else ""}>'
         yield f'<summary><bdi class="name">{title}</bdi> <bdi class="dim">{facts}</bdi></summary>'
-        yield f'<div class="inside"><div class="urn"><bdi>{escape(harmless(self.box.urn))}</bdi></div>'
+        yield f'<div class="inside"><div class="urn"><bdi>{breakable(harmless(self.box.urn))}</bdi></div>'
         if self.columns:
             yield from self._columns()
         for number, statement in enumerate(self.statements, 1):
             told = f"Statement {number}" if len(self.statements) > 1 else "Statement"
-            job = escape(self.boxes[statement.job].full)
+            job = breakable(self.boxes[statement.job].full)
             yield f'<details class="statement" id="{self.box.key}-s{number}">'
             yield f"<summary>{told} of <bdi>{job}</bdi></summary>"
             yield f"<pre><bdi>{escape(statement.text)}</bdi></pre></details>"
@@ -86,13 +94,13 @@ class _Table:
         yield "</tr></thead><tbody>"
         for column in self.columns:
             yield f'<tr id="{column.key}" data-column{_steps(column.sources)}>'
-            yield f'<th scope="row"><bdi>{escape(column.name) or "(the table as a whole)"}</bdi></th>'
-            yield f'<td class="type"><bdi>{escape(column.type)}</bdi></td>' if with_type else ""
+            yield f'<th scope="row"><bdi>{breakable(column.name) or "(the table as a whole)"}</bdi></th>'
+            yield f'<td class="type"><bdi>{breakable(column.type)}</bdi></td>' if with_type else ""
             own = [source for source in column.sources if source not in self.everywhere]
-            yield f"<td>{self._sources(own)}</td></tr>" if with_sources else "</tr>"
+            yield f'<td class="sources">{self._sources(own)}</td></tr>' if with_sources else "</tr>"
         if self.everywhere:
             yield f'<tr class="everywhere"><th scope="row">(every column)</th>{"<td></td>" * with_type}'
-            yield f"<td>{self._sources(self.everywhere)}</td></tr>"
+            yield f'<td class="sources">{self._sources(self.everywhere)}</td></tr>'
         yield "</tbody></table>"
 
     def _sources(self, sources: Iterable[Source]) -> str:
@@ -100,7 +108,7 @@ class _Table:
         for source in sources:
             found.setdefault(source.column, []).append(source)
         items = [
-            f'<li><a href="#{key}"><bdi>{escape(self.labels[key])}</bdi></a> '
+            f'<li><a href="#{key}"><bdi>{breakable(self.labels[key])}</bdi></a> '
             f'<bdi class="how">{escape(", ".join(dict.fromkeys(source.way for source in several)))}</bdi>'
             f"{self._told(several)}</li>"
             for key, several in found.items()

@@ -262,6 +262,28 @@ def test_every_control_is_reached_by_tab(show: Open, daily_sales: list[Proposal]
     assert browser.run("return window.reached.size") == controls
 
 
+def test_the_graph_can_be_skipped(chain: Chromium) -> None:
+    chain.find("#find").click()
+    chain.press(TAB)
+    assert chain.driver.switch_to.active_element.is_displayed()
+    chain.press(ENTER)
+    chain.press(TAB)
+    assert chain.run("return document.activeElement.closest('section').id") == "tables"
+
+
+def test_without_javascript_everything_is_there_and_nothing_that_needs_it(browser: Chromium, show: Open) -> None:
+    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        show([lineage("job", [dataset("a")], [dataset("b")], [(f"{dataset('b')}#x", [f"{dataset('a')}#y"], "")])])
+        assert shown_columns(browser) == {"a.y", "b.x"}
+        assert browser.run("return document.querySelectorAll('td.sources a, svg .box').length") == 4
+        assert [
+            each for each in browser.driver.find_elements("css selector", "button, input") if each.is_displayed()
+        ] == []
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
 def test_zoom_by_keyboard(chain: Chromium) -> None:
     width = "return document.querySelector('svg.network').getBoundingClientRect().width"
     before = chain.run(width)

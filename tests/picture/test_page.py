@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.picture.page import page
 from tests.picture.conftest import DAG_RUN, HOSTILE, MIDNIGHT, dataset, event, lineage
 
 LAST_APPLICATION = "urn:li:dataProcessInstance:01a1fd25-d000"
-VOID = {"meta", "input", "br"}
+VOID = {"meta", "input", "br", "wbr"}
 
 
 class Reader(HTMLParser):
@@ -131,7 +131,7 @@ def test_hostile_names_are_text(hostile: list[Proposal]) -> None:
     found = read(hostile)
     known = {"html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "p", "bdi", "main", "section"}
     known |= {"div", "span", "ul", "li", "details", "summary", "button", "input", "svg", "rect", "marker", "path", "g"}
-    known |= {"a", "text", "tspan", "table", "thead", "tbody", "tr", "th", "td", "pre", "script"}
+    known |= {"a", "text", "tspan", "table", "thead", "tbody", "tr", "th", "td", "pre", "wbr", "script"}
     assert {tag for tag, _ in found.elements} <= known
     names = {name for _, attributes in found.elements for name in attributes}
     assert not {name for name in names if name.startswith("on")}

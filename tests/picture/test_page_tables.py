@@ -1,0 +1,25 @@
+"""The words of the tables on a page."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_spark_datahub.picture.page_tables import breakable, first_of
+
+
+@pytest.mark.parametrize(
+    ("name", "html"),
+    [
+        ("sales.daily_revenue", "sales.daily_revenue"),
+        ("warehouse.finance__eu/customers", "warehouse.<wbr>finance__<wbr>eu/<wbr>customers"),
+        ("ends.with.a.dot.so.it.is.cut.", "ends.<wbr>with.<wbr>a.<wbr>dot.<wbr>so.<wbr>it.<wbr>is.<wbr>cut."),
+        ("<b>&'\" and what else may be there", "&lt;b&gt;&amp;&#x27;&quot; and what else may be there"),
+    ],
+)
+def test_only_long_names_wrap_and_only_behind_their_joints(name: str, html: str) -> None:
+    assert breakable(name) == html
+
+
+@pytest.mark.parametrize(("most", "said"), [(3, "a, b, c"), (2, "a, b and 1 more")])
+def test_many_names_are_folded(most: int, said: str) -> None:
+    assert first_of(["a", "b", "c"], most) == said
