@@ -9,7 +9,9 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.picture.graph import fold
+from airflow_provider_spark_datahub.picture.network import network
 from airflow_provider_spark_datahub.picture.page import page
+from airflow_provider_spark_datahub.picture.svg import svg
 from tests.cli.commands import run
 from tests.picture.conftest import HOSTILE, dataset, lineage
 from tests.servers.chromium import Chromium, installed
@@ -114,6 +116,19 @@ def test_hostile_names_are_read_as_they_are_and_run_nothing(show: Open, hostile:
     assert kind.rect["x"] < right_to_left.rect["x"]
 
 
+@pytest.mark.parametrize("which", ["daily_sales", "hostile"])
+def test_the_drawing_alone_loads_nothing_either(
+    browser: Chromium, tmp_path: Path, which: str, request: pytest.FixtureRequest
+) -> None:
+    lineage_of = network(fold(request.getfixturevalue(which)))
+    file = tmp_path / "lineage.svg"
+    file.write_text(svg(lineage_of), encoding="utf-8")
+    browser.open(file)
+    assert browser.run("return document.querySelectorAll('.box').length") == len(lineage_of.boxes)
+    assert browser.run("return document.querySelectorAll('parsererror, script').length") == 0
+    assert (len(browser.requests()), browser.complaints()) == (1, [])
+
+
 # From the job's code: `base` is the CSV file, `agg` sums its amounts per customer, `big` is what of `agg` is above 10.
 IN_BASE = {"orders.csv > r_tables_chain", "r_tables_chain > chain.base"}
 IN_AGG = IN_BASE | {"chain.base > r_tables_chain", "r_tables_chain > chain.agg"}
@@ -156,7 +171,7 @@ def test_what_only_decides_which_rows_there_are_is_traced_where_it_is_asked_for(
 
 @pytest.fixture
 def around(show: Open) -> Chromium:
-    """``a`` makes ``b``, ``b`` makes ``c``, and a third job makes ``c`` of ``a`` without ``b``."""
+    """``a`` makes ``b``, both make ``c``, and a third job makes ``c`` of ``a`` alone."""
     a, b, c = map(dataset, "abc")
 
     def same(name: str, source: str, target: str) -> tuple[str, list[str], str]:
@@ -165,7 +180,7 @@ def around(show: Open) -> Chromium:
     return show(
         [
             lineage("first", [a], [b], [same("x", a, b)]),
-            lineage("second", [b], [c], [same("x", b, c), same("z", b, c)]),
+            lineage("second", [a, b], [c], [same("x", b, c), same("z", b, c)]),
             lineage("past", [a], [c], [same("y", a, c), same("x", a, c)]),
         ]
     )
