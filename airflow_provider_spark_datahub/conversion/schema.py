@@ -81,7 +81,7 @@ def schema_metadata(
     return _metadata(facet, platform, with_descriptions)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _metadata_again(facet: bytes, platform: str, with_descriptions: bool) -> dict[str, Any] | None:
     """The events of a job repeat the schemas of its datasets byte by byte."""
     aspect = _metadata(as_object(unpacked(facet)), platform, with_descriptions)
@@ -188,15 +188,24 @@ def _base_type(native: str) -> str:
 
 def _schema_field(path: str, field: JsonObject) -> dict[str, Any]:
     native = _native(field)
-    type_class = _TYPES.get(_base_type(native), _UNKNOWN)[0]
     return {
         "fieldPath": path,
         "nullable": False,
-        "type": {"type": {f"com.linkedin.schema.{type_class}": _type_body(field) if "fields" in field else {}}},
+        "type": _type(native, _type_body(field)) if "fields" in field else _plain_type(native),
         "nativeDataType": native,
         "recursive": False,
         "isPartOfKey": False,
     }
+
+
+def _type(native: str, body: dict[str, Any]) -> dict[str, Any]:
+    return {"type": {f"com.linkedin.schema.{_TYPES.get(_base_type(native), _UNKNOWN)[0]}": body}}
+
+
+@lru_cache(maxsize=1024)
+def _plain_type(native: str) -> dict[str, Any]:
+    """One object for all columns of a type: a wide table has hundreds of few types."""
+    return _type(native, {})
 
 
 def _type_body(field: JsonObject) -> dict[str, Any]:

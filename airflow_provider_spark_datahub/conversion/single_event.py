@@ -32,7 +32,8 @@ from airflow_provider_spark_datahub.conversion.run_lineage import RunLineage, li
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 _Datasets = tuple[EventDataset, ...]
-_REMEMBERED = 256
+_REMEMBERED = 4096
+"""What is remembered of lineages: column edges, and one more for each."""
 
 
 class SingleEvents:
@@ -41,6 +42,7 @@ class SingleEvents:
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
         self._remembered: dict[tuple[_Datasets, _Datasets, str, bool, str], tuple[RunLineage, Mapping[str, int]]] = {}
+        self._weight = 0
 
     def job(self, event: RunEvent) -> JobLineage:
         """The job that the event tells of.
@@ -103,9 +105,12 @@ class SingleEvents:
         told = (event.inputs, event.outputs, event.sql, event.type in FAILED_TYPES, rdd_job)
         lineage = self._remembered.get(told)
         if lineage is None:
-            if len(self._remembered) >= _REMEMBERED:
+            lineage = self._read(event)
+            self._weight += 1 + len(lineage[0].fine_grained)
+            if self._weight > _REMEMBERED:
                 self._remembered.clear()
-            lineage = self._remembered[told] = self._read(event)
+                self._weight = 0
+            self._remembered[told] = lineage
         return lineage
 
     def _read(self, event: RunEvent) -> tuple[RunLineage, Mapping[str, int]]:
