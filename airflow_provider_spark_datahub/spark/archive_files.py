@@ -18,9 +18,11 @@ MOST_BYTES = 2**31 - 2**20
 """A compressed file that is larger does not fit into one value of Spark's."""
 _COMPRESSION = 20
 """How many times as large events may well be as their compressed file, for the sizes of tasks."""
-OPEN_COST_BYTES = 64 * 1024
-_PART_BYTES = (64 * 1024, 64 * 1024 * 1024)
+_OPEN_COST_BYTES = 64 * 1024
+_LISTING_COST_BYTES = 4 * 1024
+_LISTING_TASK_BYTES = 128 * 1024 * 1024
 _TASK_BYTES = 256 * 1024 * 1024
+_TASK_FILES = 10_000
 _TASKS_PER_CORE = 4
 
 
@@ -33,7 +35,8 @@ class ArchiveFiles:
     :param whole: path and content of each file that is read as a whole.
     :param lines: path, offset of the part, and content of each line of the large ones; ``None`` where there are none.
     :param too_large: files that cannot be read.
-    :param part_bytes: so much of them one task is to read.
+    :param part_bytes: so much of them one task is to read, an opened file counted as :func:`file_parts` does: every
+        core has several tasks, and none takes minutes.
     """
 
     count: int
@@ -55,25 +58,32 @@ def find_files(spark: SparkSession, sources: Sequence[str]) -> ArchiveFiles:
     is_large = (F.col("length") > WHOLE_FILE_BYTES) & ~compressed
     is_too_large = (F.col("length") > MOST_BYTES) & compressed
     unpacked = F.col("length") * F.when(compressed, _COMPRESSION).otherwise(1)
-    (found,) = files.agg(
+    facts = files.agg(
         F.count("*").alias("count"),
         F.coalesce(F.sum("length"), F.lit(0)).alias("size"),
         F.coalesce(F.sum(unpacked), F.lit(0)).alias("unpacked"),
         F.collect_list(F.when(is_large, F.col("path"))).alias("large"),
         F.collect_list(F.when(is_too_large, F.col("path"))).alias("too_large"),
-    ).collect()
+    )
+    with file_parts(spark, _LISTING_TASK_BYTES, _LISTING_COST_BYTES):
+        (found,) = facts.collect()
+    tasks = max(
+        _TASKS_PER_CORE * spark.sparkContext.defaultParallelism,
+        found["unpacked"] // _TASK_BYTES,
+        found["count"] // _TASK_FILES,
+    )
     return ArchiveFiles(
         found["count"],
         found["size"],
         files.where(~is_large & ~is_too_large).select("path", "content"),
         _lines(spark, found["large"]) if found["large"] else None,
         tuple(sorted(found["too_large"])),
-        _part_bytes(found["size"], found["unpacked"], spark),
+        1 + (found["size"] + found["count"] * _OPEN_COST_BYTES) // tasks,
     )
 
 
 @contextmanager
-def file_parts(spark: SparkSession, part_bytes: int, open_cost: int = OPEN_COST_BYTES) -> Iterator[None]:
+def file_parts(spark: SparkSession, part_bytes: int, open_cost: int = _OPEN_COST_BYTES) -> Iterator[None]:
     """In the block, tasks that read files are of about that size.
 
     :param open_cost: as so many bytes the opening of a file counts.
@@ -87,14 +97,6 @@ def file_parts(spark: SparkSession, part_bytes: int, open_cost: int = OPEN_COST_
     finally:
         for key, known in before.items():
             spark.conf.set(key, str(known))
-
-
-def _part_bytes(size: int, unpacked: int, spark: SparkSession) -> int:
-    """So much of the archive is read by one task that every core has several, and none takes minutes."""
-    cores: int = spark.sparkContext.defaultParallelism
-    least, most = _PART_BYTES
-    tasks = max(_TASKS_PER_CORE * cores, unpacked // _TASK_BYTES)
-    return min(most, max(least, size // tasks))
 
 
 def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:

@@ -7,6 +7,7 @@ two of these steps leave to the next is written to a folder, so that no executor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
@@ -33,6 +34,7 @@ from airflow_provider_spark_datahub.spark.packed_links import (
 from airflow_provider_spark_datahub.spark.packed_versions import PackedVersions
 
 _TASK_BYTES = 128 * 1024 * 1024
+_MANY_TASKS = 2000
 _EVENTS_PER_LINK_TASK = 1_000_000
 _TASKS_PER_PART = 4
 _BUCKETS_PER_PART = 4
@@ -136,7 +138,11 @@ class ArchiveJob:
 
     def _tasks_and_parts(self, index: Index) -> tuple[int, int]:
         cores: int = self._spark.sparkContext.defaultParallelism
-        tasks = max(cores, index.size // _TASK_BYTES)
+        tasks = index.size // _TASK_BYTES
+        if tasks > _MANY_TASKS:
+            # What a task leaves to a part must stay worth packing: both get larger with the archive.
+            tasks = math.isqrt(tasks * _MANY_TASKS)
+        tasks = max(cores, tasks)
         return tasks, self._parts or max(cores, tasks // _TASKS_PER_PART)
 
     def _in_groups(self, index: Index) -> DataFrame:
