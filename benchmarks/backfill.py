@@ -4,7 +4,13 @@ Archives are written once (zstd, a hundred applications a file) and kept; every 
 the job that ``spark-datahub backfill`` submits. Seconds are those of its steps, from its own summary; CPU and memory
 are those of all of its processes, sampled five times a second.
 
-    PYTHONPATH=. python benchmarks/backfill.py [EVENTS] [FOLDER]     # 1000000 events below /tmp/backfill-benchmark
+    PYTHONPATH=. python benchmarks/backfill.py cores [EVENTS] [FOLDER]     # 1000000 events, /tmp/backfill-benchmark
+    PYTHONPATH=. python benchmarks/backfill.py growth 10000000             # from ten thousand events to so many
+    PYTHONPATH=. python benchmarks/backfill.py shapes                      # wide events, and one object per event
+
+``cores``: one core and two, of one process and of a real standalone cluster, where each worker is held on a core of
+its own. Spark's Java and Python work at the same time, so ``local[1]`` takes more than one core where there are
+several: ``one core`` is the same, held on one of them.
 """
 
 from __future__ import annotations
@@ -35,9 +41,9 @@ SPARK = Path(os.environ.get("SPARK_BIN") or REPOSITORY / ".venv-spark" / "bin")
 PER_FILE = {"mixed": 100, "wide": 4}
 PER_APPLICATION = {"mixed": 271 / 9, "wide": 122.0}
 APPLICATION = {"mixed": mixed_application, "wide": wide_application}
-CORES_EVENTS = 1_000_000
+EVENTS = 1_000_000
 SMALL_FILES = 20_000
-WIDE_EVENTS = 12_000
+WIDE_EVENTS = 1_000, 12_000
 KINDS = ("driver", "executor", "python")
 """What processes are: ``driver`` is the whole of Spark's Java where there is no cluster."""
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -167,15 +173,18 @@ class Run:
         )
 
 
-def backfill(folder: Path, source: Path, cluster: Cluster, more: Sequence[int] = ()) -> Run:
+def backfill(
+    folder: Path, source: Path, cluster: Cluster, more: Sequence[int] = (), *, prefix: Sequence[str] = ()
+) -> Run:
     """Run the job once.
 
     :param more: processes whose executors are part of it.
+    :param prefix: a command that starts the job's.
     """
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
     plan = BackfillPlan((str(source),), f"file://{out}")
-    command = spark_submit(plan, cluster, write_package(folder))
+    command = [*prefix, *spark_submit(plan, cluster, write_package(folder))]
     env = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYTHONPATH")}
     env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(SPARK / "python"), "SPARK_LOCAL_DIRS": str(folder)}
     started = time.monotonic()
@@ -199,7 +208,7 @@ def local(cores: int) -> Cluster:
 
 @contextmanager
 def standalone(folder: Path, workers: int) -> Iterator[tuple[Cluster, list[int]]]:
-    """A real cluster of workers with one core and one executor of 1 GB each."""
+    """A real cluster of workers with one core and one executor of 1 GB each, each held on a core of its own."""
     home = subprocess.run(
         [str(SPARK / "python"), "-c", "import pyspark, os; print(os.path.dirname(pyspark.__file__))"],
         check=True,
@@ -210,20 +219,23 @@ def standalone(folder: Path, workers: int) -> Iterator[tuple[Cluster, list[int]]
     env |= {"PYSPARK_PYTHON": str(SPARK / "python"), "SPARK_LOCAL_DIRS": str(folder)}
     host, master = ["--host", "127.0.0.1"], _free_port()
     package = "org.apache.spark.deploy"
-    commands = [[f"{package}.master.Master", *host, "--port", str(master), "--webui-port", "0"]]
+    spark_class = f"{home}/bin/spark-class"
+    commands = [[spark_class, f"{package}.master.Master", *host, "--port", str(master), "--webui-port", "0"]]
     worker = [f"{package}.worker.Worker", *host, "--cores", "1", "--memory", "1g", "--webui-port", "0"]
+    address = f"spark://127.0.0.1:{master}"
     commands += [
-        [*worker, "--work-dir", str(folder / f"worker{n}"), f"spark://127.0.0.1:{master}"] for n in range(workers)
+        ["taskset", "-c", str(n), spark_class, *worker, "--work-dir", str(folder / f"worker{n}"), address]
+        for n in range(workers)
     ]
     started = []
     try:
         with (folder / "cluster.log").open("w") as log:
             for command in commands:
-                started.append(subprocess.Popen([f"{home}/bin/spark-class", *command], env=env, stdout=log, stderr=log))
+                started.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
                 time.sleep(15)
         conf = {"spark.ui.enabled": "false", "spark.executor.memory": "1g", "spark.driver.memory": "1g"}
         yield (
-            Cluster(f"spark://127.0.0.1:{master}", conf=conf, binary=str(SPARK / "spark-submit")),
+            Cluster(address, conf=conf, binary=str(SPARK / "spark-submit")),
             [process.pid for process in started[1:]],
         )
     finally:
@@ -240,34 +252,53 @@ def _free_port() -> int:
 
 
 ONE_PROCESS = """
-import glob, sys, time
+import gc, glob, sys, time
 from airflow_provider_spark_datahub.capture.archive_file import lines_of
 from airflow_provider_spark_datahub.capture.collect import checked_text
-from airflow_provider_spark_datahub.conversion.coalesce import Ending
-from airflow_provider_spark_datahub.conversion.convert import Converter
+from airflow_provider_spark_datahub.conversion.archive import convert_archive
+from airflow_provider_spark_datahub.conversion.convert import convert_events
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-settings, check, events, size = LineageSettings(), checked_text(), 0, 0
-started = time.process_time()
-for path in sorted(glob.glob(sys.argv[1] + "/*.zst"))[: int(sys.argv[2])]:
-    converter = Converter(settings)
-    with open(path, "rb") as stream:
-        for _, line in lines_of(path, stream):
-            converter.add(check(line))
-            events += 1
-    for proposal in converter.finish(Ending()).proposals(settings):
-        size += len(proposal.to_json())
-print(events, time.process_time() - started)
+settings, check = LineageSettings(), checked_text()
+
+def archive(path, stream):
+    events = ((path, offset, line.strip()) for offset, line in lines_of(path, stream))
+    found = convert_archive(events, settings)
+    return found.events, [one.proposal for one in found.kept]
+
+def task(path, stream):
+    found = convert_events((check(line) for _, line in lines_of(path, stream)), settings)
+    return found.events, found.proposals(settings)
+
+gc.disable()
+for convert in (task, archive):
+    started, events, size = time.process_time(), 0, 0
+    for path in sorted(glob.glob(sys.argv[1] + "/*.zst"))[: int(sys.argv[2])]:
+        with open(path, "rb") as stream:
+            count, proposals = convert(path, stream)
+            events, size = events + count, size + sum(len(proposal.to_json()) for proposal in proposals)
+    print((time.process_time() - started) / events)
 """
 
 
-def one_process(source: Path, files: int) -> tuple[int, float]:
-    """The converter in one process, file by file: events, and CPU seconds."""
+@dataclass(frozen=True)
+class Alone:
+    """CPU seconds of an event in one process, file by file.
+
+    :param task: as the events of a task are converted: those of a file together, each once.
+    :param archive: as those of an archive are: grouped, and of each aspect what a catalogue would keep.
+    """
+
+    task: float
+    archive: float
+
+
+def one_process(source: Path, files: int) -> Alone:
+    """The converter without Spark, without the garbage collector, which the command does without as well."""
     command = [str(SPARK / "python"), "-c", ONE_PROCESS, str(source), str(files)]
     done = subprocess.run(
         command, check=True, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(REPOSITORY)}
     )
-    events, seconds = done.stdout.split()
-    return int(events), float(seconds)
+    return Alone(*map(float, done.stdout.split()))
 
 
 def cores_and_price(folder: Path, events: int) -> None:
@@ -275,55 +306,65 @@ def cores_and_price(folder: Path, events: int) -> None:
     source, little = archive(folder, "mixed", events), archive(folder, "mixed", 10_000)
     start = backfill(folder, little, local(1))
     print(f"{'local[1]':<12} {start}", flush=True)
-    runs = {}
+    runs = {"one core": backfill(folder, source, local(1), prefix=("taskset", "-c", "0"))}
     for cores in (1, 2):
         runs[f"local[{cores}]"] = backfill(folder, source, local(cores))
-        print(f"{f'local[{cores}]':<12} {runs[f'local[{cores}]']}", flush=True)
     for workers in (1, 2):
-        name = f"{workers} worker(s)"
         with standalone(folder, workers) as (cluster, processes):
-            runs[name] = backfill(folder, source, cluster, processes)
-        print(f"{name:<12} {runs[name]}", flush=True)
-    for one, two in (("local[1]", "local[2]"), ("1 worker(s)", "2 worker(s)")):
+            runs[f"{workers} worker(s)"] = backfill(folder, source, cluster, processes)
+    for name, run in runs.items():
+        print(f"{name:<12} {run}", flush=True)
+    for one, two in (("one core", "local[2]"), ("local[1]", "local[2]"), ("1 worker(s)", "2 worker(s)")):
         print(f"one core to two, {one} to {two}: {runs[one].seconds / runs[two].seconds:.2f}", flush=True)
-    whole = runs["local[1]"]
-    each = (whole.usage.cpu_seconds - start.usage.cpu_seconds) / (whole.events - start.events)
-    alone_events, alone = one_process(source, 60)
-    alone_each = alone / alone_events
+    _price(start, runs["one core"], one_process(source, 60))
+
+
+def _price(small: Run, large: Run, alone: Alone) -> None:
+    """Print what each further event costs."""
+    each = (large.usage.cpu_seconds - small.usage.cpu_seconds) / (large.events - small.events)
     print(
-        f"an event: {each * 1e6:.0f} us CPU on Spark, {alone_each * 1e6:.0f} us alone: {each / alone_each:.2f}",
+        f"an event: {each * 1e6:.0f} us CPU on Spark; without, {alone.archive * 1e6:.0f} us as an archive's "
+        f"({each / alone.archive:.2f}), {alone.task * 1e6:.0f} us as a task's ({each / alone.task:.2f})",
         flush=True,
     )
 
 
 def growth(folder: Path, events: int) -> None:
     """Ten times as many events, again and again, on two cores."""
+    runs = []
     size = 10_000
     while size <= events:
-        print(f"{'local[2]':<12} {backfill(folder, archive(folder, 'mixed', size), local(2))}", flush=True)
+        source = archive(folder, "mixed", size)
+        runs.append(backfill(folder, source, local(2)))
+        print(f"{'local[2]':<12} {runs[-1]}", flush=True)
+        if size > 10_000:
+            _price(runs[-2], runs[-1], one_process(source, 60))
         size *= 10
 
 
 def other_shapes(folder: Path) -> None:
     """Wide events, and one object per event."""
-    wide = archive(folder, "wide", WIDE_EVENTS)
-    print(f"{'wide':<12} {backfill(folder, wide, local(2))}", flush=True)
-    alone_events, alone = one_process(wide, 10)
-    print(f"wide, alone: {alone_events / alone:.0f} events per CPU second", flush=True)
+    few, wide = (backfill(folder, archive(folder, "wide", events), local(2)) for events in WIDE_EVENTS)
+    print(f"{'wide':<12} {few}\n{'wide':<12} {wide}", flush=True)
+    _price(few, wide, one_process(archive(folder, "wide", WIDE_EVENTS[1]), 20))
     print(f"{'objects':<12} {backfill(folder, single_files(folder, SMALL_FILES), local(2))}", flush=True)
     print(f"{'the same':<12} {backfill(folder, archive(folder, 'mixed', SMALL_FILES), local(2))}", flush=True)
 
 
+PARTS = {"cores": cores_and_price, "growth": growth, "shapes": lambda folder, _: other_shapes(folder)}
+
+
 def main() -> None:
-    """Print all figures."""
+    """Print the figures of one part."""
     # The cluster's processes end with this one.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    events = int(sys.argv[1]) if len(sys.argv) > 1 else CORES_EVENTS
-    folder = Path(sys.argv[2] if len(sys.argv) > 2 else "/tmp/backfill-benchmark")
+    part, *rest = sys.argv[1:]
+    events = int(rest[0]) if rest else EVENTS
+    folder = Path(rest[1] if len(rest) > 1 else "/tmp/backfill-benchmark")
     folder.mkdir(parents=True, exist_ok=True)
-    cores_and_price(folder, min(events, CORES_EVENTS))
-    growth(folder, events)
-    other_shapes(folder)
+    print("load:", *os.getloadavg(), flush=True)
+    PARTS[part](folder, events)
+    print("load:", *os.getloadavg(), flush=True)
 
 
 if __name__ == "__main__":

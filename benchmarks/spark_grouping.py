@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,12 +51,12 @@ def versions_of(spark: SparkSession, source: str, way: str) -> DataFrame:
     return chunks.mapInArrow(_step(), schema)
 
 
+@cache
 def _step() -> Any:
     from airflow_provider_spark_datahub.conversion.archive import ArchiveFacts, Selection
-    from airflow_provider_spark_datahub.conversion.settings import LineageSettings
     from airflow_provider_spark_datahub.spark.converting import convert_groups
 
-    return convert_groups(LineageSettings(), Selection(), ArchiveFacts(), 8)
+    return convert_groups(_settings(), Selection(), ArchiveFacts(), 8)
 
 
 def _converted_chunks(group: Any) -> Any:
@@ -96,6 +97,13 @@ def _event_rows(batches: Iterable[Any]) -> Iterator[Any]:
     yield from batches_of(rows(), pa.schema(types.items()))
 
 
+@cache
+def _settings() -> Any:
+    from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+    return LineageSettings()
+
+
 def _converted_events(group: Any) -> Any:
     import pandas as pd
 
@@ -106,9 +114,8 @@ def _converted_events(group: Any) -> Any:
         Selection,
     )
     from airflow_provider_spark_datahub.conversion.latest import Version
-    from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
-    conversion = GroupConversion(LineageSettings(), Selection(), ArchiveFacts())
+    conversion = GroupConversion(_settings(), Selection(), ArchiveFacts())
     for row in sorted(group[list(ArchivedEvent._fields)].itertuples(index=False, name=None)):
         conversion.add(ArchivedEvent(*row))
     return pd.DataFrame(list(conversion.finish()), columns=Version._fields)
@@ -135,7 +142,9 @@ def run(source: Path, way: str) -> tuple[float, float]:
     """CPU seconds, and the most memory of Python in MiB."""
     env = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
     env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(REPOSITORY), "PYSPARK_PYTHON": str(SPARK / "python")}
-    command = [str(SPARK / "python"), __file__, "--once", str(source), way]
+    # Imported, so that workers import it as well: they remember the settings then.
+    script = "import sys; from benchmarks.spark_grouping import once; once(*sys.argv[1:])"
+    command = [str(SPARK / "python"), "-c", script, str(source), way]
     with (
         subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process,
         measured([process.pid]) as usage,
@@ -163,7 +172,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--once"]:
-        once(*sys.argv[2:])
-    else:
-        main()
+    main()
