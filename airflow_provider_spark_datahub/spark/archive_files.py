@@ -53,7 +53,8 @@ def find_files(spark: SparkSession, sources: Sequence[str]) -> ArchiveFiles:
     :param sources: folders, files or globs, in any file system that this Spark knows.
     """
     # binaryFile lists what there is, and opens nothing before its content is asked for.
-    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(list(sources))
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    files = reader.load(list(sources))
     compressed = reduce(Column.__or__, (F.col("path").endswith(suffix) for suffix in COMPRESSED))
     is_large = (F.col("length") > WHOLE_FILE_BYTES) & ~compressed
     is_too_large = (F.col("length") > MOST_BYTES) & compressed
@@ -63,6 +64,7 @@ def find_files(spark: SparkSession, sources: Sequence[str]) -> ArchiveFiles:
         F.coalesce(F.sum("length"), F.lit(0)).alias("size"),
         F.coalesce(F.sum(unpacked), F.lit(0)).alias("unpacked"),
         F.collect_list(F.when(is_large, F.col("path"))).alias("large"),
+        F.count_if((F.col("length") > WHOLE_FILE_BYTES) & compressed).alias("large_compressed"),
         F.collect_list(F.when(is_too_large, F.col("path"))).alias("too_large"),
     )
     with file_parts(spark, _LISTING_TASK_BYTES, _LISTING_COST_BYTES):
@@ -72,10 +74,15 @@ def find_files(spark: SparkSession, sources: Sequence[str]) -> ArchiveFiles:
         found["unpacked"] // _TASK_BYTES,
         found["count"] // _TASK_FILES,
     )
+    # Only a condition on the length alone keeps Spark from reading the content of what it leaves out.
+    whole = files.where(F.col("length") <= WHOLE_FILE_BYTES)
+    if found["large_compressed"]:
+        compressed_files = reader.option("pathGlobFilter", f"*{{{','.join(COMPRESSED)}}}").load(list(sources))
+        whole = whole.union(compressed_files.where(F.col("length").between(WHOLE_FILE_BYTES + 1, MOST_BYTES)))
     return ArchiveFiles(
         found["count"],
         found["size"],
-        files.where(~is_large & ~is_too_large).select("path", "content"),
+        whole.select("path", "content"),
         _lines(spark, found["large"]) if found["large"] else None,
         tuple(sorted(found["too_large"])),
         1 + (found["size"] + found["count"] * _OPEN_COST_BYTES) // tasks,
