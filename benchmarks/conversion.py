@@ -6,7 +6,7 @@
     python benchmarks/conversion.py profile mixed coalesced
 
 ``warm``: one process, each round on applications that no round before had, in turn with ``json.loads`` of the same
-bytes. ``again``: one process, the same events in each round, which is how DataHub's Java converter was measured.
+bytes. ``again``: one process, the same events in each round, as a warm JVM is measured.
 ``cold``: a new process each, imports not counted. ``command``: ``spark-datahub convert`` as a whole, coalesced, with
 the interpreter's start and all imports. Times are CPU seconds, the best of the rounds, but for ``wall``.
 """
