@@ -27,13 +27,14 @@ from airflow_provider_spark_datahub.conversion.properties import (
     property_layers,
 )
 from airflow_provider_spark_datahub.conversion.proposals import SharedObject
-from airflow_provider_spark_datahub.conversion.run_facets import NO_DETAILS, details_of
+from airflow_provider_spark_datahub.conversion.run_facets import NO_DETAILS, RunDetails, details_of
 from airflow_provider_spark_datahub.conversion.run_lineage import RunLineage, lineage_of
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 _Datasets = tuple[EventDataset, ...]
-_REMEMBERED = 4096
-"""What is remembered of lineages: column edges, and one more for each."""
+_Properties = tuple[dict[str, str], dict[str, str], Mapping[str, int]]
+REMEMBERED, REMEMBERED_EDGES = 256, 4096
+"""How many lineages are remembered, and how many column edges they have together."""
 
 
 class SingleEvents:
@@ -42,7 +43,7 @@ class SingleEvents:
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
         self._remembered: dict[tuple[_Datasets, _Datasets, str, bool, str], tuple[RunLineage, Mapping[str, int]]] = {}
-        self._weight = 0
+        self._edges = 0
 
     def job(self, event: RunEvent) -> JobLineage:
         """The job that the event tells of.
@@ -54,15 +55,8 @@ class SingleEvents:
         flow = flow_identity(event, settings, app_name or session_name)
         job_id, job_name = job_id_and_name(event, settings)
         lineage, cut = self._lineage(event)
-        properties = property_layers(event, spark_plan=settings.capture_spark_plan)
-        properties_of_job, properties_of_flow, cut_properties = _properties(properties, settings.max_string_length)
-        run, described = details_of(event) or NO_DETAILS, description(event)
-        if run.properties or described:
-            cuts = Cuts(settings.max_string_length)
-            kept = cuts.properties(run.properties)
-            run = run if kept is run.properties else replace(run, properties=kept)
-            described = cuts.text(described) if described else None
-            cut_properties = summed((cut_properties, cuts.counts)) if cuts.counts else cut_properties
+        properties_of_job, properties_of_flow, cut_properties = self._properties(event)
+        run, described, cut_details = self._details(event)
         owners = owner_names(event)
         return JobLineage(
             flow=flow,
@@ -90,10 +84,25 @@ class SingleEvents:
             operations=lineage.operations,
             run=run,
             partitions=lineage.partitions,
-            cut=summed((cut_properties, cut)) if cut_properties else cut,
+            cut=summed((cut, cut_properties, cut_details)) if cut_properties or cut_details else cut,
             tests=lineage.tests,
             is_application=event.job_type == APPLICATION,
         )
+
+    def _properties(self, event: RunEvent) -> _Properties:
+        # The plan of a query is long, and another one in the next query.
+        read = _properties if self._settings.capture_spark_plan else _properties_again
+        layers = property_layers(event, spark_plan=self._settings.capture_spark_plan)
+        return read(layers, self._settings.max_string_length)
+
+    def _details(self, event: RunEvent) -> tuple[RunDetails, str | None, Mapping[str, int]]:
+        """Of the run, and the job's description, with how much of them was too long."""
+        run, described = details_of(event) or NO_DETAILS, description(event)
+        cuts = Cuts(self._settings.max_string_length)
+        kept = cuts.properties(run.properties)
+        if kept is not run.properties:
+            run = replace(run, properties=kept)
+        return run, cuts.text(described) if described else None, cuts.counts
 
     def _lineage(self, event: RunEvent) -> tuple[RunLineage, Mapping[str, int]]:
         """With how much of it was too long for the limits."""
@@ -106,11 +115,11 @@ class SingleEvents:
         lineage = self._remembered.get(told)
         if lineage is None:
             lineage = self._read(event)
-            self._weight += 1 + len(lineage[0].fine_grained)
-            if self._weight > _REMEMBERED:
+            if len(self._remembered) >= REMEMBERED or self._edges >= REMEMBERED_EDGES:
                 self._remembered.clear()
-                self._weight = 0
+                self._edges = 0
             self._remembered[told] = lineage
+            self._edges += len(lineage[0].fine_grained)
         return lineage
 
     def _read(self, event: RunEvent) -> tuple[RunLineage, Mapping[str, int]]:
@@ -121,15 +130,20 @@ class SingleEvents:
         return lineage_of(application, namer, self._settings, cuts), cuts.counts
 
 
-@lru_cache(maxsize=512)
-def _properties(layers: PropertyLayers, longest: int) -> tuple[SharedObject, SharedObject, Mapping[str, int]]:
+def _properties(layers: PropertyLayers, longest: int) -> _Properties:
     """Of the job and of the flow, without the times that only a whole application has, and how much was too long."""
     cuts = Cuts(longest)
     job, flow = first_wins([layers])
     for properties, times in ((job, JOB_TIMES), (flow, FLOW_TIMES)):
         for time in times:
             properties.pop(time, None)
-    return SharedObject(cuts.properties(job)), SharedObject(cuts.properties(flow)), cuts.counts
+    return cuts.properties(job), cuts.properties(flow), cuts.counts
+
+
+@lru_cache(maxsize=512)
+def _properties_again(layers: PropertyLayers, longest: int) -> _Properties:
+    job, flow, counts = _properties(layers, longest)
+    return SharedObject(job), SharedObject(flow), counts
 
 
 _RESULTS = {kind: RunResult("FAILURE" if kind in FAILED_TYPES else "SUCCESS", kind) for kind in TERMINAL_TYPES}
