@@ -49,7 +49,7 @@ class OpenLineageSink(Sink):
         except SetupError as error:
             failure = error.failure
         if failure is not None:
-            record.stop(f"{self.describe()} {failure.verdict(_REMEDY)}.")
+            record.stop(self._problem(failure))
 
     def _send_all(self, transport: EventTransport, record: DeliveryRecord, deadline: Deadline) -> Failure | None:
         suspects = Suspects(record, "the OpenLineage backend")
@@ -60,7 +60,7 @@ class OpenLineageSink(Sink):
                     FailureKind.MISCONFIGURED,
                     "it takes OpenLineage events, and this is a proposal to DataHub: name it as openlineage_conn_id",
                 )
-            failure = self._emit(transport, event, deadline)
+            failure = self._emit(transport, record, event, deadline)
             if failure is None:
                 record.confirm([item], stored=True)
                 suspects.convict(witness=item)
@@ -68,22 +68,28 @@ class OpenLineageSink(Sink):
                 record.reject(item, failure.words)
             elif failure.kind is not FailureKind.FAILED or deadline.remaining() <= self._backoff.first:
                 return failure
-            elif not suspects.add(item, failure, lambda known: self._takes(transport, known, deadline)):
+            elif not suspects.add(item, failure, lambda known: self._takes(transport, record, known, deadline)):
                 break
         return suspects.last
 
-    def _takes(self, transport: EventTransport, item: Numbered, deadline: Deadline) -> bool:
+    def _takes(self, transport: EventTransport, record: DeliveryRecord, item: Numbered, deadline: Deadline) -> bool:
         """Whether the backend still takes the last event that it took, which changes the order of none."""
         event = event_of(item[1])
-        return event is not None and self._emit(transport, event, deadline) is None
+        return event is not None and self._emit(transport, record, event, deadline) is None
 
-    def _emit(self, transport: EventTransport, event: Mapping[str, Any], deadline: Deadline) -> Failure | None:
+    def _emit(
+        self, transport: EventTransport, record: DeliveryRecord, event: Mapping[str, Any], deadline: Deadline
+    ) -> Failure | None:
         attempt, failed = 1, 0
         while (failure := transport.emit(event)) is not None:
             failed += failure.kind is FailureKind.FAILED
             wait = self._backoff.delay(attempt)
             if not failure.kind.may_pass or wait >= deadline.remaining() or failed >= FAILED_ATTEMPTS:
                 break
+            record.repeat(self._problem(failure))
             self._backoff.sleep(wait)
             attempt += 1
         return failure
+
+    def _problem(self, failure: Failure) -> str:
+        return f"{self.describe()} {failure.verdict(_REMEDY)}."

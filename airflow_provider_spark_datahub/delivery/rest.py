@@ -76,7 +76,7 @@ class RestSink(Sink):
         with GmsClient(self._settings, deadline) as gms:
             while batches:
                 batch = batches.popleft()
-                answer, attempts = self._post(gms, batch, deadline)
+                answer, attempts = self._post(gms, record, batch, deadline)
                 if isinstance(answer, bool):
                     record.confirm(batch, stored=answer)
                     suspects.convict(witness=batch[-1])
@@ -88,7 +88,7 @@ class RestSink(Sink):
                     batches.extendleft((batch[middle:], batch[:middle]))
                 elif answer.kind is FailureKind.REJECTED:
                     record.reject(batch[0], answer.words)
-                elif not suspects.add(batch[0], answer, lambda item: self._takes(gms, item, deadline)):
+                elif not suspects.add(batch[0], answer, lambda item: self._takes(gms, record, item, deadline)):
                     break
             if suspects.last is not None:
                 record.stop(self._problem(suspects.last, FAILED_ATTEMPTS, deadline))
@@ -97,12 +97,14 @@ class RestSink(Sink):
         """Whether too little time is left to find out which proposal is to blame."""
         return deadline.remaining() <= self._backoff.first
 
-    def _takes(self, gms: GmsClient, item: Numbered, deadline: Deadline) -> bool:
+    def _takes(self, gms: GmsClient, record: DeliveryRecord, item: Numbered, deadline: Deadline) -> bool:
         """Whether GMS still takes what it took before."""
-        answer, _ = self._post(gms, [item], deadline)
+        answer, _ = self._post(gms, record, [item], deadline)
         return isinstance(answer, bool)
 
-    def _post(self, gms: GmsClient, batch: Sequence[Numbered], deadline: Deadline) -> tuple[bool | Failure, int]:
+    def _post(
+        self, gms: GmsClient, record: DeliveryRecord, batch: Sequence[Numbered], deadline: Deadline
+    ) -> tuple[bool | Failure, int]:
         """The answer to one batch after as many attempts as it takes and the time allows, and their number."""
         most = self._settings.retry_max_times
         attempt, failed = 1, 0
@@ -116,6 +118,7 @@ class RestSink(Sink):
                 return answer, attempt
             if failed >= FAILED_ATTEMPTS:
                 return answer, attempt
+            record.repeat(self._problem(answer, attempt, deadline))
             self._backoff.sleep(wait)
             attempt += 1
 

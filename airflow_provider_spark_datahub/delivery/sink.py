@@ -66,6 +66,7 @@ class DeliveryRecord:
         self._delivered = 0
         self._stored: bool | None = None
         self._problem: str | None = None
+        self._repeated: str | None = None
 
     def pending(self) -> list[Numbered]:
         """What is neither acknowledged nor rejected yet, in order."""
@@ -78,6 +79,7 @@ class DeliveryRecord:
             for number, _ in batch:
                 del self._pending[number]
             self._delivered += len(batch)
+            self._repeated = None
             self._stored = stored if self._stored is None else self._stored and stored
 
     def reject(self, item: Numbered, reason: str) -> None:
@@ -85,7 +87,18 @@ class DeliveryRecord:
         number, proposal = item
         with self._lock:
             del self._pending[number]
+            self._repeated = None
             self._rejected[number] = Rejection(proposal, reason)
+
+    def repeat(self, problem: str) -> None:
+        """An attempt failed and will be repeated; ``problem`` is told where the deadline comes before an answer."""
+        with self._lock:
+            self._repeated = problem
+
+    def expire(self, problem: str) -> None:
+        """No time is left. ``problem`` is told where the attempt that is under way was the first."""
+        with self._lock:
+            self._problem = self._problem or self._repeated or problem
 
     def stop(self, problem: str) -> None:
         """What is pending now stays so. The first problem stands."""
@@ -120,7 +133,7 @@ class Sink(ABC):
         """
         record = DeliveryRecord(proposals)
         if proposals and not within(deadline, lambda: self.send(record, deadline)):
-            record.stop(f"{self.describe()} did not acknowledge everything before the time for lineage was over.")
+            record.expire(f"{self.describe()} did not acknowledge everything before the time for lineage was over.")
         return record.delivery()
 
     def check(self, deadline: Deadline) -> list[Finding]:  # noqa: ARG002 (for those that ask a server)
@@ -133,9 +146,9 @@ class Sink(ABC):
 
     @abstractmethod
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
-        """Send ``record.pending()``, tell the record at once of each acknowledgement and rejection, and call
-        ``record.stop`` where something stays pending. Runs in a thread that may be left behind at the deadline:
-        begins nothing after it."""
+        """Send ``record.pending()``, tell the record at once of each acknowledgement, rejection and attempt that is
+        to be repeated, and call ``record.stop`` where something stays pending. Runs in a thread that may be left
+        behind at the deadline: begins nothing after it."""
 
     def close(self) -> None:  # noqa: B027 (a sink that holds nothing open needs no code)
         """Release what the sink holds. It cannot be used afterwards."""

@@ -97,6 +97,6 @@ def test_a_store_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -
 
 def test_nor_beyond_half_of_the_time_that_is_left() -> None:
     storage = ObjectStorage(Failing(lambda: time.sleep(3)), "bucket", "s3://bucket")
-    storage.deadline = Deadline.after(1.2)
+    storage.deadline = Deadline.after(1.2, clock=lambda: 0.0)
     with pytest.raises(TimeoutError, match=r"no answer within 0\.6 s"):
         storage.write("x", [b""])

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+
+import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, Rejection, Sink
 from tests.delivery.samples import upsert, upserts
+from tests.patience import HANGS
 
 
 class SlowSink(Sink):
@@ -43,6 +47,48 @@ def test_progress_before_the_deadline_is_known_and_later_progress_changes_nothin
         problem="a slow sink did not acknowledge everything before the time for lineage was over.",
         stored=True,
     )
+
+
+class Failing(Sink):
+    """Fails, then does what it is told, then hangs until released."""
+
+    name = "failing"
+
+    def __init__(self, between: Callable[[DeliveryRecord], None] = lambda _: None) -> None:
+        self.released = threading.Event()
+        self._between = between
+
+    def describe(self) -> str:
+        return "a failing sink"
+
+    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
+        assert not deadline.expired
+        record.repeat("it is down.")
+        self._between(record)
+        self.released.wait(HANGS)
+
+
+def test_the_failure_before_an_attempt_that_hangs_is_told() -> None:
+    proposals = upserts(1)
+    sink = Failing()
+    delivery = sink.deliver(proposals, Deadline.after(0.2))
+    sink.released.set()
+    assert delivery == Delivery(0, pending=tuple(proposals), problem="it is down.")
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        lambda record: record.confirm(record.pending()[:1], stored=True),
+        lambda record: record.reject(record.pending()[0], "no such thing"),
+    ],
+    ids=["taken", "rejected"],
+)
+def test_but_not_one_before_an_answer(answers: Callable[[DeliveryRecord], None]) -> None:
+    sink = Failing(answers)
+    delivery = sink.deliver(upserts(2), Deadline.after(0.2))
+    sink.released.set()
+    assert delivery.problem == "a failing sink did not acknowledge everything before the time for lineage was over."
 
 
 def test_nothing_to_deliver_needs_no_destination() -> None:

@@ -29,6 +29,7 @@ from tests.operators.test_task_lineage import ENDED, FAILED, JOB, Try
 from tests.operators.tries import CORPUS
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
+from tests.patience import HANGS, PATIENCE
 
 PERIOD = 0.02
 CASE = "a_csv_join_agg"
@@ -69,7 +70,7 @@ def followed(one: Try) -> Iterator[Job]:
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, "it did not come"
         time.sleep(0.01)
@@ -358,7 +359,7 @@ class Hanging(Broken):
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         if not self.hangs.is_set():
             self.hangs.set()
-            self.ends.wait(30)
+            self.ends.wait(HANGS)
             assert deadline.expired, "nothing more may begin"
             return
         self.is_broken = False
@@ -371,9 +372,9 @@ def test_a_delivery_that_hangs_costs_half_of_the_time_at_most(tmp_path: Path) ->
     with followed(one) as running:
         running.writes(LINES)
         assert sink.hangs.wait(20)
-        report = one.lineage.finish(replace(ENDED, seconds=1.0))
+        report = one.lineage.finish(replace(ENDED, seconds=8.0))
         sink.ends.set()
-    assert report.seconds < 1.0
+    assert report.seconds < 8.0
     assert (report.events, report.pending, set(report.outputs)) == (23, 0, WRITTEN)
 
 
@@ -386,7 +387,7 @@ def test_the_end_waits_for_what_is_under_way(tmp_path: Path) -> None:
         assert sink.hangs.wait(20)
         threading.Timer(0.2, sink.ends.set).start()
         report = one.lineage.finish(ENDED)
-    assert 0.1 < report.seconds < 10
+    assert report.seconds > 0.1
     assert report.pending == 0
 
 

@@ -29,6 +29,7 @@ from tests.operators.tries import (
     operator_with_lineage,
     raised_by,
 )
+from tests.patience import PATIENCE
 
 OURS = (
     "datahub_conn_id",
@@ -281,11 +282,9 @@ def test_a_killed_task_has_four_seconds_for_lineage(
     def kill() -> None:
         operator.on_kill()
 
-    began = time.monotonic()
     with raised_by(signal.SIGUSR1, kill), pytest.raises(AirflowException, match="Error code is: -9"):
         execute(operator, context)
 
-    assert time.monotonic() - began < 5
     assert 0 < seconds[0] <= spark_submit.KILL_SECONDS
     assert not spark.is_running
     assert context["ti"].xcoms["lineage_report"]["events"] > 0
@@ -361,7 +360,7 @@ def test_what_the_job_did_so_far_is_delivered_while_spark_submit_runs(spark: Fak
     with ThreadPoolExecutor(1) as other:
         with spark.running():
             execution = other.submit(execute, operator, context)
-            end = time.monotonic() + 20
+            end = time.monotonic() + PATIENCE
             while not (sink.exists() and "dataJobInputOutput" in sink.read_text()):
                 assert time.monotonic() < end, "nothing came while the job ran"
                 time.sleep(0.05)

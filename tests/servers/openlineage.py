@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +13,7 @@ class Backend:
     """Takes ``POST /api/v1/lineage``: 201, or the statuses of :attr:`statuses`, one per request.
 
     :param key: the API key; requests without it get 401.
+    :ivar hangs: seconds until it answers.
     :ivar refuses: it answers 422 to events with this text in them, and 500 to those with :attr:`stumbles_over`.
     """
 
@@ -23,12 +23,13 @@ class Backend:
         self.refuses = ""
         self.stumbles_over = ""
         self.hangs = 0.0
+        self._closing = threading.Event()
         backend = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                time.sleep(backend.hangs)
+                backend._closing.wait(backend.hangs)
                 status = backend.statuses.pop(0) if backend.statuses else 201
                 if self.path != "/api/v1/lineage":
                     status = 404
@@ -64,6 +65,7 @@ class Backend:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._closing.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.oracles.gms import GmsStandIn
+from tests.patience import PATIENCE
 from tests.system.airflow_home import AirflowHome, DagTest
 from tests.system.catalogue import (
     Catalogue,
@@ -119,7 +120,7 @@ def test_refused_lineage_waits_in_the_outbox(delivered: Delivered) -> None:
     report = delivered.run.reports["kept try 1"]
     assert (report["delivered"], report["pending"]) == (0, report["proposals"])
     assert "refused" in report["reason"]
-    assert report["seconds"] < 5
+    assert report["seconds"] < 3 + PATIENCE
     manifest, *proposals = Path(report["outbox_entry"]).read_text().splitlines()
     assert json.loads(manifest)["spark_succeeded"] is True
     waiting = Catalogue(map(json.loads, proposals))

@@ -1,0 +1,23 @@
+"""Tests that something does not wait, on a machine that may stall: how long it takes is for ``benchmarks/`` to say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+PATIENCE = 20.0
+"""Seconds by which a busy machine may delay what takes no time."""
+HANGS = 60.0
+"""Seconds that something hangs which nobody is to wait for."""
+
+
+@contextmanager
+def not_outlasting(budget: float) -> Iterator[None]:
+    """Fails where the block waits for what hangs, instead of ending with its budget.
+
+    :param budget: seconds.
+    """
+    started = time.monotonic()
+    yield
+    assert time.monotonic() - started < budget + PATIENCE
