@@ -5,10 +5,11 @@
     python benchmarks/conversion.py memory       # a gigabyte of each mix through the command line
     python benchmarks/conversion.py profile mixed coalesced
 
-``warm``: one process, each round on applications that no round before had, in turn with ``json.loads`` of the same
-bytes. ``again``: one process, the same events in each round, as a warm JVM is measured.
-``cold``: a new process each, imports not counted. ``command``: ``spark-datahub convert`` as a whole, coalesced, with
-the interpreter's start and all imports. Times are CPU seconds, the best of the rounds, but for ``wall``.
+Each in turn with ``json.loads`` of the same bytes. In one process: ``again``: the same events in each round, as a warm
+JVM is measured; ``daily``: each round the next runs of the same jobs on the same tables, with other run ids and times;
+``warm``: each round applications that no round before had. ``cold``: a new process each, imports not counted.
+``command``: ``spark-datahub convert`` as a whole, coalesced, with the interpreter's start and all imports. Times are
+CPU seconds, the best of the rounds, but for ``wall``.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, count, islice
 from pathlib import Path
 
-from event_mix import MIXES, mixed_application, of_size, wide_application
+from event_mix import MIXES, mixed_application, mixed_run, of_size, wide_application, wide_run
 
 OPTIONS = {"materialize_dataset": True, "include_schema_metadata": True}
-APPLICATIONS = {"mixed": (mixed_application, 18), "wide": (wide_application, 1)}
+Applications = dict[str, tuple[Callable[[int], Iterator[bytes]], int]]
+APPLICATIONS: Applications = {"mixed": (mixed_application, 18), "wide": (wide_application, 1)}
 """Per mix how to make one application, and how many of them are a round."""
+DAILY: Applications = {"mixed": (mixed_run, 18), "wide": (wide_run, 1)}
+"""Likewise one run of a job that runs every day."""
 COMMAND_EVENTS = {"mixed": 413, "wide": 127}
 AGAIN_EVENTS = {"mixed": 271, "wide": 122}
 """All recorded events, and one application."""
@@ -76,9 +80,9 @@ WORK: dict[str, Callable[[Lines], None]] = {
 }
 
 
-def rounds(mix: str) -> Iterator[Lines]:
+def rounds(mix: str, applications: Applications = APPLICATIONS) -> Iterator[Lines]:
     """Events of applications that no round before had."""
-    application, several = APPLICATIONS[mix]
+    application, several = applications[mix]
     for start in count(step=several):
         yield list(chain.from_iterable(application(number) for number in range(start, start + several)))
 
@@ -93,15 +97,24 @@ def cpu_seconds(work: Callable[[Lines], None], lines: Lines) -> float:
 
 def warm(times: int) -> None:
     """Print the ratios of a process that has converted before."""
-    for mix in APPLICATIONS:
-        events = rounds(mix)
+    _in_rounds("warm", APPLICATIONS, times)
+
+
+def daily(times: int) -> None:
+    """Print the ratios of a process that has converted earlier runs of the same jobs."""
+    _in_rounds("daily", DAILY, times)
+
+
+def _in_rounds(name: str, applications: Applications, times: int) -> None:
+    for mix in applications:
+        events = rounds(mix, applications)
         for kind in ("per event", "coalesced"):
             WORK[kind](next(events))
             pairs = []
             for lines in islice(events, times):
                 before, ours, after = (cpu_seconds(work, lines) for work in (load, WORK[kind], load))
                 pairs.append((min(before, after) / len(lines), ours / len(lines)))
-            _tell(f"warm, {mix}, {kind}", pairs)
+            _tell(f"{name}, {mix}, {kind}", pairs)
 
 
 def again(times: int) -> None:
@@ -224,7 +237,7 @@ def main(arguments: list[str]) -> None:
         profile(*rest)
     else:
         times = int(rest[0]) if rest else 7
-        parts = {"again": again, "warm": warm, "cold": cold, "command": command}
+        parts = {"again": again, "daily": daily, "warm": warm, "cold": cold, "command": command}
         for measure in parts.values() if part == "all" else [parts[part]]:
             measure(times)
 

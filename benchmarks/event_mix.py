@@ -33,8 +33,8 @@ _RUN_DIGITS = 7
 _APPLICATION_ID = re.compile(r"local-\d+")
 _DATABASE = re.compile(r"\b(sales|dl)\.(?!db\b)")
 # Where a recorded event is to differ: characters that stand in JSON only escaped.
-_OWN, _NAME, _RUN, _TIME = "\x01", "\x02", "\x03", "\x04"
-_PLACES = (_OWN, _NAME, _RUN, _TIME)
+_OWN, _NAME, _RUN, _TIME, _CALLED = "\x01", "\x02", "\x03", "\x04", "\x05"
+_PLACES = (_OWN, _NAME, _RUN, _TIME, _CALLED)
 _PLACE = re.compile(f"([{''.join(_PLACES)}])")
 
 
@@ -52,17 +52,20 @@ class RecordedJob:
         self._own_runs = set(_RUN_ID.findall(json.dumps(start)))
         self.events = [self._split(event) for event in (start, *others)]
 
-    def line(self, index: int, *, own: int, names: int, runs: int) -> bytes:
+    def line(self, index: int, *, own: int, called: int, names: int, runs: int) -> bytes:
         """One event as one line of JSON. The numbers are below ten million.
 
         :param index: of the event.
-        :param own: number of the application: of its own run and its name.
+        :param own: number of the application's own run.
+        :param called: number in its name.
         :param names: number of its paths, tables and columns.
         :param runs: number of the runs of its queries, and of its times.
         """
         time, parts = self.events[index]
         moment = (time + runs * _APART).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        values = {_OWN: f"{own:0{_RUN_DIGITS}d}", _NAME: f"{names:d}", _RUN: f"{runs:0{_RUN_DIGITS}d}", _TIME: moment}
+        numbers = {_OWN: own, _CALLED: called, _RUN: runs}
+        values = {place: f"{number:0{_RUN_DIGITS}d}" for place, number in numbers.items()}
+        values |= {_NAME: f"{names:d}", _TIME: moment}
         return "".join([values.get(part, part) for part in parts]).encode()
 
     def _split(self, event: dict[str, Any]) -> tuple[datetime, list[str]]:
@@ -93,7 +96,7 @@ class RecordedJob:
         text = _DATABASE.sub(rf"\1_{_NAME}.", text)
         for name in self._names:
             if text == name or text.startswith(f"{name}."):
-                return f"{name}_{_OWN}{text[len(name) :]}"
+                return f"{name}_{_CALLED}{text[len(name) :]}"
         return text
 
     def _marked_run(self, found: re.Match[str]) -> str:
@@ -159,16 +162,34 @@ def wide_application(number: int) -> Iterator[bytes]:
 
 
 def _whole(job: RecordedJob, number: int) -> Iterator[bytes]:
-    return (job.line(index, own=number, names=number, runs=number) for index in range(len(job.events)))
+    return _run(job, number, called=number)
+
+
+def _run(job: RecordedJob, number: int, called: int) -> Iterator[bytes]:
+    return (job.line(index, own=number, called=called, names=called, runs=number) for index in range(len(job.events)))
+
+
+def mixed_run(number: int) -> Iterator[bytes]:
+    """The events of one run of a job that runs every day, on the same tables: nine in a row run all recorded jobs.
+
+    :param number: below ten million; two numbers are two runs.
+    """
+    jobs = _mixed_jobs()
+    return _run(jobs[number % len(jobs)], number, called=0)
+
+
+def wide_run(number: int) -> Iterator[bytes]:
+    """The events of one run of a job that writes the same wide tables every day. :param number: as above."""
+    return _run(_wide_job(), number, called=0)
 
 
 def long_application() -> Iterator[bytes]:
     """The events of one application without end: the same queries again and again as other runs, on other tables."""
     job = RecordedJob(_recorded("b_multi_sql_hive"))
-    yield job.line(0, own=0, names=0, runs=0)
+    yield job.line(0, own=0, called=0, names=0, runs=0)
     for turn in count():
         for index in range(1, len(job.events) - 1):
-            yield job.line(index, own=0, names=turn % TABLE_SETS, runs=turn)
+            yield job.line(index, own=0, called=0, names=turn % TABLE_SETS, runs=turn)
 
 
 MIXES: dict[str, Callable[[], Iterator[bytes]]] = {

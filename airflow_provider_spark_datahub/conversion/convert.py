@@ -311,21 +311,32 @@ def convert_run_event(event: object, settings: LineageSettings) -> list[Proposal
     :param event: an OpenLineage run event of any producer: its JSON text in UTF-8 (faster), or what that decodes to.
     :raises EventError: where it is no run event, or nothing tells which platform ran the job.
     """
-    return convert_by_itself(event, settings).proposals(settings)
+    job, sessions = _alone(event, settings)
+    proposals = proposals_of(job, settings)
+    if sessions:
+        return [*(proposal for session in sessions for proposal in session_proposals(session)), *proposals]
+    return proposals
 
 
 def convert_by_itself(event: object, settings: LineageSettings) -> Conversion:
     """:func:`convert_run_event`, with what of the event could not be told."""
+    job, sessions = _alone(event, settings)
+    conversion = Conversion([job], events=1, sessions=sessions)
+    conversion.note(job)
+    return conversion
+
+
+def _alone(event: object, settings: LineageSettings) -> tuple[JobLineage, list[HiveSession]]:
+    """The job that an event tells of, and the session that it belongs to, if any."""
     parsed = _parsed(event, settings)
     job = _single_events(settings).job(parsed)
-    conversion = Conversion([job], events=1)
-    conversion.note(job)
-    if is_of_hive(parsed):
-        sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
-        sessions.observe(parsed)
-        conversion.sessions = sessions.sessions()
-        _put_below_session(job, conversion.sessions, sessions)
-    return conversion
+    if not is_of_hive(parsed):
+        return job, []
+    known = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
+    known.observe(parsed)
+    sessions = known.sessions()
+    _put_below_session(job, sessions, known)
+    return job, sessions
 
 
 def _parsed(event: object, settings: LineageSettings) -> RunEvent:
@@ -335,4 +346,16 @@ def _parsed(event: object, settings: LineageSettings) -> RunEvent:
     return parse_run_event(event)
 
 
-_single_events = lru_cache(maxsize=4)(SingleEvents)
+_MOST_SETTINGS = 4
+_of_equal_settings = lru_cache(maxsize=_MOST_SETTINGS)(SingleEvents)
+# By the id of the settings, which are kept as long: to compare fifty options takes as long as a rule.
+_of_settings: dict[int, tuple[LineageSettings, SingleEvents]] = {}
+
+
+def _single_events(settings: LineageSettings) -> SingleEvents:
+    known = _of_settings.get(id(settings))
+    if known is None:
+        if len(_of_settings) >= _MOST_SETTINGS:
+            _of_settings.clear()
+        known = _of_settings[id(settings)] = settings, _of_equal_settings(settings)
+    return known[1]

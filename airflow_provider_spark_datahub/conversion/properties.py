@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.conversion.events import (
 )
 from airflow_provider_spark_datahub.conversion.hive_session_facet import FACET as HIVE_SESSION
 from airflow_provider_spark_datahub.conversion.hive_session_facet import hive_session_properties
+from airflow_provider_spark_datahub.conversion.proposals import SharedObject
 from airflow_provider_spark_datahub.conversion.redaction import redact, redact_text
 
 _ENGINE_KEYS = {
@@ -30,14 +31,14 @@ _APPLICATION_KEYS = {"applicationId": "appId", "userName": "sparkUser", "applica
 _APPLICATION_FACET = "spark_applicationDetails"
 
 
-class PropertyLayers(msgspec.Struct, frozen=True, eq=False, gc=False):
+class PropertyLayers(msgspec.Struct, frozen=True, gc=False):
     """Properties of a job and of its flow, a layer per facet: where two have the same key, the later one counts.
 
-    Events share what their facets have in common, and most of them differ in one small layer.
+    Facets of the same text are the same layer, so that the queries of an application have equal layers, mostly.
     """
 
-    job: tuple[Mapping[str, str], ...]
-    flow: tuple[Mapping[str, str], ...]
+    job: tuple[SharedObject, ...]
+    flow: tuple[SharedObject, ...]
 
 
 def property_layers(event: RunEvent, *, spark_plan: bool = False) -> PropertyLayers:
@@ -69,13 +70,13 @@ def _layers(facets: Facets) -> PropertyLayers:
     shared = [_layer(name, facets, pattern) for name in _SHARED if name in facets]
     job, flow = list(shared), list(shared)
     if "airflow" in facets:
-        job.append(_flattened(as_object(facets["airflow"].get("task")), pattern))
-        flow.append(_flattened(as_object(facets["airflow"].get("dag")), pattern))
+        job.append(SharedObject(_flattened(as_object(facets["airflow"].get("task")), pattern)))
+        flow.append(SharedObject(_flattened(as_object(facets["airflow"].get("dag")), pattern)))
     if "unknownSourceAttribute" in facets:
         items = as_objects(facets["unknownSourceAttribute"].get("unknownItems"))
-        job += [_flattened(item, pattern) for item in items]
+        job += [SharedObject(_flattened(item, pattern)) for item in items]
     if HIVE_SESSION in facets:
-        job.append(hive_session_properties(facets[HIVE_SESSION]))
+        job.append(SharedObject(hive_session_properties(facets[HIVE_SESSION])))
     if _APPLICATION_FACET in facets:
         flow.append(_layer(_APPLICATION_FACET, facets, pattern))
     return PropertyLayers(tuple(job), tuple(flow))
@@ -87,17 +88,19 @@ def _layers_with_plan(facets: Facets) -> PropertyLayers:
     if not plan:
         return layers
     text = redact_text(json.dumps(plan, ensure_ascii=False, separators=(",", ":")))
-    return PropertyLayers(layers.job, (*layers.flow, {"spark.logicalPlan": text}))
+    return PropertyLayers(layers.job, (*layers.flow, SharedObject({"spark.logicalPlan": text})))
 
 
-def _layer(name: str, facets: Facets, pattern: str) -> Mapping[str, str]:
+def _layer(name: str, facets: Facets, pattern: str) -> SharedObject:
     facet = facets.kept(name)
-    return _layer_again(name, facet, pattern) if isinstance(facet, bytes) else _LAYERS[name](facet, pattern)
+    if isinstance(facet, bytes):
+        return _layer_again(name, facet, pattern)
+    return SharedObject(_LAYERS[name](facet, pattern))
 
 
 @lru_cache(maxsize=512)
-def _layer_again(name: str, facet: bytes, pattern: str) -> Mapping[str, str]:
-    return _LAYERS[name](as_object(facet), pattern)
+def _layer_again(name: str, facet: bytes, pattern: str) -> SharedObject:
+    return SharedObject(_LAYERS[name](as_object(facet), pattern))
 
 
 def _engine(facet: JsonObject, _: str) -> dict[str, str]:
