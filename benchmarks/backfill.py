@@ -43,7 +43,7 @@ PER_APPLICATION = {"mixed": 271 / 9, "wide": 122.0}
 APPLICATION = {"mixed": mixed_application, "wide": wide_application}
 EVENTS = 1_000_000
 SMALL_FILES = 20_000
-WIDE_EVENTS = 1_000, 12_000
+WIDE_EVENTS = 1_000, 12_000, 48_000
 KINDS = ("driver", "executor", "python")
 """What processes are: ``driver`` is the whole of Spark's Java where there is no cluster."""
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -80,20 +80,26 @@ class Usage:
             known |= found
         for pid in known & stats.keys():
             kind, _, cpu, size = stats[pid]
+            if not kind:
+                continue
             self.cpu[kind][pid] = max(cpu, self.cpu[kind].get(pid, 0.0))
             memory[kind] += size
         self.memory = {kind: max(self.memory[kind], memory[kind]) for kind in KINDS}
 
 
 def _stat(pid: int) -> tuple[str, int, float, float] | None:
-    """Kind, parent, CPU seconds and MiB of a process."""
+    """Kind (or empty), parent, CPU seconds and MiB of a process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return None
     name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
-    kind = "python" if name != "java" else "executor" if b"CoarseGrainedExecutorBackend" in command else "driver"
+    if command and name == "java":
+        kind = "executor" if b"CoarseGrainedExecutorBackend" in command else "driver"
+    else:
+        # Others: it is ending, or about to become another one and has its parent's memory as yet.
+        kind = "python" if command and name.startswith("python") else ""
     return kind, int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[21]) * _PAGE / 2**20
 
 
@@ -331,22 +337,24 @@ def _price(small: Run, large: Run, alone: Alone) -> None:
 
 def growth(folder: Path, events: int) -> None:
     """Ten times as many events, again and again, on two cores."""
-    runs = []
-    size = 10_000
-    while size <= events:
-        source = archive(folder, "mixed", size)
-        runs.append(backfill(folder, source, local(2)))
-        print(f"{'local[2]':<12} {runs[-1]}", flush=True)
-        if size > 10_000:
-            _price(runs[-2], runs[-1], one_process(source, 60))
-        size *= 10
+    _growing(folder, "mixed", [size for power in range(4, 10) if (size := 10**power) <= events], files=60)
+
+
+def _growing(folder: Path, mix: str, sizes: Sequence[int], files: int) -> None:
+    """Archives of one mix. :param files: how many of each the converter alone is given."""
+    before: Run | None = None
+    for size in sizes:
+        source = archive(folder, mix, size)
+        run = backfill(folder, source, local(2))
+        print(f"{mix:<12} {run}", flush=True)
+        if before is not None:
+            _price(before, run, one_process(source, files))
+        before = run
 
 
 def other_shapes(folder: Path) -> None:
     """Wide events, and one object per event."""
-    few, wide = (backfill(folder, archive(folder, "wide", events), local(2)) for events in WIDE_EVENTS)
-    print(f"{'wide':<12} {few}\n{'wide':<12} {wide}", flush=True)
-    _price(few, wide, one_process(archive(folder, "wide", WIDE_EVENTS[1]), 20))
+    _growing(folder, "wide", WIDE_EVENTS, files=20)
     print(f"{'objects':<12} {backfill(folder, single_files(folder, SMALL_FILES), local(2))}", flush=True)
     print(f"{'the same':<12} {backfill(folder, archive(folder, 'mixed', SMALL_FILES), local(2))}", flush=True)
 

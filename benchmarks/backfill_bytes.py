@@ -23,6 +23,7 @@ from typing import IO, cast
 
 import zstandard
 
+from airflow_provider_spark_datahub.backfill.parts import proposals_of
 from airflow_provider_spark_datahub.capture.archive_file import lines_of
 from airflow_provider_spark_datahub.conversion.archive import convert_archive
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -62,6 +63,12 @@ def events_of(root: Path) -> Iterator[tuple[str, int, bytes]]:
                 yield f"file:{path}", offset, line.strip()
 
 
+def part_lines(path: Path) -> Iterator[bytes]:
+    """The proposals of a part."""
+    with path.open("rb") as file:
+        yield from (text.encode() for text in proposals_of(file, path.name))
+
+
 def digests(lines: Iterable[bytes]) -> dict[str, str]:
     """What stands for all proposals of each entity, in their order."""
     found: dict[str, hashlib._Hash] = {}
@@ -85,7 +92,7 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     write(folder / "archive", events)
     run = backfill(folder, folder / "archive", local(2))
-    parts = [digests(path.read_bytes().splitlines()) for path in sorted((folder / "out" / "proposals").glob("part-*"))]
+    parts = [digests(part_lines(path)) for path in sorted((folder / "out" / "proposals").glob("part-*"))]
     written = dict(chain.from_iterable(part.items() for part in parts))
     if len(written) != sum(map(len, parts)):
         raise SystemExit("an entity is in several parts")

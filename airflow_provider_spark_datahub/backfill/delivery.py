@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Protocol, Self, TypeVar
 
+from airflow_provider_spark_datahub.backfill.parts import proposals_of
 from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, PROPOSALS, STATE, PlanError
 from airflow_provider_spark_datahub.backfill.rate import Rate
 from airflow_provider_spark_datahub.conversion.proposals import Proposal, ProposalFormatError
@@ -21,6 +22,8 @@ from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection, Si
 
 BATCH = 500
 """Proposals that are handed to the sink at once."""
+BATCH_CHARACTERS = 8 * 1024 * 1024
+"""Of their JSON: a job with hundreds of wide tables has megabytes of edges."""
 BATCH_SECONDS = 120.0
 """Time for the delivery of a batch, in which the sink tries again by itself."""
 
@@ -54,7 +57,7 @@ class ResultFolder(Protocol):
 
 @dataclass(slots=True)
 class PartState:
-    """How far the delivery of a part has come. :param settled: lines of it that are delivered or rejected."""
+    """How far the delivery of a part has come. :param settled: rows of it that are delivered or rejected."""
 
     settled: int = 0
     delivered: int = 0
@@ -119,7 +122,8 @@ class BackfillDelivery:
 
         :raises PlanError: the folder holds no complete conversion.
         :raises OSError: a part or its state cannot be read or written.
-        :raises ProposalFormatError: a line of a part is no proposal.
+        :raises PartError: a part is damaged.
+        :raises ProposalFormatError: a row of a part is no proposal.
         """
         if not (self._folder / CONVERTED_FILE).exists():
             raise PlanError(f"{self._folder} holds no complete conversion to be delivered")
@@ -151,10 +155,10 @@ class BackfillDelivery:
 
     def _send(self, part: ResultFolder, state: PartState, sink: Sink) -> str | None:
         """Send what is left of a part; why something of it stays pending, where it does."""
-        with part.open("rb") as lines:
-            rest = islice(lines, state.settled, None)
-            while batch := list(islice(rest, min(BATCH, self._rate.burst or BATCH))):
-                proposals = [_proposal(line, part, state.settled + number) for number, line in enumerate(batch)]
+        with part.open("rb") as file:
+            rest = proposals_of(file, str(part), state.settled)
+            while batch := _batch(rest, min(BATCH, self._rate.burst or BATCH)):
+                proposals = [_proposal(text, part, state.settled + number) for number, text in enumerate(batch)]
                 self._rate.take(len(proposals))
                 if self._stop.is_set():
                     return None
@@ -193,11 +197,23 @@ class BackfillDelivery:
             file.write_bytes(b"".join(lines))
 
 
-def _proposal(line: bytes, part: ResultFolder, number: int) -> Proposal:
+def _batch(texts: Iterator[str], most: int) -> list[str]:
+    """The next ones, one at least: not more than so many, and no more once they are long together."""
+    batch: list[str] = []
+    size = 0
+    for text in islice(texts, most):
+        batch.append(text)
+        size += len(text)
+        if size >= BATCH_CHARACTERS:
+            break
+    return batch
+
+
+def _proposal(text: str, part: ResultFolder, number: int) -> Proposal:
     try:
-        return Proposal.from_obj(json.loads(line))
+        return Proposal.from_obj(json.loads(text))
     except (ProposalFormatError, ValueError) as error:
-        raise ProposalFormatError(f"{part}, line {number + 1}: {error}") from error
+        raise ProposalFormatError(f"{part}, row {number + 1}: {error}") from error
 
 
 def _rejected(one: Rejection) -> bytes:

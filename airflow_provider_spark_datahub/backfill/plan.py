@@ -13,9 +13,9 @@ from airflow_provider_spark_datahub.conversion.events import parse_time_ms
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 PROPOSALS = "proposals"
-"""Folder of the parts: files of proposals, one a line. All of one entity are in one part, in their order."""
-TABLE = "table"
-"""Folder of the same as a table (Parquet), with time and reason of each."""
+"""Folder of the parts: a table (Parquet) of proposals. All of one entity are in one file, in their order."""
+PROPOSAL_COLUMN = "proposal"
+"""Of that table: one line of JSON."""
 QUARANTINE = "quarantine"
 """Folder of what came to nothing: file, offset and reason, as JSON lines."""
 SUMMARY = "summary.json"

@@ -36,6 +36,9 @@ _STANDARD_ERROR = 2  # the file descriptor
 
 _Sources = Annotated[list[str], typer.Argument(help="Folders, files or globs of events, as the cluster knows them.")]
 _Out = Annotated[str, typer.Option(help="Folder of this backfill: results, and where it goes on after a crash.")]
+_OutConnection = Annotated[
+    str | None, typer.Option(help="Connection of Airflow's by which this machine reaches an --out in an object store.")
+]
 _Since = Annotated[str | None, typer.Option(help="Only runs that ended at this time or later (ISO 8601).")]
 _Until = Annotated[str | None, typer.Option(help="Only runs that ended before this time.")]
 _Names = Annotated[list[str] | None, typer.Option(help="Only applications of this name; * for any text; repeatable.")]
@@ -59,6 +62,7 @@ _DryRun = Annotated[bool, typer.Option(help="Convert and count; write and delive
 def backfill(
     sources: _Sources,
     out: _Out,
+    out_connection: _OutConnection = None,
     since: _Since = None,
     until: _Until = None,
     application: _Names = None,
@@ -95,7 +99,7 @@ def backfill(
         parts=parts,
         dry_run=dry_run,
     )
-    folder = _folder_of(plan)
+    folder = _folder_of(plan, out_connection)
     if not (folder / CONVERTED_FILE).exists():
         _submit(plan, Cluster(master, deploy_mode, _properties(conf or []), binary))
     summary = _summary(folder)
@@ -106,13 +110,13 @@ def backfill(
         _deliver(folder, emit, rate, threads)
 
 
-def _folder_of(plan: BackfillPlan) -> ResultFolder:
+def _folder_of(plan: BackfillPlan, connection: str | None) -> ResultFolder:
     """The plan's folder, which is its own."""
     from airflow_provider_spark_datahub.hooks.result_folder import result_folder
 
     try:
         plan.selection()
-        folder = result_folder(plan.out)
+        folder = result_folder(plan.out, connection)
         if (folder / PLAN_FILE).exists():
             check_plan(plan, (folder / PLAN_FILE).read_text())
     except PlanError as error:
@@ -161,6 +165,7 @@ def _say_summary(summary: dict[str, Any], folder: ResultFolder) -> None:
 
 def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -> None:
     from airflow_provider_spark_datahub.backfill.delivery import BackfillDelivery
+    from airflow_provider_spark_datahub.backfill.parts import PartError
     from airflow_provider_spark_datahub.backfill.rate import Rate
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
 
@@ -177,7 +182,7 @@ def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -
     delivery = BackfillDelivery(folder, opened, Rate(rate or None), threads=threads, tell=_tell)
     try:
         delivered = delivery.run()
-    except (OSError, PlanError, ProposalFormatError) as error:
+    except (OSError, PlanError, PartError, ProposalFormatError) as error:
         fail(str(error), EXIT_INCOMPLETE)
     for one in delivered.problems:
         say(one)

@@ -1,7 +1,7 @@
 """Proposals from whatever a person has at hand.
 
-Files of proposals in either form, OpenLineage events (converted), entries of the outbox and of its quarantine; each
-from a file or from standard input. Which of these a file is, its first object tells.
+Files of proposals in either form, parts of a backfill, OpenLineage events (converted), entries of the outbox and of its
+quarantine; each from a file or from standard input. Which of these a file is, its first bytes or object tell.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox_format import FORMAT
 
 _MOST_TOLD = 20
+_PARQUET = b"PAR1"
 
 
 class StandardInput:
@@ -77,6 +78,8 @@ def read_sources(paths: Sequence[Path], *, failed: int) -> Sources:
                 content = file.read()
         except OSError as error:
             fail(f"cannot read {source}: {error.strerror or error}", failed)
+        if content.startswith(_PARQUET):
+            content = _lines_of(str(source), content, failed)
         objects = _Objects(str(source), content)
         if objects.are_events():
             events.append(_Held(str(source), objects.as_lines()))
@@ -88,6 +91,16 @@ def read_sources(paths: Sequence[Path], *, failed: int) -> Sources:
         sources.proposals += conversion.coalesced(exit_code=None)
         sources.problems += conversion.problems
     return sources
+
+
+def _lines_of(name: str, content: bytes, failed: int) -> bytes:
+    """What a part of a backfill holds."""
+    from airflow_provider_spark_datahub.backfill.parts import PartError, proposals_of
+
+    try:
+        return "\n".join(proposals_of(io.BytesIO(content), name)).encode()
+    except PartError as error:
+        fail(str(error), failed)
 
 
 class _Objects:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from airflow.providers.common.compat.sdk import AirflowException
+from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
 from airflow_provider_spark_datahub.backfill.plan import LOCAL, PlanError
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.backfill.delivery import ResultFolder
 
 
-def result_folder(location: str) -> ResultFolder:
+def result_folder(location: str, conn_id: str | None = None) -> ResultFolder:
     """The folder at a location.
 
-    :param location: as :attr:`BackfillPlan.out` has it; what is no local folder is reached through Airflow's default
-        connection for its scheme, as ``ObjectStoragePath`` does.
+    :param location: as :attr:`BackfillPlan.out` has it; what is no local folder is one of ``ObjectStoragePath``.
+    :param conn_id: the connection that reaches the store; None for what the environment says.
     :raises PlanError: where it cannot be reached.
     """
     if location.startswith(LOCAL):
@@ -25,7 +25,9 @@ def result_folder(location: str) -> ResultFolder:
     from airflow.sdk import ObjectStoragePath
 
     try:
-        path = ObjectStoragePath(location)
+        if conn_id:
+            BaseHook.get_connection(conn_id)  # a missing one would be taken for access without any keys
+        path = ObjectStoragePath(location, conn_id=conn_id)
         path.exists()
     except (AirflowException, ImportError, OSError, ValueError) as error:
         raise PlanError(f"cannot reach {location} from here: {error}") from error

@@ -31,7 +31,8 @@ class BackfillLineageOperator(SparkSubmitOperator):
 
     :param sources: folders, files or globs of events, as the cluster knows them.
     :param out: the backfill's own folder: a path on a disk that the worker and the cluster share, or a URI in an object
-        store that Spark knows, and Airflow through its default connection.
+        store that Spark knows.
+    :param out_conn_id: connection by which Airflow reaches that store; ``None``: by what the worker's environment says.
     :param since: ISO time: only runs that ended then or later. Likewise :attr:`until`: only those that ended before.
     :param applications: only applications of these names, where ``*`` stands for any text.
     :param run_history: every run, not only the last one of each job.
@@ -46,6 +47,7 @@ class BackfillLineageOperator(SparkSubmitOperator):
         *SparkSubmitOperator.template_fields,
         "sources",
         "out",
+        "out_conn_id",
         "since",
         "until",
         "applications",
@@ -61,6 +63,7 @@ class BackfillLineageOperator(SparkSubmitOperator):
         since: str | None = None,
         until: str | None = None,
         applications: str | Sequence[str] = (),
+        out_conn_id: str | None = None,
         run_history: bool = False,
         lineage: Mapping[str, Any] | str | None = None,
         parts: int | None = None,
@@ -74,6 +77,7 @@ class BackfillLineageOperator(SparkSubmitOperator):
         super().__init__(**{"name": APPLICATION_NAME, **kwargs, "application": str(APPLICATION)})
         self.sources = sources
         self.out = out
+        self.out_conn_id = out_conn_id
         self.since = since
         self.until = until
         self.applications = applications
@@ -97,7 +101,7 @@ class BackfillLineageOperator(SparkSubmitOperator):
         plan = self._plan()
         plan.settings()
         plan.selection()
-        folder = result_folder(plan.out)
+        folder = result_folder(plan.out, self.out_conn_id)
         if (folder / PLAN_FILE).exists():
             check_plan(plan, (folder / PLAN_FILE).read_text())
         if not (folder / CONVERTED_FILE).exists():

@@ -12,16 +12,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (how everybody calls it)
 
 from airflow_provider_spark_datahub.backfill import plan as folder
-from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, check_plan
-from airflow_provider_spark_datahub.spark.archive_files import file_parts, find_files
+from airflow_provider_spark_datahub.backfill.plan import PROPOSAL_COLUMN, BackfillPlan, check_plan
+from airflow_provider_spark_datahub.spark.archive_files import find_files
 from airflow_provider_spark_datahub.spark.archive_job import ArchiveJob
 from airflow_provider_spark_datahub.spark.converting import BAD, COUNT
 from airflow_provider_spark_datahub.spark.hadoop_files import HadoopFiles
 
 _LISTED_REASONS = 20
 _QUARANTINE_FILES = 8
-_WHOLE = 2**40
-"""So many bytes no file has."""
+_PARTS = {
+    # Each proposal is another: to look for it among those before costs as much as to write it.
+    f"parquet.enable.dictionary#{PROPOSAL_COLUMN}": "false",
+    "parquet.compression.codec.zstd.level": "1",
+}
 
 
 class BackfillJob:
@@ -108,16 +111,12 @@ class BackfillJob:
         return {"files": files.count, "bytes": files.size}
 
     def _written(self, kept: DataFrame) -> DataFrame:
-        """Write the table, and the proposals from it."""
-        place = self._plan.place(folder.TABLE)
-        table = kept.withColumn("event_time", F.timestamp_millis("time_ms"))
-        columns = ["entity_urn", "aspect_name", "change_type", "proposal", "event_time", "reason"]
-        table.select(*columns).write.mode("overwrite").parquet(place)
-        # One file of the table is one of proposals: all of an entity stay together, and in their order.
-        with file_parts(self._spark, _WHOLE, _WHOLE):
-            written = self._spark.read.schema(table.select(*columns).schema).parquet(place)
-            written.select("proposal").write.mode("overwrite").text(self._plan.place(folder.PROPOSALS))
-        return written
+        """Write the parts: a partition is a file, so that all of an entity stay together, and in their order."""
+        place = self._plan.place(folder.PROPOSALS)
+        columns = ["entity_urn", "aspect_name", "change_type", PROPOSAL_COLUMN, "event_time", "reason"]
+        table = kept.withColumn("event_time", F.timestamp_millis("time_ms")).select(*columns)
+        table.write.mode("overwrite").options(**_PARTS).parquet(place)
+        return self._spark.read.schema(table.schema).parquet(place)
 
 
 def _counts(converted: DataFrame) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from airflow_provider_spark_datahub.backfill.plan import PROPOSAL_COLUMN
 from airflow_provider_spark_datahub.conversion.archive import ArchiveFacts, GroupConversion, Selection
 from airflow_provider_spark_datahub.conversion.latest import kept_of
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -43,7 +44,7 @@ KEPT_SCHEMA = pa.schema(
         ("entity_urn", pa.string()),
         ("aspect_name", pa.string()),
         ("change_type", pa.string()),
-        ("proposal", pa.string()),
+        (PROPOSAL_COLUMN, pa.string()),
         ("time_ms", pa.int64()),
         ("reason", pa.string()),
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-_BATCH_BYTES = 4 * 1024 * 1024
+_BATCH_BYTES = 1024 * 1024
 _BATCH_ROWS = 10_000
 _ROW_BYTES = 64
 """What a row takes beside its texts, roughly."""

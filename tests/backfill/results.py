@@ -6,20 +6,35 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, PLAN_FILE, PROPOSALS, SUMMARY, BackfillPlan
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_provider_spark_datahub.backfill.plan import (
+    CONVERTED_FILE,
+    PLAN_FILE,
+    PROPOSAL_COLUMN,
+    PROPOSALS,
+    SUMMARY,
+    BackfillPlan,
+)
 from airflow_provider_spark_datahub.conversion.archive import convert_archive
-from airflow_provider_spark_datahub.conversion.proposals import Proposal, to_json_lines
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
 
 
 def write_parts(folder: Path, parts: Iterable[Sequence[Proposal]]) -> Path:
     """A folder of some parts, complete."""
     for number, proposals in enumerate(parts):
-        part = folder / PROPOSALS / f"part-{number:05d}-x.txt"
+        part = folder / PROPOSALS / f"part-{number:05d}-x.parquet"
         part.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text("".join(to_json_lines(proposals)), encoding="utf-8")
+        write_part(part, [proposal.to_json() for proposal in proposals])
     (folder / CONVERTED_FILE).parent.mkdir(parents=True, exist_ok=True)
     (folder / CONVERTED_FILE).write_text("{}")
     return folder
+
+
+def write_part(part: Path, texts: Sequence[str]) -> None:
+    """A part of these proposals, with few of them in a group of rows."""
+    pq.write_table(pa.table({PROPOSAL_COLUMN: pa.array(texts, pa.string())}), part, row_group_size=150)
 
 
 def carry_out(plan: BackfillPlan) -> None:

@@ -7,15 +7,19 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from airflow_provider_spark_datahub.backfill import delivery
 from airflow_provider_spark_datahub.backfill.delivery import BATCH, BackfillDelivery, Delivered
+from airflow_provider_spark_datahub.backfill.parts import PartError
 from airflow_provider_spark_datahub.backfill.plan import PlanError
 from airflow_provider_spark_datahub.backfill.rate import Rate
 from airflow_provider_spark_datahub.conversion.proposals import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
-from tests.backfill.results import write_parts
+from tests.backfill.results import write_part, write_parts
 from tests.delivery.samples import upserts
 
 PARTS = [upserts(1200, "a"), upserts(3, "b"), upserts(700, "c")]
@@ -141,6 +145,16 @@ def test_batches_are_not_larger_than_the_rate_allows_at_once(tmp_path: Path) -> 
     assert [len(batch) for batch in small.batches] == [2, 2, 1]
 
 
+def test_long_proposals_are_handed_over_in_smaller_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proposals = upserts(5)
+    lengths = [len(one.to_json()) for one in proposals]
+    monkeypatch.setattr(delivery, "BATCH_CHARACTERS", lengths[0] + 1)
+    sink = Receiver()
+    assert deliver(write_parts(tmp_path, [proposals]), sink).complete == 1
+    assert [len(batch) for batch in sink.batches] == [2, 2, 1]
+    assert sink.received == proposals
+
+
 def test_a_conversion_that_is_not_complete_is_not_delivered(tmp_path: Path) -> None:
     folder = write_parts(tmp_path, PARTS)
     (folder / "_state/converted.json").unlink()
@@ -148,9 +162,26 @@ def test_a_conversion_that_is_not_complete_is_not_delivered(tmp_path: Path) -> N
         deliver(folder, Receiver())
 
 
-def test_a_damaged_part_is_told_with_its_line(tmp_path: Path) -> None:
+def test_what_is_no_proposal_is_told_with_its_row(tmp_path: Path) -> None:
+    folder = write_parts(tmp_path, [[]])
+    (part,) = (folder / "proposals").iterdir()
+    write_part(part, [*(one.to_json() for one in upserts(2)), "{"])
+    with pytest.raises(ProposalFormatError, match=r"part-00000-x\.parquet, row 3"):
+        deliver(folder, Receiver())
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b'{"entityUrn": "x"}'])
+def test_a_damaged_part_is_told(content: bytes, tmp_path: Path) -> None:
     folder = write_parts(tmp_path, [upserts(2)])
     (part,) = (folder / "proposals").iterdir()
-    part.write_text(part.read_text() + "{\n")
-    with pytest.raises(ProposalFormatError, match=r"part-00000-x\.txt, line 3"):
+    part.write_bytes(content)
+    with pytest.raises(PartError, match=r"part-00000-x\.parquet cannot be read as a part of a backfill: "):
+        deliver(folder, Receiver())
+
+
+def test_a_table_without_proposals_is_no_part(tmp_path: Path) -> None:
+    folder = write_parts(tmp_path, [upserts(2)])
+    (part,) = (folder / "proposals").iterdir()
+    pq.write_table(pa.table({"other": ["x"]}), part)
+    with pytest.raises(PartError, match="cannot be read as a part of a backfill"):
         deliver(folder, Receiver())

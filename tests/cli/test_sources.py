@@ -11,6 +11,7 @@ import typer
 from airflow_provider_spark_datahub.cli.sources import Sources, read_sources
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.outbox_format import Manifest, OutboxKey, entry_lines, quarantine_lines
+from tests.backfill.results import write_part
 from tests.cli.commands import run
 
 EVENTS = Path(__file__).parents[1] / "data" / "corpus" / "events"
@@ -61,6 +62,20 @@ def test_events_of_several_files_are_converted_together(tmp_path: Path) -> None:
 def test_an_array_of_events(tmp_path: Path) -> None:
     events = [json.loads(line) for line in JOB.read_bytes().splitlines()]
     assert read(written(tmp_path / "array", json.dumps(events))) == read(JOB)
+
+
+def test_a_part_of_a_backfill(tmp_path: Path) -> None:
+    part = tmp_path / "part-00000.parquet"
+    write_part(part, [one.to_json() for one in BOTH])
+    assert read(part).proposals == BOTH
+
+
+def test_a_part_that_is_cut_off_ends_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = tmp_path / "part-00000.parquet"
+    part.write_bytes(b"PAR1")
+    with pytest.raises(typer.Exit):
+        read(part)
+    assert f"{part} cannot be read as a part of a backfill" in capsys.readouterr().err
 
 
 def test_proposals_and_events_may_be_mixed(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
@@ -93,7 +94,7 @@ def by_entity(proposals: list[str]) -> dict[str, list[str]]:
 
 def parts(out: Path) -> list[list[str]]:
     files = sorted((out / "proposals").glob("part-*"))
-    return [path.read_text(encoding="utf-8").splitlines() for path in files]
+    return [pq.read_table(path).column("proposal").to_pylist() for path in files]
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
