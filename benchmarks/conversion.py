@@ -25,8 +25,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import chain, count, islice
 from pathlib import Path
+from typing import Any
 
 from event_mix import MIXES, mixed_application, mixed_run, of_size, wide_application, wide_run
 
@@ -49,12 +51,19 @@ def load(lines: Lines) -> None:
         json.loads(line)
 
 
+@cache
+def _settings() -> Any:
+    """Read once, as whoever converts many events does."""
+    from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+    return LineageSettings.from_mapping(OPTIONS)
+
+
 def convert_single(lines: Lines) -> None:
     """Each event by itself, to JSON."""
     from airflow_provider_spark_datahub.conversion.convert import convert_run_event
-    from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
-    settings = LineageSettings.from_mapping(OPTIONS)
+    settings = _settings()
     for line in lines:
         for proposal in convert_run_event(line, settings):
             proposal.to_json()
@@ -64,9 +73,8 @@ def convert_coalesced(lines: Lines) -> None:
     """All events together, to JSON."""
     from airflow_provider_spark_datahub.conversion.coalesce import Ending
     from airflow_provider_spark_datahub.conversion.convert import Converter
-    from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
-    converter = Converter(LineageSettings.from_mapping(OPTIONS))
+    converter = Converter(_settings())
     for line in lines:
         converter.add(line)
     for proposal in converter.proposals(Ending(succeeded=True)):

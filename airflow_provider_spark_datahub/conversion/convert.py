@@ -346,16 +346,4 @@ def _parsed(event: object, settings: LineageSettings) -> RunEvent:
     return parse_run_event(event)
 
 
-_MOST_SETTINGS = 4
-_of_equal_settings = lru_cache(maxsize=_MOST_SETTINGS)(SingleEvents)
-# By the id of the settings, which are kept as long: to compare fifty options takes as long as a rule.
-_of_settings: dict[int, tuple[LineageSettings, SingleEvents]] = {}
-
-
-def _single_events(settings: LineageSettings) -> SingleEvents:
-    known = _of_settings.get(id(settings))
-    if known is None:
-        if len(_of_settings) >= _MOST_SETTINGS:
-            _of_settings.clear()
-        known = _of_settings[id(settings)] = settings, _of_equal_settings(settings)
-    return known[1]
+_single_events = lru_cache(maxsize=4)(SingleEvents)

@@ -86,7 +86,7 @@ class OpenLineageSink(Sink):
             wait = self._backoff.delay(attempt)
             if not failure.kind.may_pass or wait >= deadline.remaining() or failed >= FAILED_ATTEMPTS:
                 break
-            record.repeat(self._problem(failure))
+            record.attempt_failed(self._problem(failure))
             self._backoff.sleep(wait)
             attempt += 1
         return failure

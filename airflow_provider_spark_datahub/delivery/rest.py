@@ -118,7 +118,7 @@ class RestSink(Sink):
                 return answer, attempt
             if failed >= FAILED_ATTEMPTS:
                 return answer, attempt
-            record.repeat(self._problem(answer, attempt, deadline))
+            record.attempt_failed(self._problem(answer, attempt, deadline))
             self._backoff.sleep(wait)
             attempt += 1
 

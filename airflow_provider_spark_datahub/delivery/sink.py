@@ -66,7 +66,7 @@ class DeliveryRecord:
         self._delivered = 0
         self._stored: bool | None = None
         self._problem: str | None = None
-        self._repeated: str | None = None
+        self._failed_attempt: str | None = None
 
     def pending(self) -> list[Numbered]:
         """What is neither acknowledged nor rejected yet, in order."""
@@ -79,7 +79,7 @@ class DeliveryRecord:
             for number, _ in batch:
                 del self._pending[number]
             self._delivered += len(batch)
-            self._repeated = None
+            self._failed_attempt = None
             self._stored = stored if self._stored is None else self._stored and stored
 
     def reject(self, item: Numbered, reason: str) -> None:
@@ -87,18 +87,18 @@ class DeliveryRecord:
         number, proposal = item
         with self._lock:
             del self._pending[number]
-            self._repeated = None
+            self._failed_attempt = None
             self._rejected[number] = Rejection(proposal, reason)
 
-    def repeat(self, problem: str) -> None:
-        """An attempt failed and will be repeated; ``problem`` is told where the deadline comes before an answer."""
+    def attempt_failed(self, problem: str) -> None:
+        """An attempt failed, and another follows; ``problem`` is told where the deadline comes before its answer."""
         with self._lock:
-            self._repeated = problem
+            self._failed_attempt = problem
 
     def expire(self, problem: str) -> None:
         """No time is left. ``problem`` is told where the attempt that is under way was the first."""
         with self._lock:
-            self._problem = self._problem or self._repeated or problem
+            self._problem = self._problem or self._failed_attempt or problem
 
     def stop(self, problem: str) -> None:
         """What is pending now stays so. The first problem stands."""
@@ -146,9 +146,9 @@ class Sink(ABC):
 
     @abstractmethod
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
-        """Send ``record.pending()``, tell the record at once of each acknowledgement, rejection and attempt that is
-        to be repeated, and call ``record.stop`` where something stays pending. Runs in a thread that may be left
-        behind at the deadline: begins nothing after it."""
+        """Send ``record.pending()``, tell the record at once of each acknowledgement, rejection and failed attempt
+        that is followed by another, and call ``record.stop`` where something stays pending. Runs in a thread that may
+        be left behind at the deadline: begins nothing after it."""
 
     def close(self) -> None:  # noqa: B027 (a sink that holds nothing open needs no code)
         """Release what the sink holds. It cannot be used afterwards."""

@@ -1,46 +1,66 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, Rejection, Sink
 from tests.delivery.samples import upsert, upserts
 from tests.patience import HANGS
 
+Step = Callable[[DeliveryRecord], None]
+TIME = 1.0
+"""Seconds until the deadline of deliveries that hang."""
+
 
 class SlowSink(Sink):
-    """Delivers the first of two equal proposals, rejects the third, then hangs until released."""
+    """Takes one step after the other, then hangs until released, then delivers the rest."""
 
     name = "slow"
 
-    def __init__(self) -> None:
+    def __init__(self, *steps: Step) -> None:
         self.released = threading.Event()
         self.closed = False
+        self._steps = steps
 
     def describe(self) -> str:
         return "a slow sink"
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         assert not deadline.expired
-        items = record.pending()
-        record.confirm(items[:1], stored=True)
-        record.reject(items[2], "no such thing")
-        assert self.released.wait(10)
+        for step in self._steps:
+            step(record)
+        assert self.released.wait(HANGS)
         record.confirm(record.pending(), stored=True)
 
     def close(self) -> None:
         self.closed = True
 
+    def deliver_until(self, proposals: Sequence[Proposal]) -> Delivery:
+        """What became of them when the time was over; then it is released."""
+        delivery = self.deliver(proposals, Deadline.after(TIME))
+        self.released.set()
+        return delivery
+
+
+def take_first(record: DeliveryRecord) -> None:
+    record.confirm(record.pending()[:1], stored=True)
+
+
+def reject_second(record: DeliveryRecord) -> None:
+    record.reject(record.pending()[1], "no such thing")
+
+
+def fail_once(record: DeliveryRecord) -> None:
+    record.attempt_failed("it is down.")
+
 
 def test_progress_before_the_deadline_is_known_and_later_progress_changes_nothing() -> None:
     same, other, last = upsert("same"), upsert("other"), upsert("last")
-    sink = SlowSink()
-    delivery = sink.deliver([same, same, other, last], Deadline.after(0.2))
-    sink.released.set()
-    assert delivery == Delivery(
+    assert SlowSink(take_first, reject_second).deliver_until([same, same, other, last]) == Delivery(
         delivered=1,
         rejected=(Rejection(other, "no such thing"),),
         pending=(same, last),
@@ -49,46 +69,16 @@ def test_progress_before_the_deadline_is_known_and_later_progress_changes_nothin
     )
 
 
-class Failing(Sink):
-    """Fails, then does what it is told, then hangs until released."""
-
-    name = "failing"
-
-    def __init__(self, between: Callable[[DeliveryRecord], None] = lambda _: None) -> None:
-        self.released = threading.Event()
-        self._between = between
-
-    def describe(self) -> str:
-        return "a failing sink"
-
-    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
-        assert not deadline.expired
-        record.repeat("it is down.")
-        self._between(record)
-        self.released.wait(HANGS)
-
-
 def test_the_failure_before_an_attempt_that_hangs_is_told() -> None:
     proposals = upserts(1)
-    sink = Failing()
-    delivery = sink.deliver(proposals, Deadline.after(0.2))
-    sink.released.set()
+    delivery = SlowSink(fail_once).deliver_until(proposals)
     assert delivery == Delivery(0, pending=tuple(proposals), problem="it is down.")
 
 
-@pytest.mark.parametrize(
-    "answers",
-    [
-        lambda record: record.confirm(record.pending()[:1], stored=True),
-        lambda record: record.reject(record.pending()[0], "no such thing"),
-    ],
-    ids=["taken", "rejected"],
-)
-def test_but_not_one_before_an_answer(answers: Callable[[DeliveryRecord], None]) -> None:
-    sink = Failing(answers)
-    delivery = sink.deliver(upserts(2), Deadline.after(0.2))
-    sink.released.set()
-    assert delivery.problem == "a failing sink did not acknowledge everything before the time for lineage was over."
+@pytest.mark.parametrize("answer", [take_first, reject_second])
+def test_but_not_one_before_an_answer(answer: Step) -> None:
+    delivery = SlowSink(fail_once, answer).deliver_until(upserts(3))
+    assert delivery.problem == "a slow sink did not acknowledge everything before the time for lineage was over."
 
 
 def test_nothing_to_deliver_needs_no_destination() -> None:

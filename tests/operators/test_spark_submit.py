@@ -29,7 +29,7 @@ from tests.operators.tries import (
     operator_with_lineage,
     raised_by,
 )
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, not_outlasting
 
 OURS = (
     "datahub_conn_id",
@@ -282,7 +282,11 @@ def test_a_killed_task_has_four_seconds_for_lineage(
     def kill() -> None:
         operator.on_kill()
 
-    with raised_by(signal.SIGUSR1, kill), pytest.raises(AirflowException, match="Error code is: -9"):
+    with (
+        not_outlasting(spark_submit.KILL_SECONDS),
+        raised_by(signal.SIGUSR1, kill),
+        pytest.raises(AirflowException, match="Error code is: -9"),
+    ):
         execute(operator, context)
 
     assert 0 < seconds[0] <= spark_submit.KILL_SECONDS
