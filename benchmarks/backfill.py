@@ -32,8 +32,7 @@ from pathlib import Path
 
 import zstandard
 
-from airflow_provider_spark_datahub.backfill.plan import BackfillPlan
-from airflow_provider_spark_datahub.backfill.submission import Cluster, spark_submit, write_package
+from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, Cluster, spark_submit, write_package
 from benchmarks.event_mix import mixed_application, wide_application
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -259,9 +258,9 @@ def _free_port() -> int:
 
 ONE_PROCESS = """
 import gc, glob, sys, time
-from airflow_provider_spark_datahub.capture.archive_file import lines_of
-from airflow_provider_spark_datahub.capture.collect import checked_text
-from airflow_provider_spark_datahub.conversion.archive import convert_archive
+from airflow_provider_spark_datahub.capture.collection import lines_of
+from airflow_provider_spark_datahub.capture.collection import checked_text
+from airflow_provider_spark_datahub.conversion.archive.conversion import convert_archive
 from airflow_provider_spark_datahub.conversion.convert import convert_events
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 settings, check = LineageSettings(), checked_text()

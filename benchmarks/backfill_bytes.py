@@ -23,9 +23,9 @@ from typing import IO, cast
 
 import zstandard
 
-from airflow_provider_spark_datahub.backfill.parts import proposals_of
-from airflow_provider_spark_datahub.capture.archive_file import lines_of
-from airflow_provider_spark_datahub.conversion.archive import convert_archive
+from airflow_provider_spark_datahub.backfill.plan import proposals_of
+from airflow_provider_spark_datahub.capture.collection import lines_of
+from airflow_provider_spark_datahub.conversion.archive.conversion import convert_archive
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from benchmarks.backfill import backfill, local
 from benchmarks.event_mix import mixed_application

@@ -71,8 +71,8 @@ def convert_single(lines: Lines) -> None:
 
 def convert_coalesced(lines: Lines) -> None:
     """All events together, to JSON."""
-    from airflow_provider_spark_datahub.conversion.coalesce import Ending
     from airflow_provider_spark_datahub.conversion.convert import Converter
+    from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 
     converter = Converter(_settings())
     for line in lines:

@@ -45,8 +45,7 @@ def proposals() -> Iterator[Any]:
 def in_batches(url: str, count: int) -> None:
     """This package: a delivery per task, of batches."""
     from airflow_provider_spark_datahub.delivery.deadline import Deadline
-    from airflow_provider_spark_datahub.delivery.rest import RestSink
-    from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
+    from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
 
     sink = RestSink(RestSettings(url))
     for entry in _batched(islice(proposals(), count), ENTRY):
@@ -59,7 +58,7 @@ def one_by_one(url: str, count: int) -> None:
     """acryl-datahub's emitter, a call per proposal."""
     from datahub.emitter.rest_emitter import DatahubRestEmitter
 
-    from airflow_provider_spark_datahub.delivery.mcp import to_mcp
+    from airflow_provider_spark_datahub.delivery.sinks.mcp import to_mcp
 
     with DatahubRestEmitter(url) as emitter:
         for proposal in islice(proposals(), count):

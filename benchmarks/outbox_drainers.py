@@ -19,10 +19,10 @@ from pathlib import Path
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
-from airflow_provider_spark_datahub.delivery.outbox_storage import LocalStorage
+from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
+from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.format import OutboxKey
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 
 TRIES, PROPOSALS = 2, 20

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.picture.graph import fold
-from airflow_provider_spark_datahub.picture.network import network
-from airflow_provider_spark_datahub.picture.page import page
+from airflow_provider_spark_datahub.visualization.graph import build_graph
+from airflow_provider_spark_datahub.visualization.network import build_network
+from airflow_provider_spark_datahub.visualization.page import render_page
 
 LAYERS, COLUMNS = 6, 20
 
@@ -77,10 +77,10 @@ def main(runs: int) -> None:
     """Print the figures."""
     print("datasets  edges   layout     page      KiB")
     for datasets in (30, 300, 1_200):
-        graph = fold(lake(datasets))
-        edges, size = len(network(graph).links), len(page(graph).encode())
-        layout = best(runs, lambda g=graph: network(g))
-        whole = best(runs, lambda g=graph: page(g))
+        graph = build_graph(lake(datasets))
+        edges, size = len(build_network(graph).links), len(render_page(graph).encode())
+        layout = best(runs, lambda g=graph: build_network(g))
+        whole = best(runs, lambda g=graph: render_page(g))
         print(f"{datasets:>8,} {edges:>6,} {layout:>8.3f} {whole:>8.3f} {size / 1024:>8,.0f}")
 
 

@@ -34,10 +34,9 @@ def versions_of(spark: SparkSession, source: str, way: str) -> DataFrame:
     """Everything that the runs of an archive would have written."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from airflow_provider_spark_datahub.spark.archive_files import find_files
-    from airflow_provider_spark_datahub.spark.chunks import Chunk
-    from airflow_provider_spark_datahub.spark.converting import CONVERTED_SCHEMA
-    from airflow_provider_spark_datahub.spark.indexing import SCHEMA, index_files
+    from airflow_provider_spark_datahub.backfill.indexing import SCHEMA, find_files, index_files
+    from airflow_provider_spark_datahub.backfill.packing import Chunk
+    from airflow_provider_spark_datahub.backfill.spark_job import CONVERTED_SCHEMA
 
     files = find_files(spark, [source]).whole
     if way == "event by event":
@@ -53,8 +52,8 @@ def versions_of(spark: SparkSession, source: str, way: str) -> DataFrame:
 
 @cache
 def _step() -> Any:
-    from airflow_provider_spark_datahub.conversion.archive import ArchiveFacts, Selection
-    from airflow_provider_spark_datahub.spark.converting import convert_groups
+    from airflow_provider_spark_datahub.backfill.spark_job import convert_groups
+    from airflow_provider_spark_datahub.conversion.archive.conversion import ArchiveFacts, Selection
 
     return convert_groups(_settings(), Selection(), ArchiveFacts(), 8)
 
@@ -62,7 +61,7 @@ def _step() -> Any:
 def _converted_chunks(group: Any) -> Any:
     import pyarrow as pa
 
-    from airflow_provider_spark_datahub.spark.converting import CONVERTED_SCHEMA
+    from airflow_provider_spark_datahub.backfill.spark_job import CONVERTED_SCHEMA
 
     ordered = group.sort_values(["time_ms", "file", "offset"])
     batches = _step()(pa.Table.from_pandas(ordered, preserve_index=False).to_batches())
@@ -74,10 +73,10 @@ def _event_rows(batches: Iterable[Any]) -> Iterator[Any]:
 
     import pyarrow as pa
 
-    from airflow_provider_spark_datahub.capture.archive_file import lines_of
-    from airflow_provider_spark_datahub.conversion.grouping import group_of
-    from airflow_provider_spark_datahub.spark.indexing import event_reader
-    from airflow_provider_spark_datahub.spark.record_batches import batches_of, rows_of
+    from airflow_provider_spark_datahub.backfill.indexing import event_reader
+    from airflow_provider_spark_datahub.backfill.packing import batches_of, rows_of
+    from airflow_provider_spark_datahub.capture.collection import lines_of
+    from airflow_provider_spark_datahub.conversion.archive.grouping import group_of
 
     read = event_reader()
     types = {
@@ -107,13 +106,13 @@ def _settings() -> Any:
 def _converted_events(group: Any) -> Any:
     import pandas as pd
 
-    from airflow_provider_spark_datahub.conversion.archive import (
+    from airflow_provider_spark_datahub.conversion.archive.compaction import Version
+    from airflow_provider_spark_datahub.conversion.archive.conversion import (
         ArchivedEvent,
         ArchiveFacts,
         GroupConversion,
         Selection,
     )
-    from airflow_provider_spark_datahub.conversion.latest import Version
 
     conversion = GroupConversion(_settings(), Selection(), ArchiveFacts())
     for row in sorted(group[list(ArchivedEvent._fields)].itertuples(index=False, name=None)):
@@ -122,7 +121,7 @@ def _converted_events(group: Any) -> Any:
 
 
 def _version_schema() -> str:
-    from airflow_provider_spark_datahub.conversion.latest import Version
+    from airflow_provider_spark_datahub.conversion.archive.compaction import Version
 
     types = {"time_ms": "long", "number": "long", "content": "binary"}
     return ", ".join(f"{name} {types.get(name, 'string')}" for name in Version._fields)

@@ -22,6 +22,6 @@ pytest_plugins = ["tests.servers.fixtures"]
 @pytest.fixture(autouse=True)
 def _circuits_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections of other tests, of the same name, may have been down."""
-    from airflow_provider_spark_datahub.delivery import breaker
+    from airflow_provider_spark_datahub.delivery import failure as breaker
 
     monkeypatch.setattr(breaker, "_breakers", {})

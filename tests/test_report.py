@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.report import LineageReport
+from airflow_provider_spark_datahub.task.report import LineageReport
 
 
 def report(**fields: object) -> LineageReport:

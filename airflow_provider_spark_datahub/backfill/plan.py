@@ -1,16 +1,25 @@
-"""What a backfill is to do, and where its results are."""
+"""What a backfill is to do, and where its results are.
+
+The parts of a backfill: Parquet files of proposals, which Spark writes and a delivery reads.
+
+The ``spark-submit`` of a backfill: a command, and this package as a file that executors can import from.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_provider_spark_datahub.conversion import LineageSettings, parse_time_ms
 from airflow_provider_spark_datahub.conversion.archive import Selection
-from airflow_provider_spark_datahub.conversion.events import parse_time_ms
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 PROPOSALS = "proposals"
 """Folder of the parts: a table (Parquet) of proposals. All of one entity are in one file, in their order."""
@@ -124,3 +133,84 @@ def _time_ms(name: str, text: str | None) -> int | None:
     if time_ms is None:
         raise PlanError(f"{name} is {text!r}, want a time such as 2026-01-31 or 2026-01-31T12:00:00Z")
     return time_ms
+
+
+_ROWS = 20
+"""That are decoded at once: few, since each may have megabytes."""
+
+
+class PartError(ValueError):
+    """A file that cannot be read as a part of a backfill: another one, or a damaged one."""
+
+
+def proposals_of(part: IO[bytes], name: str, start: int = 0) -> Iterator[str]:
+    """The proposals of a part as JSON, in their order; a few are in memory at a time.
+
+    :param name: for errors.
+    :param start: how many of them are left out.
+    :raises PartError: it is none.
+    """
+    try:
+        with pq.ParquetFile(part) as table:
+            batches = table.iter_batches(_ROWS, columns=[PROPOSAL_COLUMN])
+            texts = chain.from_iterable(batch.column(PROPOSAL_COLUMN).to_pylist() for batch in batches)
+            yield from islice(texts, start, None)
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise PartError(f"{name} cannot be read as a part of a backfill: {error}") from error
+
+
+PACKAGE = Path(__file__).resolve().parent.parent
+APPLICATION = PACKAGE / "backfill" / "spark_main.py"
+"""What ``spark-submit`` is to run, with the plan as its only argument."""
+APPLICATION_NAME = "spark-datahub backfill"
+# Their subjects are the cluster's; the others import what is not there.
+_SHIPPED = ("", "backfill", "capture", "conversion")
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where to submit.
+
+    :param master: as ``spark-submit`` takes it; ``None`` for what Spark's own configuration says. Likewise
+        :attr:`deploy_mode`.
+    :param conf: Spark properties.
+    :param binary: which ``spark-submit``.
+    """
+
+    master: str | None = None
+    deploy_mode: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    binary: str = "spark-submit"
+
+
+def write_package(folder: Path) -> Path:
+    """Write this package, as it is installed, for ``--py-files``; the same package is always the same bytes.
+
+    Executors need, beside it, Python 3.11, pyarrow, msgspec, and zstandard where there are ``.zst`` files.
+
+    :raises OSError: the folder cannot be written to.
+    """
+    path = folder / f"{PACKAGE.name}.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for part in _SHIPPED:
+            for module in sorted((PACKAGE / part).glob("**/*.py" if part else "*.py")):
+                name = module.relative_to(PACKAGE.parent).as_posix()
+                archive.writestr(zipfile.ZipInfo(name, _LONG_AGO), module.read_bytes())
+    return path
+
+
+def spark_submit(plan: BackfillPlan, cluster: Cluster, package: Path) -> list[str]:
+    """The command that carries out the conversion of a plan.
+
+    :param package: what :func:`write_package` wrote.
+    """
+    command = [cluster.binary]
+    if cluster.master:
+        command += ["--master", cluster.master]
+    if cluster.deploy_mode:
+        command += ["--deploy-mode", cluster.deploy_mode]
+    command += ["--name", APPLICATION_NAME]
+    for key, value in cluster.conf.items():
+        command += ["--conf", f"{key}={value}"]
+    return [*command, "--py-files", str(package), str(APPLICATION), plan.to_json()]

@@ -1,7 +1,11 @@
-"""Reads Spark's event logs: streaming, in bounded memory, and never by an exception.
+"""Opens the files of Spark's event log, compressed ones where the codec can be read here.
+
+Reads Spark's event logs: streaming, in bounded memory, and never by an exception.
 
 Formats as Spark 3.5 to 4.3 write them (``EventLogFileWriters.scala``): one JSON object a line, in one file
 ``<application>[_<attempt>][.<codec>][.inprogress]``, or rolled over in a folder ``eventlog_v2_<application>``.
+
+Follows files that a running job writes: what was appended since, in complete lines and in bounded memory.
 """
 
 from __future__ import annotations
@@ -11,11 +15,90 @@ import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from airflow_provider_spark_datahub.capture.chunk_stream import ChunkStream
-from airflow_provider_spark_datahub.capture.collect import CollectLimits, Outcome, collect, decoded_event
-from airflow_provider_spark_datahub.capture.event_log_codecs import open_log
+from airflow_provider_spark_datahub.capture.collection import (
+    ChunkStream,
+    CollectLimits,
+    FileFollower,
+    Outcome,
+    collect,
+    decoded_event,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+    from zstandard import ZstdDecompressor
+
+_BUFFER_BYTES = 1024 * 1024
+UNREADABLE_CODECS = ("lz4", "snappy", "lzf")
+"""Codecs of ``spark.eventLog.compression.codec`` in formats of their own, which no common Python library reads."""
+
+
+class UnreadableCodecError(OSError):
+    """The file is compressed in a way that cannot be read here; the message says what to set."""
+
+    def __init__(self, path: Path, codec: str, remedy: str) -> None:
+        super().__init__(f"{path.name} is compressed with {codec}: {remedy}")
+
+
+def open_log(path: Path) -> io.BufferedIOBase:
+    """A file of an event log, decompressed, for reading bytes.
+
+    A compressed file that ends too early, because its driver was killed, is read as far as it goes.
+
+    :raises UnreadableCodecError: its codec cannot be read here.
+    :raises OSError: the file cannot be opened.
+    """
+    codecs = {suffix.removeprefix(".") for suffix in path.suffixes}
+    for codec in UNREADABLE_CODECS:
+        if codec in codecs:
+            raise UnreadableCodecError(
+                path, codec, "set spark.eventLog.compression.codec=zstd or spark.eventLog.compress=false"
+            )
+    return _open_zstd(path) if "zstd" in codecs else path.open("rb")
+
+
+def _open_zstd(path: Path) -> io.BufferedIOBase:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise UnreadableCodecError(
+            path, "zstd", "install the Python package zstandard, or set spark.eventLog.compress=false"
+        ) from error
+    return io.BufferedReader(_ZstdFile(path, zstandard.ZstdDecompressor(), zstandard.ZstdError), _BUFFER_BYTES)
+
+
+class _ZstdFile(io.RawIOBase):
+    """A zstd file, decompressed, whose defects are errors of the operating system to its reader."""
+
+    def __init__(self, path: Path, decompressor: ZstdDecompressor, error: type[Exception]) -> None:
+        super().__init__()
+        self._name = path.name
+        self._file = path.open("rb")
+        # Spark begins a new frame whenever it flushes.
+        self._stream = decompressor.stream_reader(self._file, read_across_frames=True)
+        self._error = error
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Fill the buffer; 0 at the end.
+
+        :raises OSError: the file is damaged.
+        """
+        try:
+            return self._stream.readinto(buffer)
+        except self._error as error:
+            raise OSError(f"{self._name} is no intact zstd file: {error}") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
+
 
 _CHUNK_BYTES = 1024 * 1024
 _IN_PROGRESS = ".inprogress"
@@ -211,7 +294,7 @@ def _read_all(
 def reduced_event(limits: LogLimits) -> Callable[[bytes], dict[str, Any]]:
     """A parser of single lines: what is kept of an event, empty where it is not wanted.
 
-    It raises :class:`~airflow_provider_spark_datahub.capture.collect.BadLineError`.
+    It raises :class:`~airflow_provider_spark_datahub.capture.collection.BadLineError`.
     """
     decode = decoded_event()
 
@@ -268,3 +351,37 @@ def _wanted_lines(parts: Iterable[Path]) -> Generator[bytes]:
                 while not wanted and piece and not piece.endswith(b"\n"):
                     piece = stream.readline(_CHUNK_BYTES)
                 yield piece if wanted else b"\n"
+
+
+class LogFollower:
+    """Follows the event logs in a folder, as far as they are written uncompressed.
+
+    :param folder: as in :func:`~airflow_provider_spark_datahub.capture.event_log.read_event_log`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._limits = LogLimits()
+        self._parts: dict[str, FileFollower[dict[str, Any]]] = {}
+
+    def new(self, application_ids: Collection[str] | None, stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+        """The wanted events that were logged since, decoded and reduced.
+
+        :param application_ids: only these applications' logs; ``None`` for a folder of this try alone.
+        :param stop: asked between lines; what it leaves is for the next time.
+        """
+        try:
+            logs = find_logs(self._folder, application_ids)
+        except OSError:
+            # Not there yet, or not readable: the end of the try tells of it.
+            return
+        for part in (part for log in logs for part in log.parts):
+            name = followable_name(part)
+            if name is None:
+                continue
+            follower = self._parts.get(name)
+            if follower is None:
+                limits = CollectLimits(self._limits.max_event_bytes, max_quarantined=0)
+                follower = self._parts[name] = FileFollower(part, reduced_event(self._limits), limits)
+            follower.moved(part)
+            yield from (event for event in follower.new(stop) if event)

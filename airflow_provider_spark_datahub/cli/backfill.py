@@ -15,18 +15,26 @@ from airflow_provider_spark_datahub.backfill.plan import (
     PLAN_FILE,
     SUMMARY,
     BackfillPlan,
+    Cluster,
     PlanError,
     check_plan,
     folder_uri,
+    spark_submit,
+    write_package,
 )
-from airflow_provider_spark_datahub.backfill.submission import Cluster, spark_submit, write_package
-from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, say
-from airflow_provider_spark_datahub.cli.settings import option_layers, read_settings
-from airflow_provider_spark_datahub.conversion.proposals import ProposalFormatError
+from airflow_provider_spark_datahub.cli.console import (
+    EXIT_INCOMPLETE,
+    EXIT_USAGE,
+    fail,
+    option_layers,
+    read_settings,
+    say,
+)
+from airflow_provider_spark_datahub.conversion import ProposalFormatError
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.backfill.delivery import PartState, ResultFolder
-    from airflow_provider_spark_datahub.delivery.sink import Sink
+    from airflow_provider_spark_datahub.delivery import Sink
 
 DEFAULT_RATE = 200.0
 """Proposals a second: what leaves a GMS of the usual size time for everybody else."""
@@ -112,7 +120,7 @@ def backfill(
 
 def _folder_of(plan: BackfillPlan, connection: str | None) -> ResultFolder:
     """The plan's folder, which is its own."""
-    from airflow_provider_spark_datahub.hooks.result_folder import result_folder
+    from airflow_provider_spark_datahub.hooks.storage import result_folder
 
     try:
         plan.selection()
@@ -164,9 +172,8 @@ def _say_summary(summary: dict[str, Any], folder: ResultFolder) -> None:
 
 
 def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -> None:
-    from airflow_provider_spark_datahub.backfill.delivery import BackfillDelivery
-    from airflow_provider_spark_datahub.backfill.parts import PartError
-    from airflow_provider_spark_datahub.backfill.rate import Rate
+    from airflow_provider_spark_datahub.backfill.delivery import BackfillDelivery, Rate
+    from airflow_provider_spark_datahub.backfill.plan import PartError
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
 
     sink, problem = open_sink(connection)

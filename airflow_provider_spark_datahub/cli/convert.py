@@ -12,14 +12,10 @@ from typing import IO, Annotated
 
 import typer
 
-from airflow_provider_spark_datahub.capture.collect import EventSource
-from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, say
-from airflow_provider_spark_datahub.cli.events import EventConversion
-from airflow_provider_spark_datahub.cli.output import opened_output
-from airflow_provider_spark_datahub.cli.settings import option_layers, read_settings
-from airflow_provider_spark_datahub.cli.sources import StandardInput
-from airflow_provider_spark_datahub.conversion.aspects import unusable_domains
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.capture import EventSource
+from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, opened_output, option_layers, read_settings, say
+from airflow_provider_spark_datahub.cli.sources import EventConversion, StandardInput
+from airflow_provider_spark_datahub.conversion import Proposal, unusable_domains
 
 
 class Format(StrEnum):

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_provider_spark_datahub.cli.console import say
-from airflow_provider_spark_datahub.cli.output import opened_output
+from airflow_provider_spark_datahub.cli.console import opened_output, say
 from airflow_provider_spark_datahub.cli.sources import read_sources
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.picture.difference import Change
+    from airflow_provider_spark_datahub.visualization import Change
 
 EXIT_DIFFERENT, EXIT_TROUBLE = 1, 2
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
@@ -47,12 +46,12 @@ def diff(
     Exit status: 0; with --exit-code 1 where they differ; 2 for trouble: wrong options, or something could not be read
     (the rest was compared) or written.
     """
-    from airflow_provider_spark_datahub.picture.difference import difference
+    from airflow_provider_spark_datahub.visualization import compare
 
     if str(before) == str(after) == "-":
         raise typer.BadParameter("only one of the two can be standard input")
     sides = [read_sources([path], failed=EXIT_TROUBLE) for path in (before, after)]
-    found = difference(sides[0].proposals, sides[1].proposals, ignore_run_ids=ignore_run_ids)
+    found = compare(sides[0].proposals, sides[1].proposals, ignore_run_ids=ignore_run_ids)
     problems = [*sides[0].problems, *sides[1].problems, *found.problems]
     with opened_output(output, failed=EXIT_TROUBLE) as file:
         if as_json:
@@ -103,8 +102,7 @@ def _print(changes: tuple[Change, ...], console: Any) -> None:
 
 def _sentence(change: Change) -> str:
     """A change in one line; names cannot steer the terminal."""
-    from airflow_provider_spark_datahub.picture.difference import Part
-    from airflow_provider_spark_datahub.picture.names import harmless, short_name
+    from airflow_provider_spark_datahub.visualization import Part, harmless, short_name
 
     subject = short_name(change.urn)
     if change.part in (Part.ENTITY, Part.ASPECT):
@@ -123,7 +121,7 @@ def _sentence(change: Change) -> str:
 
 
 def _value(value: Any) -> str:
-    from airflow_provider_spark_datahub.picture.names import harmless, short_name
+    from airflow_provider_spark_datahub.visualization import harmless, short_name
 
     text = short_name(str(value))
     return harmless(text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…")

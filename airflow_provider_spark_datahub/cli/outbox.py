@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, say
-from airflow_provider_spark_datahub.cli.progress import progress
+from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, progress, say
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery.outbox import Outbox
-    from airflow_provider_spark_datahub.delivery.outbox_format import Manifest
-    from airflow_provider_spark_datahub.delivery.outbox_selection import Selection
+    from airflow_provider_spark_datahub.delivery.outbox import Manifest, Outbox, Selection
 
 _OutboxOption = Annotated[
     str | None,
@@ -42,8 +39,7 @@ def pending(
 
     Exit status: 0; 1 where something waits, or the outbox cannot be read; 2 for wrong options.
     """
-    from airflow_provider_spark_datahub.delivery.outbox_format import CORRUPT
-    from airflow_provider_spark_datahub.delivery.outbox_quarantine import quarantined
+    from airflow_provider_spark_datahub.delivery.outbox import CORRUPT, quarantined
 
     selection = _selection(dag, run, task, connection)
     with _opened(outbox) as opened:
@@ -87,9 +83,9 @@ def emit(
 
     Exit status: 0; 1 where something stays, or the outbox cannot be read; 2 for wrong options.
     """
-    from airflow_provider_spark_datahub.delivery.drain import Drain, DrainLimits
+    from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
-    from airflow_provider_spark_datahub.operators.try_record import finisher
+    from airflow_provider_spark_datahub.task import finisher
 
     selection = _selection(dag, run, task, only_for)
     limits = DrainLimits(max_seconds, seconds, max_entries)
@@ -120,8 +116,7 @@ def requeue(
 
     Exit status: 0; 1 where the outbox cannot be read or written; 2 for wrong options.
     """
-    from airflow_provider_spark_datahub.delivery.outbox_quarantine import quarantined
-    from airflow_provider_spark_datahub.delivery.outbox_quarantine import requeue as make_pending
+    from airflow_provider_spark_datahub.delivery.outbox import quarantined, requeue as make_pending
 
     selection = _selection(dag, run, task, connection)
     if not (selection or reason or everything):
@@ -145,11 +140,13 @@ def requeue(
 @contextmanager
 def _opened(location: str | None) -> Iterator[Outbox]:
     """The outbox; where it cannot be read or written, the command ends with what went wrong."""
-    from airflow_provider_spark_datahub.hooks.outbox import open_outbox
-    from airflow_provider_spark_datahub.operators.options import OptionError, outbox_limits, resolve_outbox_location
+    from airflow_provider_spark_datahub.hooks.airflow_context import configuration
+    from airflow_provider_spark_datahub.hooks.storage import open_outbox
+    from airflow_provider_spark_datahub.task import OptionError
 
+    configured = configuration()
     try:
-        yield open_outbox(resolve_outbox_location(location), outbox_limits())
+        yield open_outbox(configured.outbox_location(location), configured.outbox_limits())
     except OptionError as error:
         fail(str(error), EXIT_USAGE)
     except OSError as error:
@@ -159,7 +156,7 @@ def _opened(location: str | None) -> Iterator[Outbox]:
 def _selection(
     dags: list[str] | None, runs: list[str] | None, tasks: list[str] | None, connections: list[str] | None
 ) -> Selection:
-    from airflow_provider_spark_datahub.delivery.outbox_selection import Selection
+    from airflow_provider_spark_datahub.delivery.outbox import Selection
 
     return Selection(tuple(dags or ()), tuple(runs or ()), tuple(tasks or ()), tuple(connections or ()))
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, say
-from airflow_provider_spark_datahub.cli.output import opened_output
+from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, opened_output, say
 from airflow_provider_spark_datahub.cli.sources import read_sources
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.picture.model import Graph
+    from airflow_provider_spark_datahub.visualization import Graph
 
 
 class Picture(StrEnum):
@@ -52,10 +51,10 @@ def show(
     Exit status: 0; 1 where something could not be read or converted (the rest is shown), or the output not written; 2
     for wrong options.
     """
-    from airflow_provider_spark_datahub.picture.graph import fold
+    from airflow_provider_spark_datahub.visualization import build_graph
 
     read = read_sources(sources, failed=EXIT_INCOMPLETE)
-    graph = fold(read.proposals)
+    graph = build_graph(read.proposals)
     by_name = _BY_SUFFIX.get(output.suffix.lower()) if output else None
     picture = Picture.JSON if json_ else format_ or by_name or Picture.TERMINAL
     with opened_output(output, failed=EXIT_INCOMPLETE) as file:
@@ -72,25 +71,28 @@ def show(
 def _draw(graph: Graph, file: TextIO, *, columns: bool) -> None:
     from rich.console import Console
 
-    from airflow_provider_spark_datahub.picture.terminal import render
+    from airflow_provider_spark_datahub.visualization import render_terminal
 
-    render(graph, Console(file=file), columns=columns)
+    render_terminal(graph, Console(file=file), columns=columns)
 
 
 def _text(graph: Graph, picture: Picture) -> str:
-    from airflow_provider_spark_datahub.picture.document import document
-    from airflow_provider_spark_datahub.picture.mermaid import MOST_LINKS, mermaid
-    from airflow_provider_spark_datahub.picture.network import network
-    from airflow_provider_spark_datahub.picture.page import page
-    from airflow_provider_spark_datahub.picture.svg import svg
+    from airflow_provider_spark_datahub.visualization import (
+        MOST_LINKS,
+        build_network,
+        render_json,
+        render_mermaid,
+        render_page,
+        render_svg,
+    )
 
     if picture is Picture.JSON:
-        return json.dumps(document(graph), indent=2) + "\n"
+        return json.dumps(render_json(graph), indent=2) + "\n"
     if picture is Picture.HTML:
-        return page(graph)
-    lineage = network(graph)
+        return render_page(graph)
+    lineage = build_network(graph)
     if picture is Picture.SVG:
-        return svg(lineage)
+        return render_svg(lineage)
     if len(lineage.links) > MOST_LINKS:
         say(f"{len(lineage.links)} edges: Mermaid draws {MOST_LINKS} at most; take --format svg or html")
-    return mermaid(lineage)
+    return render_mermaid(lineage)

@@ -1,25 +1,14 @@
-"""From OpenLineage run events to DataHub proposals: pure functions, no I/O, no clock.
+"""Conversion of OpenLineage run events to DataHub proposals: pure functions, no I/O, no clock.
 
-The names in ``__all__`` are public API (``docs/conversion.md``); everything below this package is not. They are
-imported when they are first asked for: what a DAG file imports stays cheap.
+The names in ``__all__`` are public API (``docs/conversion.md``); everything else is internal to this package. Other
+folders enter through this module, :mod:`.run_tree` and :mod:`.archive`.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.conversion.coalesce import Ending
-    from airflow_provider_spark_datahub.conversion.convert import (
-        Conversion,
-        Converter,
-        convert_events,
-        convert_run_event,
-    )
-    from airflow_provider_spark_datahub.conversion.events import EventError
-    from airflow_provider_spark_datahub.conversion.proposals import Proposal
-    from airflow_provider_spark_datahub.conversion.settings import LineageSettings, SettingsError
+from airflow_provider_spark_datahub._lazy import lazy_exports
 
 __all__ = [
     "Conversion",
@@ -33,26 +22,57 @@ __all__ = [
     "convert_run_event",
 ]
 
-_MODULES = {
-    "Conversion": "convert",
-    "Converter": "convert",
-    "Ending": "coalesce",
-    "EventError": "events",
-    "LineageSettings": "settings",
-    "Proposal": "proposals",
-    "SettingsError": "settings",
-    "convert_events": "convert",
-    "convert_run_event": "convert",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """A public name (PEP 562)."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    """The public names, beside what is there already."""
-    return sorted({*globals(), *__all__})
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.conversion.aspects import unusable_domains as unusable_domains
+    from airflow_provider_spark_datahub.conversion.convert import (
+        Conversion as Conversion,
+        Converter as Converter,
+        convert_by_itself as convert_by_itself,
+        convert_events as convert_events,
+        convert_run_event as convert_run_event,
+    )
+    from airflow_provider_spark_datahub.conversion.events import (
+        DatasetId as DatasetId,
+        EventError as EventError,
+        as_object as as_object,
+        parse_time_ms as parse_time_ms,
+    )
+    from airflow_provider_spark_datahub.conversion.facets.run import DataInterval as DataInterval, RunType as RunType
+    from airflow_provider_spark_datahub.conversion.proposals import (
+        Proposal as Proposal,
+        ProposalFormatError as ProposalFormatError,
+        to_json_lines as to_json_lines,
+    )
+    from airflow_provider_spark_datahub.conversion.redaction import (
+        event_without_secrets as event_without_secrets,
+        redact_text as redact_text,
+        redacted_trace as redacted_trace,
+    )
+    from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending as Ending
+    from airflow_provider_spark_datahub.conversion.runs.incremental import (
+        added_edges as added_edges,
+        retractions as retractions,
+    )
+    from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset as JobDataset
+    from airflow_provider_spark_datahub.conversion.setting_values import SettingsError as SettingsError
+    from airflow_provider_spark_datahub.conversion.settings import (
+        LineageSettings as LineageSettings,
+        settings_of_environment as settings_of_environment,
+    )
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "aspects": "unusable_domains",
+            "convert": "Conversion Converter convert_by_itself convert_events convert_run_event",
+            "events": "DatasetId EventError as_object parse_time_ms",
+            "facets.run": "DataInterval RunType",
+            "proposals": "Proposal ProposalFormatError to_json_lines",
+            "redaction": "event_without_secrets redact_text redacted_trace",
+            "runs.coalesce": "Ending",
+            "runs.incremental": "added_edges retractions",
+            "runs.lineage": "JobDataset",
+            "setting_values": "SettingsError",
+            "settings": "LineageSettings settings_of_environment",
+        },
+    )

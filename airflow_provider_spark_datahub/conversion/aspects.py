@@ -7,16 +7,21 @@ from functools import lru_cache
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.coalesce import JobLineage
-from airflow_provider_spark_datahub.conversion.data_quality import test_results
-from airflow_provider_spark_datahub.conversion.dataset_notes import NO_NOTES, note_proposals
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName
-from airflow_provider_spark_datahub.conversion.operations import Operation
-from airflow_provider_spark_datahub.conversion.proposals import Proposal, SharedObject, pointer_part, upsert
-from airflow_provider_spark_datahub.conversion.run_aspects import KIND, partition_spec, run_event, run_properties
-from airflow_provider_spark_datahub.conversion.run_lineage import JobDataset
+from airflow_provider_spark_datahub.conversion.facets.dataset import NO_NOTES, note_proposals, test_results
+from airflow_provider_spark_datahub.conversion.facets.run import KIND, partition_spec, run_event, run_properties
+from airflow_provider_spark_datahub.conversion.proposals import (
+    Proposal,
+    SharedObject,
+    audit_stamp,
+    platform_instance,
+    pointer_part,
+    status,
+    upsert,
+)
+from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
+from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Operation
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.conversion.shared_aspects import audit_stamp, platform_instance, status
 
 _TAG_KEYS = {"tags": ["tag", "attribution␟source"]}
 

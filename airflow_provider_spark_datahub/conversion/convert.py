@@ -9,27 +9,32 @@ from typing import Any
 
 from msgspec import structs
 
-from airflow_provider_spark_datahub.conversion.alike_runs import merged
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
-from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage, RunResult
 from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError, RunEvent, parse_run_event
-from airflow_provider_spark_datahub.conversion.fold import Application, Fold
-from airflow_provider_spark_datahub.conversion.hive_sessions import (
+from airflow_provider_spark_datahub.conversion.limits import sentences, summed
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage, RunResult, SingleEvents
+from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, merged
+from airflow_provider_spark_datahub.conversion.runs.hive_sessions import (
     HiveSession,
     HiveSessions,
     is_of_hive,
     session_proposals,
 )
-from airflow_provider_spark_datahub.conversion.limits import sentences, summed
-from airflow_provider_spark_datahub.conversion.lost_executions import LostExecution, told_executions
-from airflow_provider_spark_datahub.conversion.lost_lineage import LostLineage
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion.runs.incremental import is_told, settled
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.conversion.single_event import SingleEvents
-from airflow_provider_spark_datahub.conversion.so_far import is_told, settled
-from airflow_provider_spark_datahub.conversion.spark_log import SparkLog
-from airflow_provider_spark_datahub.conversion.streaming import LogReading, application_ids, coalesce_with_queries
-from airflow_provider_spark_datahub.conversion.untold_tables import sentences as sentences_of_untold
+from airflow_provider_spark_datahub.conversion.spark_log.log import SparkLog
+from airflow_provider_spark_datahub.conversion.spark_log.recovery import LostLineage
+from airflow_provider_spark_datahub.conversion.spark_log.streaming import (
+    LogReading,
+    application_ids,
+    coalesce_with_queries,
+)
+from airflow_provider_spark_datahub.conversion.spark_log.unreported import (
+    LostExecution,
+    sentences as sentences_of_untold,
+    told_executions,
+)
 
 MAX_LISTED_PROBLEMS = 20
 """How many unusable events are told one by one; the others are counted."""

@@ -1,15 +1,347 @@
-"""The converter's options: one typed, validated model (conversion rules; names as there)."""
+"""The names that DataHub's Java listener, its converter and GMS have for the converter's options.
+
+The converter's options: one typed, validated model (conversion rules; names as there).
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion import java_options, paths
-from airflow_provider_spark_datahub.conversion import settings_readers as readers
-from airflow_provider_spark_datahub.conversion.settings_readers import ENVIRONMENTS, SettingsError
+from airflow_provider_spark_datahub.conversion import paths, setting_values as readers
+from airflow_provider_spark_datahub.conversion.setting_values import ENVIRONMENTS, SettingsError, nearest
+
+LISTENER_PREFIX = "spark.datahub."
+GMS_PREFIX = "datahub.openlineage."
+
+APPLICATION = "{application}"
+"""Stands for the application's own name in ``pipeline_name``."""
+
+# Together they name the flow; only the first two do so by themselves.
+FLOW_NAME = "flow_name"
+DATABRICKS_CLUSTER = "databricks.cluster"
+PIPELINE_INSTANCE = "metadata.pipeline.platformInstance"
+FLOW_PARTS = (FLOW_NAME, DATABRICKS_CLUSTER, PIPELINE_INSTANCE)
+
+LISTENER_OPTIONS: Mapping[str, str] = {
+    **{part: part for part in FLOW_PARTS},
+    "captureColumnLevelLineage": "capture_column_level_lineage",
+    "capture_spark_plan": "capture_spark_plan",
+    "coalesce_jobs": "coalesce_jobs",
+    "disableSymlinkResolution": "disable_symlink_resolution",
+    "domains": "domains",
+    "file_partition_regexp": "file_partition_regexp",
+    "log.mcps": "log_mcps",
+    "metadata.dataset.enableEnhancedMergeIntoExtraction": "enhanced_merge_into_extraction",
+    "metadata.dataset.env": "env",
+    "metadata.dataset.experimental_include_schema_metadata": "include_schema_metadata",
+    "metadata.dataset.hivePlatformAlias": "hive_platform_alias",
+    "metadata.dataset.include_schema_metadata": "include_schema_metadata",
+    "metadata.dataset.lowerCaseUrns": "lower_case_dataset_urns",
+    "metadata.dataset.materialize": "materialize_dataset",
+    "metadata.dataset.platformInstance": "dataset_platform_instance",
+    "parent.datajob_urn": "parent_job_urn",
+    "patch.enabled": "use_patch",
+    "tags": "tags",
+}
+"""Spark options without ``spark.datahub.`` → ours, or one of :data:`FLOW_PARTS`. Path specs are read apart."""
+
+GMS_OPTIONS: Mapping[str, str] = {
+    "captureColumnLevelLineage": "capture_column_level_lineage",
+    "commonDatasetEnv": "env",
+    "commonDatasetPlatformInstance": "dataset_platform_instance",
+    "filePartitionRegexpPattern": "file_partition_regexp",
+    "includeSchemaMetadata": "include_schema_metadata",
+    "materializeDataset": "materialize_dataset",
+    "orchestrator": "orchestrator",
+    "platformInstance": "platform_instance",
+    "usePatch": "use_patch",
+}
+"""Properties of GMS's OpenLineage endpoint, without ``datahub.openlineage.`` → ours. ``env`` is read apart."""
+
+CONVERTER_OPTIONS: Mapping[str, str] = {
+    **GMS_OPTIONS,
+    "disableSymlinkResolution": "disable_symlink_resolution",
+    "enhancedMergeIntoExtraction": "enhanced_merge_into_extraction",
+    "fabricType": "env",
+    "hivePlatformAlias": "hive_platform_alias",
+    "lowerCaseDatasetUrns": "lower_case_dataset_urns",
+    "parentJobUrn": "parent_job_urn",
+    "pathSpecs": "path_specs",
+    "pipelineName": "pipeline_name",
+}
+"""Fields of the Java converter's ``DatahubOpenlineageConfig`` → ours."""
+
+_NO_CLEANUP = "not implemented: edges that old listeners wrote onto datasets stay as they are"
+_OF_THE_CONNECTION = "belongs into the Airflow connection: "
+_KAFKA = "has no effect here: delivery by Kafka is a datahub-kafka connection"
+_S3 = "has no effect here: delivery to S3 is a datahub-object-store connection"
+_ENDS_KNOWN = (
+    "has no effect: lineage is delivered when the task ends, however its Spark application ended, and with the "
+    "operator's emit_periodically while it runs"
+)
+
+LISTENER_NOTES: Mapping[str, str] = {
+    "emitter": _OF_THE_CONNECTION + "its type, datahub-rest, datahub-kafka, datahub-file or datahub-object-store",
+    "file.filename": _OF_THE_CONNECTION + "the host of a datahub-file connection",
+    **dict.fromkeys(
+        (
+            "kafka.bootstrap", "kafka.mcp_topic", "kafka.producer_config",
+            "kafka.schema_registry_config", "kafka.schema_registry_url",
+        ), _KAFKA,
+    ),
+    "legacyLineageCleanup.enabled": _NO_CLEANUP,
+    "metadata.include_scheme": "has no effect, as in the Java listener: names of paths have no scheme",
+    "metadata.remove_partition_pattern": "has no effect, as in the Java listener: set file_partition_regexp",
+    "platform": "has no effect, as in the Java listener: set orchestrator for the flow's platform",
+    "rest.disable_chunked_encoding": "has no effect: requests are not chunked",
+    "rest.disable_ssl_verification": _OF_THE_CONNECTION + "disable_ssl_verification in its extra",
+    "rest.max_retries": _OF_THE_CONNECTION + "retry_max_times in its extra",
+    "rest.retry_interval": "has no effect: the time between retries is not an option",
+    "rest.retry_interval_in_sec": "has no effect: the time between retries is not an option",
+    "rest.server": _OF_THE_CONNECTION + "its host",
+    "rest.token": _OF_THE_CONNECTION + "its password",
+    **dict.fromkeys(
+        (
+            "s3.access_key", "s3.bucket", "s3.endpoint", "s3.filename",
+            "s3.prefix", "s3.profile", "s3.region", "s3.secret_key",
+        ), _S3,
+    ),
+    "stage_metadata_coalescing": _ENDS_KNOWN,
+    "streaming_heartbeat": "has no effect, as in the Java listener",
+    "streaming_job": _ENDS_KNOWN,
+}  # fmt: skip
+"""Spark options that are accepted without effect, and why. Their values may be secret and are never shown."""
+
+GMS_NOTES: Mapping[str, str] = {
+    "pipelineName": "has no effect, as in GMS: set pipeline_name",
+    "platform": LISTENER_NOTES["platform"],
+}
+CONVERTER_NOTES: Mapping[str, str] = {
+    "isSpark": "has no effect: the events tell",
+    "isStreaming": "has no effect, as in the Java converter",
+    "removeLegacyLineage": _NO_CLEANUP,
+    "urnAliases": "has no effect: the events' symlinks tell",
+}
+
+_OPEN_ENDED = ("kafka.producer_config.", "kafka.schema_registry_config.")
+_SPEC_KEYS = ("env", "path_alias_list", "path_spec_list", "platformInstance", "platform_instance")
+_INSTANCE_KEYS = {"platformInstance", "platform_instance"}
+
+
+@dataclass(frozen=True, slots=True)
+class GivenOption:
+    """An option's value under our name (or one of :data:`FLOW_PARTS`), and how the user spelled the option."""
+
+    name: str
+    spelling: str
+    value: object
+
+
+@dataclass(slots=True)
+class Translation:
+    """Options under our names, and a sentence on each that was accepted but does not do what its name says."""
+
+    options: list[GivenOption] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def translate(options: Mapping[str, Any], own: Collection[str]) -> Translation:
+    """Options in any spelling, flat or nested, under our names. Values are taken as they are.
+
+    :param own: our names of options.
+    :raises SettingsError: for a name that nobody has, naming the nearest one.
+    """
+    translator = _Translator(own)
+    for name, value in options.items():
+        for spelling, leaf in translator.leaves(name, value):
+            translator.add(spelling, leaf)
+    return translator.finish()
+
+
+def pipeline_name(parts: Mapping[str, Any]) -> str | None:
+    """The flow's name as the Java listener composes it, or ``None`` where it is the application's own.
+
+    :param parts: values of :data:`FLOW_PARTS`.
+    """
+    name = parts.get(FLOW_NAME) or APPLICATION
+    if parts.get(DATABRICKS_CLUSTER):
+        return f"{parts[DATABRICKS_CLUSTER]}_{name}".replace(",", "")
+    if parts.get(PIPELINE_INSTANCE):
+        return f"{parts[PIPELINE_INSTANCE]}.{name}"
+    return parts.get(FLOW_NAME)
+
+
+class _Translator:
+    def __init__(self, own: Collection[str]) -> None:
+        self._own = own
+        self._found = Translation()
+        self._gms_env: GivenOption | None = None
+        self._has_gms_dataset_env = False
+        self._specs_spelling = ""
+        # platform → alias (empty: the platform itself) → part of the spec → how it was spelled, its value
+        self._specs: dict[str, dict[str, dict[str, tuple[str, object]]]] = {}
+
+    def leaves(self, name: object, value: object) -> Iterator[tuple[str, object]]:
+        """Dotted names and values; an object that is the value of an option stays whole."""
+        if not isinstance(name, str):
+            raise SettingsError(f"the lineage option {name!r} has a name that is no text")
+        if isinstance(value, Mapping) and value and not self._is_option(name):
+            for key, below in value.items():
+                if not isinstance(key, str):
+                    raise SettingsError(f"the lineage option {name} has the key {key!r}, which is no text")
+                yield from self.leaves(f"{name}.{key}", below)
+        else:
+            yield name, value
+
+    def _is_option(self, name: str) -> bool:
+        # "platform" with text is an option without effect, with an object it holds the path specs.
+        bare = name.removeprefix(LISTENER_PREFIX)
+        is_known = bare in LISTENER_OPTIONS or bare in LISTENER_NOTES
+        is_known = is_known or name in self._own or name in CONVERTER_OPTIONS or name in CONVERTER_NOTES
+        return is_known and bare != "platform"
+
+    def add(self, spelling: str, value: object) -> None:
+        if spelling in self._own:
+            self._give(spelling, spelling, value)
+        elif spelling.startswith(GMS_PREFIX):
+            self._add_gms(spelling, value)
+        elif spelling.startswith(LISTENER_PREFIX):
+            self._add_listener(spelling, spelling.removeprefix(LISTENER_PREFIX), self._unescaped(spelling, value))
+        elif spelling in CONVERTER_OPTIONS:
+            self._give(CONVERTER_OPTIONS[spelling], spelling, value)
+        elif spelling in CONVERTER_NOTES:
+            self._note(spelling, CONVERTER_NOTES[spelling], value)
+        else:
+            self._add_listener(spelling, spelling, value)
+
+    def _add_listener(self, spelling: str, name: str, value: object) -> None:
+        group = next((prefix for prefix in _OPEN_ENDED if name.startswith(prefix)), "")
+        if name in LISTENER_OPTIONS:
+            self._give(LISTENER_OPTIONS[name], spelling, value)
+        elif group or name in LISTENER_NOTES:
+            self._note(spelling, LISTENER_NOTES[group.rstrip(".") or name], value)
+        elif name.startswith("platform."):
+            self._add_path_spec(spelling, name, value)
+        else:
+            raise self._unknown(spelling, name)
+
+    def _add_gms(self, spelling: str, value: object) -> None:
+        # Spring reads common-dataset-env as commonDatasetEnv.
+        dashed = spelling.removeprefix(GMS_PREFIX)
+        name = re.sub("-(.)", lambda found: found.group(1).upper(), dashed)
+        if name in GMS_OPTIONS:
+            self._give(GMS_OPTIONS[name], spelling, value)
+            self._has_gms_dataset_env |= name == "commonDatasetEnv" and value is not None
+        elif name in GMS_NOTES:
+            self._note(spelling, GMS_NOTES[name], value)
+        elif name == "env":
+            self._gms_env = GivenOption("env", spelling, value) if value is not None else None
+        else:
+            close = nearest(name, [*GMS_OPTIONS, *GMS_NOTES, "env"])
+            raise _unknown_option(spelling, GMS_PREFIX + close if close else None, self._own)
+
+    def _add_path_spec(self, spelling: str, name: str, value: object) -> None:
+        if name.count(".") < 2:
+            raise _unknown_option(spelling, f"{spelling}.path_spec_list", self._own)
+        _, platform, *middle, key = name.split(".")
+        alias = ".".join(middle)
+        if key not in _SPEC_KEYS:
+            close = nearest(key, _SPEC_KEYS) or "path_spec_list"
+            raise _unknown_option(spelling, spelling.removesuffix(key) + close, self._own)
+        if value is None:
+            return
+        if key == "path_alias_list":
+            self._note(spelling, "has no effect: every alias that has options of its own counts", value)
+            return
+        aliases = self._specs.setdefault(platform, {})
+        if alias and alias not in aliases:
+            self._note(
+                spelling,
+                f"takes effect: the Java listener ignores the alias {alias!r}",
+                value,
+            )
+        elif key == "platform_instance" and not alias:
+            self._note(spelling, "takes effect: the Java listener reads platformInstance only", value)
+        self._specs_spelling = self._specs_spelling or spelling.removesuffix(name.removeprefix("platform"))
+        spec = aliases.setdefault(alias, {})
+        first, given = spec.setdefault(key, (spelling, value))
+        if given != value:
+            raise contradiction(first, spelling)
+
+    def finish(self) -> Translation:
+        if self._specs:
+            specs = {platform: _inherited(aliases) for platform, aliases in self._specs.items()}
+            self._give("path_specs", self._specs_spelling, specs)
+        if self._gms_env is not None:
+            self._finish_gms_env(self._gms_env)
+        return self._found
+
+    def _finish_gms_env(self, env: GivenOption) -> None:
+        """GMS names the flow's cluster after the environment, where nothing else does."""
+        given = {option.name for option in self._found.options if option.value is not None}
+        if not self._has_gms_dataset_env:
+            self._give("env", env.spelling, env.value)
+        if not given & {"platform_instance", PIPELINE_INSTANCE}:
+            cluster = env.value.lower() if isinstance(env.value, str) else env.value
+            self._give("platform_instance", env.spelling, cluster)
+
+    def _give(self, name: str, spelling: str, value: object) -> None:
+        self._found.options.append(GivenOption(name, spelling, value))
+
+    def _note(self, spelling: str, note: str, value: object) -> None:
+        if value is not None:
+            self._found.notes.append(f"{spelling} {note}")
+
+    def _unescaped(self, spelling: str, value: object) -> object:
+        r"""The value as the listener sees it: it reads ``year=\\d+`` as a quoted text, which is ``year=\d+``."""
+        name = spelling.removeprefix(LISTENER_PREFIX)
+        # Of the other options some are secret: nothing may be told of their values.
+        has_effect = name in LISTENER_OPTIONS or name.startswith("platform.")
+        if not has_effect or not isinstance(value, str) or "\\" not in value:
+            return value
+        try:
+            text = json.loads(f'"{value}"')
+        except ValueError:
+            # The listener itself refuses such a text: it never had another meaning than the one that it shows.
+            return value
+        self._note(spelling, f"is read as {text!r}: in the Java listener's options a backslash is an escape", value)
+        return text
+
+    def _unknown(self, spelling: str, name: str) -> SettingsError:
+        if spelling == name and name.startswith("spark."):
+            return SettingsError(f"{spelling} is an option of Spark, not of lineage: it belongs into the task's 'conf'")
+        of_listener = [*LISTENER_OPTIONS, *LISTENER_NOTES]
+        others = [*self._own] if spelling != name else [*self._own, *CONVERTER_OPTIONS, *CONVERTER_NOTES]
+        close = nearest(name, dict.fromkeys([*others, *of_listener]))
+        if close and spelling != name and close in of_listener:
+            close = LISTENER_PREFIX + close
+        return _unknown_option(spelling, close, self._own)
+
+
+def contradiction(first: str, second: str) -> SettingsError:
+    """Two spellings of one option, with different values."""
+    return SettingsError(f"{first} and {second} are two spellings of one option and disagree; keep one of them")
+
+
+def _unknown_option(spelling: str, close: str | None, own: Collection[str]) -> SettingsError:
+    hint = f"did you mean {close!r}?" if close else f"known are {', '.join(sorted(own))}"
+    return SettingsError(f"unknown lineage option {spelling!r}; {hint}")
+
+
+def _inherited(aliases: Mapping[str, Mapping[str, tuple[str, object]]]) -> dict[str, dict[str, object]]:
+    """The specs of a platform by alias; an alias has the platform's env and instance where it has none of its own."""
+    level = {key: value for key, (_, value) in aliases.get("", {}).items() if key != "path_spec_list"}
+    specs: dict[str, dict[str, object]] = {}
+    for alias, described in aliases.items():
+        spec = {key: value for key, (_, value) in described.items()}
+        hidden = _INSTANCE_KEYS if spec.keys() & _INSTANCE_KEYS else set()
+        specs[alias] = {key: value for key, value in level.items() if key not in hidden} | spec
+    return specs
+
 
 __all__ = ["ENVIRONMENTS", "LineageSettings", "SettingsError", "settings_of_environment"]
 
@@ -121,7 +453,7 @@ class LineageSettings:
 
         :param application: the application's own name.
         """
-        return (self.pipeline_name or java_options.APPLICATION).replace(java_options.APPLICATION, application)
+        return (self.pipeline_name or APPLICATION).replace(APPLICATION, application)
 
     @classmethod
     def from_mapping(cls, *layers: Mapping[str, Any]) -> LineageSettings:
@@ -143,9 +475,9 @@ class LineageSettings:
                 for rival in _RIVALS.get(name, ()):
                     values.pop(rival, None)
             values |= given
-        parts = {part: values.pop(part, None) for part in java_options.FLOW_PARTS}
-        values["pipeline_name"] = values.get("pipeline_name") or java_options.pipeline_name(parts)
-        values["platform_instance"] = values.get("platform_instance") or parts[java_options.PIPELINE_INSTANCE]
+        parts = {part: values.pop(part, None) for part in FLOW_PARTS}
+        values["pipeline_name"] = values.get("pipeline_name") or pipeline_name(parts)
+        values["platform_instance"] = values.get("platform_instance") or parts[PIPELINE_INSTANCE]
         return cls(**{name: value for name, value in values.items() if value is not None})
 
     @staticmethod
@@ -157,9 +489,7 @@ class LineageSettings:
         :param layers: as for :meth:`from_mapping`.
         :raises SettingsError: for an unknown option.
         """
-        return list(
-            dict.fromkeys(note for layer in layers for note in java_options.translate(layer, _OWN_READERS).notes)
-        )
+        return list(dict.fromkeys(note for layer in layers for note in translate(layer, _OWN_READERS).notes))
 
 
 def settings_of_environment(environment: Mapping[str, str]) -> dict[str, int]:
@@ -176,37 +506,37 @@ _STRING_LENGTH_VARIABLE = "INGESTION_MAX_SERIALIZED_STRING_LENGTH"
 
 
 def _read(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Typed values by our names and those of :data:`java_options.FLOW_PARTS`; ``None`` for what is to be default."""
+    """Typed values by our names and those of :data:`FLOW_PARTS`; ``None`` for what is to be default."""
     values: dict[str, Any] = {}
     spellings: dict[str, str] = {}
-    for option in java_options.translate(options, _OWN_READERS).options:
+    for option in translate(options, _OWN_READERS).options:
         value = None if option.value is None else _READERS[option.name](option.spelling, option.value)
         if values.get(option.name) is None:
             values[option.name], spellings[option.name] = value, option.spelling
         elif value is not None and value != values[option.name]:
-            raise java_options.contradiction(spellings[option.name], option.spelling)
+            raise contradiction(spellings[option.name], option.spelling)
     _check_rivals(values, spellings)
     return values
 
 
 def _check_rivals(values: Mapping[str, Any], spellings: Mapping[str, str]) -> None:
     composed = {
-        "platform_instance": values.get(java_options.PIPELINE_INSTANCE),
-        "pipeline_name": java_options.pipeline_name(values),
+        "platform_instance": values.get(PIPELINE_INSTANCE),
+        "pipeline_name": pipeline_name(values),
     }
     for name, other in composed.items():
         rival = next((rival for rival in _RIVALS[name] if values.get(rival) is not None), None)
         if rival and values.get(name) is not None and values[name] != other:
-            raise java_options.contradiction(spellings[name], spellings[rival])
+            raise contradiction(spellings[name], spellings[rival])
 
 
 # What says the same in another way: where a layer has the one, the other of the layers below it is gone.
 _RIVALS: dict[str, tuple[str, ...]] = {
-    "pipeline_name": (java_options.FLOW_NAME, java_options.DATABRICKS_CLUSTER),
-    java_options.FLOW_NAME: ("pipeline_name",),
-    java_options.DATABRICKS_CLUSTER: ("pipeline_name",),
-    "platform_instance": (java_options.PIPELINE_INSTANCE,),
-    java_options.PIPELINE_INSTANCE: ("platform_instance",),
+    "pipeline_name": (FLOW_NAME, DATABRICKS_CLUSTER),
+    FLOW_NAME: ("pipeline_name",),
+    DATABRICKS_CLUSTER: ("pipeline_name",),
+    "platform_instance": (PIPELINE_INSTANCE,),
+    PIPELINE_INSTANCE: ("platform_instance",),
 }
 _SPECIAL_READERS: dict[str, readers.Reader] = {
     "env": readers.read_environment,
@@ -230,4 +560,4 @@ _OWN_READERS: dict[str, readers.Reader] = {
     option.name: _SPECIAL_READERS.get(option.name) or _READERS_BY_TYPE[str(option.type)]
     for option in fields(LineageSettings)
 }
-_READERS = _OWN_READERS | dict.fromkeys(java_options.FLOW_PARTS, readers.read_text)
+_READERS = _OWN_READERS | dict.fromkeys(FLOW_PARTS, readers.read_text)

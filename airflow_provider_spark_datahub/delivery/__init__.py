@@ -1,1 +1,33 @@
-"""Delivery of proposals: the outbox, the sinks and the time they have."""
+"""Delivery of proposals: the interface of every sink, and the time that it has.
+
+Other folders enter through this module, :mod:`.outbox` and :mod:`.sinks`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_spark_datahub._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.delivery.connection import ConnectionParts as ConnectionParts
+    from airflow_provider_spark_datahub.delivery.deadline import Deadline as Deadline
+    from airflow_provider_spark_datahub.delivery.durable import write_durably as write_durably
+    from airflow_provider_spark_datahub.delivery.sink import (
+        Delivery as Delivery,
+        Finding as Finding,
+        Rejection as Rejection,
+        Sink as Sink,
+        SinkSettingsError as SinkSettingsError,
+        Verdict as Verdict,
+    )
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "connection": "ConnectionParts",
+            "deadline": "Deadline",
+            "durable": "write_durably",
+            "sink": "Delivery Finding Rejection Sink SinkSettingsError Verdict",
+        },
+    )

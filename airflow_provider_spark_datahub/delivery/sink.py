@@ -1,18 +1,48 @@
-"""Where proposals go: the interface of every destination, and what it says of a delivery."""
+"""What a check found, for a person: well or not, in a sentence, and what to do.
+
+Where proposals go: the interface of every destination, and what it says of a delivery.
+"""
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.budget import within
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.finding import Finding
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, within
+
+
+class Verdict(StrEnum):
+    """How a check ended."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check.
+
+    :param subject: what was checked, e.g. ``connection``.
+    :param words: what was found; never holds a secret.
+    :param advice: what to do about it; empty where nothing is to be done.
+    """
+
+    subject: str
+    verdict: Verdict
+    words: str
+    advice: str = ""
+
+    def to_obj(self) -> dict[str, Any]:
+        """The finding as JSON."""
+        return asdict(self)
+
 
 Numbered = tuple[int, Proposal]
 """A proposal with its position in what was to be delivered (two equal proposals stay two)."""

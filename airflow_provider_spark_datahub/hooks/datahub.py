@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
-    from airflow_provider_spark_datahub.delivery.sink import Sink
+    from airflow_provider_spark_datahub.delivery import ConnectionParts, Sink
 
 
 class ConnectionTypeError(ValueError):
@@ -51,7 +50,7 @@ class DatahubRestHook(DatahubHook):
     """A connection of type ``datahub-rest``: host = GMS, password = token.
 
     Extra: see :meth:`RestSettings.from_connection
-    <airflow_provider_spark_datahub.delivery.rest_settings.RestSettings.from_connection>`.
+    <airflow_provider_spark_datahub.delivery.sinks.rest.RestSettings.from_connection>`.
     """
 
     default_conn_name = "datahub_rest_default"
@@ -60,9 +59,8 @@ class DatahubRestHook(DatahubHook):
 
     @staticmethod
     def make_sink(connection: ConnectionParts) -> Sink:
-        """A :class:`~airflow_provider_spark_datahub.delivery.rest.RestSink`."""
-        from airflow_provider_spark_datahub.delivery.rest import RestSink
-        from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
+        """A :class:`~airflow_provider_spark_datahub.delivery.sinks.rest.RestSink`."""
+        from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
 
         return RestSink(RestSettings.from_connection(connection))
 
@@ -71,7 +69,7 @@ class DatahubKafkaHook(DatahubHook):
     """A connection of type ``datahub-kafka``: host = brokers, login and password = SASL's.
 
     Extra: see :meth:`KafkaSettings.from_connection
-    <airflow_provider_spark_datahub.delivery.kafka_settings.KafkaSettings.from_connection>`.
+    <airflow_provider_spark_datahub.delivery.sinks.kafka.KafkaSettings.from_connection>`.
     """
 
     default_conn_name = "datahub_kafka_default"
@@ -80,9 +78,8 @@ class DatahubKafkaHook(DatahubHook):
 
     @staticmethod
     def make_sink(connection: ConnectionParts) -> Sink:
-        """A :class:`~airflow_provider_spark_datahub.delivery.kafka.KafkaSink`."""
-        from airflow_provider_spark_datahub.delivery.kafka import KafkaSink
-        from airflow_provider_spark_datahub.delivery.kafka_settings import KafkaSettings
+        """A :class:`~airflow_provider_spark_datahub.delivery.sinks.kafka.KafkaSink`."""
+        from airflow_provider_spark_datahub.delivery.sinks import KafkaSettings, KafkaSink
 
         return KafkaSink(KafkaSettings.from_connection(connection))
 
@@ -91,7 +88,7 @@ class DatahubObjectStoreHook(DatahubHook):
     """A connection of type ``datahub-object-store``: host = URI of bucket and prefix.
 
     Extra: see :meth:`ObjectStoreSettings.from_connection
-    <airflow_provider_spark_datahub.delivery.object_store_settings.ObjectStoreSettings.from_connection>`.
+    <airflow_provider_spark_datahub.delivery.sinks.object_store.ObjectStoreSettings.from_connection>`.
     """
 
     default_conn_name = "datahub_object_store_default"
@@ -100,11 +97,10 @@ class DatahubObjectStoreHook(DatahubHook):
 
     @staticmethod
     def make_sink(connection: ConnectionParts) -> Sink:
-        """An :class:`~airflow_provider_spark_datahub.delivery.object_store.ObjectStoreSink`."""
-        from airflow_provider_spark_datahub.delivery.object_store import ObjectStoreSink
-        from airflow_provider_spark_datahub.delivery.object_store_settings import ObjectStoreSettings
-        from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
-        from airflow_provider_spark_datahub.hooks.object_storage import StorageConnectionError, open_storage
+        """An :class:`~airflow_provider_spark_datahub.delivery.sinks.object_store.ObjectStoreSink`."""
+        from airflow_provider_spark_datahub.delivery import SinkSettingsError
+        from airflow_provider_spark_datahub.delivery.sinks import ObjectStoreSettings, ObjectStoreSink
+        from airflow_provider_spark_datahub.hooks.storage import StorageConnectionError, open_storage
 
         settings = ObjectStoreSettings.from_connection(connection)
         try:
@@ -122,8 +118,8 @@ class DatahubFileHook(DatahubHook):
 
     @staticmethod
     def make_sink(connection: ConnectionParts) -> Sink:
-        """A :class:`~airflow_provider_spark_datahub.delivery.file.FileSink`."""
-        from airflow_provider_spark_datahub.delivery.file import FileSink
+        """A :class:`~airflow_provider_spark_datahub.delivery.sinks.file.FileSink`."""
+        from airflow_provider_spark_datahub.delivery.sinks import FileSink
 
         return FileSink.from_connection(connection)
 
@@ -132,7 +128,7 @@ class OpenLineageHook(DatahubHook):
     """A connection of type ``openlineage``, for raw events beside DataHub: host = URL, password = API key.
 
     Extra: see :meth:`OpenLineageSettings.from_connection
-    <airflow_provider_spark_datahub.delivery.openlineage_settings.OpenLineageSettings.from_connection>`.
+    <airflow_provider_spark_datahub.delivery.sinks.openlineage.OpenLineageSettings.from_connection>`.
     """
 
     conn_name_attr = "openlineage_conn_id"
@@ -145,9 +141,8 @@ class OpenLineageHook(DatahubHook):
 
     @staticmethod
     def make_sink(connection: ConnectionParts) -> Sink:
-        """An :class:`~airflow_provider_spark_datahub.delivery.openlineage_backend.OpenLineageSink`."""
-        from airflow_provider_spark_datahub.delivery.openlineage_backend import OpenLineageSink
-        from airflow_provider_spark_datahub.delivery.openlineage_settings import OpenLineageSettings
+        """An :class:`~airflow_provider_spark_datahub.delivery.sinks.openlineage.OpenLineageSink`."""
+        from airflow_provider_spark_datahub.delivery.sinks import OpenLineageSettings, OpenLineageSink
 
         return OpenLineageSink(OpenLineageSettings.from_connection(connection))
 
@@ -181,7 +176,7 @@ def sink_of(connection_id: str) -> Sink:
 
 def open_sink(connection_id: str) -> tuple[Sink | None, str | None]:
     """The sink of a connection, or the reason why it has none."""
-    from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
+    from airflow_provider_spark_datahub.delivery import SinkSettingsError
 
     try:
         return sink_of(connection_id), None
@@ -190,7 +185,7 @@ def open_sink(connection_id: str) -> tuple[Sink | None, str | None]:
 
 
 def _parts(connection: Any) -> ConnectionParts:
-    from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
+    from airflow_provider_spark_datahub.delivery import ConnectionParts
 
     return ConnectionParts(
         connection.host,

@@ -72,7 +72,7 @@ class BackfillLineageOperator(SparkSubmitOperator):
         threads: int = 1,
         **kwargs: Any,
     ) -> None:
-        from airflow_provider_spark_datahub.backfill.submission import APPLICATION, APPLICATION_NAME
+        from airflow_provider_spark_datahub.backfill.plan import APPLICATION, APPLICATION_NAME
 
         super().__init__(**{"name": APPLICATION_NAME, **kwargs, "application": str(APPLICATION)})
         self.sources = sources
@@ -96,7 +96,7 @@ class BackfillLineageOperator(SparkSubmitOperator):
         :raises BackfillIncompleteError: something could not be delivered.
         """
         from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, PLAN_FILE, SUMMARY, check_plan
-        from airflow_provider_spark_datahub.hooks.result_folder import result_folder
+        from airflow_provider_spark_datahub.hooks.storage import result_folder
 
         plan = self._plan()
         plan.settings()
@@ -118,12 +118,12 @@ class BackfillLineageOperator(SparkSubmitOperator):
 
     def _plan(self) -> BackfillPlan:
         from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, folder_uri
-        from airflow_provider_spark_datahub.operators.options import lineage_layers
+        from airflow_provider_spark_datahub.hooks.airflow_context import configuration
 
         return BackfillPlan(
             sources=_texts(self.sources),
             out=folder_uri(self.out),
-            options=lineage_layers(self.lineage),
+            options=configuration().setting_layers(self.lineage),
             since=self.since or None,
             until=self.until or None,
             applications=_texts(self.applications),
@@ -132,7 +132,7 @@ class BackfillLineageOperator(SparkSubmitOperator):
         )
 
     def _convert(self, context: Context, plan: BackfillPlan) -> None:
-        from airflow_provider_spark_datahub.backfill.submission import write_package
+        from airflow_provider_spark_datahub.backfill.plan import write_package
 
         with tempfile.TemporaryDirectory(prefix="spark-datahub-") as folder:
             package = str(write_package(Path(folder)))
@@ -145,8 +145,7 @@ class BackfillLineageOperator(SparkSubmitOperator):
                 self.py_files = users
 
     def _deliver(self, folder: ResultFolder, connection: str) -> Delivered:
-        from airflow_provider_spark_datahub.backfill.delivery import BackfillDelivery
-        from airflow_provider_spark_datahub.backfill.rate import Rate
+        from airflow_provider_spark_datahub.backfill.delivery import BackfillDelivery, Rate
         from airflow_provider_spark_datahub.hooks.datahub import sink_of
 
         rate = Rate(self.rate or None)

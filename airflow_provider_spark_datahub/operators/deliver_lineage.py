@@ -67,16 +67,16 @@ class DeliverLineageOperator(BaseOperator):
         :raises OutboxError: the outbox cannot be opened.
         :raises LineageWaitsError: see ``fail_when_waiting``.
         """
-        from airflow_provider_spark_datahub.delivery.drain import Drain, DrainLimits
-        from airflow_provider_spark_datahub.delivery.outbox_selection import Selection
+        from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, Selection
+        from airflow_provider_spark_datahub.hooks.airflow_context import configuration
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
-        from airflow_provider_spark_datahub.hooks.outbox import open_outbox
-        from airflow_provider_spark_datahub.operators.options import outbox_limits, resolve_outbox_location
-        from airflow_provider_spark_datahub.operators.try_record import finisher
+        from airflow_provider_spark_datahub.hooks.storage import open_outbox
+        from airflow_provider_spark_datahub.task import finisher
 
+        configured = configuration()
         selection = Selection(dag_ids=tuple(self.dag_ids))
         drained = Drain(
-            open_outbox(resolve_outbox_location(self.outbox_location), outbox_limits()),
+            open_outbox(configured.outbox_location(self.outbox_location), configured.outbox_limits()),
             open_sink,
             DrainLimits(
                 seconds=None if self.max_seconds is None else float(self.max_seconds),

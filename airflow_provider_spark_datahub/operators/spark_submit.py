@@ -1,10 +1,18 @@
-"""A drop-in SparkSubmitOperator whose job's lineage is in DataHub when the task ends."""
+"""Whether a try submits a job, or goes back to one of an earlier try (``durable`` of the Spark provider).
+
+What a try submits: read from the operator, replaced for the time of one submit, and stopped.
+
+A drop-in SparkSubmitOperator whose job's lineage is in DataHub when the task ends.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,21 +22,166 @@ from airflow.providers.common.compat.sdk import (
     AirflowFailException,
     AirflowSkipException,
     AirflowTaskTimeout,
+    BaseHook,
 )
 
-from airflow_provider_spark_datahub.operators.alterable_submit import AlterableSparkSubmitOperator, watch_output
-from airflow_provider_spark_datahub.operators.options import LineageOptions, is_enabled, resolve_options
-from airflow_provider_spark_datahub.operators.resumable_submit import remember, remembered
-from airflow_provider_spark_datahub.report import XCOM_KEY, LineageReport
+from airflow_provider_spark_datahub.task import XCOM_KEY, LineageOptions, LineageReport
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_spark_datahub.capture.submission import Submission
-    from airflow_provider_spark_datahub.conversion.relate import TryResult
-    from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-    from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage, TryEnd
+    from airflow_provider_spark_datahub.capture import Submission
+    from airflow_provider_spark_datahub.conversion import LineageSettings
+    from airflow_provider_spark_datahub.conversion.run_tree import TryResult
+    from airflow_provider_spark_datahub.task import SparkSubmit, TaskLineage, TryEnd
+
+
+class ResumableSparkSubmitOperator(SparkSubmitOperator):
+    """Says so in :meth:`before_submit` and :meth:`reconnected`.
+
+    In cluster mode, ``SparkSubmitOperator`` keeps the driver's id in the task's state (since Airflow 3.3), and calls
+    :meth:`submit_job` only where there is no driver to go back to.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._knows_its_job = False
+
+    def before_submit(self, context: Context) -> None:
+        """Called before a job is submitted whose driver a later try may go back to."""
+
+    def reconnected(self, context: Context) -> None:
+        """Called, once, where the job is that of an earlier try."""
+
+    def execute_resumable(self, context: Context) -> Any:
+        """Called by the parent class where a try may go back to a driver."""
+        self._knows_its_job = False
+        return super().execute_resumable(context)
+
+    def submit_job(self, context: Context) -> str | None:
+        """Called by the parent class where there is no driver to go back to."""
+        self._knows_its_job = True
+        self.before_submit(context)
+        return super().submit_job(context)
+
+    def poll_until_complete(self, external_id: Any, context: Context) -> None:
+        """Called by the parent class where a driver runs."""
+        self._look(context)
+        super().poll_until_complete(external_id, context)
+
+    def get_job_result(self, external_id: Any, context: Context) -> None:
+        """Called by the parent class where the driver has succeeded."""
+        self._look(context)
+        super().get_job_result(external_id, context)
+
+    def _look(self, context: Context) -> None:
+        if not self._knows_its_job:
+            self._knows_its_job = True
+            self.reconnected(context)
+
+
+def remember(context: Context, key: str, value: Any) -> bool:
+    """Keep a JSON value for later tries. :returns: False where Airflow keeps no state of tasks (before 3.3)."""
+    state = context.get("task_state_store")
+    if state is not None:
+        state.set(key, value)
+    return state is not None
+
+
+def remembered(context: Context, key: str) -> object:
+    """What an earlier try kept; ``None`` where it kept nothing."""
+    state = context.get("task_state_store")
+    return state.get(key) if state is not None else None
+
+
+STOP_SECONDS = 10.0
+"""How long a stopped spark-submit may take to disappear."""
+
+
+class AlterableSparkSubmitOperator(ResumableSparkSubmitOperator):
+    """A ``SparkSubmitOperator`` that can submit something else than its arguments say."""
+
+    def _submission(self, context: Context) -> Submission:
+        """What the arguments say."""
+        from airflow_provider_spark_datahub.capture import Submission
+
+        return Submission(
+            properties=self._conf_with_airflows_transport(context),
+            jars=self.jars,
+            packages=self.packages,
+            driver_class_path=self.driver_class_path,
+            repositories=getattr(self, "_repositories", None),
+        )
+
+    def _conf_with_airflows_transport(self, context: Context) -> dict[Any, Any]:
+        """The user's Spark properties, with the transport that the parent class would inject.
+
+        It injects none where there is one already, so ours would keep it from doing so.
+        """
+        conf = dict(self.conf or {})
+        if not getattr(self, "_openlineage_inject_transport_info", False):
+            return conf
+        from airflow.providers.common.compat.openlineage.utils.spark import (
+            inject_transport_information_into_spark_properties,
+        )
+
+        return dict(inject_transport_information_into_spark_properties(conf, context))
+
+    def _spark_submit(self) -> SparkSubmit:
+        """Which spark-submit will run where, from the operator's arguments and its Spark connection."""
+        from airflow_provider_spark_datahub.task import SparkSubmit
+
+        try:
+            extra = BaseHook.get_connection(self._conn_id).extra_dejson
+        except AirflowException:
+            # SparkSubmitHook falls back to YARN in client mode then.
+            extra = {}
+        deploy_mode = self._deploy_mode or extra.get("deploy-mode")
+        env = {**os.environ, **{name: str(value) for name, value in (self.env_vars or {}).items()}}
+        return SparkSubmit(
+            binary=self._spark_binary or extra.get("spark-binary") or "spark-submit",
+            env=env,
+            local_driver=deploy_mode != "cluster",
+            properties_file=self.properties_file,
+        )
+
+    @contextmanager
+    def _submitting(self, submission: Submission | None) -> Iterator[None]:
+        """The operator with the submission's values for the time of one submit; the user's objects stay untouched."""
+        if submission is None:
+            yield
+            return
+        users = self.conf, self.jars, self.packages
+        self.conf, self.jars, self.packages = dict(submission.properties), submission.jars, submission.packages
+        # A hook made before would submit without them.
+        self._hook = None
+        try:
+            yield
+        finally:
+            self.conf, self.jars, self.packages = users
+
+    def _stop_spark_submit(self) -> None:
+        """Stop the job, and wait until spark-submit is gone, so that nothing of it writes any more."""
+        super().on_kill()
+        process = getattr(self._hook, "_submit_sp", None)
+        if process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=STOP_SECONDS)
+
+
+def watch_output(hook: SparkSubmitHook, watched: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
+    """Let someone else see what ``spark-submit`` prints, in passing.
+
+    :param watched: the lines as they are.
+    """
+    read = hook._process_spark_submit_log
+
+    def read_watched(itr: Iterator[Any]) -> None:
+        read(watched(itr))
+
+    hook._process_spark_submit_log = read_watched  # type: ignore[method-assign]
+
 
 T = TypeVar("T")
 
@@ -167,7 +320,7 @@ class SparkSubmitDatahubOperator(AlterableSparkSubmitOperator):
             if doing == "preparing" and isinstance(error, AirflowTaskTimeout):
                 # The job has not run: this is the task's own time that is over.
                 raise
-            from airflow_provider_spark_datahub.conversion.redaction import redact_text, redacted_trace
+            from airflow_provider_spark_datahub.conversion import redact_text, redacted_trace
 
             trace = redacted_trace(error)
             self.log.warning("%s lineage failed; the task is not affected.\n%s", doing.capitalize(), trace)
@@ -191,7 +344,7 @@ class SparkSubmitDatahubOperator(AlterableSparkSubmitOperator):
         from airflow.providers.openlineage.extractors import OperatorLineage
         from openlineage.client.event_v2 import Dataset
 
-        from airflow_provider_spark_datahub.operators.airflow_run import datahub_plugin_is_active
+        from airflow_provider_spark_datahub.hooks.airflow_context import datahub_plugin_is_active
 
         if self._lineage is None:
             return OperatorLineage()
@@ -209,10 +362,13 @@ class SparkSubmitDatahubOperator(AlterableSparkSubmitOperator):
 
     def _prepare(self, context: Context) -> int | None:
         """Resolve the options; the earlier try whose lineage is all that this one has to deliver, if there is one."""
-        if not is_enabled(self.enabled):
+        from airflow_provider_spark_datahub.hooks.airflow_context import configuration
+
+        configured = configuration()
+        if not configured.is_enabled(self.enabled):
             self.log.info("Lineage is switched off (enabled).")
             return None
-        self._options = resolve_options(
+        self._options = configured.resolve(
             datahub_conn_id=self.datahub_conn_id,
             openlineage_conn_id=self.openlineage_conn_id,
             lineage=self.lineage,
@@ -229,15 +385,16 @@ class SparkSubmitDatahubOperator(AlterableSparkSubmitOperator):
         return self._lineage.delivery.awaited_try(remembered(context, _AWAITS_RETRY))
 
     def _task_lineage(self, context: Context, options: LineageOptions) -> TaskLineage:
+        from airflow_provider_spark_datahub.hooks import airflow_context
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
-        from airflow_provider_spark_datahub.operators import airflow_run
-        from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
+        from airflow_provider_spark_datahub.hooks.storage import open_outbox
+        from airflow_provider_spark_datahub.task import Connections, TaskLineage
 
-        sink, problem = open_sink(options.connection)
-        if problem:
-            self.log.warning("Lineage will stay in the outbox: %s", problem)
-        identity, task_try = airflow_run.try_identity(context), airflow_run.task_try(context)
-        return TaskLineage(options, identity, task_try, sink, problem)
+        identity, task_try = airflow_context.try_identity(context), airflow_context.task_try(context)
+        lineage = TaskLineage(options, identity, task_try, Connections(open_sink, open_outbox))
+        if lineage.delivery.sink_problem:
+            self.log.warning("Lineage will stay in the outbox: %s", lineage.delivery.sink_problem)
+        return lineage
 
     def _inject(self, context: Context) -> Submission | None:
         """The submission with lineage, or ``None`` where the job is to run without."""
@@ -253,15 +410,17 @@ class SparkSubmitDatahubOperator(AlterableSparkSubmitOperator):
         self._guarded("following", lineage.follow)
 
     def _injected(self, context: Context, lineage: TaskLineage) -> Submission | None:
-        from airflow_provider_spark_datahub.capture.inject import TransportNotCombinableError
-        from airflow_provider_spark_datahub.capture.location import RelativeEventsRootError
-        from airflow_provider_spark_datahub.capture.openlineage_jar import JarProblemError
-        from airflow_provider_spark_datahub.operators import airflow_run
-        from airflow_provider_spark_datahub.operators.task_lineage import ListenerOffError
+        from airflow_provider_spark_datahub.capture import (
+            JarProblemError,
+            RelativeEventsRootError,
+            TransportNotCombinableError,
+        )
+        from airflow_provider_spark_datahub.hooks import airflow_context
+        from airflow_provider_spark_datahub.task import ListenerOffError
 
         submission = self._submission(context)
         try:
-            injection = lineage.inject(submission, self._spark_submit(), *airflow_run.openlineage_runs(context))
+            injection = lineage.inject(submission, self._spark_submit(), *airflow_context.openlineage_runs(context))
         except (
             JarProblemError,
             ListenerOffError,
@@ -274,7 +433,7 @@ class SparkSubmitDatahubOperator(AlterableSparkSubmitOperator):
             return None
         for secret in injection.secrets:
             # They were in a file, and come onto a command line that the hook logs.
-            airflow_run.mask(secret)
+            airflow_context.mask(secret)
         return injection.submission
 
     # -- after the job
@@ -303,7 +462,7 @@ class SparkSubmitDatahubOperator(AlterableSparkSubmitOperator):
         return True
 
     def _try_end(self, result: TryResult, spark_succeeded: bool) -> TryEnd:
-        from airflow_provider_spark_datahub.operators.task_lineage import TryEnd
+        from airflow_provider_spark_datahub.task import TryEnd
 
         seconds = self._options.timeout if self._options else KILL_SECONDS
         if self._killed_at is not None:
@@ -311,20 +470,20 @@ class SparkSubmitDatahubOperator(AlterableSparkSubmitOperator):
         return TryEnd(spark_succeeded, result, round(time.time() * 1000), seconds)
 
     def _try_result(self, context: Context, failure: BaseException) -> TryResult:
-        from airflow_provider_spark_datahub.operators import airflow_run
+        from airflow_provider_spark_datahub.hooks import airflow_context
 
         if isinstance(failure, AirflowSkipException):
             return "SKIPPED"
         if isinstance(failure, AirflowFailException) or self._killed_at is not None:
             return "FAILURE"
-        return "UP_FOR_RETRY" if airflow_run.has_tries_left(context) else "FAILURE"
+        return "UP_FOR_RETRY" if airflow_context.has_tries_left(context) else "FAILURE"
 
     def _fail_if_told_to(self, context: Context) -> None:
         if self._lineage is None or self._options is None or self._lineage.report.is_complete:
             return
-        from airflow_provider_spark_datahub.operators import airflow_run
+        from airflow_provider_spark_datahub.hooks import airflow_context
 
-        policy, has_tries_left = self._options.on_failure, airflow_run.has_tries_left(context)
+        policy, has_tries_left = self._options.on_failure, airflow_context.has_tries_left(context)
         if policy == "warn" or (policy == "retry" and not has_tries_left):
             return
         # Where it cannot be recorded that only lineage is missing, the next try would run Spark again: no failure then.

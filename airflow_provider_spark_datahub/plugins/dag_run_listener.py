@@ -1,4 +1,6 @@
-"""Tells DataHub how DAG runs with lineage tasks ended, which no operator sees.
+"""A thread that does one thing after the other, and is there only while there is something to do.
+
+Tells DataHub how DAG runs with lineage tasks ended, which no operator sees.
 
 Runs in the scheduler: it only looks at the DAG there. One thread puts what is to be told into the outbox, and another
 delivers it, so that neither the scheduler nor what is durable waits for DataHub.
@@ -8,6 +10,9 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,13 +21,71 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.listeners import hookimpl
 
-from airflow_provider_spark_datahub.plugins.work_thread import WorkThread
-
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.conversion.proposals import Proposal
+    from airflow_provider_spark_datahub.conversion import Proposal
     from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox
 
 log = logging.getLogger(__name__)
+
+
+class WorkThread:
+    """Calls what it is given, in this order, beside the thread that gives it.
+
+    A forked process has neither the thread nor its work, and begins one of its own with the first thing to do.
+
+    :param name: of the thread.
+    :param daemon: a process that ends does not wait for it.
+    :param backlog: how many things may wait; ``None`` for any number.
+    """
+
+    def __init__(self, name: str, *, daemon: bool, backlog: int | None = None) -> None:
+        self._name = name
+        self._daemon = daemon
+        self._backlog = backlog
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def give(self, step: Callable[[], object]) -> bool:
+        """Have it called, which must not raise.
+
+        :returns: whether there was room for it.
+        """
+        with self._lock:
+            if self._backlog is not None and len(self._waiting) >= self._backlog:
+                return False
+            self._waiting.append(step)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=self._daemon)
+                self._thread.start()
+            return True
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until everything is done, or the time is over.
+
+        :returns: whether everything is done.
+        """
+        thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+        return thread is None or not thread.is_alive()
+
+    def _run(self) -> None:
+        while (step := self._next()) is not None:
+            step()
+
+    def _next(self) -> Callable[[], object] | None:
+        with self._lock:
+            if self._waiting:
+                return self._waiting.popleft()
+            # Whoever gives the next thing begins the next thread.
+            self._thread = None
+            return None
+
 
 DELIVERY_SECONDS = 10.0
 BACKLOG = 100
@@ -51,7 +114,7 @@ def _guarded(failed: str, step: Callable[[], None]) -> None:
     try:
         step()
     except Exception as error:  # noqa: BLE001 (told below, as `exc_info` would, but for its secrets)
-        from airflow_provider_spark_datahub.conversion.redaction import redacted_trace
+        from airflow_provider_spark_datahub.conversion import redacted_trace
 
         log.warning("%s\n%s", failed, redacted_trace(error))
 
@@ -61,15 +124,15 @@ def _ended(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
     connections = sorted(set(_connections(dag)))
     if not connections:
         return
-    from airflow_provider_spark_datahub.conversion.relate import dag_run_ended
-    from airflow_provider_spark_datahub.hooks.outbox import open_outbox
-    from airflow_provider_spark_datahub.operators.airflow_run import dag_run_of, epoch_ms
-    from airflow_provider_spark_datahub.operators.options import outbox_limits, resolve_outbox_location
+    from airflow_provider_spark_datahub.conversion.run_tree import dag_run_ended
+    from airflow_provider_spark_datahub.hooks.airflow_context import configuration, dag_run_of, epoch_ms
+    from airflow_provider_spark_datahub.hooks.storage import open_outbox
 
     end_ms = epoch_ms(dag_run.end_date or datetime.now(tz=UTC)) or 0
     run = dag_run_of(dag_run, dag)
     proposals = dag_run_ended(run, end_ms, result)
-    outbox = partial(open_outbox, resolve_outbox_location(), outbox_limits())
+    configured = configuration()
+    outbox = partial(open_outbox, configured.outbox_location(), configured.outbox_limits())
     for connection in connections:
         told = _End(connection, run.dag_id, run.run_id, proposals)
         keep = partial(_keep, told, outbox, _deliveries())
@@ -78,14 +141,15 @@ def _ended(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
 
 def _connections(dag: Any) -> Iterator[str]:
     """The connections of the DAG's lineage tasks; one that is a template or expanded can't be told here."""
-    from airflow_provider_spark_datahub.operators.options import connection_id, is_enabled
+    from airflow_provider_spark_datahub.hooks.airflow_context import configuration
 
+    configured = configuration()
     for task in dag.tasks:
         if _LINEAGE_FIELD not in (getattr(task, "template_fields", None) or ()):
             continue
-        named = _argument(dag, task, "datahub_conn_id") or connection_id()
+        named = _argument(dag, task, "datahub_conn_id") or configured.connection_id
         enabled = _argument(dag, task, "enabled")
-        if "{{" not in named and ("{{" in str(enabled) or is_enabled(enabled)):
+        if "{{" not in named and ("{{" in str(enabled) or configured.is_enabled(enabled)):
             yield named
 
 
@@ -121,8 +185,7 @@ def _keeper() -> WorkThread:
 
 
 def _keep(told: _End, open_outbox: Callable[[], Outbox], deliveries: WorkThread) -> None:
-    from airflow_provider_spark_datahub.delivery.outbox import OutboxError
-    from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
+    from airflow_provider_spark_datahub.delivery.outbox import OutboxError, OutboxKey
 
     entry = None
     try:
@@ -147,7 +210,7 @@ def _deliveries() -> WorkThread:
 
 
 def _deliver(told: _End, entry: Entry | None) -> None:
-    from airflow_provider_spark_datahub.delivery.drain import Drain, DrainLimits
+    from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
 
     if entry is None:
@@ -159,7 +222,7 @@ def _deliver(told: _End, entry: Entry | None) -> None:
 
 
 def _deliver_unkept(told: _End) -> None:
-    from airflow_provider_spark_datahub.delivery.deadline import Deadline
+    from airflow_provider_spark_datahub.delivery import Deadline
     from airflow_provider_spark_datahub.hooks.datahub import sink_of
 
     with sink_of(told.connection) as sink:

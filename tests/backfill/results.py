@@ -17,7 +17,7 @@ from airflow_provider_spark_datahub.backfill.plan import (
     SUMMARY,
     BackfillPlan,
 )
-from airflow_provider_spark_datahub.conversion.archive import convert_archive
+from airflow_provider_spark_datahub.conversion.archive.conversion import convert_archive
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 
 

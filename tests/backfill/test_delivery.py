@@ -12,10 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_spark_datahub.backfill import delivery
-from airflow_provider_spark_datahub.backfill.delivery import BATCH, BackfillDelivery, Delivered
-from airflow_provider_spark_datahub.backfill.parts import PartError
-from airflow_provider_spark_datahub.backfill.plan import PlanError
-from airflow_provider_spark_datahub.backfill.rate import Rate
+from airflow_provider_spark_datahub.backfill.delivery import BATCH, BackfillDelivery, Delivered, Rate
+from airflow_provider_spark_datahub.backfill.plan import PartError, PlanError
 from airflow_provider_spark_datahub.conversion.proposals import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, PlanError, check_plan, folder_uri
-from airflow_provider_spark_datahub.conversion.archive import Selection
+from airflow_provider_spark_datahub.conversion.archive.conversion import Selection
 from airflow_provider_spark_datahub.conversion.settings import SettingsError
 
 PLAN = BackfillPlan(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.backfill.rate import Rate
+from airflow_provider_spark_datahub.backfill.delivery import Rate
 
 
 class Clock:

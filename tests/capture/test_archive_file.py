@@ -8,8 +8,7 @@ import io
 import pytest
 import zstandard
 
-from airflow_provider_spark_datahub.capture.archive_file import DamagedFileError, lines_of
-from airflow_provider_spark_datahub.capture.collect import CollectLimits
+from airflow_provider_spark_datahub.capture.collection import CollectLimits, DamagedFileError, lines_of
 
 LINES = [b'{"n":%d,"text":"%s"}\n' % (number, b"x" * (number % 3000)) for number in range(3000)]
 CONTENT = b"".join(LINES)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.capture.collect import Collection, CollectLimits, Outcome, collect
+from airflow_provider_spark_datahub.capture.collection import Collection, CollectLimits, Outcome, collect
 
 START = b'{"eventType": "START"}'
 COMPLETE = b'{"eventType": "COMPLETE"}'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from airflow_provider_spark_datahub.capture.driver_output import DriverOutput
+from airflow_provider_spark_datahub.capture.spark_submit import DriverOutput
 
 SAID = "26/11/21 10:35:32 ERROR ContextFactory: Query execution is null: can't emit event for executionId"
 

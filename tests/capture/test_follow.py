@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
-from airflow_provider_spark_datahub.capture.collect import CollectLimits, Outcome, checked_text, collect_text
-from airflow_provider_spark_datahub.capture.event_log import read_event_log
-from airflow_provider_spark_datahub.capture.follow import FileFollower, LogFollower, follow_events
+from airflow_provider_spark_datahub.capture.collection import (
+    CollectLimits,
+    FileFollower,
+    Outcome,
+    checked_text,
+    collect_text,
+    follow_events,
+)
+from airflow_provider_spark_datahub.capture.event_log import LogFollower, read_event_log
 
 START = b'{"eventType": "START"}'
 COMPLETE = b'{"eventType": "COMPLETE"}'

@@ -4,17 +4,16 @@ import copy
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.capture.inject import (
+from airflow_provider_spark_datahub.capture.injection import (
     LineageInjection,
     ParentRun,
     TransportNotCombinableError,
     inject,
 )
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
-from airflow_provider_spark_datahub.capture.submission import Submission
+from airflow_provider_spark_datahub.capture.spark_submit import Submission
 
 OURS = "/ol/openlineage-spark_2.13-1.53.0.jar"
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"

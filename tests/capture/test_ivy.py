@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.ivy import Coordinate, IvyResolver, UnresolvableError
-from airflow_provider_spark_datahub.capture.spark_install import find_installation
-from airflow_provider_spark_datahub.capture.submission import Submission
+from airflow_provider_spark_datahub.capture.openlineage_jar import Coordinate, IvyResolver, UnresolvableError
+from airflow_provider_spark_datahub.capture.spark_installation import find_installation
+from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from tests.capture.installations import executable, spark_at
 
 OPENLINEAGE = Coordinate("io.openlineage", "openlineage-spark_2.13", "1.53.0")

@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from airflow_provider_spark_datahub.capture.location import (
     RelativeEventsRootError,

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.ivy import Coordinate, UnresolvableError
 from airflow_provider_spark_datahub.capture.openlineage_jar import (
     DEFAULT_OPENLINEAGE_JAR,
+    Coordinate,
     JarChoice,
     JarProblemError,
+    UnresolvableError,
     choose_jar,
     listener_scala_version,
 )
-from airflow_provider_spark_datahub.capture.spark_install import SparkInstallation, find_installation
-from airflow_provider_spark_datahub.capture.submission import Submission
+from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation, find_installation
+from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from tests.capture.installations import openlineage_jar, spark_at
 
 COORDINATE = "io.openlineage:openlineage-spark_2.13:1.53.0"

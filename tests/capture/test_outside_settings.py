@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.outside_settings import replaced_transport, switched_off
-from airflow_provider_spark_datahub.capture.submission import Submission
+from airflow_provider_spark_datahub.capture.injection import replaced_transport, switched_off
+from airflow_provider_spark_datahub.capture.spark_submit import Submission
 
 DISABLED = "spark.openlineage.disabled"
 WITH_TRANSPORT = "facets: {}\ntransport:\n  type: http\n"

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.collect import Outcome, collect
-from airflow_provider_spark_datahub.capture.inject import LineageInjection, ParentRun, inject
+from airflow_provider_spark_datahub.capture.collection import Outcome, collect
+from airflow_provider_spark_datahub.capture.injection import LineageInjection, ParentRun, inject
 from airflow_provider_spark_datahub.capture.openlineage_jar import choose_jar
-from airflow_provider_spark_datahub.capture.spark_install import base_properties, find_installation
-from airflow_provider_spark_datahub.capture.submission import Submission
+from airflow_provider_spark_datahub.capture.spark_installation import base_properties, find_installation
+from airflow_provider_spark_datahub.capture.spark_submit import Submission
 
 pytestmark = pytest.mark.spark
 

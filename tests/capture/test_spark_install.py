@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.spark_install import (
+from airflow_provider_spark_datahub.capture.spark_installation import (
     SparkVersions,
     base_properties,
     find_installation,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.cli import checks
-from airflow_provider_spark_datahub.cli.checks import (
+from airflow_provider_spark_datahub.cli import doctor as checks
+from airflow_provider_spark_datahub.cli.doctor import (
     Patient,
     check_configuration,
     check_connection,
@@ -20,10 +20,10 @@ from airflow_provider_spark_datahub.cli.checks import (
     check_versions,
     probe,
 )
-from airflow_provider_spark_datahub.delivery.finding import Finding, Verdict
-from airflow_provider_spark_datahub.delivery.outbox import Outbox
-from airflow_provider_spark_datahub.delivery.outbox_format import CORRUPT, QUARANTINED
-from airflow_provider_spark_datahub.delivery.outbox_storage import LocalStorage
+from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
+from airflow_provider_spark_datahub.delivery.outbox.format import CORRUPT, QUARANTINED
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
+from airflow_provider_spark_datahub.delivery.sink import Finding, Verdict
 from tests.capture.installations import openlineage_jar, spark_at
 from tests.delivery.outboxes import put
 from tests.oracles.gms import GmsStandIn

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.delivery.outbox import Entry
-from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
-from airflow_provider_spark_datahub.operators.spark_event_log import SparkEventLog
-from airflow_provider_spark_datahub.operators.try_record import TryRecord
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
+from airflow_provider_spark_datahub.delivery.outbox.format import OutboxKey
+from airflow_provider_spark_datahub.task.job_events import SparkEventLog
+from airflow_provider_spark_datahub.task.recovery import TryRecord
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from airflow_provider_spark_datahub.cli.progress import progress
+from airflow_provider_spark_datahub.cli.console import progress
 
 
 def test_scripts_see_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,12 @@ import typer
 
 from airflow_provider_spark_datahub.cli.sources import Sources, read_sources
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.outbox_format import Manifest, OutboxKey, entry_lines, quarantine_lines
+from airflow_provider_spark_datahub.delivery.outbox.format import (
+    Manifest,
+    OutboxKey,
+    entry_lines,
+    quarantine_lines,
+)
 from tests.backfill.results import write_part
 from tests.cli.commands import run
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion.events import parse_run_event
-from airflow_provider_spark_datahub.conversion.fold import Fold
-from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, SparkLog
+from airflow_provider_spark_datahub.conversion.runs.fold import Fold
+from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SparkLog
 from tests.conversion.builders import Json, json_lines, settings
 
 RECORDED = Path(__file__).parents[1] / "data" / "event_logs"

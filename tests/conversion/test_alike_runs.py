@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.conversion import convert
-from airflow_provider_spark_datahub.conversion.archive import ArchivedEvent, ArchiveFacts, GroupConversion, Selection
-from airflow_provider_spark_datahub.conversion.event_heads import read_head
-from airflow_provider_spark_datahub.conversion.latest import Version
+from airflow_provider_spark_datahub.conversion.archive.compaction import Version
+from airflow_provider_spark_datahub.conversion.archive.conversion import (
+    ArchivedEvent,
+    ArchiveFacts,
+    GroupConversion,
+    Selection,
+)
+from airflow_provider_spark_datahub.conversion.archive.grouping import read_head
 from benchmarks.event_mix import MIXES
 from tests.conversion.builders import (
     APP,

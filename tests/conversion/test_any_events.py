@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
 from airflow_provider_spark_datahub.conversion.convert import Conversion, convert_events
 from airflow_provider_spark_datahub.conversion.proposals import to_json_lines

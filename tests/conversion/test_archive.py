@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.archive import (
+from airflow_provider_spark_datahub.conversion.archive.conversion import (
     STILL_RUNNING_MS,
     ArchiveConversion,
     Selection,

@@ -9,8 +9,8 @@ import pytest
 from datahub.metadata.schema_classes import AuditStampClass, EdgeClass, FineGrainedLineageClass
 from datahub.specific.datajob import DataJobPatchBuilder
 
-from airflow_provider_spark_datahub.conversion.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from tests.conversion.builders import (
     APP,
     START_MS,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage, RunResult
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage, RunResult
 from tests.conversion.builders import (
     APP,
     OTHER_QUERY,

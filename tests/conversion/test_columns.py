@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from datahub.metadata.schema_classes import FineGrainedLineageClass
 
-from airflow_provider_spark_datahub.conversion.column_facet import DatasetColumns, read_columns
-from airflow_provider_spark_datahub.conversion.columns import ColumnLimits, fine_grained_lineages
+from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns, read_columns
+from airflow_provider_spark_datahub.conversion.columns.fine_grained import (
+    ColumnLimits,
+    fine_grained_lineages,
+)
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets
 from airflow_provider_spark_datahub.conversion.limits import (

@@ -7,11 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import given, settings as hypothesis_settings, strategies as st
 
-from airflow_provider_spark_datahub.conversion.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.convert import (
     MAX_LISTED_PROBLEMS,
     Converter,
@@ -20,6 +17,7 @@ from airflow_provider_spark_datahub.conversion.convert import (
 )
 from airflow_provider_spark_datahub.conversion.events import EventError
 from airflow_provider_spark_datahub.conversion.proposals import to_json_lines
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from tests.conversion.builders import (
     APP,
     OTHER_QUERY,

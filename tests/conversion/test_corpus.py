@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage
 from airflow_provider_spark_datahub.conversion.convert import convert_events, convert_run_event
 from airflow_provider_spark_datahub.conversion.proposals import to_json_lines
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
 from tests.conversion.builders import (
     CORPUS,
     Json,

@@ -9,7 +9,7 @@ import pytest
 from datahub.metadata.schema_classes import OwnerClass, OwnershipSourceClass, TagAssociationClass
 from datahub.specific.dataset import DatasetPatchBuilder
 
-from airflow_provider_spark_datahub.conversion.dataset_notes import read_notes
+from airflow_provider_spark_datahub.conversion.facets.dataset import read_notes
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from tests.conversion.builders import (
     Json,

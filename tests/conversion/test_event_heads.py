@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.event_heads import NO_TIME, EventHead, head_of, read_head
+from airflow_provider_spark_datahub.conversion.archive.grouping import NO_TIME, EventHead, head_of, read_head
 from airflow_provider_spark_datahub.conversion.events import EventError, parse_run_event
 from tests.conversion.builders import APP, CORPUS, QUERY, START_MS, event, query
 

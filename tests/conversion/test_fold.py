@@ -7,7 +7,7 @@ import json
 import pytest
 
 from airflow_provider_spark_datahub.conversion.events import EventError, parse_run_event
-from airflow_provider_spark_datahub.conversion.fold import Fold
+from airflow_provider_spark_datahub.conversion.runs.fold import Fold
 from tests.conversion.builders import (
     APP,
     OTHER_QUERY,

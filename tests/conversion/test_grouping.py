@@ -7,14 +7,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.conversion.event_heads import head_of
+from airflow_provider_spark_datahub.conversion.archive.grouping import (
+    group_of,
+    head_of,
+    joined,
+    links_of,
+    united,
+)
 from airflow_provider_spark_datahub.conversion.events import parse_run_event
-from airflow_provider_spark_datahub.conversion.fold import Fold
-from airflow_provider_spark_datahub.conversion.grouping import group_of, joined, links_of, united
-from airflow_provider_spark_datahub.conversion.hive_sessions import HiveSessions
+from airflow_provider_spark_datahub.conversion.runs.fold import Fold
+from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSessions
 from tests.conversion.builders import CORPUS, Json, application, event, json_lines, query, settings
 
 RUNS = ("a", "b", "c", "d", "e")

@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 from datahub.metadata.schema_classes import DataProcessRunStatusClass, RunResultTypeClass
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from airflow_provider_spark_datahub.conversion.events import parse_run_event
-from airflow_provider_spark_datahub.conversion.hive_session_facet import hive_session_properties
-from airflow_provider_spark_datahub.conversion.hive_sessions import HiveSession, HiveSessions, session_proposals
+from airflow_provider_spark_datahub.conversion.facets.properties import hive_session_properties
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSession, HiveSessions, session_proposals
 from tests.conversion.builders import Json, application, event, find, find_all
 from tests.oracles.strict import canonical_violations
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.iceberg_names import is_metadata, table_and_selector
+from airflow_provider_spark_datahub.conversion.datasets import is_metadata, table_and_selector
 from tests.conversion.builders import file, only_job, query, schema, symlink, urn, whole_application
 
 

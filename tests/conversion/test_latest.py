@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.conversion.archive.compaction import (
+    ADDED,
+    LATEST,
+    RUN,
+    Kept,
+    Version,
+    kept_of,
+)
 from airflow_provider_spark_datahub.conversion.aspects import input_output
-from airflow_provider_spark_datahub.conversion.latest import ADDED, LATEST, RUN, Kept, Version, kept_of
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from tests.oracles.strict import canonical_violations
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.long_texts import packed, unpacked
+from airflow_provider_spark_datahub.conversion.limits import packed, unpacked
 
 
 @pytest.mark.parametrize("text", [b"", b"null", b"{}", b'{"x":1}', b'"x"', '{"é":"x"}'.encode()])

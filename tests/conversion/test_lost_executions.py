@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.lost_executions import LostExecution, lost_executions
+from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostExecution, lost_executions
 from tests.conversion import builders
 from tests.conversion.builders import Json
 from tests.conversion.event_logs import (

@@ -8,11 +8,11 @@ from functools import cache
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.events import parse_time_ms
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry, task_proposals
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry, task_proposals
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from tests.conversion.builders import Json, find, proposals, settings, urn
 from tests.conversion.test_corpus import edges, told_edges
 from tests.conversion.test_more_jobs import RECORDINGS, recorded, truth_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.events import DatasetId, parse_run_event
-from airflow_provider_spark_datahub.conversion.output_facets import (
+from airflow_provider_spark_datahub.conversion.facets.dataset import (
     OutputStatistics,
     lifecycle_change,
     previous_name,

@@ -6,7 +6,11 @@ import json
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.plans import PlanDataset, PlanDatasets, datasets_of_plans
+from airflow_provider_spark_datahub.conversion.spark_log.unreported import (
+    PlanDataset,
+    PlanDatasets,
+    datasets_of_plans,
+)
 from tests.conversion.test_more_jobs import recorded
 
 CSV = PlanDataset("file:/lake/raw/orders.csv")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.events import RunEvent
-from airflow_provider_spark_datahub.conversion.properties import (
+from airflow_provider_spark_datahub.conversion.facets.properties import (
     airflow_tags,
     description,
     first_wins,

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from datahub.metadata.urns import DataFlowUrn, DataJobUrn
 
-from airflow_provider_spark_datahub.conversion.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.facets.run import DataInterval
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.conversion.relate import (
+from airflow_provider_spark_datahub.conversion.run_tree import (
     AirflowSite,
     DagRun,
     TaskTry,
@@ -19,7 +19,7 @@ from airflow_provider_spark_datahub.conversion.relate import (
     dag_run_ended,
     task_proposals,
 )
-from airflow_provider_spark_datahub.conversion.run_aspects import DataInterval
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from tests.conversion.builders import (
     START_MS,
     file,

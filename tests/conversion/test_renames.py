@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
 from tests.conversion.builders import (
     Json,
     column,

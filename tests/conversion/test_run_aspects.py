@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.run_aspects import (
+from airflow_provider_spark_datahub.conversion.facets.run import (
     NOT_PARTITIONED,
     DataInterval,
     partition_spec,

@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.convert import convert_events, convert_run_event
+from airflow_provider_spark_datahub.conversion.facets.run import (
+    DataInterval,
+    RunDetails,
+    details_of,
+    merged_details,
+    with_later,
+)
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.redaction import REDACTED
-from airflow_provider_spark_datahub.conversion.run_aspects import DataInterval
-from airflow_provider_spark_datahub.conversion.run_facets import RunDetails, details_of, merged_details, with_later
 from tests.conversion.builders import (
     OTHER_QUERY,
     START_MS,

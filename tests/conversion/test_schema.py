@@ -11,7 +11,7 @@ from datahub.metadata.schema_classes import SchemaMetadataClass
 from datahub.utilities.hive_schema_to_avro import get_schema_fields_for_hive_column
 from datahub.utilities.urns.field_paths import get_simple_field_path_from_v2_field_path
 
-from airflow_provider_spark_datahub.conversion.schema import schema_metadata
+from airflow_provider_spark_datahub.conversion.facets.dataset import schema_metadata
 from tests.conversion.builders import (
     Json,
     column,

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import single_event
-from airflow_provider_spark_datahub.conversion.coalesce import JobLineage
 from airflow_provider_spark_datahub.conversion.events import parse_run_event
 from airflow_provider_spark_datahub.conversion.proposals import SharedObject
-from airflow_provider_spark_datahub.conversion.single_event import REMEMBERED, SingleEvents
+from airflow_provider_spark_datahub.conversion.runs import coalesce as single_event
+from airflow_provider_spark_datahub.conversion.runs.coalesce import REMEMBERED, JobLineage, SingleEvents
 from tests.conversion.builders import Json, column, column_lineage, file, query, settings
 
 

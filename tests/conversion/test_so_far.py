@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage
 from airflow_provider_spark_datahub.conversion.convert import KEPT_EXECUTIONS, Conversion, Converter
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.conversion.so_far import added_edges, retractions
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
+from airflow_provider_spark_datahub.conversion.runs.incremental import added_edges, retractions
 from tests.conversion.builders import (
     APP,
     CORPUS,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.coalesce import Ending
-from airflow_provider_spark_datahub.conversion.streaming import LogReading, coalesce_with_queries
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.spark_log.streaming import LogReading, coalesce_with_queries
 from tests.conversion.builders import proposals, settings
 from tests.conversion.event_logs import (
     APP_ID,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.events import DatasetId
-from airflow_provider_spark_datahub.conversion.sql_columns import (
+from airflow_provider_spark_datahub.conversion.columns.sql import (
     MAX_STATEMENT,
     StatementColumns,
     StatementError,
     Table,
     columns_of_statement,
 )
+from airflow_provider_spark_datahub.conversion.events import DatasetId
 
 
 def table(name: str, *columns: str) -> Table:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.convert import Conversion, convert_events
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from tests.conversion.builders import (
     Json,
     column,

@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage, RunResult
-from airflow_provider_spark_datahub.conversion.relate import below
-from airflow_provider_spark_datahub.conversion.streaming import LogReading, application_ids, coalesce_with_queries
+from airflow_provider_spark_datahub.conversion.run_tree import below
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage, RunResult
+from airflow_provider_spark_datahub.conversion.spark_log.streaming import (
+    LogReading,
+    application_ids,
+    coalesce_with_queries,
+)
 from tests.conversion import builders
 from tests.conversion.builders import CORPUS, Json, corpus_events, file_urns, json_lines, proposals, settings, urn
 from tests.conversion.event_logs import (
@@ -377,7 +381,7 @@ def test_without_queries_nothing_changes() -> None:
 
 
 def test_run_tree_keeps_the_query_below_its_application() -> None:
-    from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry
+    from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
 
     task_try = TaskTry(DagRun(AirflowSite(), "dag", "run"), "task", try_number=1)
     application, query = below(jobs_of(ONE_QUERY, builders.whole_application()), task_try)

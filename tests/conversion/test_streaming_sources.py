@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.streaming_sources import datasets_of
+from airflow_provider_spark_datahub.conversion.spark_log.streaming import datasets_of
 from tests.conversion.builders import settings, urn
 
 GCS_SPEC = {"gcs": ["gcs://my-bucket/foo/{table}/*/*/*"]}

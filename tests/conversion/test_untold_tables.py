@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.coalesce import Ending, JobLineage
 from airflow_provider_spark_datahub.conversion.convert import MAX_LISTED_PROBLEMS, Conversion, Converter, convert_events
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
 from tests.conversion.builders import (
     CORPUS,
     Json,

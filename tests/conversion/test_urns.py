@@ -18,9 +18,7 @@ from datahub.metadata.urns import (
     TagUrn,
 )
 from datahub.utilities.urn_encoder import UrnEncoder
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
 from airflow_provider_spark_datahub.conversion import urns
 from tests.oracles.strict import dropping_violations

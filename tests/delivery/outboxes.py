@@ -7,9 +7,9 @@ from pathlib import Path
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
-from airflow_provider_spark_datahub.delivery.outbox_storage import LocalStorage
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.format import OutboxKey
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from tests.delivery.samples import upserts
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.file import FileSink
+from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 
 
 def job_urn(name: str) -> str:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from airflow_provider_spark_datahub.delivery.backoff import Backoff
-from airflow_provider_spark_datahub.delivery.breaker import CircuitBreaker, breaker_of
+from airflow_provider_spark_datahub.delivery.failure import Backoff, CircuitBreaker, breaker_of
 from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
 from tests.delivery.samples import upserts
 

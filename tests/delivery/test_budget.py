@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.budget import within
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, within
 from tests.patience import HANGS, not_outlasting
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.breaker import CircuitBreaker
-from airflow_provider_spark_datahub.delivery.drain import Drain, Drained, DrainLimits
-from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox_lease import take_lease
+from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
+from airflow_provider_spark_datahub.delivery.outbox.drain import Drain, Drained, DrainLimits
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.lease import take_lease
 from airflow_provider_spark_datahub.delivery.sink import Sink
 from tests.delivery.outboxes import Recording, files, key, outbox_at, put
 from tests.delivery.samples import patch, upsert, upserts
@@ -56,7 +56,7 @@ def test_tries_of_a_task_in_their_order(outbox: Outbox) -> None:
 
 def test_tasks_in_the_order_in_which_they_came(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter(range(1_000, 9_000))
-    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.outbox.now_ms", lambda: next(moments))
+    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.outbox.entries.now_ms", lambda: next(moments))
     tasks = [f"task{number}-" for number in (5, 1, 4, 2, 3)]
     sink = Recording()
     for task in tasks:

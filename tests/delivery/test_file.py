@@ -17,9 +17,8 @@ from filelock import FileLock
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.file import FileSink
-from airflow_provider_spark_datahub.delivery.finding import Verdict
-from airflow_provider_spark_datahub.delivery.sink import Delivery, SinkSettingsError
+from airflow_provider_spark_datahub.delivery.sink import Delivery, SinkSettingsError, Verdict
+from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from tests.delivery.samples import append_one_by_one, dataset_urn, job_urn, patch, upsert, upserts
 from tests.patience import not_outlasting
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.finding import Verdict
-from airflow_provider_spark_datahub.delivery.kafka import KafkaSink
-from airflow_provider_spark_datahub.delivery.sink import Delivery
+from airflow_provider_spark_datahub.delivery.sink import Delivery, Verdict
+from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSink
 from tests.delivery.kafka_target import Target, by_entity, contents
 from tests.delivery.samples import job_urn, patch, upsert, upserts
 from tests.servers.kafka import PASSWORD, USER, Kafka

@@ -24,7 +24,6 @@ FAULTS = [
 @pytest.fixture(scope="module", autouse=True)
 def _clients_are_imported() -> None:
     """To import acryl-datahub takes a second, which would count in the time of a delivery."""
-    import airflow_provider_spark_datahub.delivery.kafka_transport  # noqa: F401
 
 
 @pytest.fixture

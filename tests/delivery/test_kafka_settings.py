@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
-from airflow_provider_spark_datahub.delivery.kafka_settings import KafkaSettings
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
+from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSettings
 
 
 def read(

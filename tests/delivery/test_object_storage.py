@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery import object_storage
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.object_storage import ObjectStorage
-from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxError
-from airflow_provider_spark_datahub.delivery.outbox_storage import Stored
+from airflow_provider_spark_datahub.delivery.outbox import storage as object_storage
+from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox, OutboxError
+from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage, Stored
 from tests.delivery.outboxes import put
 
 

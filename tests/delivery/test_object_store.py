@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.backoff import Backoff
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.finding import Verdict
-from airflow_provider_spark_datahub.delivery.object_storage import ObjectStorage
-from airflow_provider_spark_datahub.delivery.object_store import ObjectStoreSink, object_name
-from airflow_provider_spark_datahub.delivery.sink import Delivery
+from airflow_provider_spark_datahub.delivery.failure import Backoff
+from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
+from airflow_provider_spark_datahub.delivery.sink import Delivery, Verdict
+from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSink, object_name
 from tests.delivery.samples import upsert, upserts
 
 RUN = "urn:li:dataProcessInstance:1"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
-from airflow_provider_spark_datahub.delivery.object_store_settings import ObjectStoreSettings
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
+from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSettings
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,12 @@ from confluent_kafka import Consumer, TopicPartition
 from openlineage.client.transport import Transport
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.backoff import Backoff
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.openlineage_backend import OpenLineageSink
-from airflow_provider_spark_datahub.delivery.openlineage_settings import OpenLineageSettings
-from airflow_provider_spark_datahub.delivery.raw_events import as_items
+from airflow_provider_spark_datahub.delivery.failure import Backoff
+from airflow_provider_spark_datahub.delivery.outbox.format import as_items
 from airflow_provider_spark_datahub.delivery.sink import Delivery
+from airflow_provider_spark_datahub.delivery.sinks.openlineage import OpenLineageSettings, OpenLineageSink
 from tests.delivery.faults import BUDGET
 from tests.delivery.samples import upsert
 from tests.patience import HANGS, not_outlasting
@@ -33,7 +32,6 @@ KEY = "canary-key-0123456789"
 @pytest.fixture(scope="module", autouse=True)
 def _client_is_imported() -> None:
     """To import openlineage-python takes time, which would count in that of a delivery."""
-    import airflow_provider_spark_datahub.delivery.openlineage_transport  # noqa: F401
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
-from airflow_provider_spark_datahub.delivery.openlineage_settings import OpenLineageSettings
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
+from airflow_provider_spark_datahub.delivery.sinks.openlineage import OpenLineageSettings
 
 HTTP = {"type": "http", "url": "http://marquez:5000"}
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox import OutboxError, OutboxFullError, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox_format import EntryFormatError
+from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxError, OutboxFullError, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError
 from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
 from tests.delivery.outboxes import DAG, RUN, TASK, files, key, outbox_at, put
 from tests.delivery.samples import patch, upsert, upserts
@@ -63,7 +63,7 @@ def test_oldest_try_first(tmp_path: Path) -> None:
 
 def test_a_clock_that_is_set_back_does_not_turn_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = put(outbox_at(tmp_path))
-    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.outbox.now_ms", lambda: 1)
+    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.outbox.entries.now_ms", lambda: 1)
     second = put(outbox_at(tmp_path))
     assert outbox_at(tmp_path).names(key().instance) == [first.name, second.name]
 

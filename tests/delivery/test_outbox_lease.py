@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox_lease import Lease, take_lease, wait_for_lease
-from airflow_provider_spark_datahub.delivery.outbox_storage import LocalStorage, Stored
+from airflow_provider_spark_datahub.delivery.outbox.lease import Lease, take_lease, wait_for_lease
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage, Stored
 from tests.delivery.outboxes import files
 
 GROUP = ("shop.build-0123", "89abcdef")

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox_quarantine import quarantined, requeue
+from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
+from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox, OutboxLimits, quarantined, requeue
 from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
 from tests.delivery.outboxes import Recording, files, key, outbox_at, put
 from tests.delivery.samples import upsert, upserts

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
 from airflow_provider_spark_datahub.delivery.sink import Delivery
 from tests.delivery.outboxes import files, key, outbox_at, put
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox_format import Manifest
-from airflow_provider_spark_datahub.delivery.outbox_selection import Selection
+from airflow_provider_spark_datahub.delivery.outbox.format import Manifest, Selection
 from tests.delivery.outboxes import DAG, RUN, TASK, key
 
 MANIFEST = Manifest(key(), "datahub", 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox_storage import LocalStorage, Stored
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage, Stored
 from tests.delivery.outboxes import files
 
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.processes import is_gone, machine
+from airflow_provider_spark_datahub.delivery.outbox.lease import is_gone, machine
 
 
 def test_this_process_runs() -> None:

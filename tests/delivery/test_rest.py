@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.backoff import Backoff
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.rest import RestSink
-from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
+from airflow_provider_spark_datahub.delivery.failure import Backoff
 from airflow_provider_spark_datahub.delivery.sink import Delivery
+from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
 from tests.delivery.samples import job_urn, patch, upsert, upserts
 from tests.oracles.gms import Answer, GmsStandIn, Request
 from tests.patience import HANGS, not_outlasting

@@ -10,9 +10,8 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.finding import Finding, Verdict
-from airflow_provider_spark_datahub.delivery.rest import RestSink
-from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
+from airflow_provider_spark_datahub.delivery.sink import Finding, Verdict
+from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
 from tests.oracles.gms import GmsStandIn
 
 TOKEN = "canary-token-0123456789"

@@ -11,9 +11,8 @@ from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.mcp import to_mcp
-from airflow_provider_spark_datahub.delivery.rest_payload import batch_bodies
-from airflow_provider_spark_datahub.delivery.rest_transport import _system_metadata
+from airflow_provider_spark_datahub.delivery.sinks.mcp import to_mcp
+from airflow_provider_spark_datahub.delivery.sinks.rest_transport import _system_metadata, batch_bodies
 from tests.delivery.samples import patch, upsert, upserts
 
 HOSTILE = [upsert("a", title='broken \ud800 "name"\n\u2028'), upsert("\ud800"), upsert("ü€😀"), patch("b")]

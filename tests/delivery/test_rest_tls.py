@@ -10,12 +10,11 @@ from typing import Any
 import certifi
 import pytest
 
-from airflow_provider_spark_datahub.delivery.backoff import Backoff
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.rest import RestSink
-from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
+from airflow_provider_spark_datahub.delivery.failure import Backoff
 from airflow_provider_spark_datahub.delivery.sink import Delivery
+from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
 from tests.delivery.samples import upserts
 from tests.servers.certificates import make_certificate
 

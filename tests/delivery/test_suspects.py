@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
+from airflow_provider_spark_datahub.delivery.failure import MOST_SUSPECTS, Failure, FailureKind, Suspects
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Numbered
-from airflow_provider_spark_datahub.delivery.suspects import MOST_SUSPECTS, Suspects
 from tests.delivery.samples import upserts
 
 FAILED = Failure(FailureKind.FAILED, "HTTP 500: boom")

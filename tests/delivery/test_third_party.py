@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.third_party import ThirdPartyError, third_party
+from airflow_provider_spark_datahub.delivery.failure import ThirdPartyError, third_party
 
 
 class TheirsError(Exception):

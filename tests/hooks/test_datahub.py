@@ -10,11 +10,11 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.file import FileSink
-from airflow_provider_spark_datahub.delivery.kafka import KafkaSink
-from airflow_provider_spark_datahub.delivery.object_store import ObjectStoreSink
-from airflow_provider_spark_datahub.delivery.rest import RestSink
 from airflow_provider_spark_datahub.delivery.sink import Delivery, SinkSettingsError
+from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
+from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSink
+from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSink
+from airflow_provider_spark_datahub.delivery.sinks.rest import RestSink
 from airflow_provider_spark_datahub.hooks.datahub import (
     ConnectionTypeError,
     DatahubFileHook,
@@ -139,6 +139,6 @@ def test_a_kafka_connection_of_datahubs_plugin_works(
 
 
 def test_without_kafkas_client_the_extra_is_named(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.kafka.find_spec", lambda _name: None)
+    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.sinks.kafka.find_spec", lambda _name: None)
     connection("lineage", conn_type="datahub-kafka", host="broker:9092")
     assert "pip install 'airflow-provider-spark-datahub[kafka]'" in str(open_sink("lineage")[1])

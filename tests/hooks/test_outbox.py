@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxError, OutboxFullError, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox_lease import take_lease
+from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
+from airflow_provider_spark_datahub.delivery.outbox.entries import (
+    Outbox,
+    OutboxError,
+    OutboxFullError,
+    OutboxLimits,
+)
+from airflow_provider_spark_datahub.delivery.outbox.lease import take_lease
 from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
-from airflow_provider_spark_datahub.hooks.outbox import open_outbox
+from airflow_provider_spark_datahub.hooks.storage import open_outbox
 from tests.delivery.outboxes import Recording, key, put
 from tests.delivery.samples import upsert, upserts
 from tests.servers.s3 import S3

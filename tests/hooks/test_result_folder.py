@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.backfill.delivery import BATCH, BackfillDelivery, Delivered
+from airflow_provider_spark_datahub.backfill.delivery import BATCH, BackfillDelivery, Delivered, Rate
 from airflow_provider_spark_datahub.backfill.plan import PLAN_FILE, SUMMARY, BackfillPlan, PlanError
-from airflow_provider_spark_datahub.backfill.rate import Rate
 from airflow_provider_spark_datahub.delivery.sink import Sink
-from airflow_provider_spark_datahub.hooks.result_folder import result_folder
+from airflow_provider_spark_datahub.hooks.storage import result_folder
 from tests.backfill.results import write_parts
 from tests.backfill.test_delivery import Receiver
 from tests.cli.commands import run

@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_spark_datahub.capture.location import TryIdentity
-from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.delivery.drain import Drain
-from airflow_provider_spark_datahub.delivery.file import FileSink
-from airflow_provider_spark_datahub.delivery.outbox_format import CORRUPT
-from airflow_provider_spark_datahub.operators.options import LineageOptions
-from airflow_provider_spark_datahub.operators.spark_event_log import SparkEventLog
-from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage, TryEnd
-from airflow_provider_spark_datahub.operators.try_record import TryRecord, finisher
+from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
+from airflow_provider_spark_datahub.delivery.outbox.format import CORRUPT
+from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
+from airflow_provider_spark_datahub.task.attempt import TaskLineage, TryEnd
+from airflow_provider_spark_datahub.task.job_events import SparkEventLog
+from airflow_provider_spark_datahub.task.options import LineageOptions
+from airflow_provider_spark_datahub.task.recovery import TryRecord, finisher
 from tests.delivery.outboxes import outbox_at
+from tests.operators.tries import connections_to
 
 EVENTS = Path(__file__).parents[1] / "data/corpus/events/a_csv_join_agg.ndjson"
 START_MS = 1_767_225_900_000
@@ -64,11 +65,11 @@ def lineage_of(folder: Path) -> TaskLineage:
         timeout=30.0,
         openlineage_jar="",
         namespace="default",
-        keep_events=False,
+        keep_event_files=False,
     )
     task_try = TaskTry(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS)
     sink = FileSink(folder / "sink/lineage.jsonl")
-    lineage = TaskLineage(options, TryIdentity("shop", "run", "build", -1, 1, "ti"), task_try, sink)
+    lineage = TaskLineage(options, TryIdentity("shop", "run", "build", -1, 1, "ti"), task_try, connections_to(sink))
     lineage._events_file = folder / "events/shop/try1.ndjson"
     lineage._events_file.parent.mkdir(parents=True)
     lineage._record = TryRecord.begun(task_try, options.settings, lineage._events_file, SparkEventLog())

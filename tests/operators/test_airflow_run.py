@@ -11,11 +11,11 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow.providers.openlineage.plugins import macros
 from airflow.sdk import DAG, TaskGroup, task, task_group
 
-from airflow_provider_spark_datahub.capture.inject import ParentRun
+from airflow_provider_spark_datahub.capture.injection import ParentRun
 from airflow_provider_spark_datahub.capture.location import TryIdentity
-from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry, UpstreamTask
-from airflow_provider_spark_datahub.conversion.run_aspects import DataInterval
-from airflow_provider_spark_datahub.operators import airflow_run
+from airflow_provider_spark_datahub.conversion.facets.run import DataInterval
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry, UpstreamTask
+from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run
 from tests.operators import tries
 from tests.operators.tries import RUN_ID, START, START_MS, TaskInstance, context_of
 

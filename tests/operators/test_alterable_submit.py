@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.submission import Submission
+from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from tests.operators.tries import FakeSpark, context_of, execute, operator_with_lineage
 
 

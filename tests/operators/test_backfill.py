@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub.backfill.plan import PlanError
-from airflow_provider_spark_datahub.backfill.submission import APPLICATION
+from airflow_provider_spark_datahub.backfill.plan import APPLICATION, PlanError
 from airflow_provider_spark_datahub.conversion.convert import convert_events
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings, SettingsError
 from airflow_provider_spark_datahub.operators.backfill import BackfillIncompleteError, BackfillLineageOperator

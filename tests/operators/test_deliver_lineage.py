@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
+from airflow_provider_spark_datahub.delivery.outbox.format import OutboxKey
 from airflow_provider_spark_datahub.operators.deliver_lineage import DeliverLineageOperator, LineageWaitsError
-from airflow_provider_spark_datahub.operators.spark_event_log import SparkEventLog
-from airflow_provider_spark_datahub.operators.try_record import TryRecord
+from airflow_provider_spark_datahub.task.job_events import SparkEventLog
+from airflow_provider_spark_datahub.task.recovery import TryRecord
 from tests.delivery.outboxes import outbox_at
 from tests.delivery.samples import upserts
 from tests.operators.tries import CORPUS, START_MS

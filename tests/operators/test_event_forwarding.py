@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.drain import Drain
-from airflow_provider_spark_datahub.delivery.raw_events import CONTENT, as_items
+from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
+from airflow_provider_spark_datahub.delivery.outbox.format import CONTENT, as_items
 from airflow_provider_spark_datahub.hooks.datahub import open_sink
 from airflow_provider_spark_datahub.operators.spark_submit import LineagePendingError
 from tests.cli.commands import run as command

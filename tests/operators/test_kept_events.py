@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.operators.kept_events import kept_events
+from airflow_provider_spark_datahub.task.raw_events import kept_events
 from tests.operators.tries import CORPUS
 
 

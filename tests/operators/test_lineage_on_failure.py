@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub.delivery.outbox import Entry
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
 from airflow_provider_spark_datahub.operators.spark_submit import LineagePendingError
 from tests.operators.tries import FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
 

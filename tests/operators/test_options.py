@@ -7,29 +7,9 @@ import pytest
 from airflow.configuration import AIRFLOW_HOME
 
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings, SettingsError
-from airflow_provider_spark_datahub.delivery.outbox import DAY_SECONDS, OutboxLimits
-from airflow_provider_spark_datahub.operators.options import (
-    LineageOptions,
-    OptionError,
-    connection_id,
-    is_enabled,
-    outbox_limits,
-    resolve_options,
-    resolve_outbox_location,
-)
-
-ARGUMENTS: dict[str, Any] = dict.fromkeys(
-    (
-        "datahub_conn_id",
-        "lineage",
-        "lineage_on_failure",
-        "events_location",
-        "outbox_location",
-        "lineage_timeout",
-        "openlineage_jar",
-        "emit_periodically",
-    )
-)
+from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, OutboxLimits
+from airflow_provider_spark_datahub.hooks.airflow_context import configuration
+from airflow_provider_spark_datahub.task.options import LineageOptions, OptionError
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +18,7 @@ def airflow_configuration() -> None:
 
 
 def resolved(**arguments: Any) -> LineageOptions:
-    return resolve_options(**{**ARGUMENTS, **arguments})
+    return configuration().resolve(**arguments)
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, option: str, value: str) -> None:
@@ -57,11 +37,11 @@ def test_defaults() -> None:
         timeout=30.0,
         openlineage_jar="",
         namespace="default",
-        keep_events=False,
+        keep_event_files=False,
     )
-    assert is_enabled(None) is True
-    assert connection_id() == "datahub_rest_default"
-    assert resolve_outbox_location() == str(home / "outbox")
+    assert configuration().is_enabled(None) is True
+    assert configuration().connection_id == "datahub_rest_default"
+    assert configuration().outbox_location() == str(home / "outbox")
 
 
 @pytest.mark.parametrize(
@@ -92,12 +72,15 @@ def test_argument_beats_configuration_beats_default(
     assert getattr(resolved(**{argument: given}), field) == from_argument
 
 
-@pytest.mark.parametrize(("option", "value", "expected"), [("namespace", "eu", "eu"), ("keep_events", "True", True)])
+@pytest.mark.parametrize(
+    ("option", "field", "value", "expected"),
+    [("namespace", "namespace", "eu", "eu"), ("keep_events", "keep_event_files", "True", True)],
+)
 def test_options_without_an_argument(
-    monkeypatch: pytest.MonkeyPatch, option: str, value: str, expected: object
+    monkeypatch: pytest.MonkeyPatch, option: str, field: str, value: str, expected: object
 ) -> None:
     configure(monkeypatch, option, value)
-    assert getattr(resolved(), option) == expected
+    assert getattr(resolved(), field) == expected
 
 
 def test_home_folder_in_a_location() -> None:
@@ -145,7 +128,7 @@ def test_the_limit_of_texts_in_the_environment_is_below_every_option(monkeypatch
         ({"emit_periodically": 86400}, "emit_periodically is 86400, want seconds"),
         ({"emit_periodically": "often"}, "emit_periodically is 'often', want seconds"),
         ({"emit_periodically": []}, r"emit_periodically is \[\], want seconds"),
-        ({"lineage": "env=DEV"}, "lineage is no JSON: "),
+        ({"lineage": "env=DEV"}, "lineage is not valid JSON: "),
         ({"lineage": "[1]"}, r"lineage is \[1\], want an object"),
         ({"lineage": 5}, "lineage is 5, want an object"),
     ],
@@ -165,7 +148,7 @@ def test_wrong_converter_options_are_named() -> None:
     [
         ("lineage_on_failure", "never", "lineage_on_failure is 'never'"),
         ("lineage_timeout", "long", "lineage_timeout is 'long'"),
-        ("lineage", "{", r"\[spark_datahub\] lineage is no JSON"),
+        ("lineage", "{", r"\[spark_datahub\] lineage is not valid JSON"),
     ],
 )
 def test_wrong_configuration_is_named(monkeypatch: pytest.MonkeyPatch, option: str, value: str, message: str) -> None:
@@ -180,21 +163,21 @@ def test_wrong_configuration_is_named(monkeypatch: pytest.MonkeyPatch, option: s
 )
 def test_switch(monkeypatch: pytest.MonkeyPatch, argument: object, expected: bool) -> None:
     configure(monkeypatch, "enabled", str(not expected))
-    assert is_enabled(argument) is expected
-    assert is_enabled(None) is not expected
+    assert configuration().is_enabled(argument) is expected
+    assert configuration().is_enabled(None) is not expected
 
 
 @pytest.mark.parametrize("argument", ["maybe", "", 2])
 def test_a_wrong_switch_is_named(argument: object) -> None:
     with pytest.raises(OptionError, match=f"enabled is {argument!r}, want true or false"):
-        is_enabled(argument)
+        configuration().is_enabled(argument)
 
 
 def test_limits_of_the_outbox(monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch, "outbox_max_bytes", "1e6")
     configure(monkeypatch, "outbox_max_age", "2")
     configure(monkeypatch, "receipt_days", "0.5")
-    assert outbox_limits() == OutboxLimits(1_000_000, 2 * DAY_SECONDS, DAY_SECONDS / 2)
+    assert configuration().outbox_limits() == OutboxLimits(1_000_000, 2 * DAY_SECONDS, DAY_SECONDS / 2)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1 GB"])

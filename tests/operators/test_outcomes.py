@@ -18,16 +18,18 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
 )
 
-from airflow_provider_spark_datahub.capture.follow import FileFollower
-from airflow_provider_spark_datahub.conversion import relate
+from airflow_provider_spark_datahub.capture.collection import FileFollower
+from airflow_provider_spark_datahub.conversion import run_tree as relate
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
-from airflow_provider_spark_datahub.delivery import outbox_lease
-from airflow_provider_spark_datahub.delivery.file import FileSink
-from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox
-from airflow_provider_spark_datahub.hooks import datahub
-from airflow_provider_spark_datahub.operators import airflow_run, spark_submit, task_lineage
-from airflow_provider_spark_datahub.operators.task_delivery import TaskDelivery
-from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
+from airflow_provider_spark_datahub.delivery import outbox as outbox_door
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
+from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
+from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run, datahub
+from airflow_provider_spark_datahub.operators import spark_submit
+from airflow_provider_spark_datahub.task import attempt as task_lineage
+from airflow_provider_spark_datahub.task.attempt import TaskLineage
+from airflow_provider_spark_datahub.task.delivery import TaskDelivery
+from airflow_provider_spark_datahub.task.options import LineageConfiguration
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag, execute, operator_with_lineage, raised_by
 
 
@@ -58,8 +60,8 @@ ENDINGS = {
 }
 
 STEPS: dict[str, tuple[Any, str]] = {
-    "the switch": (spark_submit, "is_enabled"),
-    "the options": (spark_submit, "resolve_options"),
+    "the switch": (LineageConfiguration, "is_enabled"),
+    "the options": (LineageConfiguration, "resolve"),
     "the sink": (datahub, "open_sink"),
     "the identity": (airflow_run, "try_identity"),
     "the place in the run tree": (airflow_run, "task_try"),
@@ -82,7 +84,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the proposals": (Conversion, "proposals"),
     "the outbox before the submit": (Outbox, "begin"),
     "the end in the outbox": (Entry, "told"),
-    "the lease": (outbox_lease, "take_lease"),
+    "the lease": (outbox_door, "take_lease"),
     "the outbox": (Entry, "finish"),
     "what is in the outbox": (Outbox, "entries"),
     "delivering": (FileSink, "deliver"),

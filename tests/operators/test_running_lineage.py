@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.conversion.convert import Conversion, Conver
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
-from airflow_provider_spark_datahub.operators import job_events
+from airflow_provider_spark_datahub.task import job_events
 from tests.delivery.outboxes import outbox_at
 from tests.operators.test_task_lineage import ENDED, FAILED, JOB, Try
 from tests.operators.tries import CORPUS
@@ -470,18 +470,19 @@ IMPORTS_OF_THE_END = """
     from pathlib import Path
     from tests.oracles.gms import GmsStandIn
     from airflow_provider_spark_datahub.capture.location import TryIdentity
-    from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry
+    from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
-    from airflow_provider_spark_datahub.operators.options import resolve_options
-    from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage, TryEnd
+    from airflow_provider_spark_datahub.hooks.airflow_context import configuration
+    from airflow_provider_spark_datahub.hooks.storage import open_outbox
+    from airflow_provider_spark_datahub.task.delivery import Connections
+    from airflow_provider_spark_datahub.task.attempt import TaskLineage, TryEnd
 
-    unset = ("lineage", "lineage_on_failure", "lineage_timeout", "openlineage_jar")
-    options = resolve_options(
-        datahub_conn_id="gms", events_location=sys.argv[1], outbox_location=sys.argv[1], **dict.fromkeys(unset)
+    options = configuration().resolve(
+        datahub_conn_id="gms", events_location=sys.argv[1], outbox_location=sys.argv[1]
     )
-    sink, problem = open_sink("gms")
+    connections = Connections(open_sink, open_outbox)
     identity = TryIdentity("shop", "run", "build", -1, 1, "")
-    lineage = TaskLineage(options, identity, TaskTry(DagRun(AirflowSite(), "shop", "run"), "build", 1), sink, problem)
+    lineage = TaskLineage(options, identity, TaskTry(DagRun(AirflowSite(), "shop", "run"), "build", 1), connections)
     lineage._events_file = Path(sys.argv[2])
     if sys.argv[3] == "announced":
         lineage.announce()

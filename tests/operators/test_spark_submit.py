@@ -20,6 +20,7 @@ from airflow.sdk import DAG
 
 from airflow_provider_spark_datahub.operators import spark_submit
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from airflow_provider_spark_datahub.task.options import LineageConfiguration
 from tests.operators.tries import (
     FakeSpark,
     TaskInstance,
@@ -224,7 +225,7 @@ def test_datasets_for_openlineage_and_for_datahubs_plugin(
     else:
         execute(operator, context)
     monkeypatch.setattr(
-        "airflow_provider_spark_datahub.operators.airflow_run.datahub_plugin_is_active", lambda: beside_the_plugin
+        "airflow_provider_spark_datahub.hooks.airflow_context.datahub_plugin_is_active", lambda: beside_the_plugin
     )
     hook = "get_openlineage_facets_on_failure" if code else "get_openlineage_facets_on_complete"
     lineage = getattr(operator, hook)(context["ti"])
@@ -245,7 +246,7 @@ def test_tables_have_the_name_that_is_in_datahub_beside_the_plugin(
     named: dict[bool, set[tuple[str, str]]] = {}
     for active in (False, True):
         monkeypatch.setattr(
-            "airflow_provider_spark_datahub.operators.airflow_run.datahub_plugin_is_active",
+            "airflow_provider_spark_datahub.hooks.airflow_context.datahub_plugin_is_active",
             lambda active=active: active,
         )
         outputs = operator.get_openlineage_facets_on_complete(None).outputs
@@ -330,10 +331,10 @@ def test_a_task_whose_time_is_over_stops_spark_before_it_collects(spark: FakeSpa
 def test_the_jobs_own_time_over_before_the_job_is_the_tasks(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     failure = AirflowTaskTimeout("over")
 
-    def late(**_: object) -> None:
+    def late(*_: object, **__: object) -> None:
         raise failure
 
-    monkeypatch.setattr(spark_submit, "resolve_options", late)
+    monkeypatch.setattr(LineageConfiguration, "resolve", late)
     operator = operator_with_lineage(spark, execution_timeout=timedelta(seconds=1))
     with pytest.raises(AirflowTaskTimeout) as caught:
         execute(operator, context_of(operator))

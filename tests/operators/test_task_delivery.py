@@ -10,18 +10,19 @@ import pytest
 
 from airflow_provider_spark_datahub.capture.location import TryIdentity
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.delivery import outbox_lease
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox import OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey, connection_hash
-from airflow_provider_spark_datahub.delivery.outbox_lease import Lease, take_lease
-from airflow_provider_spark_datahub.delivery.outbox_storage import LocalStorage
-from airflow_provider_spark_datahub.operators.options import LineageOptions
-from airflow_provider_spark_datahub.operators.task_delivery import TaskDelivery
-from airflow_provider_spark_datahub.report import LineageReport
+from airflow_provider_spark_datahub.delivery.outbox import lease as outbox_lease
+from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
+from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.format import OutboxKey, connection_hash
+from airflow_provider_spark_datahub.delivery.outbox.lease import Lease, take_lease
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
+from airflow_provider_spark_datahub.task.delivery import TaskDelivery
+from airflow_provider_spark_datahub.task.options import LineageOptions
+from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.delivery.outboxes import Recording, outbox_at
 from tests.delivery.samples import upserts
+from tests.operators.tries import connections_to
 
 KEY = OutboxKey("shop", "run", "build", -1, 1)
 GROUP = (KEY.instance, connection_hash("datahub"))
@@ -37,11 +38,11 @@ def delivery(folder: Path, sink: Recording, limits: OutboxLimits | None = None) 
         timeout=30.0,
         openlineage_jar="",
         namespace="default",
-        keep_events=False,
+        keep_event_files=False,
         outbox_limits=limits,
     )
     report = LineageReport()
-    return TaskDelivery(options, TryIdentity("shop", "run", "build", -1, 1, "x"), sink, None, report), report
+    return TaskDelivery(options, TryIdentity("shop", "run", "build", -1, 1, "x"), connections_to(sink), report), report
 
 
 def test_what_another_drainer_holds_is_pending(tmp_path: Path) -> None:

@@ -14,26 +14,26 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.inject import ParentRun, TransportNotCombinableError
+from airflow_provider_spark_datahub.capture.injection import ParentRun, TransportNotCombinableError
 from airflow_provider_spark_datahub.capture.location import RelativeEventsRootError, TryIdentity
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarProblemError
-from airflow_provider_spark_datahub.capture.submission import Submission
-from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry
+from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.drain import Drain
-from airflow_provider_spark_datahub.delivery.file import FileSink
-from airflow_provider_spark_datahub.delivery.outbox import Entry, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
-from airflow_provider_spark_datahub.operators.options import LineageOptions
-from airflow_provider_spark_datahub.operators.task_lineage import ListenerOffError, SparkSubmit, TaskLineage, TryEnd
-from airflow_provider_spark_datahub.operators.try_record import finisher
-from airflow_provider_spark_datahub.report import LineageReport
+from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
+from airflow_provider_spark_datahub.task.attempt import ListenerOffError, SparkSubmit, TaskLineage, TryEnd
+from airflow_provider_spark_datahub.task.options import LineageOptions
+from airflow_provider_spark_datahub.task.recovery import finisher
+from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.conversion.builders import query, whole_application
 from tests.delivery.outboxes import outbox_at
-from tests.operators.tries import CORPUS, RUN_ID, START_MS
+from tests.operators.tries import CORPUS, RUN_ID, START_MS, connections_to
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
 from tests.patience import HANGS, not_outlasting
@@ -66,14 +66,13 @@ class Try:
             "timeout": 30.0,
             "openlineage_jar": str(self.folder / "openlineage-spark_2.13-1.53.0.jar"),
             "namespace": "default",
-            "keep_events": False,
+            "keep_event_files": False,
         }
         self.lineage = TaskLineage(
             LineageOptions(**{**given, **self.options}),
             TryIdentity("shop", RUN_ID, "build", -1, self.number, f"ti-{self.number}"),
             TaskTry(DagRun(AirflowSite(), "shop", RUN_ID), "build", self.number, start_ms=START_MS),
-            None if self.sink_problem else self.sink or FileSink(self.sink_file),
-            self.sink_problem,
+            connections_to(None if self.sink_problem else self.sink or FileSink(self.sink_file), self.sink_problem),
         )
 
     def spark_submit(self, **env: str) -> SparkSubmit:
@@ -166,7 +165,7 @@ def test_the_same_events_make_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_events_are_kept_on_request(tmp_path: Path) -> None:
-    one = Try(tmp_path, options={"keep_events": True})
+    one = Try(tmp_path, options={"keep_event_files": True})
     path = one.job_writes("a_csv_join_agg")
     assert one.lineage.finish(ENDED).events_file == str(path)
     assert path.is_file()
@@ -216,8 +215,7 @@ def test_without_a_sink_nothing_is_announced(tmp_path: Path) -> None:
 
 
 def test_through_rest(tmp_path: Path) -> None:
-    from airflow_provider_spark_datahub.delivery.rest import RestSink
-    from airflow_provider_spark_datahub.delivery.rest_settings import RestSettings
+    from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
 
     with (
         GmsStandIn("token") as gms,

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.relate import AirflowSite, DagRun, TaskTry, UpstreamTask
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry, UpstreamTask
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.delivery.outbox import Entry, OutboxError, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox_format import EntryFormatError
-from airflow_provider_spark_datahub.operators.spark_event_log import SparkEventLog
-from airflow_provider_spark_datahub.operators.try_record import TryRecord, finish_entry, finisher
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxError, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError
+from airflow_provider_spark_datahub.task.job_events import SparkEventLog
+from airflow_provider_spark_datahub.task.recovery import TryRecord, finish_entry, finisher
 from tests.delivery.outboxes import key, outbox_at
 from tests.operators.tries import CORPUS, START_MS
 

@@ -15,7 +15,11 @@ from typing import Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG
 
+from airflow_provider_spark_datahub.delivery.sink import Sink
+from airflow_provider_spark_datahub.hooks.datahub import open_sink
+from airflow_provider_spark_datahub.hooks.storage import open_outbox
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from airflow_provider_spark_datahub.task.delivery import Connections
 from tests.capture.installations import executable, openlineage_jar, spark_at
 
 CORPUS = Path(__file__).parents[1] / "data" / "corpus" / "events"
@@ -220,3 +224,12 @@ def operator_with_lineage(spark: FakeSpark, **arguments: Any) -> SparkSubmitData
     """A task of an own DAG whose lineage goes to the connection ``datahub_file``."""
     given = {"task_id": "build", "application": "job.py", "datahub_conn_id": "datahub_file", "name": "build"}
     return SparkSubmitDatahubOperator(**{"dag": dag(), "openlineage_jar": spark.jar, **given, **arguments})
+
+
+def connections_to(sink: Sink | None, problem: str | None = None) -> Connections:
+    """The sink for every connection but those of OpenLineage, which are Airflow's; and the real outbox."""
+
+    def opened(connection_id: str) -> tuple[Sink | None, str | None]:
+        return open_sink(connection_id) if connection_id.startswith("openlineage") else (sink, problem)
+
+    return Connections(opened, open_outbox)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.picture.graph import fold
-from airflow_provider_spark_datahub.picture.network import network
-from airflow_provider_spark_datahub.picture.page import page
-from airflow_provider_spark_datahub.picture.svg import svg
+from airflow_provider_spark_datahub.visualization.export import render_svg
+from airflow_provider_spark_datahub.visualization.graph import build_graph
+from airflow_provider_spark_datahub.visualization.network import build_network
+from airflow_provider_spark_datahub.visualization.page import render_page
 from tests.cli.commands import run
 from tests.picture.conftest import HOSTILE, dataset, lineage
 from tests.servers.chromium import Chromium, installed
@@ -28,7 +28,7 @@ def show(browser: Chromium, tmp_path: Path) -> Open:
 
     def opened(proposals: list[Proposal]) -> Chromium:
         file = tmp_path / "lineage.html"
-        file.write_text(page(fold(proposals)), encoding="utf-8")
+        file.write_text(render_page(build_graph(proposals)), encoding="utf-8")
         browser.open(file)
         return browser
 
@@ -120,9 +120,9 @@ def test_hostile_names_are_read_as_they_are_and_run_nothing(show: Open, hostile:
 def test_the_drawing_alone_loads_nothing_either(
     browser: Chromium, tmp_path: Path, which: str, request: pytest.FixtureRequest
 ) -> None:
-    lineage_of = network(fold(request.getfixturevalue(which)))
+    lineage_of = build_network(build_graph(request.getfixturevalue(which)))
     file = tmp_path / "lineage.svg"
-    file.write_text(svg(lineage_of), encoding="utf-8")
+    file.write_text(render_svg(lineage_of), encoding="utf-8")
     browser.open(file)
     assert browser.run("return document.querySelectorAll('.box').length") == len(lineage_of.boxes)
     assert browser.run("return document.querySelectorAll('parsererror, script').length") == 0

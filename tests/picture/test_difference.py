@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.picture.difference import Change, Part, difference
+from airflow_provider_spark_datahub.visualization.difference import Change, Part, compare
 from tests.picture.conftest import (
     MIDNIGHT,
     application_run,
@@ -22,7 +22,7 @@ RUN = "urn:li:dataProcessInstance:1"
 
 
 def told(before: list[Proposal], after: list[Proposal], **options: Any) -> list[Change]:
-    return list(difference(before, after, **options).changes)
+    return list(compare(before, after, **options).changes)
 
 
 def schema(urn: str, **types: str) -> Proposal:
@@ -124,6 +124,4 @@ def test_with_ids_ignored_the_results_of_the_same_run_of_a_job_are_compared() ->
 
 def test_what_cannot_be_read_is_told() -> None:
     bad = Proposal("dataJob", JOB, "dataJobInputOutput", "<torn>")
-    assert (
-        difference([bad], [bad]).problems == (f"dataJobInputOutput of {JOB} skipped: the aspect is no JSON object",) * 2
-    )
+    assert compare([bad], [bad]).problems == (f"dataJobInputOutput of {JOB} skipped: the aspect is no JSON object",) * 2

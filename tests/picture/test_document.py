@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.picture.document import document
-from airflow_provider_spark_datahub.picture.graph import fold
+from airflow_provider_spark_datahub.visualization.export import render_json
+from airflow_provider_spark_datahub.visualization.graph import build_graph
 from tests.picture.conftest import DAG_RUN, MIDNIGHT, RAW, TABLE, dataset
 
 
 def test_runs_with_their_tries(daily_sales: list[Proposal]) -> None:
-    runs = {run["urn"]: run for run in document(fold(daily_sales))["runs"]}
+    runs = {run["urn"]: run for run in render_json(build_graph(daily_sales))["runs"]}
     build = runs["urn:li:dataProcessInstance:build_orders"]
     assert (build["kind"], build["parent"]) == ("task", DAG_RUN)
     assert [(each["number"], each["state"], each["duration"]) for each in build["attempts"]] == [
@@ -22,7 +22,7 @@ def test_runs_with_their_tries(daily_sales: list[Proposal]) -> None:
 
 
 def test_jobs_with_their_columns(daily_sales: list[Proposal]) -> None:
-    job = document(fold(daily_sales))["jobs"][1]
+    job = render_json(build_graph(daily_sales))["jobs"][1]
     assert (job["name"], job["inputs"], job["outputs"]) == (
         "revenue",
         [TABLE.format("orders"), TABLE.format("rates")],
@@ -44,7 +44,7 @@ def test_datasets_with_their_columns() -> None:
     told = Proposal(
         "dataset", dataset("a"), "schemaMetadata", {"fields": [{"fieldPath": "x", "nativeDataType": "int"}]}
     )
-    assert document(fold([told]))["datasets"] == [
+    assert render_json(build_graph([told]))["datasets"] == [
         {
             "urn": dataset("a"),
             "platform": "hive",
@@ -57,11 +57,11 @@ def test_datasets_with_their_columns() -> None:
 
 
 def test_a_dataset_without_schema_has_no_columns(daily_sales: list[Proposal]) -> None:
-    datasets = {each["urn"]: each for each in document(fold(daily_sales))["datasets"]}
+    datasets = {each["urn"]: each for each in render_json(build_graph(daily_sales))["datasets"]}
     assert datasets[RAW.format("orders")]["columns"] is None
 
 
 def test_everything_is_json(hostile: list[Proposal]) -> None:
-    found = document(fold(hostile))
+    found = render_json(build_graph(hostile))
     assert json.loads(json.dumps(found)) == found
     assert len(found["problems"]) == 10

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.picture.graph import Attempt, Column, Graph, RunEvent, RunKind, RunNode, fold
+from airflow_provider_spark_datahub.visualization.graph import build_graph
+from airflow_provider_spark_datahub.visualization.model import Attempt, Column, Graph, RunEvent, RunKind, RunNode
 
 RUN = "urn:li:dataProcessInstance:{}"
 JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,app,default),app)"
@@ -53,11 +54,11 @@ def escaped(urn: str) -> str:
 
 
 def test_nothing_folds_to_nothing() -> None:
-    assert fold([]) == Graph()
+    assert build_graph([]) == Graph()
 
 
 def test_the_runs_of_a_dag_run_hang_under_it_upstream_first(daily_sales: list[Proposal]) -> None:
-    graph = fold(daily_sales)
+    graph = build_graph(daily_sales)
     assert outline(graph.roots) == {
         "daily_sales_scheduled__2026-11-20T00:00:00+00:00": {
             "daily_sales_build_orders_x": {"01a1fd23-34f9": {}, "01a1fd24-77de": {}},
@@ -81,7 +82,7 @@ def test_the_runs_of_a_dag_run_hang_under_it_upstream_first(daily_sales: list[Pr
 def test_the_template_tells_what_a_run_is(template: str | None, kind: RunKind) -> None:
     relationships: dict[str, Any] = {"parentTemplate": template, "upstreamInstances": []}
     urn = RUN.format("r")
-    graph = fold([Proposal("dataProcessInstance", urn, "dataProcessInstanceRelationships", relationships)])
+    graph = build_graph([Proposal("dataProcessInstance", urn, "dataProcessInstanceRelationships", relationships)])
     assert [(node.urn, node.kind, node.name) for node in graph.roots] == [(urn, kind, "r")]
 
 
@@ -99,23 +100,23 @@ def test_the_template_tells_what_a_run_is(template: str | None, kind: RunKind) -
     ],
 )
 def test_every_run_is_in_the_tree_once(proposals: list[Proposal], expected: dict[str, Any]) -> None:
-    graph = fold(proposals)
+    graph = build_graph(proposals)
     assert outline(graph.roots) == expected
     assert list(outline(graph.roots)) == list(expected)
 
 
 def test_a_circle_of_parents_is_reported() -> None:
-    [problem] = fold([*run("a", "b"), *run("b", "a")]).problems
+    [problem] = build_graph([*run("a", "b"), *run("b", "a")]).problems
     assert problem.startswith(RUN.format("a"))
 
 
 def test_a_very_deep_tree_can_be_walked() -> None:
-    graph = fold([p for n in range(3000) for p in run(str(n), str(n - 1) if n else None)])
+    graph = build_graph([p for n in range(3000) for p in run(str(n), str(n - 1) if n else None)])
     assert [node.name for node in graph.runs()] == [str(number) for number in range(3000)]
 
 
 def test_the_last_upsert_of_an_aspect_wins_and_events_add_up() -> None:
-    graph = fold([*run("r", "x"), event(1), event(1), event(5, result="SUCCESS"), *run("r", created=7)])
+    graph = build_graph([*run("r", "x"), event(1), event(1), event(5, result="SUCCESS"), *run("r", created=7)])
     [node] = graph.roots
     assert node.parent is None
     assert node.created == 7
@@ -161,7 +162,7 @@ def test_the_last_upsert_of_an_aspect_wins_and_events_add_up() -> None:
     ],
 )
 def test_the_events_of_a_run_make_its_tries(events: list[Proposal], attempts: list[Attempt]) -> None:
-    [node] = fold([*run("r"), *events]).roots
+    [node] = build_graph([*run("r"), *events]).roots
     assert node.attempts() == attempts
 
 
@@ -185,7 +186,7 @@ WHOLE = {
 
 def test_a_job_has_the_edges_of_its_aspect_and_the_name_of_its_info() -> None:
     info = Proposal("dataJob", JOB, "dataJobInfo", {"name": "My application"})
-    [job] = fold([edges(WHOLE), info]).jobs
+    [job] = build_graph([edges(WHOLE), info]).jobs
     assert (job.name, job.inputs, job.outputs, job.upstream_jobs) == ("My application", (A,), (B,), (AIRFLOW_JOB,))
     [column] = job.columns
     assert (column.output, column.inputs, column.transformation) == (Column(B, "y"), (Column(A, "x"),), "t")
@@ -222,7 +223,7 @@ def test_a_job_has_the_edges_of_its_aspect_and_the_name_of_its_info() -> None:
 def test_the_edges_of_a_job(
     proposals: list[Proposal], inputs: tuple[str, ...], outputs: tuple[str, ...], columns: int
 ) -> None:
-    graph = fold(proposals)
+    graph = build_graph(proposals)
     [job] = graph.jobs
     assert (job.inputs, job.outputs, len(job.columns)) == (inputs, outputs, columns)
     assert not graph.problems
@@ -237,13 +238,13 @@ def test_a_patch_adds_one_input_column_after_the_other() -> None:
         add(path.format("SELECT a/b") + escaped(COLUMN_A)),
         add(path.format("NONE") + escaped(A)),
     ]
-    [job] = fold([edges(patch, patch=True)]).jobs
+    [job] = build_graph([edges(patch, patch=True)]).jobs
     assert [(column.inputs, column.transformation) for column in job.columns] == [
         ((Column(A, "x"), Column(A, "z")), "IDENTITY"),
         ((Column(A, "x"),), "SELECT a/b"),
         ((Column(A, ""),), None),
     ]
-    [job] = fold([edges(patch, patch=True), edges([{**patch[3], "op": "remove"}], patch=True)]).jobs
+    [job] = build_graph([edges(patch, patch=True), edges([{**patch[3], "op": "remove"}], patch=True)]).jobs
     assert [column.transformation for column in job.columns] == ["IDENTITY", "SELECT a/b"]
 
 
@@ -268,7 +269,7 @@ def test_a_patch_adds_one_input_column_after_the_other() -> None:
     ],
 )
 def test_a_malformed_proposal_costs_only_itself(broken: Proposal) -> None:
-    graph = fold([*run("a"), edges(WHOLE), broken])
+    graph = build_graph([*run("a"), edges(WHOLE), broken])
     assert [node.name for node in graph.roots] == ["a"]
     assert [(job.inputs, job.outputs) for job in graph.jobs] == [((A,), (B,))]
     assert len(graph.problems) == 1
@@ -278,7 +279,7 @@ def test_a_malformed_proposal_costs_only_itself(broken: Proposal) -> None:
 def test_aspects_without_picture_are_counted() -> None:
     status = Proposal("dataset", A, "status", {"removed": False})
     tags = Proposal("dataFlow", "urn:li:dataFlow:(spark,app,default)", "globalTags", [add("/tags/x")], "PATCH")
-    graph = fold([status, status, tags])
+    graph = build_graph([status, status, tags])
     assert graph.unread == {"status": 2, "globalTags": 1}
     assert graph.read == 3
     assert not graph.problems
@@ -287,16 +288,16 @@ def test_aspects_without_picture_are_counted() -> None:
 def test_a_task_that_repeats_the_lineage_of_its_spark_job_tells_nothing() -> None:
     same = {**WHOLE, "inputDatajobs": [], "fineGrainedLineages": []}
     more = {**same, "inputDatasetEdges": [{"destinationUrn": A}, {"destinationUrn": B}]}
-    assert [job.urn for job in fold([edges(same, job=AIRFLOW_JOB), edges(WHOLE)]).telling_jobs()] == [JOB]
-    assert len(fold([edges(more, job=AIRFLOW_JOB), edges(WHOLE)]).telling_jobs()) == 2
-    assert len(fold([edges(same, job=AIRFLOW_JOB)]).telling_jobs()) == 1
+    assert [job.urn for job in build_graph([edges(same, job=AIRFLOW_JOB), edges(WHOLE)]).telling_jobs()] == [JOB]
+    assert len(build_graph([edges(more, job=AIRFLOW_JOB), edges(WHOLE)]).telling_jobs()) == 2
+    assert len(build_graph([edges(same, job=AIRFLOW_JOB)]).telling_jobs()) == 1
 
 
 def test_a_run_keeps_what_it_read_and_wrote() -> None:
     reads = {"inputs": [A], "inputEdges": [{"destinationUrn": A}, {"destinationUrn": B}]}
     broken = {"outputs": "text"}
     urn = RUN.format("r")
-    graph = fold(
+    graph = build_graph(
         [
             Proposal("dataProcessInstance", urn, "dataProcessInstanceInput", reads),
             Proposal("dataProcessInstance", urn, "dataProcessInstanceOutput", broken),

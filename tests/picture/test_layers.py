@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from airflow_provider_spark_datahub.picture.layers import Layers, Waypoint, in_layers
+from airflow_provider_spark_datahub.visualization.layout import Layers, Waypoint, in_layers
 
 
 def layer_of(layers: Layers) -> dict[object, int]:

@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from airflow_provider_spark_datahub.picture.layout import GAP_BETWEEN_BOXES, Layout, lay_out
+from airflow_provider_spark_datahub.visualization.layout import GAP_BETWEEN_BOXES, Layout, lay_out
 
 SIZE = (100.0, 40.0)
 

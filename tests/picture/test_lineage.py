@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from airflow_provider_spark_datahub.picture.canvas import UNICODE, cells, shortened
-from airflow_provider_spark_datahub.picture.flow import FlowJob, flows
-from airflow_provider_spark_datahub.picture.lineage import Drawing, Pen, draw
-from airflow_provider_spark_datahub.picture.names import DatasetName
+from airflow_provider_spark_datahub.visualization.drawing import UNICODE, Drawing, Pen, cells, draw, shortened
+from airflow_provider_spark_datahub.visualization.flow import FlowJob, flows
+from airflow_provider_spark_datahub.visualization.model import DatasetName
 
 TO_THE_LEFT, TO_THE_RIGHT = set("─╴╮╯┤┴┬┼"), set("─╶╰╭├┴┬┼")
 CORNERS = set("╮╯┤┴┬┼╰╭├")

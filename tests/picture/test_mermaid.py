@@ -7,9 +7,9 @@ import re
 import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.picture.graph import fold
-from airflow_provider_spark_datahub.picture.mermaid import mermaid, quoted
-from airflow_provider_spark_datahub.picture.network import network
+from airflow_provider_spark_datahub.visualization.export import quoted, render_mermaid
+from airflow_provider_spark_datahub.visualization.graph import build_graph
+from airflow_provider_spark_datahub.visualization.network import build_network
 from tests.picture.conftest import HOSTILE, dataset, lineage
 
 LINE = re.compile(
@@ -18,7 +18,7 @@ LINE = re.compile(
 
 
 def test_boxes_and_arrows() -> None:
-    text = mermaid(network(fold([lineage("build", [dataset("a")], [dataset("b")], [])])))
+    text = render_mermaid(build_network(build_graph([lineage("build", [dataset("a")], [dataset("b")], [])])))
     assert text.splitlines() == [
         "flowchart LR",
         '  d1["<b>a</b><br>hive"]',
@@ -37,5 +37,5 @@ def test_a_name_is_never_syntax_markup_or_link(name: str) -> None:
 
 
 def test_hostile_names_leave_every_line_in_its_shape(hostile: list[Proposal]) -> None:
-    text = mermaid(network(fold(hostile)))
+    text = render_mermaid(build_network(build_graph(hostile)))
     assert [line for line in text.splitlines() if not LINE.fullmatch(line)] == []

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.picture.names import LONGEST_NAME, DatasetNames, harmless
+from airflow_provider_spark_datahub.visualization.model import LONGEST_NAME, DatasetNames, harmless
 
 DATASET = "urn:li:dataset:(urn:li:dataPlatform:{},{},{})"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.picture.graph import fold
-from airflow_provider_spark_datahub.picture.network import Network, Source, Statement, network, text_width
+from airflow_provider_spark_datahub.visualization.graph import build_graph
+from airflow_provider_spark_datahub.visualization.network import Network, Source, Statement, build_network, text_width
 from tests.picture.conftest import RAW, TABLE, dataset, lineage
 
 
@@ -17,7 +17,7 @@ def links(shown: Network) -> set[tuple[str, str]]:
 
 
 def test_each_job_is_linked_with_what_it_reads_and_writes(daily_sales: list[Proposal]) -> None:
-    assert links(network(fold(daily_sales))) == {
+    assert links(build_network(build_graph(daily_sales))) == {
         ("orders.csv", "build_orders"),
         ("customers.csv", "build_orders"),
         ("build_orders", "sales.orders"),
@@ -29,7 +29,7 @@ def test_each_job_is_linked_with_what_it_reads_and_writes(daily_sales: list[Prop
 
 
 def test_a_box_tells_platform_folder_and_last_result(daily_sales: list[Proposal]) -> None:
-    boxes = {box.title: box for box in network(fold(daily_sales)).boxes.values()}
+    boxes = {box.title: box for box in build_network(build_graph(daily_sales)).boxes.values()}
     assert boxes["orders.csv"].note == "s3 shop-raw/2026"
     assert boxes["sales.orders"].note == "hive"
     assert (boxes["build_orders"].note, boxes["build_orders"].state) == ("Spark · SUCCESS", "SUCCESS")
@@ -50,7 +50,7 @@ def test_columns_are_those_of_the_schema_then_those_that_lineage_names() -> None
             "job", [orders], [clean], [(f"{clean}#x", [f"{orders}#id", f"{orders}#lost"], "-- DIRECT:IDENTITY\nSELECT")]
         ),
     ]
-    shown = network(fold(proposals))
+    shown = build_network(build_graph(proposals))
     columns = {shown.boxes[key].title: found for key, found in shown.columns.items()}
     assert [(column.name, column.type) for column in columns["orders"]] == [
         ("id", "long"),
@@ -66,8 +66,8 @@ def test_columns_are_those_of_the_schema_then_those_that_lineage_names() -> None
 def test_each_source_names_its_job_and_statement() -> None:
     one, made = dataset("one"), dataset("made")
     told = [f"-- DIRECT:IDENTITY\nSELECT x -- {number}\n\tFROM one" for number in range(2)]
-    shown = network(
-        fold(
+    shown = build_network(
+        build_graph(
             [
                 lineage("a", [one], [made], [(f"{made}#x", [f"{one}#x"], text) for text in (*told, told[0])]),
                 lineage("b", [one], [made], [(f"{made}#x", [f"{one}#x"], text) for text in (told[0], "by hand")]),
@@ -93,19 +93,19 @@ def test_each_source_names_its_job_and_statement() -> None:
 
 def test_what_only_column_lineage_names_is_linked() -> None:
     clean, hidden = TABLE.format("clean"), TABLE.format("hidden")
-    shown = network(fold([lineage("job", [], [clean], [(f"{clean}#x", [f"{hidden}#y"], "")])]))
+    shown = build_network(build_graph([lineage("job", [], [clean], [(f"{clean}#x", [f"{hidden}#y"], "")])]))
     assert links(shown) == {("sales.hidden", "job"), ("job", "sales.clean")}
 
 
 def test_long_names_keep_both_ends_and_fit_their_box() -> None:
     long = dataset("start_" + "x" * 400 + "_end")
-    shown = network(fold([lineage("job", [long], [RAW.format("a")], [])]))
+    shown = build_network(build_graph([lineage("job", [long], [RAW.format("a")], [])]))
     box = next(iter(shown.boxes.values()))
     assert box.title.startswith("start_")
     assert text_width(box.title, 13) < shown.sizes[box.key][0]
 
 
 def test_hostile_names_cannot_steer_what_reads_them(hostile: list[Proposal]) -> None:
-    shown = network(fold(hostile))
+    shown = build_network(build_graph(hostile))
     said = "".join(box.title + box.note + box.full for box in shown.boxes.values())
     assert not {"\u202e", "\n", "\x00", "\x1b"} & set(said)

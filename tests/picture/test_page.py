@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.picture.graph import fold
-from airflow_provider_spark_datahub.picture.page import page
+from airflow_provider_spark_datahub.visualization.graph import build_graph
+from airflow_provider_spark_datahub.visualization.page import render_page
 from tests.picture.conftest import DAG_RUN, HOSTILE, MIDNIGHT, dataset, event, lineage
 
 LAST_APPLICATION = "urn:li:dataProcessInstance:01a1fd25-d000"
@@ -59,7 +59,7 @@ class Reader(HTMLParser):
 
 
 def read(proposals: list[Proposal]) -> Reader:
-    return Reader(page(fold(proposals)))
+    return Reader(render_page(build_graph(proposals)))
 
 
 @pytest.mark.parametrize("which", ["daily_sales", "hostile", "nothing"])
@@ -81,7 +81,7 @@ def test_it_needs_nothing_else_and_runs_nothing_else(daily_sales: list[Proposal]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     (policy,) = [value for value in found.attributes("content") if "default-src" in value]
     assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    text = page(fold(daily_sales))
+    text = render_page(build_graph(daily_sales))
     assert set(re.findall(r"https?://[\w./]+", text)) == {"http://www.w3.org/2000/svg"}
     assert "@import" not in text
 
@@ -97,7 +97,7 @@ def test_the_runs_are_a_tree_with_results_durations_and_times(daily_sales: list[
 
 
 def failed_row(proposals: list[Proposal]) -> str:
-    (row,) = re.findall(r'<li id="failed">.*?</li>', page(fold(proposals)))
+    (row,) = re.findall(r'<li id="failed">.*?</li>', render_page(build_graph(proposals)))
     return str(row)
 
 
@@ -108,7 +108,7 @@ def test_a_failure_that_a_retry_mended_is_led_to(daily_sales: list[Proposal]) ->
 def test_a_failed_dag_run_leads_to_what_made_it_fail(daily_sales: list[Proposal]) -> None:
     ends = {DAG_RUN: {}, "urn:li:dataProcessInstance:revenue": {"attempt": 1}, LAST_APPLICATION: {}}
     proposals = [*daily_sales, *(event(urn, 92, "FAILURE", lasted=1, **told) for urn, told in ends.items())]
-    assert "4 failed</a>" in page(fold(proposals))
+    assert "4 failed</a>" in render_page(build_graph(proposals))
     assert LAST_APPLICATION.split(":")[-1] in failed_row(proposals)
 
 
@@ -137,7 +137,7 @@ def test_hostile_names_are_text(hostile: list[Proposal]) -> None:
     assert not {name for name in names if name.startswith("on")}
     assert len(found.scripts) == 1
     assert HOSTILE[0] in found.texts
-    assert not {"\u202e", "\x00", "\x1b", "\ud800"} & set(page(fold(hostile)))
+    assert not {"\u202e", "\x00", "\x1b", "\ud800"} & set(render_page(build_graph(hostile)))
 
 
 def test_only_web_pages_are_linked(hostile: list[Proposal]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.picture.page_tables import breakable, first_of
+from airflow_provider_spark_datahub.visualization.page import breakable, first_of
 
 
 @pytest.mark.parametrize(

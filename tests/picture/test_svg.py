@@ -6,15 +6,15 @@ import re
 from xml.etree import ElementTree as ET
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.picture.graph import fold
-from airflow_provider_spark_datahub.picture.network import network
-from airflow_provider_spark_datahub.picture.svg import svg
+from airflow_provider_spark_datahub.visualization.export import render_svg
+from airflow_provider_spark_datahub.visualization.graph import build_graph
+from airflow_provider_spark_datahub.visualization.network import build_network
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 
 def drawn(proposals: list[Proposal]) -> ET.Element:
-    return ET.fromstring(svg(network(fold(proposals))))
+    return ET.fromstring(render_svg(build_network(build_graph(proposals))))
 
 
 def texts(root: ET.Element, style: str) -> list[str]:
@@ -59,7 +59,7 @@ def test_hostile_names_are_text(hostile: list[Proposal]) -> None:
 
 
 def test_it_needs_nothing_else(daily_sales: list[Proposal]) -> None:
-    text = svg(network(fold(daily_sales)))
+    text = render_svg(build_network(build_graph(daily_sales)))
     assert re.findall(r"https?://[^\"' ]+", text) == ["http://www.w3.org/2000/svg"]
     assert re.findall(r"url\(([^)]*)\)", text) == ["#head"] * 7
     assert "@import" not in text

@@ -11,10 +11,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.picture.columns import wording
-from airflow_provider_spark_datahub.picture.graph import fold
-from airflow_provider_spark_datahub.picture.runs import moment, span
-from airflow_provider_spark_datahub.picture.terminal import SHOWN_PROBLEMS, render
+from airflow_provider_spark_datahub.visualization.graph import build_graph
+from airflow_provider_spark_datahub.visualization.tables import moment, span, wording
+from airflow_provider_spark_datahub.visualization.terminal import SHOWN_PROBLEMS, render_terminal
 
 RUN = "urn:li:dataProcessInstance:r"
 HOSTILE = "evil\x1b]0;title\x07\x1b[2J\nname [bold red]x[/] :boom: \u202e"
@@ -23,7 +22,7 @@ HOSTILE = "evil\x1b]0;title\x07\x1b[2J\nname [bold red]x[/] :boom: \u202e"
 def shown(proposals: list[Proposal], width: int = 100, *, terminal: bool = True, columns: bool = True) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
     with console.capture() as capture:
-        render(fold(proposals), console, columns=columns)
+        render_terminal(build_graph(proposals), console, columns=columns)
     return capture.get()
 
 
@@ -91,7 +90,7 @@ def test_all_that_matters_is_there_at_every_width(daily_sales: list[Proposal], w
 def test_an_explicit_width_is_that_of_the_picture(daily_sales: list[Proposal]) -> None:
     console = Console(file=io.StringIO(), width=200, force_terminal=True, color_system=None)
     with console.capture() as capture:
-        render(fold(daily_sales), console, width=60)
+        render_terminal(build_graph(daily_sales), console, width=60)
     assert max(cell_len(line) for line in capture.get().splitlines()) <= 60
 
 
@@ -107,7 +106,9 @@ def test_a_terminal_that_is_not_utf_8_gets_what_it_can_show() -> None:
     properties = {"name": "größe 日本", "created": {"time": 0}}
     with io.TextIOWrapper(raw, encoding="latin-1") as file:
         console = Console(file=file, width=80, force_terminal=True, color_system=None)
-        render(fold([Proposal("dataProcessInstance", RUN, "dataProcessInstanceProperties", properties)]), console)
+        render_terminal(
+            build_graph([Proposal("dataProcessInstance", RUN, "dataProcessInstanceProperties", properties)]), console
+        )
         file.flush()
         assert raw.getvalue().decode("latin-1").splitlines()[1] == r"run größe \u65e5\u672c"
 
@@ -231,5 +232,5 @@ def test_a_transformation_in_a_few_words(transformation: str | None, text: str) 
 
 
 def test_rich_is_imported_only_to_draw() -> None:
-    code = "import sys, airflow_provider_spark_datahub.picture.terminal; print('rich' in sys.modules)"
+    code = "import sys, airflow_provider_spark_datahub.visualization.terminal; print('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -16,7 +16,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_provider_spark_datahub.conversion.relate import AirflowSite
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.plugins.work_thread import WorkThread
+from airflow_provider_spark_datahub.plugins.dag_run_listener import WorkThread
 
 
 def working() -> list[threading.Thread]:
@@ -60,7 +60,7 @@ def test_to_wait_for_nothing_takes_no_time() -> None:
 
 IN_A_PROCESS = """
 import os, sys, threading
-from airflow_provider_spark_datahub.plugins.work_thread import WorkThread
+from airflow_provider_spark_datahub.plugins.dag_run_listener import WorkThread
 def say(text):
     sys.stdout.write(text)
     sys.stdout.flush()

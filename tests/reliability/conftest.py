@@ -16,8 +16,6 @@ from tests.reliability.lineage_tries import CASE, connect, prepare, run_try
 def _datahub_is_imported() -> None:
     """Importing acryl-datahub takes a second, which would count in what a task's lineage takes."""
 
-    import airflow_provider_spark_datahub.delivery.kafka_transport  # noqa: F401
-
 
 @pytest.fixture
 def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpark]:

@@ -7,26 +7,31 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_spark_datahub.conversion.archive import (
-    ArchiveConversion,
-    ArchiveFacts,
-    Selection,
-    convert_archive,
+from airflow_provider_spark_datahub.backfill.indexing import BAD, EVENTS, LINKS, SCHEMA, index_files
+from airflow_provider_spark_datahub.backfill.packing import (
+    LINK_SCHEMA,
+    Chunk,
+    PackedLinks,
+    PackedVersions,
+    batches_of,
+    joining_links,
+    rows_of,
 )
-from airflow_provider_spark_datahub.conversion.grouping import Link, joined, united
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.spark.chunks import Chunk
-from airflow_provider_spark_datahub.spark.converting import (
+from airflow_provider_spark_datahub.backfill.spark_job import (
     CONVERTED_SCHEMA,
     KEPT_SCHEMA,
     VERSIONS,
     convert_groups,
     keep_latest,
 )
-from airflow_provider_spark_datahub.spark.indexing import BAD, EVENTS, LINKS, SCHEMA, index_files
-from airflow_provider_spark_datahub.spark.packed_links import LINK_SCHEMA, PackedLinks, joining_links
-from airflow_provider_spark_datahub.spark.packed_versions import PackedVersions
-from airflow_provider_spark_datahub.spark.record_batches import batches_of, rows_of
+from airflow_provider_spark_datahub.conversion.archive.conversion import (
+    ArchiveConversion,
+    ArchiveFacts,
+    Selection,
+    convert_archive,
+)
+from airflow_provider_spark_datahub.conversion.archive.grouping import Link, joined, united
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 Row = dict[str, Any]
 

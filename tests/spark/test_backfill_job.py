@@ -17,7 +17,11 @@ import pytest
 import zstandard
 
 from airflow_provider_spark_datahub.backfill.plan import BackfillPlan
-from airflow_provider_spark_datahub.conversion.archive import ArchiveConversion, Selection, convert_archive
+from airflow_provider_spark_datahub.conversion.archive.conversion import (
+    ArchiveConversion,
+    Selection,
+    convert_archive,
+)
 from benchmarks.event_mix import MIXES, mixed_application
 from tests.conversion.builders import CORPUS
 from tests.oracles.strict import canonical_violations

@@ -6,12 +6,11 @@ import random
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.conversion.archive import ArchivedEvent
-from airflow_provider_spark_datahub.spark import chunks
-from airflow_provider_spark_datahub.spark.chunks import Chunk, OpenChunks, events_of, pack, unpack
+from airflow_provider_spark_datahub.backfill import packing as chunks
+from airflow_provider_spark_datahub.backfill.packing import Chunk, OpenChunks, events_of, pack, unpack
+from airflow_provider_spark_datahub.conversion.archive.conversion import ArchivedEvent
 
 EVENTS = st.builds(
     ArchivedEvent, st.integers(-1, 50), st.sampled_from("abc"), st.integers(0, 10**6), st.binary(max_size=9)
@@ -48,7 +47,7 @@ def test_a_group_larger_than_a_chunk_becomes_several() -> None:
 
 
 def test_all_open_chunks_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "HELD_BYTES", 1000)
+    monkeypatch.setattr(chunks, "HELD_CHUNK_BYTES", 1000)
     held = OpenChunks()
     found = [
         chunk

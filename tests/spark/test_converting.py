@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.archive import Selection
+from airflow_provider_spark_datahub.conversion.archive.conversion import Selection
 from tests.conversion.builders import CORPUS, settings
 from tests.spark.steps import converted, kept, reference
 

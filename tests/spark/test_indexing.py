@@ -7,8 +7,8 @@ import json
 import pyarrow as pa
 import pytest
 
-from airflow_provider_spark_datahub.spark.indexing import BAD, EVENTS, SCHEMA, index_lines
-from airflow_provider_spark_datahub.spark.record_batches import batches_of
+from airflow_provider_spark_datahub.backfill.indexing import BAD, EVENTS, SCHEMA, index_lines
+from airflow_provider_spark_datahub.backfill.packing import batches_of
 from tests.conversion.builders import APP, query, whole_application
 from tests.spark.steps import Row, indexed, named
 

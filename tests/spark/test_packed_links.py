@@ -6,23 +6,27 @@ from collections.abc import Iterable
 from itertools import chain
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.conversion.event_heads import EventHead
-from airflow_provider_spark_datahub.conversion.grouping import Link, joined, links_of, united
-from airflow_provider_spark_datahub.spark import packed_links
-from airflow_provider_spark_datahub.spark.indexing import SCHEMA
-from airflow_provider_spark_datahub.spark.packed_links import (
+from airflow_provider_spark_datahub.backfill import packing as packed_links
+from airflow_provider_spark_datahub.backfill.indexing import SCHEMA
+from airflow_provider_spark_datahub.backfill.packing import (
     BUCKETS,
     LINK_SCHEMA,
     OpenLinks,
     PackedLinks,
     joining_links,
     links_of_runs,
+    rows_of,
     untold_runs,
 )
-from airflow_provider_spark_datahub.spark.record_batches import rows_of
+from airflow_provider_spark_datahub.conversion.archive.grouping import (
+    EventHead,
+    Link,
+    joined,
+    links_of,
+    united,
+)
 from tests.spark.steps import columns
 
 RUN = st.sampled_from(["a", "b", "c", "d", "e", "f"])

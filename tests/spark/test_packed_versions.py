@@ -6,12 +6,11 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.conversion.latest import Version
-from airflow_provider_spark_datahub.spark import packed_versions
-from airflow_provider_spark_datahub.spark.packed_versions import OpenVersions, PackedVersions, versions_of
+from airflow_provider_spark_datahub.backfill import packing as packed_versions
+from airflow_provider_spark_datahub.backfill.packing import OpenVersions, PackedVersions, versions_of
+from airflow_provider_spark_datahub.conversion.archive.compaction import Version
 
 TEXT = st.sampled_from(["", "a", "b", "ä\U0001f600"])
 VERSION = st.builds(
@@ -60,7 +59,7 @@ def test_rows_are_of_bounded_size() -> None:
 
 
 def test_a_task_holds_a_bounded_size_of_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_versions, "HELD_BYTES", 100_000)
+    monkeypatch.setattr(packed_versions, "HELD_VERSION_BYTES", 100_000)
     held = OpenVersions(1)
     told = [len(list(held.add(version(number, 9_500)))) for number in range(25)]
     assert [number for number, rows in enumerate(told) if rows] == [9, 19]

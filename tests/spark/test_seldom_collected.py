@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from airflow_provider_spark_datahub.spark.seldom_collected import seldom_collected
+from airflow_provider_spark_datahub.backfill.packing import seldom_collected
 
 
 def test_the_collector_looks_seldom_for_as_long_as_a_step_runs() -> None:

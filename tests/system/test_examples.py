@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox import Outbox
-from airflow_provider_spark_datahub.delivery.outbox_format import OutboxKey
-from airflow_provider_spark_datahub.delivery.outbox_storage import LocalStorage
+from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
+from airflow_provider_spark_datahub.delivery.outbox.format import OutboxKey
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from tests.delivery.samples import upserts
 from tests.system.airflow_home import REPOSITORY, AirflowHome
 from tests.system.catalogue import Catalogue, edges, file_dataset, spark_job

@@ -1,0 +1,374 @@
+"""Adds the OpenLineage listener, and Spark's own event log, to a spark-submit call: pure functions.
+
+What decides about the OpenLineage listener from outside the Spark properties, and so behind our back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
+from airflow_provider_spark_datahub.capture.spark_submit import Submission, split_list
+
+LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
+OUR_TRANSPORT = "airflow_datahub"
+USERS_TRANSPORT = "users"
+
+_EXTRA_LISTENERS = "spark.extraListeners"
+_DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Without it the listener logs one InaccessibleObjectException with its stack trace per application on Java 17.
+_ADD_OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"
+_OPENLINEAGE = "spark.openlineage."
+_TRANSPORT = "spark.openlineage.transport."
+_MEMBERS = "spark.openlineage.transport.transports."
+# Whatever follows one of these is one key to OpenLineage, dots included: but only directly under "transport.".
+_FREE_KEYS = ("properties.", "urlParams.", "headers.")
+_SENSITIVE = re.compile(r"api_?key|token|secret|passw|credential|authorization|jaas", re.IGNORECASE)
+
+_EVENT_LOG = "spark.eventLog."
+_DEFAULT_EVENT_LOG_DIR = "file:///tmp/spark-events"
+# What grows with the number of tasks, and tells nothing of queries. Spark 4.1 and later can leave it out.
+_UNREAD_EVENTS = (
+    *(f"SparkListener{kind}{stage}" for kind in ("Job", "Task") for stage in ("Start", "End")),
+    "SparkListenerStageSubmitted",
+    "SparkListenerStageCompleted",
+    "SparkListenerTaskGettingResult",
+    "SparkListenerSpeculativeTaskSubmitted",
+    "SparkListenerStageExecutorMetrics",
+    "SparkListenerUnpersistRDD",
+    "org.apache.spark.sql.execution.ui.SparkListenerDriverAccumUpdates",
+    "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate",
+    "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveSQLMetricUpdates",
+)
+
+
+class TransportNotCombinableError(Exception):
+    """The job has an OpenLineage transport of its own that cannot be kept beside ours.
+
+    :param reason: for the user: which property, and why.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class ParentRun:
+    """An OpenLineage run that the application belongs to.
+
+    :param run_id: a UUID.
+    """
+
+    namespace: str
+    job_name: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LineageInjection:
+    """What the listener is told.
+
+    :param events_file: absolute path of this try's event file, on the driver's machine.
+    :param parent: the task run.
+    :param root: the DAG run.
+    :param namespace: of the Spark jobs; None leaves OpenLineage's default.
+    :param facets: facet name → whether the listener sends it.
+    """
+
+    events_file: str
+    jar: JarChoice
+    parent: ParentRun
+    root: ParentRun | None = None
+    namespace: str | None = None
+    facets: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """The result of :func:`inject`.
+
+    :param users_parent: the user's own parent run is kept, the application is not under the task's run.
+    :param users_transport: the user's own transport gets the events as well.
+    :param secrets: credentials of the user's transport, which come onto spark-submit's command line from
+        ``spark-defaults.conf`` or out of a URL: to be masked before the command is logged.
+    """
+
+    submission: Submission
+    users_parent: bool
+    users_transport: bool
+    secrets: tuple[str, ...] = ()
+
+
+def inject(submission: Submission, lineage: LineageInjection) -> Injection:
+    """The submission with lineage; ``submission`` itself stays as it is.
+
+    Nothing of the user's is lost: listeners, jars, packages and Java options are extended from the value that Spark
+    would see, since ``--conf`` replaces ``spark-defaults.conf`` and ``--jars`` replaces ``spark.jars``. The user's own
+    values of ``namespace`` and facet switches win. To inject twice gives the same as once.
+
+    :raises TransportNotCombinableError: the user's own transport cannot be kept.
+    """
+    transport = _transport(submission.effective_properties(), lineage.events_file)
+    users_parent = _is_users_parent(submission, lineage.parent)
+    properties: dict[str, object] = dict(submission.properties)
+    properties[_EXTRA_LISTENERS] = _extended(submission.effective(_EXTRA_LISTENERS), [LISTENER])
+    properties[_DRIVER_JAVA_OPTIONS] = _java_options(submission.effective(_DRIVER_JAVA_OPTIONS))
+    properties.update(transport)
+    if not users_parent:
+        properties.update(_parents(lineage.parent, lineage.root))
+    properties.update(_where_unset(submission, _switches(lineage)))
+    jars, in_conf = _with_entries(submission.jars, submission.effective("spark.jars"), lineage.jar.jars)
+    properties.update({"spark.jars": in_conf} if in_conf else {})
+    packages, in_conf = _with_entries(
+        submission.packages, submission.effective("spark.jars.packages"), lineage.jar.packages
+    )
+    properties.update({"spark.jars.packages": in_conf} if in_conf else {})
+    return Injection(
+        submission=replace(submission, properties=properties, jars=jars, packages=packages),
+        users_parent=users_parent,
+        users_transport=transport[f"{_TRANSPORT}type"] == "composite",
+        secrets=tuple(value for name, value in transport.items() if _SENSITIVE.search(name.rpartition(".")[2])),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EventLogInjection:
+    """The result of :func:`inject_event_log`.
+
+    :param folder: where the event log will be; ``None`` where there is none to read.
+    :param ours: the folder is this try's own: it must exist before the job starts, and may be removed after it is read.
+        Else it is the user's, with the logs of other applications in it.
+    :param reason: for people, why there is none to read; empty where there is one.
+    """
+
+    submission: Submission
+    folder: Path | None
+    ours: bool
+    reason: str = ""
+
+
+def inject_event_log(submission: Submission, folder: Path, *, local_driver: bool) -> EventLogInjection:
+    """The submission with Spark's own event log; ``submission`` itself stays as it is.
+
+    The log tells of streaming queries what OpenLineage does not: their sinks. A log of the user's own stays as it is,
+    and is read where it lies on this machine; so does a job that says that it wants none. To inject twice gives the
+    same as once.
+
+    :param folder: absolute, of this try alone. The caller creates it: without it, the job fails to start.
+    :param local_driver: the driver runs on this machine; elsewhere there is no such folder.
+    """
+    wanted = (submission.effective(f"{_EVENT_LOG}enabled") or "").strip().lower()
+    if wanted == "true" and submission.effective(f"{_EVENT_LOG}dir") == folder.as_uri():
+        return EventLogInjection(submission, folder, ours=True)
+    if wanted == "true":
+        users, reason = _local_folder(submission.effective(f"{_EVENT_LOG}dir") or _DEFAULT_EVENT_LOG_DIR)
+        if users is not None and not local_driver:
+            users, reason = None, "the driver, and so the job's own Spark event log, is on another machine"
+        return EventLogInjection(submission, users, ours=False, reason=reason)
+    if wanted:
+        return EventLogInjection(submission, None, ours=False, reason=f"the job sets {_EVENT_LOG}enabled={wanted}")
+    if not local_driver:
+        return EventLogInjection(
+            submission, None, ours=False, reason="the driver runs on another machine: no Spark event log is written"
+        )
+    properties = {
+        f"{_EVENT_LOG}enabled": "true",
+        f"{_EVENT_LOG}dir": folder.as_uri(),
+        f"{_EVENT_LOG}compress": "false",
+        f"{_EVENT_LOG}rolling.enabled": "false",
+        f"{_EVENT_LOG}logBlockUpdates.enabled": "false",
+        f"{_EVENT_LOG}logStageExecutorMetrics": "false",
+        f"{_EVENT_LOG}excludedPatterns": ",".join(_UNREAD_EVENTS),
+    }
+    injected = replace(submission, properties={**submission.properties, **properties})
+    return EventLogInjection(injected, folder, ours=True)
+
+
+def _local_folder(place: str) -> tuple[Path | None, str]:
+    """The folder that ``spark.eventLog.dir`` names, or why it cannot be read; a path without scheme is a local one."""
+    parts = urlsplit(place.strip())
+    if parts.scheme not in ("", "file"):
+        return None, f"the job's own Spark event log is in {parts.scheme}://, which is not read"
+    return Path(unquote(parts.path) if parts.scheme else place.strip()), ""
+
+
+def _extended(value: str | None, entries: Iterable[str]) -> str:
+    """A comma-separated list with what it lacks of ``entries`` at its end."""
+    present = split_list(value)
+    missing = [entry for entry in entries if entry not in present]
+    return ",".join((*present, *missing)) if missing else value or ""
+
+
+def _with_entries(option: str | None, conf: str | None, entries: tuple[str, ...]) -> tuple[str | None, str | None]:
+    """The option and the property with ``entries``: the option where the user gave one, as it hides the property."""
+    if not entries:
+        return option, None
+    if option:
+        return _extended(option, entries), None
+    return option, _extended(conf, entries)
+
+
+def _java_options(value: str | None) -> str:
+    options = value or ""
+    if _ADD_OPENS in options.split():
+        return options
+    return f"{options} {_ADD_OPENS}".strip()
+
+
+def _is_users_parent(submission: Submission, ours: ParentRun) -> bool:
+    # spark.openlineage.context is the newer way to say it, and the listener prefers it.
+    run_id = (submission.effective(f"{_OPENLINEAGE}parentRunId") or "").strip()
+    context = (submission.effective(f"{_OPENLINEAGE}context") or "").strip()
+    return bool(context) or run_id not in ("", ours.run_id)
+
+
+def _parents(parent: ParentRun, root: ParentRun | None) -> dict[str, str]:
+    runs = {"parent": parent} | ({"rootParent": root} if root else {})
+    return {
+        f"{_OPENLINEAGE}{prefix}{part}": value
+        for prefix, run in runs.items()
+        for part, value in (("JobNamespace", run.namespace), ("JobName", run.job_name), ("RunId", run.run_id))
+    }
+
+
+def _switches(lineage: LineageInjection) -> dict[str, str]:
+    switches = {f"{_OPENLINEAGE}namespace": lineage.namespace} if lineage.namespace else {}
+    for facet, sent in lineage.facets.items():
+        switches[f"{_OPENLINEAGE}facets.{facet}.disabled"] = "false" if sent else "true"
+    return switches
+
+
+def _where_unset(submission: Submission, values: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if not (submission.effective(name) or "").strip()}
+
+
+def _transport(effective: Mapping[str, str], events_file: str) -> dict[str, str]:
+    """Our file transport, alone or as one more member of a composite one."""
+    # OpenLineage ignores a blank value.
+    users = {
+        name.removeprefix(_TRANSPORT): value
+        for name, value in effective.items()
+        if name.startswith(_TRANSPORT) and value.strip()
+    }
+    kind = users.pop("type", None)
+    ours = {"type": "file", "location": events_file}
+    if kind is None and users:
+        raise TransportNotCombinableError(
+            f"the job sets {_TRANSPORT}{min(users)} but no {_TRANSPORT}type: "
+            "OpenLineage refuses that; set the type, or drop these properties"
+        )
+    if kind is None or (kind == "file" and users.get("location") == events_file):
+        return {f"{_TRANSPORT}{name}": value for name, value in ours.items()}
+    if kind == "composite":
+        return _with_member(users, ours)
+    return _composite_of(kind, users, ours)
+
+
+def _with_member(users: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+    for name in users:
+        member, _, rest = name.removeprefix("transports.").partition(".")
+        if name.startswith("transports.") and rest:
+            _refuse_dotted_key(f"{_MEMBERS}{member}.", rest)
+        elif name == "transports" or name.startswith("transports."):
+            raise TransportNotCombinableError(f"{_TRANSPORT}{name} is no member of a composite OpenLineage transport")
+    result = {f"{_TRANSPORT}type": "composite"}
+    # Said, since the first versions of the composite transport stop at a transport that fails.
+    result.update({} if "continueOnFailure" in users else {f"{_TRANSPORT}continueOnFailure": "true"})
+    return result | {f"{_MEMBERS}{OUR_TRANSPORT}.{name}": value for name, value in ours.items()}
+
+
+def _composite_of(kind: str, users: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+    for name in users:
+        _refuse_dotted_key(_TRANSPORT, name)
+    member = {"type": kind, **users}
+    if kind == "http":
+        member.update(_of_http_url(member.get("url", "")))
+    result = {f"{_TRANSPORT}type": "composite", f"{_TRANSPORT}continueOnFailure": "true"}
+    # A member's properties at the top level are ignored by a composite transport, those of spark-defaults included.
+    result |= {f"{_MEMBERS}{USERS_TRANSPORT}.{name}": value for name, value in member.items()}
+    return result | {f"{_MEMBERS}{OUR_TRANSPORT}.{name}": value for name, value in ours.items()}
+
+
+def _refuse_dotted_key(prefix: str, name: str) -> None:
+    for free in _FREE_KEYS:
+        if name.startswith(free) and "." in name.removeprefix(free):
+            raise TransportNotCombinableError(
+                f"{prefix}{name} belongs to an OpenLineage transport that cannot be part of a composite one: its "
+                f"key {name.removeprefix(free)!r} holds a dot, which OpenLineage only reads directly under {_TRANSPORT}"
+            )
+
+
+def _of_http_url(url: str) -> dict[str, str]:
+    """What OpenLineage's ``UrlParser`` takes from the URL of an http transport, which it does at the top level only."""
+    parts = urlsplit(url)
+    if parts.path in ("", "/") and not parts.query:
+        return {}
+    steps = parts.path.split("/")
+    query = {name.lower(): value for name, value in parse_qsl(parts.query)}
+    if not {"disabled", "app_name"}.isdisjoint(query) or "namespaces" in steps:
+        raise TransportNotCombinableError(
+            f"{_TRANSPORT}url sets more than the address (namespace, application name or facets), which OpenLineage "
+            "only understands in a transport of its own: set these by their own properties"
+        )
+    result = {"url": f"{parts.scheme}://{parts.netloc}"}
+    if len(steps) > 2 and steps[1] == "api":
+        result["endpoint"] = f"/api/{steps[2]}/lineage"
+    if query.get("api_key"):
+        result |= {"auth.type": "api_key", "auth.apiKey": query["api_key"]}
+    return result
+
+
+_DISABLED_PROPERTY = "spark.openlineage.disabled"
+_DISABLED_VARIABLE = "OPENLINEAGE_DISABLED"
+_TRANSPORT_VARIABLE = "OPENLINEAGE__TRANSPORT"
+_TRANSPORT_SECTION = re.compile(r"^[\"']?transport[\"']?\s*:", re.MULTILINE)
+
+
+def switched_off(submission: Submission, env: Mapping[str, str]) -> str | None:
+    """The setting by which the listener sends nothing, for people; None where it is on.
+
+    :param env: the driver's environment.
+    """
+    in_properties = submission.effective(_DISABLED_PROPERTY)
+    if in_properties is not None:
+        return f"the property {_DISABLED_PROPERTY}" if _is_true(in_properties) else None
+    return f"the environment variable {_DISABLED_VARIABLE}" if _is_true(env.get(_DISABLED_VARIABLE, "")) else None
+
+
+def replaced_transport(env: Mapping[str, str], folder: Path, home: Path) -> str | None:
+    """Where a transport is configured that a transport in Spark's properties replaces; None where there is none.
+
+    OpenLineage reads ``openlineage.yml`` and ``OPENLINEAGE__TRANSPORT...`` variables as well. A transport in the Spark
+    properties wins over them and is not combined with them, so the user's would get no more events.
+
+    :param env: the driver's environment.
+    :param folder: the driver's working folder.
+    :param home: the home folder of the driver's user.
+    """
+    variables = sorted(name for name in env if name.startswith(_TRANSPORT_VARIABLE))
+    if variables:
+        return f"the environment variable {variables[0]}"
+    file = next((path for path in _configuration_files(env, folder, home) if path.is_file()), None)
+    if file is None:
+        return None
+    try:
+        text = file.read_text("utf-8", "replace")
+    except OSError:
+        return None
+    return str(file) if _TRANSPORT_SECTION.search(text) else None
+
+
+def _configuration_files(env: Mapping[str, str], folder: Path, home: Path) -> Iterator[Path]:
+    if env.get("OPENLINEAGE_CONFIG"):
+        yield folder / env["OPENLINEAGE_CONFIG"]
+    yield folder / "openlineage.yml"
+    yield home / ".openlineage" / "openlineage.yml"
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() == "true"

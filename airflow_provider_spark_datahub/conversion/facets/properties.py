@@ -1,0 +1,252 @@
+"""The ``hive_session`` run facet, which OpenLineage's Hive hook puts on each query (conversion rules, section 9).
+
+Custom properties, tags, owners and description that an event's facets carry (conversion rules, sections 1 and 5).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from airflow_provider_spark_datahub.conversion.events import (
+    Facets,
+    JsonObject,
+    RunEvent,
+    as_object,
+    as_objects,
+    as_text,
+)
+from airflow_provider_spark_datahub.conversion.proposals import SharedObject
+from airflow_provider_spark_datahub.conversion.redaction import redact, redact_text
+
+HIVE_SESSION = "hive_session"
+_KEYS = ("username", "clientIp", "sessionId", "creationTime")
+
+
+def hive_session_properties(facet: JsonObject) -> dict[str, str]:
+    """Custom properties of a query's run and job: the facet's texts under the facet's own keys.
+
+    A key that is missing, empty or no text costs only itself. User and client address are shown, as the Spark user is:
+    whose session it was is what the facet is for.
+    """
+    return {key: redact(key, text) for key in _KEYS if (text := as_text(facet.get(key)).strip())}
+
+
+def hive_session_id(event: RunEvent) -> str:
+    """The id of the Hive session that the event's run belongs to, or empty."""
+    return event.run_facets.once(_session_id)
+
+
+def _session_id(run_facets: Facets) -> str:
+    return as_text(run_facets[HIVE_SESSION].get("sessionId")).strip()
+
+
+_ENGINE_KEYS = {
+    "name": "processingEngine",
+    "version": "processingEngineVersion",
+    "openlineageAdapterVersion": "openlineageAdapterVersion",
+}
+_APPLICATION_KEYS = {"applicationId": "appId", "userName": "sparkUser", "applicationAttemptId": "attemptId"}
+_APPLICATION_FACET = "spark_applicationDetails"
+
+
+class PropertyLayers(msgspec.Struct, frozen=True, gc=False):
+    """Properties of a job and of its flow, a layer per facet: where two have the same key, the later one counts.
+
+    Facets of the same text are the same layer, so that the queries of an application have equal layers, mostly.
+    """
+
+    job: tuple[SharedObject, ...]
+    flow: tuple[SharedObject, ...]
+
+
+def property_layers(event: RunEvent, *, spark_plan: bool = False) -> PropertyLayers:
+    """Properties of the job that the event describes, and of its flow, with the application's metadata.
+
+    :param spark_plan: keep the ``spark.logicalPlan`` facet as JSON text, on the flow.
+    """
+    return event.run_facets.once(_layers_with_plan if spark_plan else _layers)
+
+
+def first_wins(told: Sequence[PropertyLayers]) -> tuple[dict[str, str], dict[str, str]]:
+    """The properties of a job and of its flow, by key; of one key's values the one that was told first.
+
+    :param told: by the events, in their order.
+    """
+    return _first_wins([one.job for one in told]), _first_wins([one.flow for one in told])
+
+
+def _first_wins(told: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for layers in reversed(told):
+        for layer in layers:
+            found.update(layer)
+    return dict(sorted(found.items()))
+
+
+def _layers(facets: Facets) -> PropertyLayers:
+    pattern = _redaction_pattern(facets)
+    shared = [_layer(name, facets, pattern) for name in _SHARED if name in facets]
+    job, flow = list(shared), list(shared)
+    if "airflow" in facets:
+        job.append(SharedObject(_flattened(as_object(facets["airflow"].get("task")), pattern)))
+        flow.append(SharedObject(_flattened(as_object(facets["airflow"].get("dag")), pattern)))
+    if "unknownSourceAttribute" in facets:
+        items = as_objects(facets["unknownSourceAttribute"].get("unknownItems"))
+        job += [SharedObject(_flattened(item, pattern)) for item in items]
+    if HIVE_SESSION in facets:
+        job.append(SharedObject(hive_session_properties(facets[HIVE_SESSION])))
+    if _APPLICATION_FACET in facets:
+        flow.append(_layer(_APPLICATION_FACET, facets, pattern))
+    return PropertyLayers(tuple(job), tuple(flow))
+
+
+def _layers_with_plan(facets: Facets) -> PropertyLayers:
+    layers = facets.once(_layers)
+    plan = _without_nulls(_content(facets["spark.logicalPlan"] or facets["spark_logicalPlan"]))
+    if not plan:
+        return layers
+    text = redact_text(json.dumps(plan, ensure_ascii=False, separators=(",", ":")))
+    return PropertyLayers(layers.job, (*layers.flow, SharedObject({"spark.logicalPlan": text})))
+
+
+def _layer(name: str, facets: Facets, pattern: str) -> SharedObject:
+    facet = facets.kept(name)
+    if isinstance(facet, bytes):
+        return _layer_again(name, facet, pattern)
+    return SharedObject(_LAYERS[name](facet, pattern))
+
+
+@lru_cache(maxsize=512)
+def _layer_again(name: str, facet: bytes, pattern: str) -> SharedObject:
+    return SharedObject(_LAYERS[name](as_object(facet), pattern))
+
+
+def _engine(facet: JsonObject, _: str) -> dict[str, str]:
+    return {name: _text(facet[key]) for key, name in _ENGINE_KEYS.items() if facet.get(key) is not None}
+
+
+def _versions(facet: JsonObject, _: str) -> dict[str, str]:
+    keys = ("spark-version", "openlineage-spark-version")
+    return {key: _text(facet[key]) for key in keys if facet.get(key) is not None}
+
+
+def _job_details(facet: JsonObject, _: str) -> dict[str, str]:
+    keys = ("jobId", "jobDescription", "jobGroup", "jobCallSite")
+    return {key: redact_text(_text(facet[key])) for key in keys if facet.get(key) is not None}
+
+
+def _spark_properties(facet: JsonObject, pattern: str) -> dict[str, str]:
+    return _flattened(as_object(facet.get("properties")), pattern)
+
+
+def _application(facet: JsonObject, pattern: str) -> dict[str, str]:
+    return {
+        _APPLICATION_KEYS.get(key, key): redact(key, _text(value), pattern)
+        for key, value in _content(facet).items()
+        if value is not None
+    }
+
+
+# What the flow and the job both show, in this order.
+_SHARED = ("processing_engine", "spark_version", "spark_jobDetails", "spark_properties")
+# By run facet; given the facet and the job's own pattern of what to redact.
+_LAYERS: dict[str, Callable[[JsonObject, str], dict[str, str]]] = {
+    "processing_engine": _engine,
+    "spark_version": _versions,
+    "spark_jobDetails": _job_details,
+    "spark_properties": _spark_properties,
+    _APPLICATION_FACET: _application,
+}
+
+
+def description(event: RunEvent) -> str | None:
+    """The ``documentation`` job facet's text."""
+    return event.job_facets.once(_description)
+
+
+def _description(job_facets: Facets) -> str | None:
+    return as_text(job_facets["documentation"].get("description")) or None
+
+
+def owner_names(event: RunEvent) -> list[str]:
+    """Who the ``ownership`` job facet names."""
+    return event.job_facets.once(_owner_names)
+
+
+def _owner_names(job_facets: Facets) -> list[str]:
+    owners = as_objects(job_facets["ownership"].get("owners"))
+    return [name for owner in owners if (name := as_text(owner.get("name")).strip())]
+
+
+def airflow_tags(event: RunEvent) -> list[str] | None:
+    """The tags of an Airflow event's DAG: a list, or the text of a Python list; ``None`` where there are none."""
+    return event.run_facets.once(_airflow_tags)
+
+
+def _airflow_tags(run_facets: Facets) -> list[str] | None:
+    tags: Any = as_object(run_facets["airflow"].get("dag")).get("tags")
+    if isinstance(tags, str):
+        try:
+            tags = json.loads(tags.replace("'", '"'))
+        except ValueError:
+            return None
+    if not isinstance(tags, list):
+        return None
+    return [name for tag in tags if isinstance(tag, str) and (name := tag.strip())]
+
+
+def _content(facet: JsonObject) -> dict[str, Any]:
+    """A facet without the spec's own keys."""
+    return {key: value for key, value in facet.items() if key not in ("_producer", "_schemaURL")}
+
+
+def _redaction_pattern(run_facets: Facets) -> str:
+    """The job's own ``spark.redaction.regex``."""
+    properties = as_object(run_facets["spark_properties"].get("properties"))
+    return as_text(properties.get("spark.redaction.regex"))
+
+
+# What is nested deeper is no property that a person reads, and could be as deep as Python's stack.
+_MAX_DEPTH = 50
+
+
+def _flattened(properties: Mapping[str, Any], pattern: str, depth: int = 0) -> dict[str, str]:
+    """Leaves by their own key, without the keys above them, as the Java listener has it; the later one wins."""
+    found: dict[str, str] = {}
+    for key, value in properties.items():
+        if isinstance(value, dict):
+            found.update(_flattened(value, pattern, depth + 1) if depth < _MAX_DEPTH else {})
+        elif value is not None:
+            found[key] = redact(key, _text(value), pattern)
+    return found
+
+
+def _without_nulls(value: Any, depth: int = 0) -> Any:
+    if depth > _MAX_DEPTH:
+        return _ELLIPSIS
+    if isinstance(value, dict):
+        return {key: _without_nulls(item, depth + 1) for key, item in value.items() if item is not None}
+    return [_without_nulls(item, depth + 1) for item in value] if isinstance(value, list) else value
+
+
+_ELLIPSIS = "…"
+
+
+def _text(value: object, depth: int = 0) -> str:
+    """A JSON value as the text that Java's ``toString`` gives it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if depth > _MAX_DEPTH:
+        return _ELLIPSIS
+    if isinstance(value, list):
+        return f"[{', '.join(_text(item, depth + 1) for item in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}={_text(item, depth + 1)}" for key, item in value.items()) + "}"
+    return "null" if value is None else str(value)

@@ -1,0 +1,312 @@
+"""The aspects of a DataProcessInstance: the run of a job, of a DAG or of a session.
+
+What an event's facets tell of its run beside lineage: where it is shown, what it is for, why it failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+from msgspec import Raw
+
+from airflow_provider_spark_datahub.conversion.events import (
+    Facets,
+    JsonObject,
+    RunEvent,
+    as_object,
+    as_objects,
+    as_text,
+    iso_instant,
+    parse_time_ms,
+)
+from airflow_provider_spark_datahub.conversion.proposals import Proposal, audit_stamp, status
+from airflow_provider_spark_datahub.conversion.redaction import redact, redact_text, redact_url
+
+KIND = "dataProcessInstance"
+NOT_PARTITIONED = {"partition": "FULL_TABLE_SNAPSHOT", "type": "FULL_TABLE"}
+"""The default of a time-series aspect's ``partitionSpec``, which acryl-datahub writes out."""
+
+RunType = Literal["BATCH_SCHEDULED", "BATCH_AD_HOC", "STREAMING"]
+"""DataHub's ``DataProcessType``."""
+
+_SECOND_MS = 1_000
+# The coarsest unit that an interval is a multiple of is its granularity. A month or a year has no length of its own.
+_UNITS = (("WEEK", 604_800_000), ("DAY", 86_400_000), ("HOUR", 3_600_000), ("MINUTE", 60_000), ("SECOND", _SECOND_MS))
+
+
+@dataclass(frozen=True, slots=True)
+class DataInterval:
+    """The time whose data a run is for: Airflow's data interval, OpenLineage's nominal time. In ms since the epoch.
+
+    :param end_ms: the first moment after it.
+    """
+
+    start_ms: int
+    end_ms: int
+
+    @property
+    def granularity(self) -> dict[str, Any] | None:
+        """DataHub's ``TimeWindowSize``; ``None`` where it is no whole number of seconds, or a moment."""
+        length = self.end_ms - self.start_ms
+        for unit, unit_ms in _UNITS:
+            if length > 0 and length % unit_ms == 0:
+                return {"unit": unit, "multiple": length // unit_ms}
+        return None
+
+
+def partition_spec(interval: DataInterval | None, partitions: Sequence[str] = ()) -> dict[str, Any]:
+    """Which part of the data a run or an operation was about.
+
+    The interval is spelled in ``partition``: GMS refuses to index a spec that has a ``timePartition`` beside it
+    (``TimeseriesAspectTransformer``), and ``partition`` must be there.
+
+    :param partitions: what the producer calls them; they count before the interval.
+    """
+    if partitions:
+        return {"partition": ",".join(sorted(partitions)), "type": "PARTITION"}
+    if interval is None or interval.granularity is None:
+        return NOT_PARTITIONED
+    return {"partition": f"{iso_instant(interval.start_ms)}/{iso_instant(interval.end_ms)}", "type": "PARTITION"}
+
+
+def run_properties(
+    urn: str,
+    *,
+    name: str,
+    created_ms: int | None,
+    custom: Mapping[str, str],
+    url: str | None = None,
+    run_type: RunType | None = None,
+) -> Iterator[Proposal]:
+    """What a run is, and that it is there.
+
+    One that was deleted softly, as DataHub's garbage collection does, and happens again (a task that is cleared) would
+    else stay hidden.
+    """
+    aspect: dict[str, Any] = {"customProperties": custom}
+    if url:
+        aspect["externalUrl"] = url
+    aspect["name"] = name
+    if run_type:
+        aspect["type"] = run_type
+    aspect["created"] = audit_stamp(created_ms)
+    yield Proposal(KIND, urn, "dataProcessInstanceProperties", aspect)
+    yield status(KIND, urn)
+
+
+def run_event(
+    urn: str,
+    time_ms: int,
+    status: Literal["STARTED", "COMPLETE"],
+    *,
+    result: Mapping[str, str] | None = None,
+    interval: DataInterval | None = None,
+    partitions: Sequence[str] = (),
+    kind: str | None = None,
+    **more: Any,
+) -> Proposal:
+    """A run event of a DataProcessInstance.
+
+    GMS keeps one per run, time, granularity, partition and message id: with the id a start and an end, or two tries, of
+    one millisecond are two, and a replay is none more.
+
+    :param kind: what tells the event from others of the run that have its status, as its OpenLineage event type does.
+    :param more: ``attempt``, ``durationMillis``, ``externalUrl``; left out where ``None``.
+    """
+    attempt = more.get("attempt")
+    aspect: dict[str, Any] = {"timestampMillis": time_ms}
+    if interval is not None and interval.granularity is not None:
+        aspect["eventGranularity"] = interval.granularity
+    aspect |= {
+        "partitionSpec": partition_spec(interval, partitions),
+        "messageId": " ".join(str(part) for part in (kind or status, attempt) if part is not None),
+        "status": status,
+    }
+    optional = {"result": result, **more}
+    aspect |= {key: value for key, value in optional.items() if value is not None}
+    return Proposal(KIND, urn, "dataProcessInstanceRunEvent", aspect)
+
+
+_AIRFLOW_RUN_TYPES: dict[str, RunType] = {
+    **dict.fromkeys(("manual", "operator_triggered"), "BATCH_AD_HOC"),
+    **dict.fromkeys(("scheduled", "backfill", "asset_triggered", "dataset_triggered"), "BATCH_SCHEDULED"),
+}
+_SPARK_APPLICATION = "spark_applicationDetails"
+# Spark's pages of an application: the history server's outlives it, the driver's own is gone with it.
+_SPARK_PAGES = ("historyUrl", "proxyUrl", "uiWebUrl")
+_APPLICATION_PROPERTIES = {
+    "applicationId": "appId",
+    "applicationAttemptId": "attemptId",
+    "userName": "sparkUser",
+    "master": "master",
+    "deployMode": "deployMode",
+}
+
+
+@dataclass(slots=True)
+class RunDetails:
+    """What facets tell of a run. Events share what their facets have in common: not to be changed once it is read.
+
+    :param url: of its page in the system that ran it.
+    :param attempt: which try it is, from 1.
+    :param upstream_runs: ids of the runs that it waited for.
+    """
+
+    url: str = ""
+    run_type: RunType | None = None
+    attempt: int | None = None
+    interval: DataInterval | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+    upstream_runs: dict[str, None] = field(default_factory=dict)
+
+
+NO_DETAILS = RunDetails()
+
+
+def details_of(event: RunEvent) -> RunDetails | None:
+    """What an event tells of its run; ``None`` where that is nothing."""
+    details = event.run_facets.once(_details)
+    if not event.job_facets.once(_is_streaming):
+        return details
+    return replace(details or NO_DETAILS, run_type="STREAMING")
+
+
+def _is_streaming(facets: Facets) -> bool:
+    return facets["jobType"].get("processingType") == "STREAMING"
+
+
+def _details(facets: Facets) -> RunDetails | None:
+    names = _READERS.keys() & facets.facets.keys()
+    if not names:
+        return None
+    if names == {_SPARK_APPLICATION} and isinstance(facet := facets.kept(_SPARK_APPLICATION), bytes):
+        return _of_spark_application(facet)
+    details = RunDetails()
+    for name, read in _READERS.items():
+        if name in names:
+            read(details, facets[name])
+    return details
+
+
+@lru_cache(maxsize=256)
+def _of_spark_application(facet: bytes) -> RunDetails:
+    """The queries of an application repeat it byte by byte."""
+    details = RunDetails()
+    _spark_application(details, as_object(Raw(facet)))
+    return details
+
+
+def with_later(known: RunDetails | None, told: RunDetails | None) -> RunDetails | None:
+    """What two events of one run tell of it: of each part the later one's counts, where it tells it."""
+    if known is None or told is None or known is told:
+        return told or known
+    return RunDetails(
+        url=told.url or known.url,
+        run_type=told.run_type or known.run_type,
+        attempt=told.attempt or known.attempt,
+        interval=told.interval or known.interval,
+        properties=known.properties | told.properties,
+        upstream_runs=known.upstream_runs | told.upstream_runs,
+    )
+
+
+def merged_details(own: RunDetails | None, others: Iterable[RunDetails | None]) -> RunDetails:
+    """What the runs of one application tell of it.
+
+    :param own: the application's own run's: its try and the runs that it waited for count alone.
+    :param others: of each of their other parts the first that tells it counts.
+    """
+    merged = replace(own or NO_DETAILS)
+    for one in others:
+        if one is not None:
+            merged.url = merged.url or one.url
+            merged.run_type = merged.run_type or one.run_type
+            merged.interval = merged.interval or one.interval
+            merged.properties = one.properties | merged.properties
+    return merged
+
+
+def _nominal_time(known: RunDetails, facet: JsonObject) -> None:
+    known.interval = _interval(facet.get("nominalStartTime"), facet.get("nominalEndTime")) or known.interval
+    known.run_type = known.run_type or "BATCH_SCHEDULED"
+
+
+def _interval(start: object, end: object) -> DataInterval | None:
+    start_ms, end_ms = parse_time_ms(start), parse_time_ms(end)
+    return DataInterval(start_ms, end_ms) if start_ms is not None and end_ms is not None else None
+
+
+def _spark_application(known: RunDetails, facet: JsonObject) -> None:
+    known.url = next((url for page in _SPARK_PAGES if (url := _url(facet.get(page)))), known.url)
+    known.properties |= _plain(facet, _APPLICATION_PROPERTIES)
+
+
+def _airflow(known: RunDetails, facet: JsonObject) -> None:
+    task_instance, dag_run = as_object(facet.get("taskInstance")), as_object(facet.get("dagRun"))
+    known.url = _url(task_instance.get("log_url")) or known.url
+    attempt = task_instance.get("try_number")
+    if type(attempt) is int and 0 < attempt <= _MAX_INT:
+        known.attempt = attempt
+    known.run_type = _AIRFLOW_RUN_TYPES.get(as_text(dag_run.get("run_type")), known.run_type)
+    interval = _interval(dag_run.get("data_interval_start"), dag_run.get("data_interval_end"))
+    known.interval = interval or known.interval
+
+
+def _error(known: RunDetails, facet: JsonObject) -> None:
+    message = as_text(facet.get("message")).strip()
+    if message:
+        known.properties["errorMessage"] = redact_text(message)
+
+
+def _external_query(known: RunDetails, facet: JsonObject) -> None:
+    known.properties |= _plain(facet, {"externalQueryId": "externalQueryId", "source": "externalQuerySource"})
+
+
+def _extraction_error(known: RunDetails, facet: JsonObject) -> None:
+    known.properties |= _plain(facet, {"totalTasks": "extractionTotalTasks", "failedTasks": "extractionFailedTasks"})
+
+
+def _tags(known: RunDetails, facet: JsonObject) -> None:
+    for tag in as_objects(facet.get("tags")):
+        key = as_text(tag.get("key")).strip()
+        value = _plain(tag, {"value": key})
+        if key and value:
+            known.properties[key] = redact(key, value[key])
+
+
+def _dependencies(known: RunDetails, facet: JsonObject) -> None:
+    for job in as_objects(facet.get("upstream")):
+        run_id = as_text(as_object(job.get("run")).get("runId")).strip().lower()
+        if run_id:
+            known.upstream_runs[run_id] = None
+
+
+def _plain(facet: JsonObject, names: Mapping[str, str]) -> dict[str, str]:
+    """Texts and numbers by our names for them."""
+    told = ((name, facet.get(key)) for key, name in names.items())
+    return {name: redact_text(str(value)) for name, value in told if isinstance(value, str | int | float)}
+
+
+def _url(value: object) -> str:
+    text = as_text(value).strip()
+    return redact_url(text) if text.startswith(("http://", "https://")) else ""
+
+
+# The largest ``int`` of DataHub's aspects.
+_MAX_INT = 2**31 - 1
+# Where several tell the same, the later one counts.
+_READERS: dict[str, Callable[[RunDetails, JsonObject], None]] = {
+    _SPARK_APPLICATION: _spark_application,
+    "spark.exception": _error,
+    "errorMessage": _error,
+    "externalQuery": _external_query,
+    "extractionError": _extraction_error,
+    "tags": _tags,
+    "jobDependencies": _dependencies,
+    "airflowDagRun": _airflow,
+    "airflow": _airflow,
+    "nominalTime": _nominal_time,
+}

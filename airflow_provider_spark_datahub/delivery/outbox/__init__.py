@@ -1,0 +1,63 @@
+"""Durable queue of proposals that are not delivered yet (``docs/outbox.md``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_spark_datahub._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.delivery.outbox.drain import (
+        Drain as Drain,
+        DrainLimits as DrainLimits,
+        Finish as Finish,
+        deliver_in_order as deliver_in_order,
+    )
+    from airflow_provider_spark_datahub.delivery.outbox.entries import (
+        DAY_SECONDS as DAY_SECONDS,
+        Entry as Entry,
+        Outbox as Outbox,
+        OutboxError as OutboxError,
+        OutboxLimits as OutboxLimits,
+        quarantined as quarantined,
+        requeue as requeue,
+    )
+    from airflow_provider_spark_datahub.delivery.outbox.format import (
+        CONTENT as CONTENT,
+        CORRUPT as CORRUPT,
+        FORMAT as FORMAT,
+        PENDING as PENDING,
+        QUARANTINED as QUARANTINED,
+        EntryFormatError as EntryFormatError,
+        EntryName as EntryName,
+        Manifest as Manifest,
+        OutboxKey as OutboxKey,
+        Selection as Selection,
+        as_items as as_items,
+        connection_hash as connection_hash,
+    )
+    from airflow_provider_spark_datahub.delivery.outbox.lease import (
+        Lease as Lease,
+        is_gone as is_gone,
+        machine as machine,
+        take_lease as take_lease,
+        wait_for_lease as wait_for_lease,
+    )
+    from airflow_provider_spark_datahub.delivery.outbox.storage import (
+        LocalStorage as LocalStorage,
+        ObjectStorage as ObjectStorage,
+    )
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "drain": "Drain DrainLimits Finish deliver_in_order",
+            "entries": "DAY_SECONDS Entry Outbox OutboxError OutboxLimits quarantined requeue",
+            "format": (
+                "CONTENT CORRUPT EntryFormatError EntryName FORMAT Manifest OutboxKey PENDING QUARANTINED "
+                "Selection as_items connection_hash"
+            ),
+            "lease": "Lease is_gone machine take_lease wait_for_lease",
+            "storage": "LocalStorage ObjectStorage",
+        },
+    )

@@ -1,0 +1,272 @@
+"""One delivery through Kafka: messages as acryl-datahub's emitter writes them, and what failures mean.
+
+Imports confluent-kafka at once; import this module where something is about to be sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import pydantic
+from confluent_kafka import KafkaError, KafkaException, SerializingProducer
+from confluent_kafka.error import KeySerializationError, ValueSerializationError
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.serialization import MessageField, SerializationContext, StringSerializer
+from datahub.configuration.common import ConfigurationError
+from datahub.configuration.kafka import KafkaProducerConnectionConfig
+from datahub.metadata.schema_classes import MetadataChangeProposalClass
+from datahub.metadata.schemas import getMetadataChangeProposalSchema
+
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.failure import (
+    Failure,
+    FailureKind,
+    ThirdPartyError,
+    kind_of_kafka_error,
+    one_line,
+    third_party,
+)
+from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSettings
+from airflow_provider_spark_datahub.delivery.sinks.mcp import to_mcp
+
+log = logging.getLogger(__name__)
+
+LAST_MOMENT = 0.3
+"""Seconds before the deadline at which Kafka's clients give up, so that they can still say why."""
+_POLL_SECONDS = 0.2
+_LONGEST_SEARCH_FOR_A_TOPIC = 10.0
+
+Report = Callable[[Failure | None], None]
+"""Told once what became of a message: None where Kafka acknowledged it."""
+
+
+class SetupError(Exception):
+    """Settings that the clients of Kafka or of the registry do not take."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.words)
+        self.failure = failure
+
+
+class KafkaClient:
+    """Produces proposals to a topic until a deadline; each is reported on once. It is a context manager: what has no
+    report when it is left is not sent any more.
+
+    acryl-datahub's own emitter leaves its connections to the registry open, and waits for it without a limit.
+
+    :param alone: each message is a batch of its own. A broker takes or refuses a batch as a whole, so only then does
+        a refusal say something of the message.
+    :raises SetupError: the settings name an option that does not exist, a certificate that is not there ...
+    """
+
+    def __init__(self, settings: KafkaSettings, deadline: Deadline, *, alone: bool) -> None:
+        self._settings = settings
+        self._deadline = deadline
+        self._trouble: Failure | None = None
+        self._open = ExitStack()
+        try:
+            connection = self._connection(alone)
+            registry = {"url": connection.schema_registry_url, **connection.schema_registry_config}
+            self._registry = self._open.enter_context(SchemaRegistryClient(registry))
+            self._serializer = AvroSerializer(self._registry, getMetadataChangeProposalSchema(), to_dict=_avro_form)
+            self._producer = SerializingProducer(
+                {
+                    "bootstrap.servers": connection.bootstrap,
+                    "key.serializer": StringSerializer("utf_8"),
+                    "value.serializer": self._serializer,
+                    **connection.producer_config,
+                }
+            )
+        except pydantic.ValidationError as error:
+            self._open.close()
+            wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            raise SetupError(self._failure(FailureKind.MISCONFIGURED, wrong)) from error
+        except (KafkaException, ConfigurationError, ValueError, TypeError, OSError) as error:
+            self._open.close()
+            words = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            raise SetupError(self._failure(FailureKind.MISCONFIGURED, words)) from error
+
+    def reach(self) -> Failure | None:
+        """Wait until a broker and the registry answer; None once both do."""
+        return self._waited_for(self._ask_brokers) or self._waited_for(self._serialise_probe, self._registry_seconds)
+
+    def look(self) -> Failure | None:
+        """Whether brokers and registry answer, and the topic is there, without writing anything."""
+        failure = self._waited_for(self._ask_brokers) or self._missing_topic()
+        return failure or self._waited_for(self._read_registry, self._registry_seconds)
+
+    def produce(self, proposal: Proposal, report: Report) -> Failure | None:
+        """Hand a message over to be sent; None where it is on its way and ``report`` will be called."""
+
+        def delivered(error: KafkaError | None, _message: object) -> None:
+            report(None if error is None else self._failure_of(error))
+
+        while True:
+            if self._deadline.expired:
+                return self._failure(FailureKind.UNAVAILABLE, "no time is left")
+            try:
+                self._producer.produce(
+                    topic=self._settings.topic, key=proposal.entity_urn, value=to_mcp(proposal), on_delivery=delivered
+                )
+            except BufferError:
+                self._producer.poll(_POLL_SECONDS)
+            except KeySerializationError as error:
+                return self._failure(FailureKind.REJECTED, f"its URN is no text that Kafka can carry: {error}")
+            except ValueSerializationError as error:
+                return self._failure(FailureKind.REJECTED, f"it does not fit DataHub's Avro schema: {error}")
+            except KafkaException as error:
+                return self._failure_of(error.args[0])
+            else:
+                self._producer.poll(0)
+                return None
+
+    def poll(self, seconds: float = _POLL_SECONDS) -> None:
+        """Wait for reports, and hand them out."""
+        self._producer.poll(min(seconds, self._deadline.remaining()))
+
+    @property
+    def outstanding(self) -> int:
+        """The number of messages without a report."""
+        return len(self._producer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._producer.purge()
+        self._producer.poll(0)
+        self._open.close()
+
+    def _waited_for(self, ask: Callable[[], Failure | None], seconds: float = 0.0) -> Failure | None:
+        """Ask again and again. :param seconds: that one more answer may take."""
+        while (failure := ask()) is not None and failure.kind is FailureKind.UNAVAILABLE and self._left() > seconds:
+            self._producer.poll(_POLL_SECONDS)
+        return failure
+
+    def _ask_brokers(self) -> Failure | None:
+        try:
+            self._producer.list_topics(self._settings.topic, timeout=min(1.0, self._left()))
+        except KafkaException as error:
+            self._producer.poll(0)  # hands out what the brokers' threads have met
+            return self._trouble or self._failure_of(error.args[0])
+        self._trouble = None
+        return None
+
+    def _missing_topic(self) -> Failure | None:
+        topic = self._settings.topic
+        error = self._producer.list_topics(topic, timeout=max(0.1, self._left())).topics[topic].error
+        return None if error is None else self._failure_of(error)
+
+    def _serialise_probe(self) -> Failure | None:
+        """Serialise a proposal that fits for certain: what fails with it has to do with the registry, and what fails
+        after it with a proposal. The serialiser asks the registry only once."""
+        context = SerializationContext(self._settings.topic, MessageField.VALUE)
+        return self._of_registry(lambda: self._serializer(to_mcp(_PROBE), context))
+
+    def _read_registry(self) -> Failure | None:
+        return self._of_registry(self._registry.get_subjects)
+
+    def _of_registry(self, ask: Callable[[], object]) -> Failure | None:
+        try:
+            third_party(ask, SchemaRegistryError, ValueError, TypeError)
+        except SchemaRegistryError as error:
+            kind = _REGISTRY_KINDS.get(error.http_status_code, FailureKind.UNAVAILABLE)
+            return self._failure(kind, f"its schema registry: {error}")
+        except (ValueError, TypeError) as error:
+            return self._failure(FailureKind.MISCONFIGURED, f"its schema registry: {error}")
+        except ThirdPartyError as error:
+            return self._failure(FailureKind.UNAVAILABLE, f"its schema registry: {error}")
+        return None
+
+    def _left(self) -> float:
+        return max(0.0, self._deadline.remaining() - LAST_MOMENT)
+
+    def _connection(self, alone: bool) -> KafkaProducerConnectionConfig:
+        settings = self._settings
+        registry = {**settings.schema_registry_config, "max.retries": 0}
+        timeout = registry.get("timeout") or settings.client_timeout_seconds
+        # When one has no answer, there is time for another.
+        registry["timeout"] = self._registry_seconds = max(0.1, min(float(timeout), self._left() / 4))
+        where: dict[str, Any] = (
+            {} if settings.schema_registry_url is None else {"schema_registry_url": settings.schema_registry_url}
+        )
+        # It finds the registry's default address, and the function that `oauth_cb` names.
+        return KafkaProducerConnectionConfig(
+            bootstrap=settings.bootstrap,
+            schema_registry_config=registry,
+            producer_config=self._producer_config(alone),
+            **where,
+        )
+
+    def _producer_config(self, alone: bool) -> dict[str, Any]:
+        given = dict(self._settings.producer_config)
+        left = max(1, int(self._left() * 1000))
+        for name in ("message.timeout.ms", "delivery.timeout.ms"):
+            if str(given.get(name, "")).isdecimal():
+                left = min(left, int(given.pop(name)) or left)
+        defaults: dict[str, Any] = {
+            "message.timeout.ms": left,
+            "topic.metadata.propagation.max.ms": max(1, int(min(_LONGEST_SEARCH_FOR_A_TOPIC * 1000, left / 2))),
+            "log_level": 2,  # what connections fail by is in the answer, and need not be in the log twice a second
+            "reconnect.backoff.max.ms": 1000,  # its own 10 s are a third of the time that a task has
+        }
+        if not given.keys() & _EXCLUDES_IDEMPOTENCE:
+            defaults["enable.idempotence"] = True
+        ours: dict[str, Any] = {"error_cb": self._on_trouble, "logger": log}
+        if alone:
+            ours["batch.num.messages"] = 1
+        return {**defaults, **given, **ours}
+
+    def _on_trouble(self, error: KafkaError) -> None:
+        """Remember what a connection failed by: a message's own report only tells that its time was over."""
+        failure = self._failure_of(error)
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._trouble is None:
+            self._trouble = failure
+
+    def _failure(self, kind: FailureKind, words: str) -> Failure:
+        return Failure(kind, one_line(self._settings.redact(words)))
+
+    def _failure_of(self, error: KafkaError) -> Failure:
+        if error.code() == KafkaError._MSG_TIMED_OUT and self._trouble is not None:
+            return self._trouble
+        return self._failure(kind_of_kafka_error(error), error.str())
+
+
+_PROBE = Proposal("dataFlow", "urn:li:dataFlow:(spark,probe,PROD)", "status", {"removed": False})
+
+
+def _avro_form(mcp: MetadataChangeProposalClass, _context: SerializationContext) -> dict[str, Any]:
+    """As acryl-datahub's emitter does it."""
+    form: dict[str, Any] = mcp.to_obj(tuples=True)
+    return form
+
+
+_EXCLUDES_IDEMPOTENCE = {
+    "enable.idempotence",
+    "acks",
+    "request.required.acks",
+    "retries",
+    "message.send.max.retries",
+    "max.in.flight",
+    "max.in.flight.requests.per.connection",
+    "queuing.strategy",
+}
+"""Options that librdkafka may refuse beside idempotence: where the connection sets one, it decides."""
+
+_REGISTRY_KINDS = {
+    401: FailureKind.UNAUTHORISED,
+    403: FailureKind.UNAUTHORISED,
+    404: FailureKind.MISCONFIGURED,
+    405: FailureKind.MISCONFIGURED,
+    409: FailureKind.MISCONFIGURED,  # the topic has a schema that is not compatible with a proposal's
+    422: FailureKind.MISCONFIGURED,
+}

@@ -1,1 +1,0 @@
-"""Shows what proposals say, for the eyes of a person."""

@@ -1,0 +1,35 @@
+"""Lineage of one attempt, without Airflow: inject, collect, convert, deliver, report, and recover."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_spark_datahub._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.task.attempt import (
+        ListenerOffError as ListenerOffError,
+        SparkSubmit as SparkSubmit,
+        TaskLineage as TaskLineage,
+        TryEnd as TryEnd,
+    )
+    from airflow_provider_spark_datahub.task.delivery import Connections as Connections
+    from airflow_provider_spark_datahub.task.options import (
+        SECTION as SECTION,
+        LineageConfiguration as LineageConfiguration,
+        LineageOptions as LineageOptions,
+        OptionError as OptionError,
+    )
+    from airflow_provider_spark_datahub.task.recovery import finisher as finisher
+    from airflow_provider_spark_datahub.task.report import XCOM_KEY as XCOM_KEY, LineageReport as LineageReport
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "attempt": "ListenerOffError SparkSubmit TaskLineage TryEnd",
+            "delivery": "Connections",
+            "options": "LineageConfiguration LineageOptions OptionError SECTION",
+            "recovery": "finisher",
+            "report": "LineageReport XCOM_KEY",
+        },
+    )

@@ -1,0 +1,227 @@
+"""Options of one attempt: the operator's arguments over the configuration, checked.
+
+Where the configuration is kept is not known here: Airflow's section ``[spark_datahub]`` is handed in by
+``hooks/airflow_context.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.conversion import LineageSettings
+    from airflow_provider_spark_datahub.delivery.outbox import OutboxLimits
+
+SECTION = "spark_datahub"
+"""Section of Airflow's configuration, which error messages name."""
+FailurePolicy = Literal["warn", "retry", "fail"]
+DAY_SECONDS = 86_400.0
+
+
+class OptionError(ValueError):
+    """An option has a wrong value; the message names the option and says which values are accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineageOptions:
+    """Options of one attempt, resolved and checked.
+
+    :param connection: id of the connection to DataHub.
+    :param settings: settings of the converter.
+    :param on_failure: effect on the task if Spark succeeded and its lineage was not delivered.
+    :param events_location: absolute folder of the event files, on the machine of the driver.
+    :param outbox_location: absolute path of the outbox, or its URI in an object store.
+    :param timeout: seconds after Spark's end within which all lineage steps must finish.
+    :param openlineage_jar: path, URI, Maven coordinate or ``provided``; empty for the default jar.
+    :param namespace: OpenLineage namespace of the Spark jobs, which becomes the cluster in the URNs of their flows.
+    :param keep_event_files: keep event files after their lineage was delivered.
+    :param outbox_limits: limits of the outbox; ``None`` for the defaults.
+    :param openlineage_connection: id of the connection to a backend that also gets the raw events; ``None`` if there
+        is none.
+    :param emit_periodically: seconds between two deliveries while the job runs; ``None`` to deliver only at its end.
+    :param notes: messages for the user about options that are accepted without effect.
+    """
+
+    connection: str
+    settings: LineageSettings
+    on_failure: FailurePolicy
+    events_location: Path
+    outbox_location: str
+    timeout: float
+    openlineage_jar: str
+    namespace: str
+    keep_event_files: bool
+    outbox_limits: OutboxLimits | None = None
+    openlineage_connection: str | None = None
+    emit_periodically: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LineageConfiguration:
+    """Defaults of all options, and the arguments laid over them.
+
+    :param read: returns the configured text of an option; empty if it is not configured.
+    :param home: folder of events and outbox if no location is configured.
+    """
+
+    read: Callable[[str], str]
+    home: Path
+
+    def resolve(
+        self,
+        *,
+        datahub_conn_id: str | None = None,
+        openlineage_conn_id: str | None = None,
+        lineage: Mapping[str, Any] | LineageSettings | str | None = None,
+        lineage_on_failure: str | None = None,
+        events_location: str | None = None,
+        outbox_location: str | None = None,
+        lineage_timeout: float | str | None = None,
+        openlineage_jar: str | None = None,
+        emit_periodically: float | str | None = None,
+    ) -> LineageOptions:
+        """Return the options of one attempt. An argument that is ``None`` takes its configured value.
+
+        :raises OptionError: if an option has a wrong value.
+        :raises SettingsError: if a setting of the converter has a wrong value.
+        """
+        on_failure = lineage_on_failure or self._text("lineage_on_failure", "warn")
+        if on_failure not in get_args(FailurePolicy):
+            raise OptionError(f"lineage_on_failure is {on_failure!r}, want one of {', '.join(get_args(FailurePolicy))}")
+        timeout = lineage_timeout if lineage_timeout is not None else self._text("lineage_timeout", "30")
+        period = emit_periodically if emit_periodically is not None else self._text("emit_periodically", "0")
+        settings, notes = self._settings(lineage)
+        return LineageOptions(
+            connection=datahub_conn_id or self.connection_id,
+            openlineage_connection=openlineage_conn_id or self.read("openlineage_conn_id") or None,
+            settings=settings,
+            notes=tuple(notes),
+            on_failure=cast("FailurePolicy", on_failure),
+            events_location=self._folder("events", events_location),
+            outbox_location=self.outbox_location(outbox_location),
+            outbox_limits=self.outbox_limits(),
+            timeout=_timeout(timeout),
+            openlineage_jar=openlineage_jar or self.read("openlineage_jar"),
+            namespace=self._text("namespace", "default"),
+            keep_event_files=_boolean("keep_events", self._text("keep_events", "False")),
+            emit_periodically=_period(period),
+        )
+
+    @property
+    def connection_id(self) -> str:
+        """Id of the connection for tasks that name none."""
+        return self._text("datahub_conn_id", "datahub_rest_default")
+
+    def is_enabled(self, argument: object = None) -> bool:
+        """Return whether lineage is switched on, by the operator's argument or else by the configuration.
+
+        :raises OptionError: if the value is neither true nor false.
+        """
+        return _boolean("enabled", self._text("enabled", "True") if argument is None else argument)
+
+    def outbox_location(self, argument: str | None = None) -> str:
+        """Return the location of the outbox: an absolute path, or a URI in an object store."""
+        configured = argument or self.read("outbox_location")
+        if "://" in configured and not configured.startswith("file://"):
+            return configured
+        return str(self._folder("outbox", argument))
+
+    def outbox_limits(self) -> OutboxLimits:
+        """Return the quota of the outbox in bytes and age, and for how long receipts are kept.
+
+        :raises OptionError: if one of them is not a number above 0.
+        """
+        from airflow_provider_spark_datahub.delivery.outbox import OutboxLimits
+
+        default = OutboxLimits()
+        return OutboxLimits(
+            max_bytes=int(self._positive("outbox_max_bytes", default.max_bytes)),
+            max_age=self._positive("outbox_max_age", default.max_age / DAY_SECONDS) * DAY_SECONDS,
+            receipts=self._positive("receipt_days", default.receipts / DAY_SECONDS) * DAY_SECONDS,
+        )
+
+    def setting_layers(self, lineage: Mapping[str, Any] | str | None = None) -> tuple[dict[str, Any], ...]:
+        """Return the converter's settings in layers, as ``LineageSettings.from_mapping`` takes them.
+
+        The environment comes first, then the configuration, then ``lineage``; a later layer overrides an earlier one.
+
+        :raises OptionError: if a layer is not an object.
+        :raises SettingsError: if the environment holds a wrong value.
+        """
+        from airflow_provider_spark_datahub.conversion import settings_of_environment
+
+        environment = dict[str, Any](settings_of_environment(os.environ))
+        defaults = _object(f"[{SECTION}] lineage", self._text("lineage", "{}"))
+        return tuple(layer for layer in (environment, defaults, _object("lineage", lineage or {})) if layer)
+
+    def _settings(self, lineage: Mapping[str, Any] | LineageSettings | str | None) -> tuple[LineageSettings, list[str]]:
+        """Return the converter's settings, and notes on options without effect."""
+        from airflow_provider_spark_datahub.conversion import LineageSettings
+
+        if isinstance(lineage, LineageSettings):
+            return lineage, []
+        layers = self.setting_layers(lineage)
+        return LineageSettings.from_mapping(*layers), LineageSettings.notes(*layers)
+
+    def _text(self, option: str, default: str) -> str:
+        return self.read(option) or default
+
+    def _folder(self, kind: str, argument: str | None) -> Path:
+        location = argument or self.read(f"{kind}_location")
+        return Path(location.removeprefix("file://")).expanduser() if location else self.home / kind
+
+    def _positive(self, option: str, default: float) -> float:
+        text = self._text(option, str(default))
+        number = _number(text)
+        # NaN fails every comparison, so it is refused as well.
+        if not 0 < number < float("inf"):
+            raise OptionError(f"[{SECTION}] {option} is {text!r}, want a number above 0")
+        return number
+
+
+def _object(name: str, value: Mapping[str, Any] | str) -> dict[str, Any]:
+    try:
+        decoded = json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise OptionError(f"{name} is not valid JSON: {error}") from error
+    if not isinstance(decoded, Mapping):
+        raise OptionError(f"{name} is {decoded!r}, want an object of settings")
+    return dict(decoded)
+
+
+def _number(value: object) -> float:
+    """Return a number; NaN, which no range accepts, for anything else."""
+    try:
+        return float(cast("float | str", value))
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _timeout(value: object) -> float:
+    seconds = _number(value)
+    if not 0 < seconds < DAY_SECONDS:
+        raise OptionError(f"lineage_timeout is {value!r}, want seconds, more than 0 and less than a day")
+    return seconds
+
+
+def _period(value: object) -> float | None:
+    seconds = _number(value)
+    if seconds == 0:
+        return None
+    if not 1 <= seconds < DAY_SECONDS:
+        raise OptionError(f"emit_periodically is {value!r}, want seconds, from 1 to less than a day, or 0 for never")
+    return seconds
+
+
+def _boolean(name: str, value: object) -> bool:
+    known = {"true": True, "t": True, "1": True, "yes": True, "false": False, "f": False, "0": False, "no": False}
+    text = str(value).strip().lower()
+    if text not in known:
+        raise OptionError(f"{name} is {value!r}, want true or false")
+    return known[text]

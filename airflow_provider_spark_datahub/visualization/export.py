@@ -1,0 +1,243 @@
+"""The lineage as SVG: a file of its own for documents and tickets, or a part of a page.
+
+The lineage as Mermaid text, which GitHub, GitLab and many wikis draw where it is pasted.
+
+The graph as JSON, for other programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from airflow_provider_spark_datahub.visualization.layout import Point
+from airflow_provider_spark_datahub.visualization.model import (
+    Attempt,
+    Column,
+    Graph,
+    JobLineage,
+    RunNode,
+    dataset_parts,
+)
+from airflow_provider_spark_datahub.visualization.network import Box, Network
+
+_MARGIN = 20
+_RADIUS = {True: 20, False: 5}
+_PLATFORM_COLOURS = 6
+_STATES = frozenset({"SUCCESS", "FAILURE", "UP_FOR_RETRY"})
+
+
+def asset(name: str) -> str:
+    """A file that goes into a picture: styles or a script."""
+    return (files("airflow_provider_spark_datahub.visualization") / "assets" / name).read_text(encoding="utf-8")
+
+
+def render_svg(network: Network, *, inside_page: bool = False) -> str:
+    """The network as SVG.
+
+    :param inside_page: without its own styles, and each box a link to the part ``#KEY`` of the page.
+    """
+    width = round(network.layout.width) + 2 * _MARGIN
+    height = round(network.layout.height) + 2 * _MARGIN
+    colours = _colours(network)
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    role = f'role="{"group" if inside_page else "img"}" aria-label="{escape(_summary(network))}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="network" {size} {role}>',
+        "" if inside_page else f"<title>{escape(_summary(network))}</title>\n<style>{asset('network.css')}</style>",
+        f'<rect class="sheet" width="{width}" height="{height}"/>',
+        _marker("head"),
+        _marker("head-lit") if inside_page else "",
+        f'<g transform="translate({_MARGIN} {_MARGIN})">',
+        *_edges(network),
+        *(_box(box, network, colours, inside_page) for box in network.boxes.values()),
+        "</g>",
+        "</svg>",
+    ]
+    return "\n".join(part for part in parts if part) + "\n"
+
+
+def _summary(network: Network) -> str:
+    jobs = sum(box.is_job for box in network.boxes.values())
+    datasets = len(network.boxes) - jobs
+    return f"Lineage of {jobs} job{'s' * (jobs != 1)} and {datasets} dataset{'s' * (datasets != 1)}"
+
+
+def _marker(name: str) -> str:
+    return (
+        f'<marker id="{name}" class="{name}" viewBox="0 0 8 8" refX="7.5" refY="4" markerWidth="7" markerHeight="7" '
+        f'orient="auto-start-reverse"><path d="M0 0.5 8 4 0 7.5z"/></marker>'
+    )
+
+
+def _colours(network: Network) -> dict[str, int]:
+    """Per platform a colour, in the order of appearance; the seventh has the first one's."""
+    platforms = [parts[0] for box in network.boxes.values() if (parts := dataset_parts(box.urn))]
+    return {platform: number % _PLATFORM_COLOURS for number, platform in enumerate(dict.fromkeys(platforms))}
+
+
+def _edges(network: Network) -> Iterator[str]:
+    for source, target in network.links:
+        route = network.layout.routes.get((source, target))
+        if route:  # a job that reads what it is has none
+            yield (
+                f'<path class="edge" data-from="{source}" data-to="{target}" d="{_path(route)}" '
+                f'marker-end="url(#head)"/>'
+            )
+
+
+def _path(route: Sequence[Point]) -> str:
+    """A curve from layer to layer, a straight line through each layer that is passed."""
+    drawn = f"M{_at(route[0])}"
+    for number in range(1, len(route)):
+        (x, y), (to_x, to_y) = route[number - 1], route[number]
+        if number % 2 and y != to_y:
+            bend = (to_x - x) / 2
+            drawn += f"C{_at((x + bend, y))} {_at((to_x - bend, to_y))} {_at((to_x, to_y))}"
+        else:
+            drawn += f"L{_at((to_x, to_y))}"
+    return drawn
+
+
+def _at(point: Point) -> str:
+    return f"{point[0]:g},{point[1]:g}"
+
+
+def _box(box: Box, network: Network, colours: dict[str, int], inside_page: bool) -> str:
+    x, y = network.layout.corners[box.key]
+    width, height = network.sizes[box.key]
+    parts = dataset_parts(box.urn)
+    kind = "job" if box.is_job else "dataset"
+    state = f" {box.state}" if box.state in _STATES else ""
+    link = f'<a href="#{box.key}"' if inside_page else "<g"
+    left = x + (width / 2 if box.is_job else 14)
+    anchor = ' text-anchor="middle"' if box.is_job else ""
+    note = escape(box.note)
+    if box.state and box.note.endswith(box.state):
+        note = f'{escape(box.note.removesuffix(box.state))}<tspan class="state">{escape(box.state)}</tspan>'
+    drawn = [
+        f'{link} class="box {kind}{state}" data-key="{box.key}">',
+        f"<title>{escape(box.full)}</title>",
+        f'<rect class="body" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{_RADIUS[box.is_job]}"/>',
+        f'<rect class="p{colours[parts[0]]}" x="{x:g}" y="{y:g}" width="5" height="{height:g}" rx="2.5"/>'
+        if parts
+        else "",
+        f'<text class="title" x="{left:g}" y="{y + height / 2 - 3:g}"{anchor}>{escape(box.title)}</text>',
+        f'<text class="note" x="{left:g}" y="{y + height / 2 + 13:g}"{anchor}>{note}</text>',
+        "</a>" if inside_page else "</g>",
+    ]
+    return "".join(drawn)
+
+
+MOST_LINKS = 500
+"""Mermaid's own limit (``maxEdges``), which GitHub does not raise: it draws nothing where there are more."""
+
+_PLAIN = frozenset(" ._-/:=@+,")
+
+
+def render_mermaid(network: Network) -> str:
+    """The network as a flowchart. Names are quoted, so that none is read as syntax, markup or a link."""
+    return "\n".join(_lines(network)) + "\n"
+
+
+def _lines(network: Network) -> Iterator[str]:
+    yield "flowchart LR"
+    for box in network.boxes.values():
+        opening, closing = ('(["', '"])') if box.is_job else ('["', '"]')
+        yield f"  {box.key}{opening}{_words(box)}{closing}"
+    for source, target in network.links:
+        yield f"  {source} --> {target}"
+    jobs = ",".join(box.key for box in network.boxes.values() if box.is_job)
+    if jobs:
+        yield "  classDef job stroke:#e36209,stroke-width:2px"
+        yield f"  class {jobs} job"
+
+
+def _words(box: Box) -> str:
+    return f"<b>{quoted(box.title)}</b><br>{quoted(box.note)}" if box.note else f"<b>{quoted(box.title)}</b>"
+
+
+def quoted(text: str) -> str:
+    """The text with all that Mermaid, Markdown or HTML may read as theirs as an entity (``#34;``)."""
+    return "".join(each if each.isalnum() or each in _PLAIN else f"#{ord(each)};" for each in text)
+
+
+def render_json(graph: Graph) -> dict[str, Any]:
+    """Runs, jobs, datasets and problems. Times and durations are in milliseconds, times since 1970 UTC.
+
+    Runs are a list, parents first; ``parent`` names the run above. Names are as the proposals have them: who prints
+    them has to escape them.
+    """
+    datasets = dict.fromkeys([*(urn for job in graph.jobs for urn in (*job.inputs, *job.outputs)), *graph.schemas])
+    return {
+        "runs": [_run(run) for run in graph.runs()],
+        "jobs": [_job(job) for job in graph.jobs],
+        "datasets": [_dataset(urn, graph) for urn in datasets],
+        "proposals": graph.read,
+        "other_aspects": dict(graph.unread),
+        "problems": list(graph.problems),
+    }
+
+
+def _run(run: RunNode) -> dict[str, Any]:
+    return {
+        "urn": run.urn,
+        "kind": str(run.kind),
+        "name": run.name,
+        "template": run.template,
+        "parent": run.parent,
+        "started": run.started,
+        "attempts": [_attempt(attempt) for attempt in run.attempts()],
+        "inputs": list(run.inputs),
+        "outputs": list(run.outputs),
+        "upstreams": list(run.upstreams),
+        "external_url": run.external_url,
+    }
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "number": attempt.number,
+        "state": attempt.state,
+        "started": attempt.started,
+        "ended": attempt.ended,
+        "duration": attempt.duration,
+    }
+
+
+def _job(job: JobLineage) -> dict[str, Any]:
+    return {
+        "urn": job.urn,
+        "name": job.name,
+        "inputs": list(job.inputs),
+        "outputs": list(job.outputs),
+        "upstream_jobs": list(job.upstream_jobs),
+        "columns": [
+            {
+                "output": _column(lineage.output),
+                "inputs": [_column(column) for column in lineage.inputs],
+                "transformation": lineage.transformation,
+            }
+            for lineage in job.columns
+        ],
+    }
+
+
+def _column(column: Column) -> dict[str, Any]:
+    return {"dataset": column.dataset, "column": column.path or None}
+
+
+def _dataset(urn: str, graph: Graph) -> dict[str, Any]:
+    parts = dataset_parts(urn)
+    platform, name, env = parts or (None, None, None)
+    fields = graph.schemas.get(urn)
+    return {
+        "urn": urn,
+        "platform": platform,
+        "name": name,
+        "env": env,
+        "instance": graph.instances.get(urn),
+        "columns": None if fields is None else [{"path": field.path, "type": field.type} for field in fields],
+    }
