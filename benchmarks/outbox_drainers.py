@@ -17,11 +17,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox.format import OutboxKey
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 
@@ -66,7 +66,7 @@ def fill(folder: Path, entries: int) -> set[str]:
             ]
             names.update(urns)
             proposals = [Proposal("dataJob", urn, "dataJobInfo", {"name": urn}) for urn in urns]
-            key = OutboxKey("dag", "run", f"task{number}", -1, try_number)
+            key = AttemptKey("dag", "run", f"task{number}", -1, try_number)
             storage.put(key, proposals, spark_succeeded=True, connection_id="c")
     return names
 

@@ -27,11 +27,11 @@ from airflow_provider_spark_datahub.backfill.packing import (
     PackedLinks,
     batches_of,
     rows_of,
-    seldom_collected,
 )
 from airflow_provider_spark_datahub.capture import COMPRESSED, BadLineError, DamagedFileError, checked_text, lines_of
 from airflow_provider_spark_datahub.conversion import EventError
 from airflow_provider_spark_datahub.conversion.archive import ArchivedEvent, EventHead, group_of, read_head
+from airflow_provider_spark_datahub.gc_tuning import gc_slowed
 
 WHOLE_FILE_BYTES = 32 * 1024 * 1024
 """A larger file is read in parts, unless it is compressed: its beginning is needed then to read the rest."""
@@ -166,7 +166,7 @@ def index_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     :param batches: path and content of each file.
     """
-    with seldom_collected():
+    with gc_slowed():
         yield from batches_of(_Index().of_files(rows_of(batches)), SCHEMA)
 
 
@@ -175,7 +175,7 @@ def index_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     :param batches: path, offset of the part, and content of each line, those of one part together and in order.
     """
-    with seldom_collected():
+    with gc_slowed():
         yield from batches_of(_Index().of_lines(rows_of(batches)), SCHEMA)
 
 

@@ -16,11 +16,9 @@ Versions of aspects packed together: what the second step leaves to the third.
 
 from __future__ import annotations
 
-import gc
 import heapq
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
@@ -31,27 +29,6 @@ import msgspec
 import pyarrow as pa
 
 from airflow_provider_spark_datahub.conversion.archive import ArchivedEvent, EventHead, Link, Version, joining, links_of
-
-_THRESHOLDS = (100_000, 20, 100)
-"""Of new objects, and of collections of the generation below."""
-
-
-@contextmanager
-def seldom_collected() -> Iterator[None]:
-    """Let the collector look seldom.
-
-    What the converter holds is part of no cycle, and is gone when its group is: a tenth of the time went to going
-    through it. Spark's own objects are left alone for good.
-    """
-    before = gc.get_threshold()
-    if not gc.get_freeze_count():
-        gc.freeze()
-    gc.set_threshold(*_THRESHOLDS)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
 
 _BATCH_BYTES = 1024 * 1024
 _BATCH_ROWS = 10_000

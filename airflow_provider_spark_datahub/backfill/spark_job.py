@@ -55,7 +55,6 @@ from airflow_provider_spark_datahub.backfill.packing import (
     joining_links,
     links_of_runs,
     rows_of,
-    seldom_collected,
     untold_runs,
     versions_of,
 )
@@ -72,6 +71,7 @@ from airflow_provider_spark_datahub.conversion.archive import (
     kept_of,
     united,
 )
+from airflow_provider_spark_datahub.gc_tuning import gc_slowed
 
 
 class HadoopFiles:
@@ -163,7 +163,7 @@ def convert_groups(settings: LineageSettings, selection: Selection, facts: Archi
 
     def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chunks = (Chunk(*row) for row in rows_of(batches))
-        with seldom_collected():
+        with gc_slowed():
             yield from batches_of(_converted(chunks, settings, selection, facts, buckets), CONVERTED_SCHEMA)
 
     return step
@@ -201,7 +201,7 @@ def keep_latest(selection: Selection) -> Step:
     """
 
     def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with seldom_collected():
+        with gc_slowed():
             yield from batches_of(_kept(rows_of(batches), run_history=selection.run_history), KEPT_SCHEMA)
 
     return step

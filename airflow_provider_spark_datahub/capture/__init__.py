@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     )
     from airflow_provider_spark_datahub.capture.location import (
         RelativeEventsRootError as RelativeEventsRootError,
-        TryIdentity as TryIdentity,
         event_file as event_file,
         event_log_folder as event_log_folder,
         fresh as fresh,
@@ -72,7 +71,7 @@ else:
                 "Injection LineageInjection ParentRun TransportNotCombinableError inject inject_event_log "
                 "replaced_transport switched_off"
             ),
-            "location": "RelativeEventsRootError TryIdentity event_file event_log_folder fresh",
+            "location": "RelativeEventsRootError event_file event_log_folder fresh",
             "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver JarProblemError choose_jar",
             "spark_installation": "base_properties find_installation version_banner",
             "spark_submit": "DriverOutput Submission",

@@ -6,8 +6,10 @@ import hashlib
 import itertools
 import json
 import re
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
+
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 
 _PART_LENGTH = 60
 _HASH_LENGTH = 16
@@ -25,38 +27,22 @@ class RelativeEventsRootError(ValueError):
         super().__init__(f"the folder for events, {str(root)!r}, is a relative path: give an absolute one")
 
 
-@dataclass(frozen=True, slots=True)
-class TryIdentity:
-    """Which try of which task instance.
-
-    :param map_index: -1 for a task that is not mapped.
-    :param try_number: 1 for the first try.
-    :param ti_id: Airflow's id of the task instance, new for every try; empty where there is none.
-    """
-
-    dag_id: str
-    run_id: str
-    task_id: str
-    map_index: int
-    try_number: int
-    ti_id: str
-
-
-def event_file(root: Path, identity: TryIdentity) -> Path:
+def event_file(root: Path, key: AttemptKey, ti_id: str = "") -> Path:
     """The event file of one try: ``<root>/<dag>/<run>/<task>/[map3-]try2-<hash>.ndjson``.
 
     One file per try, since two writers tear each other's lines. Ids may hold anything (``:``, ``+``, ``/``, ``..``):
     every path part is reduced to ``[A-Za-z0-9_-]`` and cut, and the hash of the exact identity keeps files apart.
 
-    :raises RelativeEventsRootError: ``root`` is not absolute.
+    :param ti_id: Airflow's id of the task instance, new for every attempt; empty if there is none.
+    :raises RelativeEventsRootError: if ``root`` is not absolute.
     """
     if not root.is_absolute():
         raise RelativeEventsRootError(root)
-    exact = json.dumps(astuple(identity)).encode("ascii")
+    exact = json.dumps([*astuple(key), ti_id]).encode("ascii")
     short_hash = hashlib.sha256(exact).hexdigest()[:_HASH_LENGTH]
-    mapped = f"map{identity.map_index}-" if identity.map_index >= 0 else ""
-    folder = root.joinpath(*map(_slug, (identity.dag_id, identity.run_id, identity.task_id)))
-    return folder / f"{mapped}try{identity.try_number}-{short_hash}.ndjson"
+    mapped = f"map{key.map_index}-" if key.map_index >= 0 else ""
+    folder = root.joinpath(*map(_slug, (key.dag_id, key.run_id, key.task_id)))
+    return folder / f"{mapped}try{key.try_number}-{short_hash}.ndjson"
 
 
 def fresh(path: Path) -> Path:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, Annotated
@@ -16,6 +14,7 @@ from airflow_provider_spark_datahub.capture import EventSource
 from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, opened_output, option_layers, read_settings, say
 from airflow_provider_spark_datahub.cli.sources import EventConversion, StandardInput
 from airflow_provider_spark_datahub.conversion import Proposal, unusable_domains
+from airflow_provider_spark_datahub.gc_tuning import gc_paused
 
 
 class Format(StrEnum):
@@ -56,7 +55,7 @@ def convert(
     sources: list[EventSource] = [StandardInput() if str(path) == "-" else path for path in events]
     conversion = EventConversion(settings, sources, event_log)
     proposals = conversion.per_event() if per_event else conversion.coalesced(exit_code)
-    with opened_output(output, failed=EXIT_INCOMPLETE) as file, _without_collector():
+    with opened_output(output, failed=EXIT_INCOMPLETE) as file, gc_paused():
         count = _write_to(file, proposals, format_)
     problems = [f"domain {domain!r} is no URN of a domain, and left out" for domain in unusable_domains(settings)]
     problems += conversion.problems
@@ -69,16 +68,6 @@ def convert(
         say(f"{conversion.converted} events, {count} proposals")
     if conversion.problems:
         raise typer.Exit(EXIT_INCOMPLETE)
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Nothing that is converted is part of a cycle: Python would only look through all of it again and again."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _write_to(file: IO[str], proposals: Iterable[Proposal], format_: Format) -> int:

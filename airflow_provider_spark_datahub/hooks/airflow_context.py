@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from airflow.providers.common.compat.sdk import AirflowException, conf
 
-from airflow_provider_spark_datahub.capture import ParentRun, TryIdentity
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.capture import ParentRun
 from airflow_provider_spark_datahub.conversion import DataInterval, RunType
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry, UpstreamTask
 from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration
@@ -50,17 +51,15 @@ def datahub_plugin_is_active() -> bool:
     return bool(conf.getboolean("datahub", "enabled", fallback=True))
 
 
-def try_identity(context: Mapping[str, Any]) -> TryIdentity:
-    """Which try of which task instance."""
+def attempt_key(context: Mapping[str, Any]) -> AttemptKey:
+    """Return the key of the attempt that runs."""
     ti = context["ti"]
-    return TryIdentity(
-        dag_id=ti.dag_id,
-        run_id=ti.run_id,
-        task_id=ti.task_id,
-        map_index=map_index(ti),
-        try_number=ti.try_number,
-        ti_id=str(getattr(ti, "id", "") or ""),
-    )
+    return AttemptKey(ti.dag_id, ti.run_id, ti.task_id, map_index(ti), ti.try_number)
+
+
+def task_instance_id(context: Mapping[str, Any]) -> str:
+    """Return Airflow's id of the task instance, new for every attempt; empty if it has none."""
+    return str(getattr(context["ti"], "id", "") or "")
 
 
 def map_index(ti: Any) -> int:

@@ -390,8 +390,13 @@ class SparkSubmitDatahubOperator(AlterableSparkSubmitOperator):
         from airflow_provider_spark_datahub.hooks.storage import open_outbox
         from airflow_provider_spark_datahub.task import Connections, TaskLineage
 
-        identity, task_try = airflow_context.try_identity(context), airflow_context.task_try(context)
-        lineage = TaskLineage(options, identity, task_try, Connections(open_sink, open_outbox))
+        lineage = TaskLineage(
+            options,
+            airflow_context.attempt_key(context),
+            airflow_context.task_try(context),
+            Connections(open_sink, open_outbox),
+            airflow_context.task_instance_id(context),
+        )
         if lineage.delivery.sink_problem:
             self.log.warning("Lineage will stay in the outbox: %s", lineage.delivery.sink_problem)
         return lineage

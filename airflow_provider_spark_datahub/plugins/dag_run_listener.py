@@ -185,11 +185,12 @@ def _keeper() -> WorkThread:
 
 
 def _keep(told: _End, open_outbox: Callable[[], Outbox], deliveries: WorkThread) -> None:
-    from airflow_provider_spark_datahub.delivery.outbox import OutboxError, OutboxKey
+    from airflow_provider_spark_datahub.attempt_key import AttemptKey
+    from airflow_provider_spark_datahub.delivery.outbox import OutboxError
 
     entry = None
     try:
-        key = OutboxKey(told.dag_id, told.run_id, "", -1, 1)
+        key = AttemptKey(told.dag_id, told.run_id, "", -1, 1)
         entry = open_outbox().put(key, told.proposals, spark_succeeded=False, connection_id=told.connection)
     except OutboxError as error:
         log.warning("%s is not kept before its delivery: %s", told, error)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import (
     DEFAULT_OPENLINEAGE_JAR,
     CollectionReport,
@@ -22,7 +22,6 @@ from airflow_provider_spark_datahub.capture import (
     Outcome,
     ParentRun,
     Submission,
-    TryIdentity,
     base_properties,
     choose_jar,
     event_file,
@@ -33,6 +32,7 @@ from airflow_provider_spark_datahub.capture import (
     switched_off,
     version_banner,
 )
+from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.task.delivery import Connections, TaskDelivery
 from airflow_provider_spark_datahub.task.job_events import JobEvents, SparkEventLog
 from airflow_provider_spark_datahub.task.raw_events import EventForwarding
@@ -100,6 +100,7 @@ class ListenerOffError(Exception):
 class TaskLineage:
     """Lineage steps of one try. Knows nothing of Airflow but what it is handed.
 
+    :param ti_id: Airflow's id of the task instance, new for every attempt; empty if there is none.
     :ivar delivery: the half that knows the sink and the outbox.
     :ivar driver_output: to be shown what ``spark-submit`` prints.
     """
@@ -107,16 +108,18 @@ class TaskLineage:
     def __init__(
         self,
         options: LineageOptions,
-        identity: TryIdentity,
+        key: AttemptKey,
         task_try: TaskTry,
         connections: Connections,
+        ti_id: str = "",
     ) -> None:
         self._options = options
-        self._identity = identity
+        self._key = key
+        self._ti_id = ti_id
         self._try = task_try
         self.report = LineageReport(connection=options.connection)
-        self._forwarding = EventForwarding(options, identity, connections, self.report)
-        self.delivery = TaskDelivery(options, identity, connections, self.report)
+        self._forwarding = EventForwarding(options, key, connections, self.report)
+        self.delivery = TaskDelivery(options, key, connections, self.report)
         self.conversion: Conversion | None = None
         self._events_file: Path | None = None
         self._record: TryRecord | None = None
@@ -148,7 +151,7 @@ class TaskLineage:
             resolver=IvyResolver(installation, submission, spark.env, RESOLVE_SECONDS) if installation else None,
             scala_version=versions.scala_version if versions else None,
         )
-        events_file = fresh(event_file(self._options.events_location, self._identity))
+        events_file = fresh(event_file(self._options.events_location, self._key, self._ti_id))
         facets = {"spark.logicalPlan": True} if settings.capture_spark_plan else {}
         if not settings.capture_column_level_lineage:
             facets["columnLineage"] = False
@@ -243,7 +246,7 @@ class TaskLineage:
 
         started = time.monotonic()
         deadline = Deadline.after(end.seconds)
-        with self.delivery.at_work(deadline), _garbage_left_alone():
+        with self.delivery.at_work(deadline), gc_paused():
             if self._record is not None:
                 record = self._record.ended(end.end_ms, end.result, spark_succeeded=end.spark_succeeded)
                 self.delivery.ended(record.to_obj())
@@ -359,15 +362,3 @@ class TaskLineage:
             while folder != self._options.events_location:
                 folder.rmdir()
                 folder = folder.parent
-
-
-@contextlib.contextmanager
-def _garbage_left_alone() -> Iterator[None]:
-    """What an end makes stays until it is delivered: to look for garbage in it takes as long as to make it."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

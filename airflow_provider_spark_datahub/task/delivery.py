@@ -10,13 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_spark_datahub.capture import TryIdentity
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.task.report import LineageReport
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import Proposal
     from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Sink
-    from airflow_provider_spark_datahub.delivery.outbox import Entry, EntryName, Lease, Outbox, OutboxKey, OutboxLimits
+    from airflow_provider_spark_datahub.delivery.outbox import Entry, EntryName, Lease, Outbox, OutboxLimits
     from airflow_provider_spark_datahub.task.options import LineageOptions
 
 log = logging.getLogger(__name__)
@@ -59,12 +59,12 @@ class TaskDelivery:
     def __init__(
         self,
         options: LineageOptions,
-        identity: TryIdentity,
+        key: AttemptKey,
         connections: Connections,
         report: LineageReport,
     ) -> None:
         self._options = options
-        self._identity = identity
+        self._key = key
         self._connections = connections
         self._sink, self.sink_problem = connections.open_sink(options.connection)
         self._report = report
@@ -87,7 +87,7 @@ class TaskDelivery:
         from airflow_provider_spark_datahub.delivery import Deadline
         from airflow_provider_spark_datahub.delivery.outbox import deliver_in_order, take_lease
 
-        if self._identity.try_number == 1:
+        if self._key.try_number == 1:
             return
         deadline = Deadline.after(self._options.timeout)
         # One of its own: the end of the try, in another thread, has another deadline.
@@ -98,7 +98,7 @@ class TaskDelivery:
             return
         with lease:
             entries = [one for one in outbox.entries(self._key.instance) if one.name.group == self._group]
-            earlier = [one for one in entries if one.name.try_number < self._identity.try_number]
+            earlier = [one for one in entries if one.name.try_number < self._key.try_number]
             for _ in deliver_in_order(earlier, lambda _, proposals: self.send(proposals, deadline)):
                 if deadline.expired:
                     return
@@ -218,14 +218,14 @@ class TaskDelivery:
         """
         if self._options.on_failure == "warn":
             return None
-        if isinstance(remembered, dict) and remembered.get("for_try") == self._identity.try_number:
-            return self._identity.try_number - 1
+        if isinstance(remembered, dict) and remembered.get("for_try") == self._key.try_number:
+            return self._key.try_number - 1
         try:
             tries = [entry.manifest.key.try_number for entry in self._entries() if entry.manifest.awaits_retry]
         except OSError as error:
             self._report.warnings.append(f"cannot look into the outbox for what earlier tries left: {error}")
             return None
-        earlier = [number for number in tries if number < self._identity.try_number]
+        earlier = [number for number in tries if number < self._key.try_number]
         return max(earlier, default=None)
 
     def await_retry(self) -> dict[str, Any]:
@@ -236,7 +236,7 @@ class TaskDelivery:
         """
         for entry in self._entries():
             entry.told(awaits_retry=True)
-        return {"for_try": self._identity.try_number + 1, "outbox": str(self._options.outbox_location)}
+        return {"for_try": self._key.try_number + 1, "outbox": str(self._options.outbox_location)}
 
     def look_for(self, awaited: int) -> None:
         """Say in the report where the lineage of the try ``awaited`` is not in this worker's outbox."""
@@ -251,13 +251,6 @@ class TaskDelivery:
     @cached_property
     def _outbox(self) -> Outbox:
         return self._connections.outbox(self._options)
-
-    @cached_property
-    def _key(self) -> OutboxKey:
-        from airflow_provider_spark_datahub.delivery.outbox import OutboxKey
-
-        one = self._identity
-        return OutboxKey(one.dag_id, one.run_id, one.task_id, one.map_index, one.try_number)
 
     @property
     def _group(self) -> tuple[str, str]:

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_provider_spark_datahub.capture import CollectionReport, Outcome, TryIdentity, collect_text
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.capture import CollectionReport, Outcome, collect_text
 from airflow_provider_spark_datahub.conversion import event_without_secrets
 from airflow_provider_spark_datahub.task.report import LineageReport
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery import Deadline
-    from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxKey
+    from airflow_provider_spark_datahub.delivery.outbox import Outbox
     from airflow_provider_spark_datahub.task.delivery import Connections
     from airflow_provider_spark_datahub.task.options import LineageOptions
 
@@ -48,10 +49,10 @@ class EventForwarding:
     """
 
     def __init__(
-        self, options: LineageOptions, identity: TryIdentity, connections: Connections, report: LineageReport
+        self, options: LineageOptions, key: AttemptKey, connections: Connections, report: LineageReport
     ) -> None:
         self._options = options
-        self._identity = identity
+        self._key = key
         self._connections = connections
         self._report = report
 
@@ -97,13 +98,6 @@ class EventForwarding:
             why = "; ".join(drained.problems) or "no time was left, or another drainer is at work on them"
             self._warn(f"events wait in the outbox: {why}")
 
-    @property
-    def _key(self) -> OutboxKey:
-        from airflow_provider_spark_datahub.delivery.outbox import OutboxKey
-
-        one = self._identity
-        return OutboxKey(one.dag_id, one.run_id, one.task_id, one.map_index, one.try_number)
-
     def _outbox(self, deadline: Deadline) -> Outbox:
         outbox = self._connections.outbox(self._options)
         outbox.storage.deadline = deadline
@@ -114,7 +108,7 @@ class EventForwarding:
 
 
 def keep_events(
-    outbox: Outbox, key: OutboxKey, connection_id: str, events_file: Path, expired: Callable[[], bool]
+    outbox: Outbox, key: AttemptKey, connection_id: str, events_file: Path, expired: Callable[[], bool]
 ) -> CollectionReport:
     """Put the events of a file into the outbox, without their secrets, as an entry for an OpenLineage backend.
 

@@ -7,63 +7,67 @@ from pathlib import Path, PurePosixPath
 import pytest
 from hypothesis import given, strategies as st
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.location import (
     RelativeEventsRootError,
-    TryIdentity,
     event_file,
     event_log_folder,
     fresh,
 )
 
 ROOT = Path("/events")
-IDENTITY = TryIdentity("shop.daily", "scheduled__2026-01-01T00:00:00+00:00", "load.orders", -1, 2, "0199-aa")
+KEY = AttemptKey("shop.daily", "scheduled__2026-01-01T00:00:00+00:00", "load.orders", -1, 2)
+TI_ID = "0199-aa"
 
 ids = st.text(max_size=250) | st.sampled_from(["..", ".", "/", "../../etc", "a:b+c", " ", "\ud800", "-rf", "n" * 250])
-identities = st.builds(TryIdentity, ids, ids, ids, st.integers(-1, 10**6), st.integers(0, 99), ids)
+keys = st.builds(AttemptKey, ids, ids, ids, st.integers(-1, 10**6), st.integers(0, 99))
 
 
 def test_people_can_read_it() -> None:
-    path = event_file(ROOT, IDENTITY)
+    path = event_file(ROOT, KEY)
     assert path.parent == ROOT / "shop_daily" / "scheduled__2026-01-01T00_00_00_00_00" / "load_orders"
     assert re.fullmatch(r"try2-[0-9a-f]{16}\.ndjson", path.name)
 
 
 def test_mapped_task_shows_its_index() -> None:
-    assert event_file(ROOT, replace(IDENTITY, map_index=0)).name.startswith("map0-try2-")
+    assert event_file(ROOT, replace(KEY, map_index=0)).name.startswith("map0-try2-")
 
 
-@given(identities)
-def test_any_id_gives_a_safe_path_below_the_root(identity: TryIdentity) -> None:
-    path = event_file(ROOT, identity)
+@given(keys)
+def test_any_id_gives_a_safe_path_below_the_root(key: AttemptKey) -> None:
+    path = event_file(ROOT, key)
     parts = PurePosixPath(path).relative_to(ROOT).parts
     assert len(parts) == 4
     assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}", part) for part in parts[:3])
     assert re.fullmatch(r"[a-z0-9-]{1,60}\.ndjson", parts[3])
 
 
-@given(identities, identities)
-def test_two_identities_never_share_a_file(one: TryIdentity, other: TryIdentity) -> None:
-    assert (event_file(ROOT, one) == event_file(ROOT, other)) is (one == other)
+@given(st.tuples(keys, ids), st.tuples(keys, ids))
+def test_two_attempts_never_share_a_file(first: tuple[AttemptKey, str], other: tuple[AttemptKey, str]) -> None:
+    assert (event_file(ROOT, *first) == event_file(ROOT, *other)) is (first == other)
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        replace(IDENTITY, dag_id="shop:daily"),
-        replace(IDENTITY, task_id="load:orders"),
-        replace(IDENTITY, run_id="scheduled__2026-01-01T00:00:00-00:00"),
-        replace(IDENTITY, map_index=1),
-        replace(IDENTITY, try_number=3),
-        replace(IDENTITY, ti_id="0199-ab"),
+        replace(KEY, dag_id="shop:daily"),
+        replace(KEY, task_id="load:orders"),
+        replace(KEY, run_id="scheduled__2026-01-01T00:00:00-00:00"),
+        replace(KEY, map_index=1),
+        replace(KEY, try_number=3),
     ],
 )
-def test_identities_that_look_alike_as_paths_are_told_apart(other: TryIdentity) -> None:
-    assert event_file(ROOT, other) != event_file(ROOT, IDENTITY)
+def test_attempts_with_similar_paths_have_files_of_their_own(other: AttemptKey) -> None:
+    assert event_file(ROOT, other) != event_file(ROOT, KEY)
+
+
+def test_an_attempt_that_is_run_again_has_a_file_of_its_own() -> None:
+    assert event_file(ROOT, KEY, TI_ID) != event_file(ROOT, KEY, "0199-ab")
 
 
 def test_relative_root_is_refused() -> None:
     with pytest.raises(RelativeEventsRootError, match="'spool/events', is a relative path"):
-        event_file(Path("spool/events"), IDENTITY)
+        event_file(Path("spool/events"), KEY)
 
 
 def test_fresh_leaves_the_files_of_earlier_executions_alone(tmp_path: Path) -> None:
@@ -76,7 +80,7 @@ def test_fresh_leaves_the_files_of_earlier_executions_alone(tmp_path: Path) -> N
 
 
 def test_event_log_has_a_folder_beside_the_event_file() -> None:
-    path = event_file(Path("/spool"), IDENTITY)
+    path = event_file(Path("/spool"), KEY)
     folder = event_log_folder(path)
     assert (folder.parent, folder.suffix) == (path.parent, ".eventlog")
     assert event_log_folder(path.with_name(f"{path.stem}-2.ndjson")) != folder

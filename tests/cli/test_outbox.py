@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
-from airflow_provider_spark_datahub.delivery.outbox.format import OutboxKey
 from airflow_provider_spark_datahub.task.job_events import SparkEventLog
 from airflow_provider_spark_datahub.task.recovery import TryRecord
 from tests.cli.commands import run
@@ -23,7 +23,7 @@ STATUS = Proposal("dataset", "urn:li:dataset:(urn:li:dataPlatform:file,/a,PROD)"
 
 
 def put(folder: Path, connection: str = "lineage_sink", **ids: Any) -> Entry:
-    key = OutboxKey(**{"dag_id": "shop", "run_id": "r1", "task_id": "build", "map_index": -1, "try_number": 2, **ids})
+    key = AttemptKey(**{"dag_id": "shop", "run_id": "r1", "task_id": "build", "map_index": -1, "try_number": 2, **ids})
     return outbox_at(folder / "outbox").put(key, [STATUS], spark_succeeded=True, connection_id=connection)
 
 
@@ -41,7 +41,7 @@ def outbox(tmp_path: Path) -> tuple[str, Path]:
     return "--outbox", tmp_path / "outbox"
 
 
-def waiting(folder: Path) -> list[OutboxKey]:
+def waiting(folder: Path) -> list[AttemptKey]:
     return [entry.manifest.key for entry in outbox_at(folder / "outbox").entries()]
 
 
@@ -59,7 +59,7 @@ def test_pending(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     put(tmp_path, task_id="", try_number=1)
     put(tmp_path, run_id="r2").quarantine("no such aspect")
     outbox_at(tmp_path / "outbox").begin(
-        OutboxKey("shop", "r3", "build", -1, 1), connection_id="lineage_sink", events=None, redo={}
+        AttemptKey("shop", "r3", "build", -1, 1), connection_id="lineage_sink", events=None, redo={}
     )
     result = run("pending", *outbox)
     assert result.exit_code == 1
@@ -179,7 +179,7 @@ def test_emit_what_a_try_left_that_never_told_its_end(
     record = TryRecord.begun(
         TaskTry(DagRun(AirflowSite(), "shop", "r1"), "build", 1), LineageSettings(), tmp_path / "none", SparkEventLog()
     )
-    key = OutboxKey("shop", "r1", "build", -1, 1)
+    key = AttemptKey("shop", "r1", "build", -1, 1)
     outbox_at(tmp_path / "outbox").begin(key, connection_id="lineage_sink", events=None, redo=record.to_obj())
     time.sleep(0.002)
     assert run("emit", *outbox, *options).exit_code == status

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import typer
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.cli.sources import Sources, read_sources
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.outbox.format import (
     Manifest,
-    OutboxKey,
     entry_lines,
     quarantine_lines,
 )
@@ -31,7 +31,7 @@ def read(*paths: Path) -> Sources:
 
 
 def manifest(proposals: int) -> Manifest:
-    key = OutboxKey("shop", "manual__1", "build", -1, 1)
+    key = AttemptKey("shop", "manual__1", "build", -1, 1)
     return Manifest(key, "datahub", 1_795_132_800_000, collected=proposals, pending=proposals)
 
 

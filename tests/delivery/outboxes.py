@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox.format import OutboxKey
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from tests.delivery.samples import upserts
@@ -20,12 +20,12 @@ def outbox_at(root: Path, limits: OutboxLimits | None = None) -> Outbox:
     return Outbox(LocalStorage(root), limits)
 
 
-def key(try_number: int = 1, task_id: str = TASK, map_index: int = -1, run_id: str = RUN) -> OutboxKey:
-    return OutboxKey(DAG, run_id, task_id, map_index, try_number)
+def key(try_number: int = 1, task_id: str = TASK, map_index: int = -1, run_id: str = RUN) -> AttemptKey:
+    return AttemptKey(DAG, run_id, task_id, map_index, try_number)
 
 
 def put(
-    outbox: Outbox, of: OutboxKey | None = None, proposals: Sequence[Proposal] | int = 3, connection: str = "datahub"
+    outbox: Outbox, of: AttemptKey | None = None, proposals: Sequence[Proposal] | int = 3, connection: str = "datahub"
 ) -> Entry:
     """An entry of so many proposals, or of these."""
     content = upserts(proposals) if isinstance(proposals, int) else proposals

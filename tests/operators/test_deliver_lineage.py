@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.delivery.outbox.format import OutboxKey
 from airflow_provider_spark_datahub.operators.deliver_lineage import DeliverLineageOperator, LineageWaitsError
 from airflow_provider_spark_datahub.task.job_events import SparkEventLog
 from airflow_provider_spark_datahub.task.recovery import TryRecord
@@ -20,7 +20,7 @@ from tests.operators.tries import CORPUS, START_MS
 
 
 def put(folder: Path, dag_id: str, connection: str = "datahub_file", task_id: str = "build") -> None:
-    key = OutboxKey(dag_id, "run", task_id, -1, 1)
+    key = AttemptKey(dag_id, "run", task_id, -1, 1)
     outbox_at(folder / "outbox").put(key, upserts(2, task_id), spark_succeeded=True, connection_id=connection)
 
 
@@ -101,7 +101,7 @@ def test_a_killed_tasks_events_are_converted_when_airflow_says_that_it_is_over(
         CORPUS / "a_csv_join_agg.ndjson",
         SparkEventLog(),
     )
-    key = OutboxKey("shop", "run", "build", -1, 1)
+    key = AttemptKey("shop", "run", "build", -1, 1)
     outbox_at(tmp_path / "outbox").begin(key, connection_id="datahub_file", events=None, redo=record.to_obj())
     ti = RunningTask(answer)
     context: Any = {"ti": ti}

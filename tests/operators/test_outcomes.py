@@ -63,7 +63,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the switch": (LineageConfiguration, "is_enabled"),
     "the options": (LineageConfiguration, "resolve"),
     "the sink": (datahub, "open_sink"),
-    "the identity": (airflow_run, "try_identity"),
+    "the identity": (airflow_run, "attempt_key"),
     "the place in the run tree": (airflow_run, "task_try"),
     "an earlier try": (TaskDelivery, "awaited_try"),
     "OpenLineage's runs": (airflow_run, "openlineage_runs"),

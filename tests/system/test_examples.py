@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
-from airflow_provider_spark_datahub.delivery.outbox.format import OutboxKey
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from tests.delivery.samples import upserts
 from tests.system.airflow_home import REPOSITORY, AirflowHome
@@ -46,7 +46,7 @@ def test_deliver_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
     outbox = Outbox(LocalStorage(tmp_path / "outbox"))
     for dag_id in ("shop", "bank"):
         outbox.put(
-            OutboxKey(dag_id, "run", "build", -1, 1), upserts(3), spark_succeeded=True, connection_id="datahub_default"
+            AttemptKey(dag_id, "run", "build", -1, 1), upserts(3), spark_succeeded=True, connection_id="datahub_default"
         )
     run = airflow_home.dags_test(
         "deliver_lineage",

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         EntryFormatError as EntryFormatError,
         EntryName as EntryName,
         Manifest as Manifest,
-        OutboxKey as OutboxKey,
         Selection as Selection,
         as_items as as_items,
         connection_hash as connection_hash,
@@ -54,7 +53,7 @@ else:
             "drain": "Drain DrainLimits Finish deliver_in_order",
             "entries": "DAY_SECONDS Entry Outbox OutboxError OutboxLimits quarantined requeue",
             "format": (
-                "CONTENT CORRUPT EntryFormatError EntryName FORMAT Manifest OutboxKey PENDING QUARANTINED "
+                "CONTENT CORRUPT EntryFormatError EntryName FORMAT Manifest PENDING QUARANTINED "
                 "Selection as_items connection_hash"
             ),
             "lease": "Lease is_gone machine take_lease wait_for_lease",

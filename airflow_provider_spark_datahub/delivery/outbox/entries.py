@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.outbox.format import (
     CORRUPT,
@@ -24,7 +25,6 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     EntryName,
     Manifest,
     OtherVersionError,
-    OutboxKey,
     content_hash,
     entry_lines,
     quarantine_lines,
@@ -233,7 +233,7 @@ class Outbox:
 
     def put(
         self,
-        key: OutboxKey,
+        key: AttemptKey,
         proposals: Sequence[Proposal],
         *,
         spark_succeeded: bool,
@@ -251,7 +251,7 @@ class Outbox:
         manifest = Manifest(key, connection_id, 0, spark_succeeded=spark_succeeded, content=content)
         return self._new(manifest.with_proposals(proposals), proposals)
 
-    def begin(self, key: OutboxKey, *, connection_id: str, events: str | None, redo: dict[str, Any]) -> Entry:
+    def begin(self, key: AttemptKey, *, connection_id: str, events: str | None, redo: dict[str, Any]) -> Entry:
         """Write the entry of a try whose events are still to come: from here on, they are known to the outbox.
 
         :param events: where they will be.
@@ -305,7 +305,7 @@ class Outbox:
 
         Those stay that are newer than something that waits: they say what must not be delivered over.
 
-        :param task: :attr:`OutboxKey.task <airflow_provider_spark_datahub.delivery.outbox.format.OutboxKey.task>`, for
+        :param task: :attr:`.AttemptKey.task`, for
             those of one task only.
         :returns: how many were removed.
         :raises OSError: the storage refuses.
@@ -316,8 +316,7 @@ class Outbox:
     def names(self, instance: str | None = None) -> list[EntryName]:
         """The names of the entries: of one task instance, the oldest try first, or of all, in the order of their age.
 
-        :param instance: :attr:`OutboxKey.instance
-            <airflow_provider_spark_datahub.delivery.outbox.format.OutboxKey.instance>`.
+        :param instance: :attr:`.AttemptKey.instance`.
         :raises OSError: the outbox cannot be read.
         """
         stored = self.storage.stored(f"{PENDING}/{instance}" if instance else PENDING)

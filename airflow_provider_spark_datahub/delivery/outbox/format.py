@@ -17,6 +17,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from airflow_provider_spark_datahub import __version__
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError, to_json_lines
 
 CONTENT = "events"
@@ -68,32 +69,6 @@ class OtherVersionError(EntryFormatError):
 
 
 @dataclass(frozen=True, slots=True)
-class OutboxKey:
-    """The try of a task that an entry comes from.
-
-    :param task_id: empty for the end of a DAG run, which no task tells.
-    :param map_index: -1 where the task is not mapped.
-    :param try_number: the first is 1.
-    """
-
-    dag_id: str
-    run_id: str
-    task_id: str
-    map_index: int
-    try_number: int
-
-    @property
-    def instance(self) -> str:
-        """The name of the task instance's folders: readable, and exact by its hash, since ids may hold anything."""
-        return _named(self.dag_id, self.task_id, [self.dag_id, self.run_id, self.task_id, self.map_index])
-
-    @property
-    def task(self) -> str:
-        """The name of the task's folder, over all its runs."""
-        return _named(self.dag_id, self.task_id, [self.dag_id, self.task_id])
-
-
-@dataclass(frozen=True, slots=True)
 class Manifest:
     """The first line of an entry.
 
@@ -115,7 +90,7 @@ class Manifest:
     :param stored: in a receipt, as in :class:`~airflow_provider_spark_datahub.delivery.sink.Delivery`.
     """
 
-    key: OutboxKey
+    key: AttemptKey
     connection_id: str
     created_ms: int
     state: State = "pending"
@@ -151,7 +126,7 @@ class Manifest:
             raise OtherVersionError(f"it has version {obj.get('version')!r} of the format, not {FORMAT_VERSION}")
         fields = {name: value for name, value in obj.items() if name not in ("format", "version")}
         try:
-            fields = {**fields, "key": OutboxKey(**fields["key"]), "upserts": tuple(fields["upserts"])}
+            fields = {**fields, "key": AttemptKey(**fields["key"]), "upserts": tuple(fields["upserts"])}
             return cls(**fields)
         except (KeyError, TypeError) as error:
             raise EntryFormatError(f"its manifest has other fields: {error}") from error
@@ -179,7 +154,7 @@ class EntryName:
     random: str
 
     @classmethod
-    def of(cls, key: OutboxKey, connection_id: str, created_ms: int, random: str) -> Self:
+    def of(cls, key: AttemptKey, connection_id: str, created_ms: int, random: str) -> Self:
         """The name of a new entry. :param random: 8 hexadecimal digits that keep two processes apart."""
         return cls(key.instance, key.try_number, created_ms, connection_hash(connection_id), random)
 
@@ -320,14 +295,6 @@ def _json(line: bytes) -> Any:
         return json.loads(line)
     except ValueError as error:
         raise EntryFormatError(f"a line of it is no JSON: {error}") from error
-
-
-def _named(dag_id: str, task_id: str, identity: list[str | int]) -> str:
-    return f"{_slug(dag_id)}.{_slug(task_id)}-{_hash(json.dumps(identity).encode(), 20)}"
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[:40] or "_"
 
 
 def _hash(content: bytes, digits: int) -> str:

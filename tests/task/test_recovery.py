@@ -142,7 +142,7 @@ def test_a_drain_asks_whether_it_is_over(tmp_path: Path) -> None:
 
 
 def test_the_process_that_began_it_is_the_one_that_counts() -> None:
-    code = "import json; from tests.operators.test_try_record import begun; print(json.dumps(begun().to_obj()))"
+    code = "import json; from tests.task.test_recovery import begun; print(json.dumps(begun().to_obj()))"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert TryRecord.from_obj(json.loads(done.stdout.splitlines()[-1])).is_over

@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.graph import build_graph
 from airflow_provider_spark_datahub.visualization.network import Network, Source, Statement, build_network, text_width
-from tests.picture.conftest import RAW, TABLE, dataset, lineage
+from tests.visualization.conftest import RAW, TABLE, dataset, lineage
 
 
 def titles(shown: Network) -> list[str]:

@@ -10,7 +10,7 @@ from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.export import quoted, render_mermaid
 from airflow_provider_spark_datahub.visualization.graph import build_graph
 from airflow_provider_spark_datahub.visualization.network import build_network
-from tests.picture.conftest import HOSTILE, dataset, lineage
+from tests.visualization.conftest import HOSTILE, dataset, lineage
 
 LINE = re.compile(
     r'flowchart LR|  [dj]\d+(\["[^"]*"\]|\(\["[^"]*"\]\))|  [dj]\d+ --> [dj]\d+|  classDef [^"]*|  class [j\d,]+ job'

@@ -9,8 +9,8 @@ import pytest
 
 from airflow_provider_spark_datahub.backfill.indexing import BAD, EVENTS, SCHEMA, index_lines
 from airflow_provider_spark_datahub.backfill.packing import batches_of
+from tests.backfill.steps import Row, indexed, named
 from tests.conversion.builders import APP, query, whole_application
-from tests.spark.steps import Row, indexed, named
 
 LINE = json.dumps(query()).encode()
 

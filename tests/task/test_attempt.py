@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.injection import ParentRun, TransportNotCombinableError
-from airflow_provider_spark_datahub.capture.location import RelativeEventsRootError, TryIdentity
+from airflow_provider_spark_datahub.capture.location import RelativeEventsRootError
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarProblemError
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
@@ -70,7 +71,7 @@ class Try:
         }
         self.lineage = TaskLineage(
             LineageOptions(**{**given, **self.options}),
-            TryIdentity("shop", RUN_ID, "build", -1, self.number, f"ti-{self.number}"),
+            AttemptKey("shop", RUN_ID, "build", -1, self.number),
             TaskTry(DagRun(AirflowSite(), "shop", RUN_ID), "build", self.number, start_ms=START_MS),
             connections_to(None if self.sink_problem else self.sink or FileSink(self.sink_file), self.sink_problem),
         )

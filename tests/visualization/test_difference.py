@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.difference import Change, Part, compare
-from tests.picture.conftest import (
+from tests.visualization.conftest import (
     MIDNIGHT,
     application_run,
     dataset,

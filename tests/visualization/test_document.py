@@ -7,7 +7,7 @@ import json
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.export import render_json
 from airflow_provider_spark_datahub.visualization.graph import build_graph
-from tests.picture.conftest import DAG_RUN, MIDNIGHT, RAW, TABLE, dataset
+from tests.visualization.conftest import DAG_RUN, MIDNIGHT, RAW, TABLE, dataset
 
 
 def test_runs_with_their_tries(daily_sales: list[Proposal]) -> None:

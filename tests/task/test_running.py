@@ -25,11 +25,11 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.task import job_events
 from tests.delivery.outboxes import outbox_at
-from tests.operators.test_task_lineage import ENDED, FAILED, JOB, Try
 from tests.operators.tries import CORPUS
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
 from tests.patience import HANGS, PATIENCE
+from tests.task.test_attempt import ENDED, FAILED, JOB, Try
 
 PERIOD = 0.02
 CASE = "a_csv_join_agg"
@@ -469,7 +469,7 @@ IMPORTS_OF_THE_END = """
     import sys
     from pathlib import Path
     from tests.oracles.gms import GmsStandIn
-    from airflow_provider_spark_datahub.capture.location import TryIdentity
+    from airflow_provider_spark_datahub.attempt_key import AttemptKey
     from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
     from airflow_provider_spark_datahub.hooks.airflow_context import configuration
@@ -481,7 +481,7 @@ IMPORTS_OF_THE_END = """
         datahub_conn_id="gms", events_location=sys.argv[1], outbox_location=sys.argv[1]
     )
     connections = Connections(open_sink, open_outbox)
-    identity = TryIdentity("shop", "run", "build", -1, 1, "")
+    identity = AttemptKey("shop", "run", "build", -1, 1)
     lineage = TaskLineage(options, identity, TaskTry(DagRun(AirflowSite(), "shop", "run"), "build", 1), connections)
     lineage._events_file = Path(sys.argv[2])
     if sys.argv[3] == "announced":

@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.graph import build_graph
 from airflow_provider_spark_datahub.visualization.page import render_page
-from tests.picture.conftest import DAG_RUN, HOSTILE, MIDNIGHT, dataset, event, lineage
+from tests.visualization.conftest import DAG_RUN, HOSTILE, MIDNIGHT, dataset, event, lineage
 
 LAST_APPLICATION = "urn:li:dataProcessInstance:01a1fd25-d000"
 VOID = {"meta", "input", "br", "wbr"}

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_spark_datahub.capture.location import TryIdentity
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
@@ -69,7 +69,7 @@ def lineage_of(folder: Path) -> TaskLineage:
     )
     task_try = TaskTry(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS)
     sink = FileSink(folder / "sink/lineage.jsonl")
-    lineage = TaskLineage(options, TryIdentity("shop", "run", "build", -1, 1, "ti"), task_try, connections_to(sink))
+    lineage = TaskLineage(options, AttemptKey("shop", "run", "build", -1, 1), task_try, connections_to(sink))
     lineage._events_file = folder / "events/shop/try1.ndjson"
     lineage._events_file.parent.mkdir(parents=True)
     lineage._record = TryRecord.begun(task_try, options.settings, lineage._events_file, SparkEventLog())

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import pytest
 
 from airflow_provider_spark_datahub.conversion.archive.conversion import Selection
+from tests.backfill.steps import converted, kept, reference
 from tests.conversion.builders import CORPUS, settings
-from tests.spark.steps import converted, kept, reference
 
 OPTIONS = {"materialize_dataset": True, "include_schema_metadata": True, "capture_operations": True}
 PATHS = [*sorted((CORPUS / "events").glob("*.ndjson")), CORPUS / "edge" / "events.ndjson"]

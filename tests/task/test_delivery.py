@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.location import TryIdentity
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import lease as outbox_lease
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox.format import OutboxKey, connection_hash
+from airflow_provider_spark_datahub.delivery.outbox.format import connection_hash
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease, take_lease
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
@@ -24,7 +24,7 @@ from tests.delivery.outboxes import Recording, outbox_at
 from tests.delivery.samples import upserts
 from tests.operators.tries import connections_to
 
-KEY = OutboxKey("shop", "run", "build", -1, 1)
+KEY = AttemptKey("shop", "run", "build", -1, 1)
 GROUP = (KEY.instance, connection_hash("datahub"))
 
 
@@ -42,7 +42,7 @@ def delivery(folder: Path, sink: Recording, limits: OutboxLimits | None = None) 
         outbox_limits=limits,
     )
     report = LineageReport()
-    return TaskDelivery(options, TryIdentity("shop", "run", "build", -1, 1, "x"), connections_to(sink), report), report
+    return TaskDelivery(options, AttemptKey("shop", "run", "build", -1, 1), connections_to(sink), report), report
 
 
 def test_what_another_drainer_holds_is_pending(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow.providers.openlineage.plugins import macros
 from airflow.sdk import DAG, TaskGroup, task, task_group
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.injection import ParentRun
-from airflow_provider_spark_datahub.capture.location import TryIdentity
 from airflow_provider_spark_datahub.conversion.facets.run import DataInterval
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry, UpstreamTask
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run
@@ -76,9 +76,9 @@ def test_datahubs_own_plugin(
 @pytest.mark.parametrize(("given", "expected"), [(-1, -1), (None, -1), (0, 0), (7, 7)])
 def test_identity(given: int | None, expected: int) -> None:
     ti = TaskInstance(task_id="group.build", try_number=3, map_index=given)
-    assert airflow_run.try_identity(context_of(Task(), ti)) == TryIdentity(
-        "shop", RUN_ID, "group.build", expected, 3, "01990000-0000-7000-8000-000000000001"
-    )
+    context = context_of(Task(), ti)
+    assert airflow_run.attempt_key(context) == AttemptKey("shop", RUN_ID, "group.build", expected, 3)
+    assert airflow_run.task_instance_id(context) == "01990000-0000-7000-8000-000000000001"
 
 
 def test_task_try(monkeypatch: pytest.MonkeyPatch) -> None:

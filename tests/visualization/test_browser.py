@@ -13,8 +13,8 @@ from airflow_provider_spark_datahub.visualization.graph import build_graph
 from airflow_provider_spark_datahub.visualization.network import build_network
 from airflow_provider_spark_datahub.visualization.page import render_page
 from tests.cli.commands import run
-from tests.picture.conftest import HOSTILE, dataset, lineage
 from tests.servers.chromium import Chromium, installed
+from tests.visualization.conftest import HOSTILE, dataset, lineage
 
 EVENTS = Path(__file__).parents[1] / "data" / "more_jobs" / "events"
 ENTER, ESCAPE, TAB = "\ue007", "\ue00c", "\ue004"

@@ -27,7 +27,7 @@ from airflow_provider_spark_datahub.conversion.archive.grouping import (
     links_of,
     united,
 )
-from tests.spark.steps import columns
+from tests.backfill.steps import columns
 
 RUN = st.sampled_from(["a", "b", "c", "d", "e", "f"])
 HEAD = st.builds(

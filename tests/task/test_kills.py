@@ -19,7 +19,7 @@ RANDOM_KILLS = int(os.environ.get("RANDOM_KILLS", "15"))
 def test_killed_tries_lose_nothing(tmp_path: Path) -> None:
     arguments = [str(tmp_path), str(STRIDE), str(RANDOM_KILLS), "1"]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.operators.kills", *arguments],
+        [sys.executable, "-m", "tests.task.kills", *arguments],
         cwd=REPOSITORY,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,

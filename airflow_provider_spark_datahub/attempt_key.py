@@ -1,0 +1,42 @@
+"""Key of one attempt of a task, by which its events, its outbox entries and its run are found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptKey:
+    """Key of one attempt (try number) of a task run.
+
+    :param task_id: empty for the end of a DAG run, which belongs to no task.
+    :param map_index: -1 for a task that is not mapped.
+    :param try_number: 1 for the first attempt.
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    try_number: int
+
+    @property
+    def instance(self) -> str:
+        """Name of the task instance, safe in paths: readable, and unique by its hash, since ids may hold anything."""
+        return self._name([self.dag_id, self.run_id, self.task_id, self.map_index])
+
+    @property
+    def task(self) -> str:
+        """Likewise the name of the task, over all its runs."""
+        return self._name([self.dag_id, self.task_id])
+
+    def _name(self, ids: list[str | int]) -> str:
+        digits = hashlib.sha256(json.dumps(ids).encode()).hexdigest()[:20]
+        return f"{_slug(self.dag_id)}.{_slug(self.task_id)}-{digits}"
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[:40] or "_"

@@ -1,0 +1,39 @@
+"""Python's garbage collector, paused or slowed down while conversion builds what it keeps."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_RARE_THRESHOLDS = (100_000, 20, 100)
+"""Number of new objects, and of collections of the next younger generation, that start a collection."""
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """Pause the collector.
+
+    What a conversion builds is part of no cycle and stays until it is delivered: collecting it takes as long as
+    building it, and frees nothing.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
+def gc_slowed() -> Iterator[None]:
+    """Collect rarely, in a Spark worker that converts group after group, and never what was there before."""
+    before = gc.get_threshold()
+    if not gc.get_freeze_count():
+        gc.freeze()
+    gc.set_threshold(*_RARE_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
