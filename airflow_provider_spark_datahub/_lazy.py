@@ -1,4 +1,4 @@
-"""Doors of the package's folders: names that are imported when they are first used.
+"""Lazy exports of the package's folders: names that are imported when they are first used.
 
 A folder's ``__init__`` offers the names that other folders may use. Importing all of their modules at once would cost
 every task time before its job is submitted, so each module is imported with the first of its names (PEP 562).

@@ -1,4 +1,4 @@
-"""What Airflow's provider manager asks of this package."""
+"""Provider info of this package, for Airflow's provider manager."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ import importlib.metadata
 from typing import Any
 
 _PACKAGE = "airflow_provider_spark_datahub"
-_DATAHUB_PLUGIN = "acryl-datahub-airflow-plugin"
+
+
+def datahub_plugin_is_installed() -> bool:
+    """Return whether DataHub's own Airflow plugin is installed."""
+    try:
+        importlib.metadata.distribution("acryl-datahub-airflow-plugin")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The provider's description, by Airflow's ``provider_info.schema.json``."""
+    """Return the provider's description, by Airflow's ``provider_info.schema.json``."""
     return {
         "package-name": "airflow-provider-spark-datahub",
         "name": "Spark DataHub",
@@ -35,12 +43,9 @@ def get_provider_info() -> dict[str, Any]:
 
 
 def _connection_types() -> list[dict[str, Any]]:
-    """Our own connection types, and DataHub's where DataHub's own plugin does not register them already."""
-    try:
-        importlib.metadata.distribution(_DATAHUB_PLUGIN)
-    except importlib.metadata.PackageNotFoundError:
-        return [_REST, _KAFKA, _FILE, _OBJECT_STORE, _OPENLINEAGE]
-    return [_OBJECT_STORE, _OPENLINEAGE]
+    """Return our own connection types, and DataHub's unless DataHub's own plugin registers them."""
+    own = [_OBJECT_STORE, _OPENLINEAGE]
+    return own if datahub_plugin_is_installed() else [_REST, _KAFKA, _FILE, *own]
 
 
 def _option(description: str, default: str, kind: str = "string", example: str | None = None) -> dict[str, Any]:
@@ -55,14 +60,14 @@ def _config() -> dict[str, Any]:
                 "enabled": _option("Whether the operator collects lineage at all.", "True", "boolean"),
                 "datahub_conn_id": _option("Connection to DataHub.", "datahub_rest_default"),
                 "openlineage_conn_id": _option(
-                    "Connection to an OpenLineage backend that gets the raw events, too. Empty: none.", ""
+                    "Connection to an OpenLineage backend that also gets the raw events. Empty: none.", ""
                 ),
                 "lineage": _option(
-                    "Options of the converter, as a JSON object.", "", example='{"env": "DEV", "tags": ["nightly"]}'
+                    "Settings of the converter, as a JSON object.", "", example='{"env": "DEV", "tags": ["nightly"]}'
                 ),
                 "lineage_on_failure": _option(
-                    "What becomes of a task whose Spark job succeeded and whose lineage did not arrive: "
-                    "warn (nothing), retry (the next try, where there is one, only delivers) or fail.",
+                    "Effect on a task whose Spark job succeeded and whose lineage was not delivered: "
+                    "warn (none), retry (the next attempt, if there is one, only delivers) or fail.",
                     "warn",
                 ),
                 "events_location": _option(
@@ -72,10 +77,10 @@ def _config() -> dict[str, Any]:
                 ),
                 **_outbox_options(),
                 "lineage_timeout": _option(
-                    "Seconds after Spark's end in which all lineage steps of a task must be over.", "30", "float"
+                    "Seconds after Spark's end within which all lineage steps of a task must finish.", "30", "float"
                 ),
                 "emit_periodically": _option(
-                    "Seconds between two deliveries of what a job did so far, while it runs. 0: only at its end.",
+                    "Seconds between two deliveries while a job runs. 0: only at its end.",
                     "0",
                     "float",
                 ),
@@ -99,20 +104,20 @@ def _config() -> dict[str, Any]:
 def _outbox_options() -> dict[str, Any]:
     return {
         "outbox_location": _option(
-            "Folder, or URI in an object store, for lineage that waits for its delivery. "
+            "Folder, or URI in an object store, for lineage that is not delivered yet. "
             "Empty: $AIRFLOW_HOME/spark_datahub/outbox.",
             "",
             example="s3://aws_default@lineage/outbox",
         ),
         "outbox_max_bytes": _option(
-            "Bytes that the outbox may hold; what is new is refused, visibly, when it is full.",
+            "Bytes that the outbox may hold. A full outbox refuses new entries, and tasks report it.",
             str(1024**3),
             "integer",
         ),
         "outbox_max_age": _option(
             "Days after which an entry whose delivery fails once more is quarantined.", "30", "float"
         ),
-        "receipt_days": _option("Days for which a receipt of what was delivered is kept.", "7", "float"),
+        "receipt_days": _option("Days for which the receipt of a delivered entry is kept.", "7", "float"),
     }
 
 

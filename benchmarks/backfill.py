@@ -32,7 +32,7 @@ from pathlib import Path
 
 import zstandard
 
-from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, Cluster, spark_submit, write_package
+from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, Cluster, write_package
 from benchmarks.event_mix import mixed_application, wide_application
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -189,7 +189,7 @@ def backfill(
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
     plan = BackfillPlan((str(source),), f"file://{out}")
-    command = [*prefix, *spark_submit(plan, cluster, write_package(folder))]
+    command = [*prefix, *cluster.command(plan, write_package(folder))]
     env = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYTHONPATH")}
     env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(SPARK / "python"), "SPARK_LOCAL_DIRS": str(folder)}
     started = time.monotonic()
@@ -258,20 +258,20 @@ def _free_port() -> int:
 
 ONE_PROCESS = """
 import gc, glob, sys, time
-from airflow_provider_spark_datahub.capture.collection import lines_of
+from airflow_provider_spark_datahub.capture.collection import read_lines
 from airflow_provider_spark_datahub.capture.collection import checked_text
-from airflow_provider_spark_datahub.conversion.archive.conversion import convert_archive
+from benchmarks.archive_in_memory import convert_archive
 from airflow_provider_spark_datahub.conversion.convert import convert_events
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 settings, check = LineageSettings(), checked_text()
 
 def archive(path, stream):
-    events = ((path, offset, line.strip()) for offset, line in lines_of(path, stream))
+    events = ((path, offset, line.strip()) for offset, line in read_lines(path, stream))
     found = convert_archive(events, settings)
     return found.events, [one.proposal for one in found.kept]
 
 def task(path, stream):
-    found = convert_events((check(line) for _, line in lines_of(path, stream)), settings)
+    found = convert_events((check(line) for _, line in read_lines(path, stream)), settings)
     return found.events, found.proposals(settings)
 
 gc.disable()

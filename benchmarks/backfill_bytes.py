@@ -23,10 +23,10 @@ from typing import IO, cast
 
 import zstandard
 
-from airflow_provider_spark_datahub.backfill.plan import proposals_of
-from airflow_provider_spark_datahub.capture.collection import lines_of
-from airflow_provider_spark_datahub.conversion.archive.conversion import convert_archive
+from airflow_provider_spark_datahub.backfill.plan import read_part
+from airflow_provider_spark_datahub.capture.collection import read_lines
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from benchmarks.archive_in_memory import convert_archive
 from benchmarks.backfill import backfill, local
 from benchmarks.event_mix import mixed_application
 
@@ -59,14 +59,14 @@ def events_of(root: Path) -> Iterator[tuple[str, int, bytes]]:
     """All events of an archive, as Spark names their files."""
     for path in sorted(root.iterdir()):
         with path.open("rb") as stream:
-            for offset, line in lines_of(path.name, io.BufferedReader(stream)):
+            for offset, line in read_lines(path.name, io.BufferedReader(stream)):
                 yield f"file:{path}", offset, line.strip()
 
 
 def part_lines(path: Path) -> Iterator[bytes]:
     """The proposals of a part."""
     with path.open("rb") as file:
-        yield from (text.encode() for text in proposals_of(file, path.name))
+        yield from (text.encode() for text in read_part(file, path.name))
 
 
 def digests(lines: Iterable[bytes]) -> dict[str, str]:

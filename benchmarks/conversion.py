@@ -122,7 +122,7 @@ def _in_rounds(name: str, applications: Applications, times: int) -> None:
             for lines in islice(events, times):
                 before, ours, after = (cpu_seconds(work, lines) for work in (load, WORK[kind], load))
                 pairs.append((min(before, after) / len(lines), ours / len(lines)))
-            _tell(f"{name}, {mix}, {kind}", pairs)
+            _print_ratio(f"{name}, {mix}, {kind}", pairs)
 
 
 def again(times: int) -> None:
@@ -132,10 +132,10 @@ def again(times: int) -> None:
         for kind in ("per event", "coalesced"):
             WORK[kind](lines)
             pairs = [(cpu_seconds(load, lines), cpu_seconds(WORK[kind], lines)) for _ in range(times)]
-            _tell(f"again, {mix}, {kind}", [(one / len(lines), two / len(lines)) for one, two in pairs])
+            _print_ratio(f"again, {mix}, {kind}", [(one / len(lines), two / len(lines)) for one, two in pairs])
 
 
-def _tell(name: str, pairs: Iterable[tuple[float, float]]) -> None:
+def _print_ratio(name: str, pairs: Iterable[tuple[float, float]]) -> None:
     """Print a ratio. :param pairs: CPU seconds per event of ``json.loads`` and of the conversion, per round."""
     pairs = list(pairs)
     loads, ours = (min(pair[which] for pair in pairs) for which in (0, 1))
@@ -155,7 +155,7 @@ def cold(times: int) -> None:
             path.write_bytes(b"".join(lines))
             for kind in ("per event", "coalesced"):
                 pairs = [(_in_new_process("json.loads", path), _in_new_process(kind, path)) for _ in range(times)]
-                _tell(f"cold, {mix}, {kind}", [(one / len(lines), two / len(lines)) for one, two in pairs])
+                _print_ratio(f"cold, {mix}, {kind}", [(one / len(lines), two / len(lines)) for one, two in pairs])
 
 
 def _in_new_process(kind: str, path: Path) -> float:
@@ -189,11 +189,11 @@ def command(times: int) -> None:
 
 def _command(path: Path) -> tuple[float, float, float]:
     """Wall and CPU seconds and the most memory, in MiB, of ``spark-datahub convert``."""
-    # From a small process: of a child, Linux counts the memory of the parent that it was forked from.
-    told = subprocess.run(
+    # Run it from a small process: Linux counts the memory of a forking parent as its child's.
+    child = subprocess.run(
         [sys.executable, __file__, "--command", str(path)], check=True, capture_output=True, text=True
     )
-    wall, used, most = map(float, told.stdout.split())
+    wall, used, most = map(float, child.stdout.split())
     return wall, used, most
 
 

@@ -58,7 +58,7 @@ def one_by_one(url: str, count: int) -> None:
     """acryl-datahub's emitter, a call per proposal."""
     from datahub.emitter.rest_emitter import DatahubRestEmitter
 
-    from airflow_provider_spark_datahub.delivery.sinks.mcp import to_mcp
+    from airflow_provider_spark_datahub.delivery.sink import to_mcp
 
     with DatahubRestEmitter(url) as emitter:
         for proposal in islice(proposals(), count):

@@ -43,7 +43,7 @@ class Appending(Sink):
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
         """Append the names."""
         time.sleep(0.002)
-        items = record.pending()
+        items = record.pending(Proposal)
         with self._path.open("a") as file:
             file.writelines(f"{proposal.entity_urn}\n" for _, proposal in items)
         record.confirm(items, stored=True)
@@ -99,17 +99,17 @@ def main() -> None:
             process.join()
         seconds = time.monotonic() - started
         print(f"{arguments.entries} entries of {PROPOSALS} proposals, {len(running)} drainers, {seconds:.1f} s")
-        tell(folder, names)
+        print_arrivals(folder, names)
 
 
 def start(folder: Path, number: int) -> multiprocessing.Process:
-    """A drainer in a process of its own."""
+    """Start a drainer in a process of its own."""
     process = multiprocessing.get_context("spawn").Process(target=work, args=(folder, number))
     process.start()
     return process
 
 
-def tell(folder: Path, names: set[str]) -> None:
+def print_arrivals(folder: Path, names: set[str]) -> None:
     """Count what arrived."""
     arrived = Counter(line for path in folder.glob("sink-*") for line in path.read_text().splitlines())
     left = outbox_at(folder)

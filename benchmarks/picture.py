@@ -1,7 +1,7 @@
-"""How long a picture of many datasets takes, and how large it is.
+"""Time and size of a picture of many datasets.
 
 A lake of six layers, each dataset written by a job that reads one to three of the layers before it, with columns and
-column lineage. The best of several is told.
+column lineage. Prints the best of several runs.
 
     python benchmarks/picture.py [RUNS]
 """
@@ -23,12 +23,12 @@ LAYERS, COLUMNS = 6, 20
 
 
 def dataset(layer: int, number: int) -> str:
-    """The URN of a dataset."""
+    """Return the URN of a dataset."""
     return f"urn:li:dataset:(urn:li:dataPlatform:hive,layer{layer}.table{number},PROD)"
 
 
 def lake(datasets: int) -> Iterator[Proposal]:
-    """What the jobs of a lake tell; the same every time."""
+    """Yield the proposals of a lake's jobs; the same ones every time."""
     dice = random.Random(2026)
     each = datasets // LAYERS
     names = [f"column{number}" for number in range(COLUMNS)]

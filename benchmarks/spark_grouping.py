@@ -53,9 +53,9 @@ def versions_of(spark: SparkSession, source: str, way: str) -> DataFrame:
 @cache
 def _step() -> Any:
     from airflow_provider_spark_datahub.backfill.spark_job import convert_groups
-    from airflow_provider_spark_datahub.conversion.archive.conversion import ArchiveFacts, Selection
+    from airflow_provider_spark_datahub.conversion.archive.replay import ArchiveFacts, ArchiveFilter
 
-    return convert_groups(_settings(), Selection(), ArchiveFacts(), 8)
+    return convert_groups(_settings(), ArchiveFilter(), ArchiveFacts(), 8)
 
 
 def _converted_chunks(group: Any) -> Any:
@@ -75,7 +75,7 @@ def _event_rows(batches: Iterable[Any]) -> Iterator[Any]:
 
     from airflow_provider_spark_datahub.backfill.indexing import event_reader
     from airflow_provider_spark_datahub.backfill.packing import batches_of, rows_of
-    from airflow_provider_spark_datahub.capture.collection import lines_of
+    from airflow_provider_spark_datahub.capture.collection import read_lines
     from airflow_provider_spark_datahub.conversion.archive.grouping import group_of
 
     read = event_reader()
@@ -89,7 +89,7 @@ def _event_rows(batches: Iterable[Any]) -> Iterator[Any]:
 
     def rows() -> Iterator[tuple[Any, ...]]:
         for path, content in rows_of(batches):
-            for offset, line in lines_of(path, io.BytesIO(content)):
+            for offset, line in read_lines(path, io.BytesIO(content)):
                 head, text = read(line)
                 yield group_of(head), head.time_ms, path, offset, text
 
@@ -106,25 +106,25 @@ def _settings() -> Any:
 def _converted_events(group: Any) -> Any:
     import pandas as pd
 
-    from airflow_provider_spark_datahub.conversion.archive.compaction import Version
-    from airflow_provider_spark_datahub.conversion.archive.conversion import (
+    from airflow_provider_spark_datahub.conversion.archive.replay import (
         ArchivedEvent,
         ArchiveFacts,
-        GroupConversion,
-        Selection,
+        ArchiveFilter,
+        AspectVersion,
+        GroupConverter,
     )
 
-    conversion = GroupConversion(_settings(), Selection(), ArchiveFacts())
+    conversion = GroupConverter(_settings(), ArchiveFilter(), ArchiveFacts())
     for row in sorted(group[list(ArchivedEvent._fields)].itertuples(index=False, name=None)):
         conversion.add(ArchivedEvent(*row))
-    return pd.DataFrame(list(conversion.finish()), columns=Version._fields)
+    return pd.DataFrame(list(conversion.finish()), columns=AspectVersion._fields)
 
 
 def _version_schema() -> str:
-    from airflow_provider_spark_datahub.conversion.archive.compaction import Version
+    from airflow_provider_spark_datahub.conversion.archive.replay import AspectVersion
 
     types = {"time_ms": "long", "number": "long", "content": "binary"}
-    return ", ".join(f"{name} {types.get(name, 'string')}" for name in Version._fields)
+    return ", ".join(f"{name} {types.get(name, 'string')}" for name in AspectVersion._fields)
 
 
 def once(source: str, way: str) -> None:

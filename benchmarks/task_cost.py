@@ -1,13 +1,13 @@
-"""What lineage costs a task: seconds before, during and after Spark, beside plain ``SparkSubmitOperator``.
+"""Cost of lineage for a task: seconds before, during and after Spark, beside plain ``SparkSubmitOperator``.
 
 Each task runs in a new process, by ``airflow dags test``. The kinds take turns, so that all see the same
-machine; what is told of each is the median, and how much it adds to the plain task of the same turn.
+machine. Prints the median of each, and what it adds to the plain task of the same turn.
 
     plain        SparkSubmitOperator
     listener     the same, with OpenLineage's listener, whose events go to a file that nobody reads
     file         SparkSubmitDatahubOperator, into a file
     rest         the same, to a server that takes everything, in another process
-    followed     the same, and what the job did so far every second (``emit_periodically``)
+    followed     the same, and the running job's lineage every second (``emit_periodically``)
     coordinate   as ``rest``, with the jar by its Maven coordinate, which is resolved before the job
 
 Three jobs: ``demo`` is ``example_dags/jobs/build_orders.py`` on a real Spark. The others are a ``spark-submit`` that

@@ -1,6 +1,6 @@
 """A Structured Streaming job: its query is a DataJob of its own, with the files that it reads and the folder it fills.
 
-OpenLineage alone does not tell what a streaming query writes to files; with ``capture_streaming``, Spark's own event
+OpenLineage alone does not report the files that a streaming query writes; with ``capture_streaming``, Spark's own event
 log does. A query that never ends is in DataHub a minute after its start, with ``emit_periodically``. Needs the
 connections and ``SHOP_LAKE`` of ``shop_lineage``, with files of orders in ``arrivals/`` there.
 """

@@ -20,7 +20,7 @@ LOG = DEMO / "airflow.log"
 SPARK_VENV = ROOT / ".venv-spark"
 JAR = ROOT / ".cache" / "jars" / "openlineage-spark_2.13-1.53.0.jar"
 DAG = "shop_lineage"
-# What of Airflow's log tells how far it is.
+# Lines of Airflow's log that show its progress.
 MILESTONES = {"running task <": "Task runs", " Lineage: ": "Lineage: ", "The job runs without lineage": "No lineage"}
 ORDERS, CUSTOMERS = 20_000, 500
 
@@ -104,10 +104,10 @@ def _run_dag(environment: dict[str, str], started: float) -> int:
     ):
         for line in airflow.stdout or ():
             log.write(line)
-            for mark, told in MILESTONES.items():
+            for mark, milestone in MILESTONES.items():
                 if mark in line:
                     rest = line.split(mark, 1)[1].split(" [", 1)[0].strip()
-                    _say(started, f"  {told} {rest}".replace("TaskInstance: ", ""))
+                    _say(started, f"  {milestone} {rest}".replace("TaskInstance: ", ""))
         return airflow.wait()
 
 

@@ -20,7 +20,7 @@ from xml.sax.saxutils import quoteattr
 
 
 class FetchError(Exception):
-    """The jars could not be had; the message tells why and what to do."""
+    """Failure to fetch the jars; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,11 @@ def retrieve(ivy: Path, pinned: list[Pinned], scratch: Path) -> Path:
     command = [java, "-jar", str(ivy), "-cache", str(scratch / "cache"), "-ivy", str(description)]
     command += ["-retrieve", str(scratch / "out" / "[artifact]-[revision](-[classifier]).[ext]")]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
-    missing = [one.file_name for one in pinned if not (scratch / "out" / one.file_name).exists()]
+    missing = [jar.file_name for jar in pinned if not (scratch / "out" / jar.file_name).exists()]
     if run.returncode != 0 or missing:
         raise FetchError(
             f"{run.stdout}{run.stderr}\nCould not be downloaded: {', '.join(missing)}. Is this machine offline, or "
-            "behind a proxy that Java is not told of (JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=... -Dhttps.proxyPort=...)?"
+            "behind a proxy that Java does not know (JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=... -Dhttps.proxyPort=...)?"
         )
     return scratch / "out"
 
@@ -107,19 +107,19 @@ def fetch(pinned: list[Pinned], into: Path, spark_env: Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=into) as scratch:
         found = retrieve(ivy_jar(spark_env), pinned, Path(scratch).resolve())
-        for one in pinned:
-            actual = sha256(found / one.file_name)
-            if actual != one.sha256:
-                raise FetchError(f"{one.file_name} has SHA-256 {actual}, but {one.sha256} is pinned: do not use it")
-        for one in pinned:
-            if one.extension == "tar.gz":
-                subprocess.run(["tar", "-xzf", str(found / one.file_name), "-C", str(into)], check=True)
+        for jar in pinned:
+            actual = sha256(found / jar.file_name)
+            if actual != jar.sha256:
+                raise FetchError(f"{jar.file_name} has SHA-256 {actual}, but {jar.sha256} is pinned: do not use it")
+        for jar in pinned:
+            if jar.extension == "tar.gz":
+                subprocess.run(["tar", "-xzf", str(found / jar.file_name), "-C", str(into)], check=True)
             else:
-                (found / one.file_name).replace(into / one.file_name)
+                (found / jar.file_name).replace(into / jar.file_name)
 
 
 def main() -> int:
-    """Read the arguments, fetch, and tell the outcome by the exit code."""
+    """Read the arguments, fetch, and return the exit code."""
     parser = argparse.ArgumentParser(description="Fetch pinned jars from Maven Central with Spark's own Ivy.")
     parser.add_argument("list", type=Path, help="file of lines 'SHA256  GROUP:ARTIFACT:VERSION[:CLASSIFIER[:EXT]]'")
     parser.add_argument("--into", type=Path, required=True, help="folder for the jars")

@@ -89,7 +89,7 @@ WORDS: list[str] = sorted(
 
 
 def mutate(data: bytes, max_size: int, seed: int) -> bytes:
-    """Change the structure of one to four places, or the bytes of what is no JSON."""
+    """Change the structure of one to four places, or bytes if the data is not JSON."""
     rng = random.Random(seed)
     try:
         events = [json.loads(line) for line in data.splitlines()[:MAX_EVENTS]]

@@ -1,4 +1,8 @@
-"""Airflow reads AIRFLOW_HOME and writes its configuration there when it is imported: not the user's, for a test."""
+"""Prepare the environment of all tests, and give files that share servers to one worker.
+
+Airflow reads ``AIRFLOW_HOME`` and writes its configuration there when it is imported. Every process of the suite, and
+so every worker of pytest-xdist, gets a home of its own here, before any test imports Airflow.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,12 @@ import atexit
 import os
 import shutil
 import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 _HOME = tempfile.mkdtemp(prefix="airflow-unit-tests-")
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
@@ -16,12 +24,63 @@ for _name in [name for name in os.environ if name.startswith(("AIRFLOW", "OPENLI
     del os.environ[_name]
 os.environ |= {"AIRFLOW_HOME": _HOME, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
 
+# Short Spark jobs spend their time on loading and compiling Java classes. The archive of loaded classes (`make spark`)
+# and the first of Java's two compilers make them four times faster. Without the archive, or with that of another Java,
+# Java goes on in silence.
+_CLASSES = Path(__file__).parents[1] / ".cache" / "spark-classes.jsa"
+os.environ["SPARK_SUBMIT_OPTS"] = (
+    f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile={_CLASSES} -Xlog:disable"
+)
+
 pytest_plugins = ["tests.servers.fixtures"]
+
+_ROOT = Path(__file__).parent
+_SHARED = "servers"
+_SERVERS = frozenset({"kafka", "schema_registry", "s3", "browser"})
+
+
+class _FileScheduler(LoadScopeScheduling):
+    """Scheduler that gives all tests of a file to one worker, and all files that start Kafka or S3 to the same one.
+
+    It stands in for ``--dist loadgroup``, whose groups pytest-xdist 3.8 loses with pytest 9.2: node ids are read-only.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return _SHARED if _starts_servers(file) else file
+
+
+@cache
+def _starts_servers(file: str) -> bool:
+    text = (_ROOT.parent / file).read_text()
+    return "from tests.servers.kafka import" in text or "from tests.servers.s3 import" in text
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _FileScheduler:
+    return _FileScheduler(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need a server or wait long, and put the expensive files first."""
+    for item in items:
+        if item.path.parent.name == "reliability":  # each waits for the deadline of its attempt
+            item.add_marker("slow")
+        if _SERVERS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("servers")
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    """Return the place of a test in the order of tests: by what it starts, expensive things first."""
+    for rank, marker in enumerate(("airflow", "servers", "spark", "slow")):
+        if item.get_closest_marker(marker):
+            return rank
+    return 4
 
 
 @pytest.fixture(autouse=True)
-def _circuits_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections of other tests, of the same name, may have been down."""
-    from airflow_provider_spark_datahub.delivery import failure as breaker
+def _closed_circuit_breakers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget that connections of the same name failed in other tests."""
+    from airflow_provider_spark_datahub.delivery import failure
 
-    monkeypatch.setattr(breaker, "_breakers", {})
+    monkeypatch.setattr(failure, "_breakers", {})

@@ -1,4 +1,4 @@
-"""Tests that something does not wait, on a machine that may stall: how long it takes is for ``benchmarks/`` to say."""
+"""Bounds for tests that something does not wait, on a machine that may stall; ``benchmarks/`` measures speed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HANGS = 60.0
 
 @contextmanager
 def not_outlasting(budget: float) -> Iterator[None]:
-    """Fails where the block waits for what hangs, instead of ending with its budget.
+    """Fail if the block waits for what hangs instead of ending with its budget.
 
     :param budget: seconds.
     """

@@ -1,4 +1,4 @@
-"""What Airflow sees of the package: provider info, configuration, entry points."""
+"""Provider info, configuration and entry points, as Airflow sees them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PACKAGE = "airflow-provider-spark-datahub"
 
 @pytest.fixture
 def datahub_plugin(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Installs DataHub's own Airflow plugin, as far as importlib can tell."""
+    """Make importlib believe that DataHub's own Airflow plugin is installed."""
     real = importlib.metadata.distribution
 
     def install(is_installed: bool) -> None:

@@ -1,1 +1,1 @@
-"""What a backfill consists of on this side of Spark: its plan, its folder, its submission, and its delivery."""
+"""Backfill of an archive with Spark: the plan and its submission, the Spark job, and the delivery of its results."""

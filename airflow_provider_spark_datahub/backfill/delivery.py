@@ -1,7 +1,4 @@
-"""A limit on how many proposals are sent in a second, so that a backfill leaves DataHub time for everybody else.
-
-The delivery of a backfill's parts, which goes on where it was interrupted.
-"""
+"""Delivery of a backfill's parts to a sink, at a limited rate. After an interruption it continues where it stopped."""
 
 from __future__ import annotations
 
@@ -14,18 +11,19 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Protocol, Self, TypeVar
+from typing import IO, Any, Protocol, Self
 
-from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, PROPOSALS, STATE, PlanError, proposals_of
+from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, PROPOSALS, STATE, PlanError, read_part
 from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Rejection, Sink, write_durably
 
 
 class Rate:
-    """A token bucket that any number of threads share.
+    """Limit on proposals per second, shared by threads, which leaves DataHub time for others: a token bucket.
 
-    :param per_second: how many may pass in a second, on average; ``None`` for no limit.
-    :param clock: a clock that never goes back.
+    :param per_second: the average rate; ``None`` for no limit.
+    :param clock: a monotonic clock.
+    :raises ValueError: if the rate is not positive.
     """
 
     def __init__(
@@ -44,11 +42,11 @@ class Rate:
 
     @property
     def burst(self) -> int | None:
-        """How many may be sent at once: those of one second; ``None`` for any number."""
+        """Return how many proposals may be sent at once: those of one second; ``None`` for any number."""
         return None if self._per_second is None else max(1, int(self._per_second))
 
     def take(self, count: int) -> None:
-        """Wait until so many may pass."""
+        """Wait until this many proposals may be sent."""
         if self._per_second is None:
             return
         with self._lock:
@@ -60,43 +58,44 @@ class Rate:
 
 
 BATCH = 500
-"""Proposals that are handed to the sink at once."""
+"""Number of proposals that are handed to the sink at once."""
 BATCH_CHARACTERS = 8 * 1024 * 1024
-"""Of their JSON: a job with hundreds of wide tables has megabytes of edges."""
+"""Size of a batch in JSON: a job with hundreds of wide tables has megabytes of edges."""
 BATCH_SECONDS = 120.0
-"""Time for the delivery of a batch, in which the sink tries again by itself."""
-
-Folder = TypeVar("Folder", bound="ResultFolder")
+"""Time for the delivery of a batch, including the sink's own retries."""
 
 
 class ResultFolder(Protocol):
-    """The folder of a backfill: a ``pathlib.Path``, or a path of an object store of the same shape."""
+    """Folder of a backfill: a ``pathlib.Path``, or a path of an object store with the same methods."""
 
     @property
     def name(self) -> str:
-        """Its last part."""
+        """Return the last part of the path."""
 
     def __truediv__(self, name: str, /) -> Self: ...
 
     def iterdir(self) -> Iterable[Self]:
-        """What is in it."""
+        """Return the files and folders in it."""
 
     def exists(self) -> bool:
-        """Whether there is such a file or folder."""
+        """Return whether the file or folder exists."""
 
     def open(self, mode: str, /) -> IO[Any]:
-        """Open a file."""
+        """Open the file."""
 
     def read_text(self) -> str:
-        """A file's text."""
+        """Return the text of the file."""
 
     def write_bytes(self, content: bytes, /) -> Any:
-        """Make it a file that holds this."""
+        """Write the content of the file."""
 
 
 @dataclass(slots=True)
 class PartState:
-    """How far the delivery of a part has come. :param settled: rows of it that are delivered or rejected."""
+    """Progress of the delivery of a part.
+
+    :param settled: rows that are delivered or rejected.
+    """
 
     settled: int = 0
     delivered: int = 0
@@ -105,11 +104,12 @@ class PartState:
 
 
 @dataclass
-class Delivered:
-    """What became of the proposals of a backfill, in this and in earlier deliveries.
+class DeliveryTotals:
+    """Totals of a backfill's delivery, including earlier deliveries.
 
-    :param parts: how many there are, of which :attr:`complete` are.
-    :param problems: why some of them stay, each told once.
+    :param parts: number of parts.
+    :param complete: number of parts that are completely delivered.
+    :param problems: distinct reasons why proposals are still pending.
     """
 
     parts: int = 0
@@ -120,7 +120,7 @@ class Delivered:
 
     @property
     def sentence(self) -> str:
-        """The counts, for people."""
+        """Return the counts as a sentence."""
         return (
             f"{self.delivered} proposals delivered, {self.rejected} rejected; "
             f"{self.complete} of {self.parts} parts are complete"
@@ -128,16 +128,16 @@ class Delivered:
 
 
 class BackfillDelivery:
-    """Delivers the parts of a backfill.
+    """Delivery of the parts of a backfill.
 
-    All proposals of an entity are in one part, and a part is sent in its order, by one thread. What a batch came to is
-    on the disk before the next one is sent: after a crash, at most one batch of each thread is sent again, which is
+    All proposals of an entity are in one part, and one thread sends a part in its order. The outcome of a batch is on
+    the disk before the next one is sent. After a crash, at most one batch of each thread is sent again, which is
     harmless.
 
-    :param folder: of the backfill.
-    :param open_sink: a sink of one's own for each thread.
-    :param threads: how many parts are sent at the same time.
-    :param tell: takes the name of a part and its state, after each batch.
+    :param folder: the folder of the backfill.
+    :param open_sink: opens a sink for each part.
+    :param threads: number of parts that are sent at the same time.
+    :param on_progress: called with the name of a part and its state after each batch.
     """
 
     def __init__(
@@ -147,38 +147,36 @@ class BackfillDelivery:
         rate: Rate,
         *,
         threads: int = 1,
-        tell: Callable[[str, PartState], None] = lambda _name, _state: None,
+        on_progress: Callable[[str, PartState], None] = lambda _name, _state: None,
     ) -> None:
         self._folder = folder
         self._open_sink = open_sink
         self._rate = rate
         self._threads = threads
-        self._tell = tell
+        self._on_progress = on_progress
         self._stop = threading.Event()
 
-    def run(self) -> Delivered:
-        """Deliver what has not been; where something stays pending, nothing more is sent.
+    def run(self) -> DeliveryTotals:
+        """Deliver everything that is not delivered yet. Stop if something stays pending.
 
-        :raises PlanError: the folder holds no complete conversion.
-        :raises OSError: a part or its state cannot be read or written.
-        :raises PartError: a part is damaged.
-        :raises ProposalFormatError: a row of a part is no proposal.
+        :raises PlanError: if the folder holds no complete conversion.
+        :raises OSError: if a part or its state cannot be read or written.
+        :raises PartError: if a part is damaged.
+        :raises ProposalFormatError: if a row of a part is not a proposal.
         """
         if not (self._folder / CONVERTED_FILE).exists():
-            raise PlanError(f"{self._folder} holds no complete conversion to be delivered")
-        parts = sorted(
-            (one for one in (self._folder / PROPOSALS).iterdir() if one.name.startswith("part-")),
-            key=lambda one: one.name,
-        )
-        found = Delivered(len(parts))
+            raise PlanError(f"{self._folder} holds no complete conversion: convert the archive first")
+        files = (file for file in (self._folder / PROPOSALS).iterdir() if file.name.startswith("part-"))
+        parts = sorted(files, key=lambda file: file.name)
+        totals = DeliveryTotals(len(parts))
         with ThreadPoolExecutor(max_workers=self._threads, thread_name_prefix="backfill") as pool:
             for state, problem in pool.map(self._deliver_part, parts):
-                found.complete += state.complete
-                found.delivered += state.delivered
-                found.rejected += state.rejected
-                if problem and problem not in found.problems:
-                    found.problems.append(problem)
-        return found
+                totals.complete += state.complete
+                totals.delivered += state.delivered
+                totals.rejected += state.rejected
+                if problem and problem not in totals.problems:
+                    totals.problems.append(problem)
+        return totals
 
     def _deliver_part(self, part: ResultFolder) -> tuple[PartState, str | None]:
         state = self._state_of(part)
@@ -193,9 +191,9 @@ class BackfillDelivery:
         return state, problem
 
     def _send(self, part: ResultFolder, state: PartState, sink: Sink) -> str | None:
-        """Send what is left of a part; why something of it stays pending, where it does."""
+        """Send the rest of a part. Return why something stays pending, or ``None``."""
         with part.open("rb") as file:
-            rest = proposals_of(file, str(part), state.settled)
+            rest = read_part(file, str(part), state.settled)
             while batch := _batch(rest, min(BATCH, self._rate.burst or BATCH)):
                 proposals = [_proposal(text, part, state.settled + number) for number, text in enumerate(batch)]
                 self._rate.take(len(proposals))
@@ -211,14 +209,14 @@ class BackfillDelivery:
 
     def _settle(self, part: ResultFolder, state: PartState, delivery: Delivery) -> None:
         if delivery.rejected:
-            # Named by its place: the same batch, sent again after a crash, is written over.
+            # Named by its position: a batch that is sent again after a crash overwrites its file.
             name = f"{part.name}-{state.settled:09d}.jsonl"
-            self._write(f"{STATE}/rejected/{name}", [_rejected(one) for one in delivery.rejected])
+            self._write(f"{STATE}/rejected/{name}", map(_rejected, delivery.rejected))
         state.settled += delivery.delivered + len(delivery.rejected)
         state.delivered += delivery.delivered
         state.rejected += len(delivery.rejected)
         self._write_state(part, state)
-        self._tell(part.name, state)
+        self._on_progress(part.name, state)
 
     def _state_of(self, part: ResultFolder) -> PartState:
         file = self._folder / f"{STATE}/delivered/{part.name}.json"
@@ -232,12 +230,12 @@ class BackfillDelivery:
         if isinstance(file, Path):
             write_durably(file, lines)
         else:
-            # An object is there whole or not at all.
+            # Object stores write a whole object or none.
             file.write_bytes(b"".join(lines))
 
 
 def _batch(texts: Iterator[str], most: int) -> list[str]:
-    """The next ones, one at least: not more than so many, and no more once they are long together."""
+    """Return the next texts, at most this many; stop early once they are long together."""
     batch: list[str] = []
     size = 0
     for text in islice(texts, most):
@@ -255,5 +253,6 @@ def _proposal(text: str, part: ResultFolder, number: int) -> Proposal:
         raise ProposalFormatError(f"{part}, row {number + 1}: {error}") from error
 
 
-def _rejected(one: Rejection) -> bytes:
-    return json.dumps({"reason": one.reason, "proposal": one.proposal.to_obj()}, ensure_ascii=False).encode() + b"\n"
+def _rejected(rejection: Rejection) -> bytes:
+    record = {"reason": rejection.reason, "proposal": rejection.item.to_obj()}
+    return json.dumps(record, ensure_ascii=False).encode() + b"\n"

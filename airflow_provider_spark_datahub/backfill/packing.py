@@ -1,17 +1,8 @@
-"""Python's garbage collector in the workers of Spark.
+"""Rows of the Spark job: many events, links or aspect versions are packed into few large rows.
 
-Rows of a task as Arrow record batches of bounded size.
-
-Many small rows as few large ones, so that Spark moves, sorts and stores little; and their order again afterwards.
-
-OpenLineage repeats most of an event in the next one, and aspects repeat each other's names: fifty of them, compressed
-together, are a fiftieth or a tenth of their size.
-
-Events of one group packed together: what the index of an archive consists of.
-
-Links between groups packed together, and of those of a whole archive the few that join groups.
-
-Versions of aspects packed together: what the second step leaves to the third.
+Spark then moves, sorts and stores little. OpenLineage repeats most of an event in the next one, and aspects repeat each
+other's names: fifty of them, compressed together, are a fiftieth or a tenth of their size. Each kind of row has a
+packer, which works in bounded memory, and a function that unpacks sorted rows as a stream in order.
 """
 
 from __future__ import annotations
@@ -28,16 +19,31 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 import pyarrow as pa
 
-from airflow_provider_spark_datahub.conversion.archive import ArchivedEvent, EventHead, Link, Version, joining, links_of
+from airflow_provider_spark_datahub.conversion.archive import (
+    ArchivedEvent,
+    AspectVersion,
+    EventHead,
+    Link,
+    joining_links,
+)
+
+Row = tuple[Any, ...]
+Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""A function for ``mapInArrow``."""
 
 _BATCH_BYTES = 1024 * 1024
 _BATCH_ROWS = 10_000
-_ROW_BYTES = 64
-"""What a row takes beside its texts, roughly."""
+_ROW_BYTES = 64  # what a row takes beside its texts, roughly
+
+T = TypeVar("T", bound=Row)
+
+# A higher level takes longer than it saves.
+_codec = pa.Codec("zstd", compression_level=-1)
+_encode = msgspec.msgpack.Encoder().encode
 
 
 def batches_of(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows, one by one, as batches of some megabytes; what is held in memory is one batch.
+    """Yield rows as batches of a megabyte or so. One batch at a time is in memory.
 
     :param rows: values in the order of the schema.
     """
@@ -53,8 +59,8 @@ def batches_of(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> Iterator[pa.
         yield _batch(held, schema)
 
 
-def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
-    """The rows of batches, one by one."""
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+    """Yield the rows of batches."""
     for batch in batches:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
@@ -64,50 +70,36 @@ def _batch(rows: list[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-T = TypeVar("T", bound=tuple[Any, ...])
-Key = tuple[Any, ...]
-
-# A higher level takes longer than what it saves takes to move.
-_codec = pa.Codec("zstd", compression_level=-1)
-_encode = msgspec.msgpack.Encoder().encode
-
-
-class Packing(Generic[T]):
-    """Packs lists of tuples of one type.
-
-    :param kind: the type: a ``NamedTuple``.
-    """
+class _Packing(Generic[T]):
+    """Compression of lists of one ``NamedTuple`` type."""
 
     def __init__(self, kind: type[T]) -> None:
         self._decode: Callable[[bytes], list[T]] = msgspec.msgpack.Decoder(GenericAlias(list, (kind,))).decode
 
     def pack(self, values: list[T]) -> tuple[int, bytes]:
-        """The values compressed, and their size before, in bytes."""
+        """Return the size of the values in bytes, and the values compressed."""
         packed = _encode(values)
         return len(packed), _codec.compress(packed, asbytes=True)
 
     def unpack(self, size: int, payload: bytes) -> list[T]:
-        """What :meth:`pack` was given.
-
-        :param size: what it told, likewise :attr:`payload`.
-        """
+        """Return the values that :meth:`pack` compressed."""
         return self._decode(_codec.decompress(payload, size))
 
 
-def merged(lists: Iterable[tuple[Key, Callable[[], list[T]]]]) -> Iterator[T]:
-    """The values of sorted lists in their order, of which only those that overlap are held in memory.
+def _merged(lists: Iterable[tuple[Row, Callable[[], list[T]]]]) -> Iterator[T]:
+    """Yield the values of sorted lists in order. Only lists that overlap are in memory.
 
-    :param lists: of each how its first value begins, by which they are sorted, and what gives it.
+    :param lists: the beginning of each list's first value, by which the lists are sorted, and a function to unpack it.
     """
     heap: list[tuple[T, int, Iterator[T]]] = []
-    for number, (key, unpacked) in enumerate(lists):
+    for number, (key, unpack) in enumerate(lists):
         yield from _before(key, heap)
-        rest = iter(unpacked())
+        rest = iter(unpack())
         heapq.heappush(heap, (next(rest), number, rest))
     yield from _before(None, heap)
 
 
-def _before(limit: Key | None, heap: list[tuple[T, int, Iterator[T]]]) -> Iterator[T]:
+def _before(limit: Row | None, heap: list[tuple[T, int, Iterator[T]]]) -> Iterator[T]:
     length = len(limit) if limit is not None else 0
     while heap and (limit is None or heap[0][0][:length] < limit):
         value, number, rest = heap[0]
@@ -123,21 +115,24 @@ def _before(limit: Key | None, heap: list[tuple[T, int, Iterator[T]]]) -> Iterat
             heapq.heapreplace(heap, (following, number, rest))
 
 
-CHUNK_BYTES = 256 * 1024
-"""Of events in a chunk, before it is closed."""
-HELD_CHUNK_BYTES = 48 * 1024 * 1024
-"""Of events in all open chunks of a task."""
+# -- events
 
-_chunk_packing = Packing(ArchivedEvent)
+CHUNK_BYTES = 256 * 1024
+"""Size of the events at which a chunk is full."""
+HELD_CHUNK_BYTES = 48 * 1024 * 1024
+"""Size of the events in all open chunks of a task."""
+
+_chunk_packing = _Packing(ArchivedEvent)
 
 
 class Chunk(NamedTuple):
     """Events of one group, sorted.
 
-    :param group: see ``grouping.py``.
-    :param time_ms: of the first event, likewise :attr:`file` and :attr:`offset`.
-    :param until_ms: of the last event.
-    :param size: of the events, unpacked, in bytes.
+    :param group: see :class:`EventHead`.
+    :param time_ms: the time of the first event, likewise :attr:`file` and :attr:`offset`.
+    :param until_ms: the time of the last event.
+    :param events: the number of events.
+    :param size: the size of the events, unpacked, in bytes.
     """
 
     group: str
@@ -149,22 +144,21 @@ class Chunk(NamedTuple):
     size: int
     payload: bytes
 
+    @classmethod
+    def pack(cls, group: str, events: list[ArchivedEvent]) -> Chunk:
+        """Return a chunk of at least one event."""
+        events.sort()
+        first, last = events[0], events[-1]
+        size, payload = _chunk_packing.pack(events)
+        return cls(group, first.time_ms, first.file, first.offset, last.time_ms, len(events), size, payload)
 
-def pack(group: str, events: list[ArchivedEvent]) -> Chunk:
-    """A chunk of some events, of which there must be one at least."""
-    events.sort()
-    first, last = events[0], events[-1]
-    size, payload = _chunk_packing.pack(events)
-    return Chunk(group, first.time_ms, first.file, first.offset, last.time_ms, len(events), size, payload)
+    def unpack(self) -> list[ArchivedEvent]:
+        """Return the events, sorted."""
+        return _chunk_packing.unpack(self.size, self.payload)
 
 
-def unpack(chunk: Chunk) -> list[ArchivedEvent]:
-    """The events of a chunk, sorted."""
-    return _chunk_packing.unpack(chunk.size, chunk.payload)
-
-
-class OpenChunks:
-    """Packs a stream of events of many groups, in bounded memory."""
+class ChunkPacker:
+    """Packer of a stream of events of many groups, in bounded memory."""
 
     def __init__(self) -> None:
         self._open: dict[str, list[ArchivedEvent]] = {}
@@ -172,7 +166,7 @@ class OpenChunks:
         self._held = 0
 
     def add(self, group: str, event: ArchivedEvent) -> Iterator[Chunk]:
-        """Take one event; gives the chunks that are full by it."""
+        """Add an event, and yield the chunks that are now full."""
         size = len(event.text)
         self._open.setdefault(group, []).append(event)
         self._sizes[group] = self._sizes.get(group, 0) + size
@@ -180,40 +174,42 @@ class OpenChunks:
         if self._sizes[group] >= CHUNK_BYTES:
             yield self._close(group)
         while self._held >= HELD_CHUNK_BYTES:
-            # The one that was opened first: its application is most likely over.
+            # The application of the oldest open chunk is most likely over.
             yield self._close(next(iter(self._open)))
 
     def rest(self) -> Iterator[Chunk]:
-        """The chunks that are still open."""
+        """Yield the chunks that are still open."""
         while self._open:
             yield self._close(next(iter(self._open)))
 
     def _close(self, group: str) -> Chunk:
         self._held -= self._sizes.pop(group)
-        return pack(group, self._open.pop(group))
+        return Chunk.pack(group, self._open.pop(group))
 
 
-def events_of(chunks: Iterable[Chunk]) -> Iterator[ArchivedEvent]:
-    """The events of one group in their order, of which only those of chunks that overlap are held in memory.
+def merged_events(chunks: Iterable[Chunk]) -> Iterator[ArchivedEvent]:
+    """Yield the events of one group in order. Only chunks that overlap are in memory.
 
-    :param chunks: of one group, sorted by their first events.
+    :param chunks: the chunks of one group, sorted by their first events.
     """
-    return merged(((chunk.time_ms, chunk.file, chunk.offset), partial(unpack, chunk)) for chunk in chunks)
+    return _merged(((chunk.time_ms, chunk.file, chunk.offset), chunk.unpack) for chunk in chunks)
 
+
+# -- links between groups
 
 BUCKETS = 1024
-"""Links that may join groups are in the same one: in memory are those of one."""
+"""Number of buckets of links. Links that may join groups are in the same bucket, which fits into memory."""
 LINK_SCHEMA = pa.schema([("kind", pa.string()), ("run_id", pa.string()), ("group", pa.string())])
 HELD_HEADS = 50_000
-"""Of how many different heads of events a task holds the links."""
+"""Number of distinct event heads that a task holds before it packs their links."""
 
-_link_packing = Packing(Link)
+_link_packing = _Packing(Link)
 
 
 class PackedLinks(NamedTuple):
     """Links of one bucket.
 
-    :param size: of the links, unpacked, in bytes.
+    :param size: the size of the links, unpacked, in bytes.
     """
 
     bucket: int
@@ -221,60 +217,61 @@ class PackedLinks(NamedTuple):
     payload: bytes
 
 
-class OpenLinks:
-    """Packs the links that events tell, most of them once per task."""
+class LinkPacker:
+    """Packer of the links of events, which packs most links once per task."""
 
     def __init__(self) -> None:
-        self._heads: set[tuple[Any, ...]] = set()
+        self._heads: set[Row] = set()
 
     def add(self, head: EventHead) -> Iterator[PackedLinks]:
-        """Take the head of an event; gives what is full by it."""
-        # But for its time: most events of a run have the same.
+        """Add the head of an event, and yield packed links if too many are held."""
+        # Most events of a run have the same head, except for the time.
         self._heads.add(head[1:])
         if len(self._heads) >= HELD_HEADS:
             yield from self.rest()
 
     def rest(self) -> Iterator[PackedLinks]:
-        """All that is held."""
+        """Yield the links that are still held."""
         buckets: dict[int, set[Link]] = {}
         for rest in self._heads:
-            for link in links_of(EventHead(0, *rest)):
-                buckets.setdefault(bucket_of(link.run_id), set()).add(link)
+            for link in EventHead(0, *rest).links():
+                buckets.setdefault(_link_bucket(link.run_id), set()).add(link)
                 if link.kind == "child":
-                    # It may be the group's run that makes the two one.
-                    buckets.setdefault(bucket_of(link.group), set()).add(link)
+                    # The run that gave the child's group its name may join the two.
+                    buckets.setdefault(_link_bucket(link.group), set()).add(link)
         self._heads.clear()
         for bucket, links in sorted(buckets.items()):
             yield PackedLinks(bucket, *_link_packing.pack(sorted(links)))
 
 
-def bucket_of(run_id: str) -> int:
-    """The bucket of a run's links."""
+def _link_bucket(run_id: str) -> int:
     return zlib.crc32(run_id.encode()) % BUCKETS
 
 
-def joining_links(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A step that gives the links that join groups, as far as one bucket can tell.
+def select_joining_links(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Select the links that join groups, as far as one bucket shows: a step of the job.
 
     :param batches: the columns of :class:`PackedLinks`, those of one bucket together.
     """
     rows = (PackedLinks(*row) for row in rows_of(batches))
-    buckets = (_unpacked(here) for _, here in groupby(rows, key=itemgetter(0)))
-    yield from batches_of((link for links in buckets for link in joining(links)), LINK_SCHEMA)
+    buckets = (_unpacked(bucket_rows) for _, bucket_rows in groupby(rows, key=itemgetter(0)))
+    yield from batches_of((link for links in buckets for link in joining_links(links)), LINK_SCHEMA)
 
 
-def untold_runs(links: Collection[Link]) -> frozenset[str]:
-    """The runs that children name which belong to them by their own group's run: the bucket of that could not know
-    in which groups they are.
+def unresolved_runs(links: Collection[Link]) -> frozenset[str]:
+    """Return the parents whose own groups are missing in the links.
 
-    :param links: what :func:`joining_links` gave.
+    Some children belong to their parents because of their own group's run. The bucket of that run does not show the
+    groups of the parent.
+
+    :param links: the links that :func:`select_joining_links` selected.
     """
-    told = {link.run_id for link in links if link.kind != "child"}
-    return frozenset(link.run_id for link in links if link.kind == "child") - told
+    resolved = {link.run_id for link in links if link.kind != "child"}
+    return frozenset(link.run_id for link in links if link.kind == "child") - resolved
 
 
-def links_of_runs(run_ids: frozenset[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A step that gives the links of some runs, but not those of children, from the same rows."""
+def select_links_of(run_ids: frozenset[str]) -> Step:
+    """Return a step that selects the links of some runs, except those of their children, from the same rows."""
 
     def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         links = _unpacked(PackedLinks(*row) for row in rows_of(batches))
@@ -288,22 +285,23 @@ def _unpacked(rows: Iterable[PackedLinks]) -> Iterator[Link]:
         yield from _link_packing.unpack(row.size, row.payload)
 
 
-PACKED_BYTES = 64 * 1024
-"""Of versions in a row, roughly. As many as there are tasks may be open at the same time."""
-HELD_VERSION_BYTES = 32 * 1024 * 1024
-"""Of versions that a task holds before it sorts and packs them."""
-_VERSION_BYTES = 500
-"""What a version takes beside its content."""
+# -- versions of aspects
 
-_version_packing = Packing(Version)
+PACKED_BYTES = 64 * 1024
+"""Approximate size of the versions in a row. As many rows as there are tasks may be open at the same time."""
+HELD_VERSION_BYTES = 32 * 1024 * 1024
+"""Size of the versions that a task holds before it sorts and packs them."""
+_VERSION_BYTES = 500  # what a version takes beside its content
+
+_version_packing = _Packing(AspectVersion)
 
 
 class PackedVersions(NamedTuple):
     """Versions of places of one bucket, sorted.
 
-    :param bucket: all versions of a place are in the same one.
-    :param place: of the first version, likewise :attr:`time_ms`, :attr:`run_id` and :attr:`number`.
-    :param size: of the versions, unpacked, in bytes.
+    :param bucket: all versions of a place are in the same bucket.
+    :param place: the place of the first version, likewise :attr:`time_ms`, :attr:`run_id` and :attr:`number`.
+    :param size: the size of the versions, unpacked, in bytes.
     """
 
     bucket: int
@@ -315,35 +313,34 @@ class PackedVersions(NamedTuple):
     payload: bytes
 
 
-class OpenVersions:
-    """Packs a stream of versions, in bounded memory.
+class VersionPacker:
+    """Packer of a stream of versions, in bounded memory.
 
-    :param buckets: how many there are.
+    :param buckets: the number of buckets.
     """
 
     def __init__(self, buckets: int) -> None:
         self._buckets = buckets
-        self._places: dict[str, list[Version]] = {}
+        self._places: dict[str, list[AspectVersion]] = {}
         self._size = 0
 
-    def add(self, version: Version) -> Iterator[PackedVersions]:
-        """Take one version; gives what is full by it."""
+    def add(self, version: AspectVersion) -> Iterator[PackedVersions]:
+        """Add a version, and yield packed versions if too many are held."""
         self._places.setdefault(version.place, []).append(version)
         self._size += _size_of(version)
         if self._size >= HELD_VERSION_BYTES:
             yield from self.rest()
 
     def rest(self) -> Iterator[PackedVersions]:
-        """All that is held."""
+        """Yield the versions that are still held."""
         places, self._places, self._size = self._places, {}, 0
         in_order = sorted((zlib.crc32(place.encode()) % self._buckets, place) for place in places)
-        for bucket, here in groupby(in_order, key=itemgetter(0)):
-            versions = chain.from_iterable(sorted(places.pop(place)) for _, place in here)
-            yield from _packed(bucket, versions)
+        for bucket, pairs in groupby(in_order, key=itemgetter(0)):
+            yield from _packed(bucket, chain.from_iterable(sorted(places.pop(place)) for _, place in pairs))
 
 
-def _packed(bucket: int, versions: Iterable[Version]) -> Iterator[PackedVersions]:
-    together: list[Version] = []
+def _packed(bucket: int, versions: Iterable[AspectVersion]) -> Iterator[PackedVersions]:
+    together: list[AspectVersion] = []
     size = 0
     for version in versions:
         together.append(version)
@@ -355,18 +352,18 @@ def _packed(bucket: int, versions: Iterable[Version]) -> Iterator[PackedVersions
         yield _pack(bucket, together)
 
 
-def _size_of(version: Version) -> int:
+def _size_of(version: AspectVersion) -> int:
     return _VERSION_BYTES + len(version.content)
 
 
-def _pack(bucket: int, versions: list[Version]) -> PackedVersions:
+def _pack(bucket: int, versions: list[AspectVersion]) -> PackedVersions:
     return PackedVersions(bucket, *versions[0][:4], *_version_packing.pack(versions))
 
 
-def versions_of(rows: Iterable[PackedVersions]) -> Iterator[Version]:
-    """The versions in their order, bucket by bucket, of which only those of rows that overlap are held in memory.
+def merged_versions(rows: Iterable[PackedVersions]) -> Iterator[AspectVersion]:
+    """Yield the versions in order, bucket by bucket. Only rows that overlap are in memory.
 
-    :param rows: those of one bucket together, sorted by their first versions.
+    :param rows: the rows of one bucket together, sorted by their first versions.
     """
-    for _, here in groupby(rows, key=itemgetter(0)):
-        yield from merged((row[1:5], partial(_version_packing.unpack, row.size, row.payload)) for row in here)
+    for _, bucket_rows in groupby(rows, key=itemgetter(0)):
+        yield from _merged((row[1:5], partial(_version_packing.unpack, row.size, row.payload)) for row in bucket_rows)

@@ -1,4 +1,4 @@
-"""The application that ``spark-submit`` starts: ``submitted.py PLAN``, where the plan is one line of JSON."""
+"""Application that ``spark-submit`` starts: ``spark_main.py PLAN``, with the plan as one line of JSON."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, PlanError
 from airflow_provider_spark_datahub.backfill.spark_job import BackfillJob
 from airflow_provider_spark_datahub.conversion import SettingsError
 
-EXIT_USAGE = 2
+_EXIT_USAGE = 2
 
 
-def main(plan_text: str) -> int:
-    """Carry out a plan. The result is the exit status."""
+def _main(plan_text: str) -> int:
+    """Carry out a plan, and return the exit status."""
     spark = SparkSession.builder.getOrCreate()
     try:
-        job = BackfillJob(spark, BackfillPlan.from_json(plan_text), _tell)
+        job = BackfillJob(spark, BackfillPlan.from_json(plan_text), _report)
         summary = job.run()
     except (PlanError, SettingsError) as error:
-        _tell(str(error))
-        return EXIT_USAGE
+        _report(str(error))
+        return _EXIT_USAGE
     finally:
         spark.stop()
-    _tell(f"{summary['proposals']} proposals from {summary['runs']} runs, {summary['quarantined']} quarantined")
+    _report(f"{summary['proposals']} proposals from {summary['runs']} runs, {summary['quarantined']} quarantined")
     return 0
 
 
-def _tell(line: str) -> None:
+def _report(line: str) -> None:
     print(f"backfill: {line}", file=sys.stderr, flush=True)  # noqa: T201 (a program of its own)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(_main(sys.argv[1]))

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
         FileFollower as FileFollower,
         Outcome as Outcome,
         checked_text as checked_text,
-        collect_text as collect_text,
+        collect as collect,
         follow_events as follow_events,
-        lines_of as lines_of,
+        read_lines as read_lines,
     )
     from airflow_provider_spark_datahub.capture.event_log import (
         LogFollower as LogFollower,
@@ -31,31 +31,27 @@ if TYPE_CHECKING:
         Injection as Injection,
         LineageInjection as LineageInjection,
         ParentRun as ParentRun,
-        TransportNotCombinableError as TransportNotCombinableError,
-        inject as inject,
-        inject_event_log as inject_event_log,
-        replaced_transport as replaced_transport,
-        switched_off as switched_off,
-    )
-    from airflow_provider_spark_datahub.capture.location import (
-        RelativeEventsRootError as RelativeEventsRootError,
+        disabled_by as disabled_by,
         event_file as event_file,
         event_log_folder as event_log_folder,
-        fresh as fresh,
+        inject as inject,
+        inject_event_log as inject_event_log,
+        overridden_transport as overridden_transport,
+        unused_path as unused_path,
     )
     from airflow_provider_spark_datahub.capture.openlineage_jar import (
         DEFAULT_OPENLINEAGE_JAR as DEFAULT_OPENLINEAGE_JAR,
         IvyResolver as IvyResolver,
-        JarProblemError as JarProblemError,
         choose_jar as choose_jar,
     )
     from airflow_provider_spark_datahub.capture.spark_installation import (
+        SparkInstallation as SparkInstallation,
+        SparkVersions as SparkVersions,
         base_properties as base_properties,
-        find_installation as find_installation,
-        version_banner as version_banner,
     )
     from airflow_provider_spark_datahub.capture.spark_submit import (
         DriverOutput as DriverOutput,
+        InjectionError as InjectionError,
         Submission as Submission,
     )
 else:
@@ -63,17 +59,16 @@ else:
         __name__,
         {
             "collection": (
-                "BadLineError COMPRESSED CollectionReport DamagedFileError EventSource FileFollower Outcome "
-                "checked_text collect_text follow_events lines_of"
+                "COMPRESSED BadLineError CollectionReport DamagedFileError EventSource FileFollower Outcome "
+                "checked_text collect follow_events read_lines"
             ),
             "event_log": "LogFollower read_event_log",
             "injection": (
-                "Injection LineageInjection ParentRun TransportNotCombinableError inject inject_event_log "
-                "replaced_transport switched_off"
+                "Injection LineageInjection ParentRun disabled_by event_file event_log_folder inject "
+                "inject_event_log overridden_transport unused_path"
             ),
-            "location": "RelativeEventsRootError event_file event_log_folder fresh",
-            "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver JarProblemError choose_jar",
-            "spark_installation": "base_properties find_installation version_banner",
-            "spark_submit": "DriverOutput Submission",
+            "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver choose_jar",
+            "spark_installation": "SparkInstallation SparkVersions base_properties",
+            "spark_submit": "DriverOutput InjectionError Submission",
         },
     )

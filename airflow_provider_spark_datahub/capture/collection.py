@@ -1,10 +1,7 @@
-"""Reads the event file of a try: streaming, in bounded memory, and never by an exception.
+"""Reading of event files: once, while a running job appends to them, or compressed in an archive.
 
-Chunks of bytes that come one by one, as a file.
-
-The lines of one file of an archive of events, with their offsets, decompressed where the file is compressed.
-
-Follows files that a running job writes: what was appended since, in complete lines and in bounded memory.
+Files are streamed in bounded memory. A missing, torn or unreadable file or line is a result with a reason, not an
+exception, because lineage never stops a task.
 """
 
 from __future__ import annotations
@@ -13,6 +10,7 @@ import enum
 import gzip
 import io
 import json
+import logging
 import math
 import os
 import zlib
@@ -26,6 +24,7 @@ import msgspec
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MEBIBYTE = 1024 * 1024
@@ -35,14 +34,14 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @runtime_checkable
 class EventSource(Protocol):
-    """A file that can be opened: a ``pathlib.Path``, or a path of an object store of the same shape."""
+    """File that can be opened: a ``pathlib.Path``, or a path in an object store with the same method."""
 
     def open(self, mode: str, /) -> IO[Any]:
         """Open for reading bytes (``"rb"``)."""
 
 
 class Outcome(enum.Enum):
-    """How the collection ended; the value is the sentence for people."""
+    """Result of reading event files; the value is the message for people."""
 
     COMPLETE = "the event file was read to its end"
     TORN = "the last line of the event file is cut off: the driver was killed while it wrote, or still writes"
@@ -58,10 +57,10 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CollectLimits:
-    """Bounds of a collection.
+    """Limits on reading.
 
-    :param max_event_bytes: a longer line is quarantined without being held in memory.
-    :param max_quarantined: how many bad lines are described; all are counted.
+    :param max_event_bytes: size of the longest line; a longer one is quarantined and never held in memory.
+    :param max_quarantined: number of bad lines that are described; all are counted.
     """
 
     max_event_bytes: int = 256 * MEBIBYTE
@@ -70,12 +69,12 @@ class CollectLimits:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedLine:
-    """A line that is no event.
+    """Line that does not hold an event.
 
-    :param source: the file.
-    :param line: 1 for the first line.
-    :param offset: of the line's first byte in the file, in bytes.
-    :param reason: for people, without any of the line's content.
+    :param source: path of the file.
+    :param line: number of the line; the first is 1.
+    :param offset: position of the line's first byte.
+    :param reason: message for people, without any of the line's content.
     """
 
     source: str
@@ -86,13 +85,13 @@ class QuarantinedLine:
 
 @dataclass(slots=True)
 class CollectionReport:
-    """What was read; filled while the events are iterated, final when the iteration has ended.
+    """Counts and outcome of reading, filled while events are iterated and final when the iteration has ended.
 
-    :param lines: all lines, blank and bad ones included.
-    :param bytes_read: over all files.
-    :param torn: files whose last line is cut off.
-    :param quarantined: the first bad lines, :attr:`quarantined_count` counts all of them. A torn line is no bad line.
-    :param detail: which file and which error of the operating system, where the outcome has one.
+    :param lines: number of lines, including blank and bad ones.
+    :param bytes_read: number of bytes in all files.
+    :param torn: number of files whose last line is cut off. A torn line does not count as bad.
+    :param quarantined: the first bad lines; :attr:`quarantined_count` counts all of them.
+    :param detail: file, and error of the operating system if there was one.
     """
 
     lines: int = 0
@@ -107,12 +106,12 @@ class CollectionReport:
 
     @property
     def sentence(self) -> str:
-        """The outcome for people, with its detail."""
+        """Outcome for people, with its detail."""
         return f"{self.outcome.value} ({self.detail})" if self.detail else self.outcome.value
 
 
-class Collection(Generic[T]):
-    """The events of one or more files, once: iterate over it, then read :attr:`report`."""
+class CollectedEvents(Generic[T]):
+    """Events of one or more files: iterate over them once, then read :attr:`report`."""
 
     def __init__(self, events: Iterator[T], report: CollectionReport) -> None:
         self._events = events
@@ -124,54 +123,33 @@ class Collection(Generic[T]):
 
 def collect(
     sources: EventSource | Iterable[EventSource],
-    *,
-    limits: CollectLimits | None = None,
-    deadline: Callable[[], bool] | None = None,
-) -> Collection[dict[str, Any]]:
-    """Read the events of one file, or of several in their order, decoded.
-
-    Nothing is opened before the first event is asked for. What is wrong with a file or a line is in the report, never
-    an exception.
-
-    :param deadline: says True when the time is up; asked between lines.
-    """
-    return _collect(decoded_event(), sources, limits, deadline)
-
-
-def collect_text(
-    sources: EventSource | Iterable[EventSource],
-    *,
-    limits: CollectLimits | None = None,
-    deadline: Callable[[], bool] | None = None,
-) -> Collection[bytes]:
-    """The same, each event as its JSON text in UTF-8: checked, but not decoded, which costs a tenth.
-
-    The parameters are those of :func:`collect`.
-    """
-    return _collect(checked_text(), sources, limits, deadline)
-
-
-def _collect(
     parse: Callable[[bytes], T],
-    sources: EventSource | Iterable[EventSource],
-    limits: CollectLimits | None,
-    deadline: Callable[[], bool] | None,
-) -> Collection[T]:
+    *,
+    limits: CollectLimits | None = None,
+    deadline: Callable[[], bool] | None = None,
+) -> CollectedEvents[T]:
+    """Read the events of one file, or of several in their order.
+
+    Files are opened during iteration. Problems with a file or a line are in the report, never an exception.
+
+    :param parse: from :func:`checked_text` or :func:`decoded_event`; checking costs a tenth of decoding.
+    :param deadline: returns ``True`` when the time is up; called between lines.
+    """
     listed = [sources] if isinstance(sources, EventSource) else list(sources)
     report = CollectionReport()
-    reader = LineReader(parse, report, limits or CollectLimits(), deadline or _never)
-    return Collection(reader.read_all(listed), report)
+    reader = _LineReader(parse, report, limits or CollectLimits(), deadline or _never)
+    return CollectedEvents(reader.read_all(listed), report)
 
 
 class BadLineError(Exception):
-    """The line is no event, for the reason given."""
+    """A line does not hold an event; the message says why."""
 
 
-class OutOfTimeError(Exception):
+class _DeadlineError(Exception):
     """The deadline has passed."""
 
 
-# Later ones say more about why lineage is incomplete than earlier ones.
+# The later an outcome, the better it explains why lineage is incomplete.
 _SEVERITY = (
     Outcome.COMPLETE,
     Outcome.EMPTY,
@@ -184,21 +162,21 @@ _SEVERITY = (
 
 
 @dataclass(slots=True)
-class Position:
-    """How far a file was read.
+class _Position:
+    """Position in a file.
 
-    :param offset: of the next byte, in bytes.
-    :param line: how many lines there are before it.
+    :param offset: of the next byte.
+    :param line: number of lines before it.
     """
 
     offset: int = 0
     line: int = 0
 
 
-class LineReader(Generic[T]):
-    """Reads the lines of files as events, and tells the report of each line.
+class _LineReader(Generic[T]):
+    """Reader of lines as events, which counts every line in the report.
 
-    :param parse: makes an event of a line, or raises :class:`BadLineError`.
+    :param parse: returns the event of a line, or raises :class:`BadLineError`.
     """
 
     def __init__(
@@ -214,7 +192,7 @@ class LineReader(Generic[T]):
         self._parse = parse
 
     def read_all(self, sources: list[EventSource]) -> Iterator[T]:
-        """The events of files, each to its end; the outcome is that of the worst of them."""
+        """Yield the events of all files; the outcome is the worst of theirs."""
         endings = []
         for source in sources:
             before = self._report.events
@@ -231,25 +209,25 @@ class LineReader(Generic[T]):
     def _read_source(self, source: EventSource) -> Iterator[T]:
         try:
             with source.open("rb") as stream:
-                yield from self.read_lines(stream, str(source), Position())
+                yield from self.read_lines(stream, str(source), _Position())
         except FileNotFoundError:
             self._ended(Outcome.MISSING, str(source))
         except OSError as error:
             self._ended(Outcome.UNREADABLE, f"{source}: {error.strerror or error}")
-        except OutOfTimeError:
+        except _DeadlineError:
             self._ended(Outcome.TIMED_OUT, f"{source}, after {self._report.lines} lines")
 
-    def read_lines(self, stream: IO[bytes], name: str, at: Position, *, growing: bool = False) -> Iterator[T]:
-        """The events from ``at``, which is moved on behind each line before its event is handed out.
+    def read_lines(self, stream: IO[bytes], name: str, at: _Position, *, growing: bool = False) -> Iterator[T]:
+        """Yield the events from ``at`` on; ``at`` is advanced past each line before its event is yielded.
 
-        :param stream: stands at ``at``.
-        :param growing: the last line is left alone until it has its end.
-        :raises OutOfTimeError: the deadline has passed.
+        :param stream: file that is positioned at ``at``.
+        :param growing: leave the last line unread until it is complete.
+        :raises _DeadlineError: if the deadline has passed.
         """
         limit = self._limits.max_event_bytes
         while True:
             if self._deadline():
-                raise OutOfTimeError
+                raise _DeadlineError
             raw = stream.readline(limit + 1)
             if not raw or (growing and not raw.endswith(b"\n")):
                 return
@@ -270,7 +248,7 @@ class LineReader(Generic[T]):
             if event is not None:
                 yield event
 
-    def _event_of(self, raw: bytes, name: str, at: Position) -> T | None:
+    def _event_of(self, raw: bytes, name: str, at: _Position) -> T | None:
         if at.offset == 0:
             raw = raw.removeprefix(_BYTE_ORDER_MARK)
         try:
@@ -292,10 +270,10 @@ class LineReader(Generic[T]):
             if chunk.endswith(b"\n"):
                 break
             if self._deadline():
-                raise OutOfTimeError
+                raise _DeadlineError
         return skipped
 
-    def _quarantine(self, name: str, at: Position, reason: str) -> None:
+    def _quarantine(self, name: str, at: _Position, reason: str) -> None:
         self._report.quarantined_count += 1
         if len(self._report.quarantined) < self._limits.max_quarantined:
             self._report.quarantined.append(QuarantinedLine(name, at.line + 1, at.offset, reason))
@@ -306,10 +284,7 @@ class LineReader(Generic[T]):
 
 
 def checked_text() -> Callable[[bytes], bytes]:
-    """A parser that checks a line, and leaves it as it is.
-
-    It raises :class:`BadLineError`, as does that of :func:`decoded_event`.
-    """
+    """Return a parser that checks a line and returns it unchanged, or raises :class:`BadLineError`."""
     check = msgspec.json.Decoder(msgspec.Raw).decode
     decode = decoded_event()
 
@@ -318,14 +293,14 @@ def checked_text() -> Callable[[bytes], bytes]:
         if b"\\ud" in text or b"\\uD" in text:
             return json.dumps(decode(text), ensure_ascii=False).encode()
         try:
-            # The check of the JSON's grammar does not look into strings.
+            # The check of JSON grammar does not look into strings.
             if not text.isascii():
                 text.decode()
             check(text)
         except UnicodeDecodeError as error:
-            raise BadLineError(f"no UTF-8 at byte {error.start} of the line") from error
+            raise BadLineError(f"not UTF-8 at byte {error.start} of the line") from error
         except msgspec.DecodeError as error:
-            raise BadLineError(f"no JSON: {error}") from error
+            raise BadLineError(f"not valid JSON: {error}") from error
         except RecursionError as error:
             raise BadLineError("JSON nested too deeply") from error
         if not text.startswith(b"{"):
@@ -336,7 +311,7 @@ def checked_text() -> Callable[[bytes], bytes]:
 
 
 def decoded_event() -> Callable[[bytes], dict[str, Any]]:
-    """A parser that decodes a line."""
+    """Return a parser that decodes a line, or raises :class:`BadLineError`."""
     decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite_float)
 
     def parse(raw: bytes) -> dict[str, Any]:
@@ -345,14 +320,14 @@ def decoded_event() -> Callable[[bytes], dict[str, Any]]:
             if b"\\ud" in raw or b"\\uD" in raw:
                 event = _without_lone_surrogates(event)
         except UnicodeDecodeError as error:
-            raise BadLineError(f"no UTF-8 at byte {error.start} of the line") from error
+            raise BadLineError(f"not UTF-8 at byte {error.start} of the line") from error
         except json.JSONDecodeError as error:
-            raise BadLineError(f"no JSON: {error.msg} at character {error.pos} of the line") from error
+            raise BadLineError(f"not valid JSON: {error.msg} at character {error.pos} of the line") from error
         except RecursionError as error:
             raise BadLineError("JSON nested too deeply") from error
         except ValueError as error:
             # Python refuses to parse numbers of more than some thousand digits.
-            raise BadLineError(f"no usable JSON: {error}") from error
+            raise BadLineError(f"JSON that cannot be used: {error}") from error
         if not isinstance(event, dict):
             raise BadLineError(f"not a JSON object but {type(event).__name__}")
         return event
@@ -361,18 +336,18 @@ def decoded_event() -> Callable[[bytes], dict[str, Any]]:
 
 
 def _without_lone_surrogates(event: Any) -> Any:
-    # JSON may escape half of a surrogate pair; no UTF-8 can hold it, so nothing behind us could write it.
+    # JSON may escape half of a surrogate pair, which UTF-8 cannot encode: no later step could write it.
     return json.loads(json.dumps(event, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise BadLineError(f"no JSON: it holds {name}")
+    raise BadLineError(f"not valid JSON: it holds {name}")
 
 
 def _finite_float(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
-        raise BadLineError("no usable JSON: it holds a number beyond the range of a float")
+        raise BadLineError("JSON that cannot be used: it holds a number beyond the range of a float")
     return number
 
 
@@ -381,7 +356,7 @@ def _never() -> bool:
 
 
 class ChunkStream(io.RawIOBase):
-    """Reads what a generator yields; what that raises, reading raises. To close it closes the generator."""
+    """File over the chunks of a generator; closing it closes the generator."""
 
     def __init__(self, chunks: Generator[bytes]) -> None:
         super().__init__()
@@ -389,11 +364,11 @@ class ChunkStream(io.RawIOBase):
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
-        """Always."""
+        """Return ``True``."""
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill the buffer, from one chunk at most; 0 at the end."""
+        """Fill the buffer from one chunk at most; return 0 at the end."""
         target = memoryview(buffer).cast("B")
         while not self._rest:
             chunk = next(self._chunks, None)
@@ -406,22 +381,22 @@ class ChunkStream(io.RawIOBase):
         return size
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """Close the generator."""
         self._chunks.close()
         super().close()
 
 
 COMPRESSED = (".gz", ".zst", ".zstd")
-"""Ends of the names of compressed files."""
+"""Suffixes of compressed files."""
 _BUFFER_BYTES = 128 * 1024
-# Events may be a thousandth of their size when compressed: what is read at once must not fill the memory.
+# Compressed events may be a thousandth of their size: a chunk must not fill the memory when it is decompressed.
 _COMPRESSED_BYTES = 16 * 1024
 
 
 class DamagedFileError(OSError):
-    """A file that cannot be read to its end.
+    """A file cannot be read to its end.
 
-    :param offset: of the first byte that cannot be read, decompressed.
+    :param offset: position of the first unreadable byte in the decompressed file.
     """
 
     def __init__(self, reason: str, offset: int = 0) -> None:
@@ -430,20 +405,19 @@ class DamagedFileError(OSError):
         self.offset = offset
 
 
-def lines_of(name: str, stream: IO[bytes], limits: CollectLimits | None = None) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that are not blank, each with its offset, decompressed, in bytes.
+def read_lines(name: str, stream: IO[bytes], limits: CollectLimits | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file that are not blank, each with its offset in the decompressed file.
 
-    :param name: of the file, which tells how it is compressed.
-    :param stream: its bytes, as they are stored.
-    :raises DamagedFileError: where it cannot be read on; what came before counts.
+    :param name: name of the file; its suffix decides how the file is decompressed.
+    :param stream: the file as it is stored.
+    :raises DamagedFileError: if the rest cannot be read; the lines before it are good.
     """
     limit = (limits or CollectLimits()).max_event_bytes
     opened = _decompressed(name, stream)
     offset = 0
     try:
         while line := opened.readline(limit + 1):
-            if len(line) > limit and not line.endswith(b"\n"):
-                raise DamagedFileError(f"a line of more than {limit} bytes", offset)
+            _check_length(line, limit, offset)
             start, offset = offset, offset + len(line)
             if start == 0:
                 line = line.removeprefix(_BYTE_ORDER_MARK)
@@ -452,25 +426,31 @@ def lines_of(name: str, stream: IO[bytes], limits: CollectLimits | None = None) 
     except EOFError as error:
         raise DamagedFileError("the compressed file is cut off", offset) from error
     except (zlib.error, gzip.BadGzipFile) as error:
-        raise DamagedFileError(f"no intact gzip file: {error}", offset) from error
-    except _BrokenZstdError as error:
-        raise DamagedFileError(str(error), offset) from error
+        raise DamagedFileError(f"damaged gzip file: {error}", offset) from error
+    except DamagedFileError as error:
+        error.offset = offset
+        raise
+
+
+def _check_length(line: bytes, limit: int, offset: int) -> None:
+    if len(line) > limit and not line.endswith(b"\n"):
+        raise DamagedFileError(f"a line of more than {limit} bytes", offset)
 
 
 def _decompressed(name: str, stream: IO[bytes]) -> IO[bytes] | io.BufferedReader:
     if name.endswith(".gz"):
         return io.BufferedReader(gzip.GzipFile(fileobj=stream), _BUFFER_BYTES)
     if name.endswith((".zst", ".zstd")):
-        return io.BufferedReader(ChunkStream(_decompressed_zstd(stream)), _BUFFER_BYTES)
+        return io.BufferedReader(ChunkStream(decompressed_zstd(stream)), _BUFFER_BYTES)
     return stream
 
 
-class _BrokenZstdError(Exception):
-    """The bytes are no zstd."""
+def decompressed_zstd(stream: IO[bytes]) -> Generator[bytes]:
+    """Yield the decompressed chunks of a zstd stream of any number of frames.
 
-
-def _decompressed_zstd(stream: IO[bytes]) -> Generator[bytes]:
-    """A zstd stream of any number of frames; one that is cut off ends with EOFError."""
+    :raises DamagedFileError: if it is not valid zstd, or zstandard is not installed.
+    :raises EOFError: if it is cut off.
+    """
     try:
         import zstandard
     except ImportError as error:
@@ -479,7 +459,7 @@ def _decompressed_zstd(stream: IO[bytes]) -> Generator[bytes]:
     while True:
         compressed = b""
         if frame.eof:
-            # Between two frames, what was read beyond the first one's end belongs to the next.
+            # Bytes read beyond the end of one frame belong to the next.
             compressed = frame.unused_data
             frame, in_frame = zstandard.ZstdDecompressor().decompressobj(), False
         compressed = compressed or stream.read(_COMPRESSED_BYTES)
@@ -489,19 +469,18 @@ def _decompressed_zstd(stream: IO[bytes]) -> Generator[bytes]:
         try:
             yield frame.decompress(compressed)
         except zstandard.ZstdError as error:
-            raise _BrokenZstdError(f"no intact zstd file: {error}") from error
+            raise DamagedFileError(f"damaged zstd file: {error}") from error
     if in_frame:
         raise EOFError
 
 
 class FileFollower(Generic[T]):
-    """Reads a growing file, each line once. Nothing that is wrong with the file is an exception.
+    """Reader of a growing file, which yields the event of each line once. Problems are in the report.
 
-    The file is opened anew each time: a file system of the network shows then what another machine appended.
+    The file is reopened each time, because a network file system may only then show what another machine appended.
 
-    :param parse: makes an event of a line, or raises :class:`BadLineError
-        <airflow_provider_spark_datahub.capture.collection.BadLineError>`.
-    :ivar report: over all that was read; its outcome is that of :meth:`rest`.
+    :param parse: returns the event of a line, or raises :class:`BadLineError`.
+    :ivar report: counts of everything that was read; its outcome is set by :meth:`rest`.
     """
 
     def __init__(self, path: Path, parse: Callable[[bytes], T], limits: CollectLimits | None = None) -> None:
@@ -509,28 +488,28 @@ class FileFollower(Generic[T]):
         self._path = path
         self._parse = parse
         self._limits = limits or CollectLimits()
-        self._at = Position()
+        self._at = _Position()
         self._file: tuple[int, int] | None = None
         self._replaced = False
 
-    def moved(self, path: Path) -> None:
-        """The file has another name now."""
+    def rename(self, path: Path) -> None:
+        """Continue with the same file under another name."""
         self._path = path
 
     def new(self, stop: Callable[[], bool]) -> Iterator[T]:
-        """The events of the lines that were completed since; none while there is no file, or it cannot be read.
+        """Yield the events of lines that were completed since; none if the file is missing or unreadable.
 
-        :param stop: asked between lines; what it leaves is for the next time.
+        :param stop: called between lines; returns ``True`` to leave the rest for the next call.
         """
         try:
             yield from self._read(stop, growing=True)
-        except (OSError, OutOfTimeError):
+        except (OSError, _DeadlineError):
             return
 
     def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
-        """All other events, the last line included: nobody writes the file any more. The report is final then.
+        """Yield all remaining events, including the last line, after the writer has ended. The report is final then.
 
-        :param deadline: says True when the time is up; asked between lines.
+        :param deadline: returns ``True`` when the time is up; called between lines.
         """
         report = self.report
         report.outcome = Outcome.COMPLETE
@@ -541,25 +520,29 @@ class FileFollower(Generic[T]):
             report.outcome, report.detail = Outcome.MISSING, str(self._path)
         except OSError as error:
             report.outcome, report.detail = Outcome.UNREADABLE, f"{self._path}: {error.strerror or error}"
-        except OutOfTimeError:
+        except _DeadlineError:
             report.outcome, report.detail = Outcome.TIMED_OUT, f"{self._path}, after {self._at.line} lines"
         if report.outcome is Outcome.COMPLETE and not report.events:
             report.outcome, report.detail = Outcome.EMPTY, str(self._path)
         if self._replaced and report.outcome not in (Outcome.UNREADABLE, Outcome.TIMED_OUT):
             report.outcome, report.detail = Outcome.REPLACED, str(self._path)
+        log.debug(
+            "Read %s: %s events in %s bytes, %s bad lines; %s.",
+            self._path, report.events, report.bytes_read, report.quarantined_count, report.outcome.name,
+        )  # fmt: skip
 
     def _read(self, stop: Callable[[], bool], *, growing: bool) -> Iterator[T]:
         with self._path.open("rb") as stream:
             status = os.fstat(stream.fileno())
             file = status.st_dev, status.st_ino
             if status.st_size < self._at.offset or (self._at.offset and file != self._file):
-                self._at, self._replaced = Position(), True
+                self._at, self._replaced = _Position(), True
             self._file = file
             stream.seek(self._at.offset)
-            reader = LineReader(self._parse, self.report, self._limits, stop)
+            reader = _LineReader(self._parse, self.report, self._limits, stop)
             yield from reader.read_lines(stream, str(self._path), self._at, growing=growing)
 
 
 def follow_events(path: Path) -> FileFollower[bytes]:
-    """Follows the event file of a try; each event is its JSON text in UTF-8, checked but not decoded."""
+    """Return a follower of an event file whose events are JSON texts in UTF-8, checked but not decoded."""
     return FileFollower(path, checked_text())

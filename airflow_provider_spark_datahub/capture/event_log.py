@@ -1,21 +1,20 @@
-"""Opens the files of Spark's event log, compressed ones where the codec can be read here.
+"""Reading of Spark's own event logs, which know streaming queries and SQL executions better than OpenLineage.
 
-Reads Spark's event logs: streaming, in bounded memory, and never by an exception.
-
-Formats as Spark 3.5 to 4.3 write them (``EventLogFileWriters.scala``): one JSON object a line, in one file
-``<application>[_<attempt>][.<codec>][.inprogress]``, or rolled over in a folder ``eventlog_v2_<application>``.
-
-Follows files that a running job writes: what was appended since, in complete lines and in bounded memory.
+Logs are streamed in bounded memory, and reduced to the events and keys that matter for lineage. Problems are in the
+report, never an exception.
 """
 
 from __future__ import annotations
 
 import io
+import logging
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from airflow_provider_spark_datahub.capture.collection import (
     ChunkStream,
@@ -24,80 +23,39 @@ from airflow_provider_spark_datahub.capture.collection import (
     Outcome,
     collect,
     decoded_event,
+    decompressed_zstd,
 )
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-    from zstandard import ZstdDecompressor
+log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 1024 * 1024
 UNREADABLE_CODECS = ("lz4", "snappy", "lzf")
-"""Codecs of ``spark.eventLog.compression.codec`` in formats of their own, which no common Python library reads."""
+"""Values of ``spark.eventLog.compression.codec`` whose framing no common Python library reads."""
 
 
-class UnreadableCodecError(OSError):
-    """The file is compressed in a way that cannot be read here; the message says what to set."""
+def _open_log(path: Path) -> IO[bytes] | io.BufferedReader:
+    """Open a file of an event log for reading decompressed bytes.
 
-    def __init__(self, path: Path, codec: str, remedy: str) -> None:
-        super().__init__(f"{path.name} is compressed with {codec}: {remedy}")
+    A compressed file that ends early, because its driver was killed, is read as far as it goes.
 
-
-def open_log(path: Path) -> io.BufferedIOBase:
-    """A file of an event log, decompressed, for reading bytes.
-
-    A compressed file that ends too early, because its driver was killed, is read as far as it goes.
-
-    :raises UnreadableCodecError: its codec cannot be read here.
-    :raises OSError: the file cannot be opened.
+    :raises OSError: if the file cannot be opened, or its codec cannot be read here.
     """
     codecs = {suffix.removeprefix(".") for suffix in path.suffixes}
     for codec in UNREADABLE_CODECS:
         if codec in codecs:
-            raise UnreadableCodecError(
-                path, codec, "set spark.eventLog.compression.codec=zstd or spark.eventLog.compress=false"
-            )
-    return _open_zstd(path) if "zstd" in codecs else path.open("rb")
+            remedy = "set spark.eventLog.compression.codec=zstd or spark.eventLog.compress=false"
+            raise OSError(f"{path.name} is compressed with {codec}: {remedy}")
+    if "zstd" not in codecs:
+        return path.open("rb")
+    if find_spec("zstandard") is None:
+        remedy = "install the Python package zstandard, or set spark.eventLog.compress=false"
+        raise OSError(f"{path.name} is compressed with zstd: {remedy}")
+    return io.BufferedReader(ChunkStream(_decompressed(path)), _BUFFER_BYTES)
 
 
-def _open_zstd(path: Path) -> io.BufferedIOBase:
-    try:
-        import zstandard
-    except ImportError as error:
-        raise UnreadableCodecError(
-            path, "zstd", "install the Python package zstandard, or set spark.eventLog.compress=false"
-        ) from error
-    return io.BufferedReader(_ZstdFile(path, zstandard.ZstdDecompressor(), zstandard.ZstdError), _BUFFER_BYTES)
-
-
-class _ZstdFile(io.RawIOBase):
-    """A zstd file, decompressed, whose defects are errors of the operating system to its reader."""
-
-    def __init__(self, path: Path, decompressor: ZstdDecompressor, error: type[Exception]) -> None:
-        super().__init__()
-        self._name = path.name
-        self._file = path.open("rb")
-        # Spark begins a new frame whenever it flushes.
-        self._stream = decompressor.stream_reader(self._file, read_across_frames=True)
-        self._error = error
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill the buffer; 0 at the end.
-
-        :raises OSError: the file is damaged.
-        """
-        try:
-            return self._stream.readinto(buffer)
-        except self._error as error:
-            raise OSError(f"{self._name} is no intact zstd file: {error}") from error
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-        super().close()
+def _decompressed(path: Path) -> Generator[bytes]:
+    with path.open("rb") as stream, suppress(EOFError):
+        yield from decompressed_zstd(stream)
 
 
 _CHUNK_BYTES = 1024 * 1024
@@ -110,9 +68,9 @@ _ROLLED_FILE = re.compile(rf"events_(?P<index>\d+)_.*?(?:\.(?:{_CODECS}))?(?P<co
 _EVENT_NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"([^"\\]*)"')
 
 STREAMING_EVENTS = "org.apache.spark.sql.streaming.StreamingQueryListener$"
-"""What the names of a streaming query's events begin with."""
+"""Prefix of the names of a streaming query's events."""
 SQL_EVENTS = "org.apache.spark.sql.execution.ui.SparkListener"
-"""What the names of a SQL execution's events begin with."""
+"""Prefix of the names of a SQL execution's events."""
 
 _QUERY_KEYS = ("id", "runId", "name", "timestamp", "progress", "exception")
 _EXECUTION_KEYS = (
@@ -133,10 +91,10 @@ _KEPT_HADOOP_PROPERTIES = ("fs.defaultFS",)
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """Bounds of what is read of an event log.
+    """Limits on reading an event log.
 
-    :param max_event_bytes: a longer line is passed over without being held in memory.
-    :param max_text_chars: how much is kept of a description, a plan or an exception.
+    :param max_event_bytes: size of the longest line; a longer one is skipped and never held in memory.
+    :param max_text_chars: number of characters that are kept of a description, a plan or an exception.
     """
 
     max_event_bytes: int = 64 * 1024 * 1024
@@ -144,12 +102,12 @@ class LogLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class ApplicationLog:
-    """The event log of one application (of one attempt of it).
+class _ApplicationLog:
+    """Event log of one application, or of one of its attempts.
 
-    :param name: the application's id as Spark spells it in file names, with the attempt where there are several.
+    :param name: id of the application as Spark spells it in file names, with the attempt if there are several.
     :param parts: its files, in the order in which they were written.
-    :param in_progress: the driver did not close it: it still runs, or was killed.
+    :param in_progress: the driver did not close it: it runs, or was killed.
     """
 
     name: str
@@ -159,11 +117,11 @@ class ApplicationLog:
 
 @dataclass(slots=True)
 class EventLogReport:
-    """What was read; filled while the events are iterated, final when the iteration has ended.
+    """Counts and problems, filled while events are iterated and final when the iteration has ended.
 
-    :param logs: the applications whose logs were found.
-    :param events: those that were wanted.
-    :param problems: what was not read to its end and why, for people.
+    :param logs: applications whose logs were found.
+    :param events: number of events that were yielded.
+    :param problems: logs that were not read to their ends, and why, for people.
     """
 
     logs: list[str] = field(default_factory=list)
@@ -172,12 +130,12 @@ class EventLogReport:
 
     @property
     def complete(self) -> bool:
-        """Whether all of at least one log was read, and nothing that was found was left out."""
+        """Whether at least one log was found, and every log was read to its end."""
         return bool(self.logs) and not self.problems
 
 
 class EventLog:
-    """The events of all logs of a folder, once: iterate over it, then read :attr:`report`."""
+    """Events of all logs in a folder: iterate over them once, then read :attr:`report`."""
 
     def __init__(self, events: Iterator[dict[str, Any]], report: EventLogReport) -> None:
         self._events = events
@@ -194,24 +152,24 @@ def read_event_log(
     limits: LogLimits | None = None,
     deadline: Callable[[], bool] | None = None,
 ) -> EventLog:
-    """The events of streaming queries, SQL executions and applications that Spark logged in a folder.
+    """Read the events of streaming queries, SQL executions and applications that Spark logged in a folder.
 
-    Each is the decoded JSON, reduced to the keys that say something of lineage; ``Event`` is its full name. Each
-    application's begin with its ``SparkListenerApplicationStart``. Nothing is opened before the first one is asked for.
+    An event is decoded JSON, reduced to the keys that matter for lineage; ``Event`` is its full name. The events of an
+    application begin with its ``SparkListenerApplicationStart``. Files are opened during iteration.
 
-    :param application_ids: only these applications' logs; ``None`` for a folder of this try alone.
-    :param deadline: says True when the time is up; asked between lines.
+    :param application_ids: ids of the applications whose logs are read; ``None`` for all.
+    :param deadline: returns ``True`` when the time is up; called between lines.
     """
     report = EventLogReport()
     return EventLog(_read_all(folder, application_ids, limits or LogLimits(), deadline, report), report)
 
 
-def find_logs(folder: Path, application_ids: Collection[str] | None = None) -> list[ApplicationLog]:
-    """The event logs in a folder, by name.
+def _find_logs(folder: Path, application_ids: Collection[str] | None = None) -> list[_ApplicationLog]:
+    """Return the event logs in a folder, sorted by name.
 
-    :raises OSError: the folder cannot be listed.
+    :raises OSError: if the folder cannot be listed.
     """
-    names = None if application_ids is None else {_in_file_names(one) for one in application_ids}
+    names = None if application_ids is None else {_file_name(application_id) for application_id in application_ids}
     found = []
     for path in sorted(folder.iterdir()):
         matched = _SINGLE_FILE.fullmatch(path.name)
@@ -219,20 +177,22 @@ def find_logs(folder: Path, application_ids: Collection[str] | None = None) -> l
         if not name or not (names is None or name in names or re.sub(r"_\d+$", "", name) in names):
             continue
         if not path.name.startswith(_ROLLED):
-            found.append(ApplicationLog(name, (path,), path.name.endswith(_IN_PROGRESS)))
+            found.append(_ApplicationLog(name, (path,), path.name.endswith(_IN_PROGRESS)))
         elif path.is_dir():
             found.append(_rolled_log(name, path))
     return found
 
 
-def followable_name(part: Path) -> str | None:
-    """What a part of a log is called from its beginning to its end; ``None`` for one that is not written line by line:
-    it is compressed, or compacted."""
+def _followable_name(part: Path) -> str | None:
+    """Return the name that a part of a log keeps when it is closed.
+
+    ``None`` for a part that is compressed or compacted, because it is not written line by line.
+    """
     name = part.name.removesuffix(_IN_PROGRESS)
     return None if re.search(rf"\.(?:{_CODECS}|compact)$", name) else name
 
 
-def _rolled_log(name: str, folder: Path) -> ApplicationLog:
+def _rolled_log(name: str, folder: Path) -> _ApplicationLog:
     parts: list[tuple[int, bool, Path]] = []
     in_progress = False
     for path in folder.iterdir():
@@ -241,14 +201,14 @@ def _rolled_log(name: str, folder: Path) -> ApplicationLog:
             parts.append((int(matched["index"]), matched["compacted"] is not None, path))
         elif path.name.startswith(_STATUS) and path.name.endswith(_IN_PROGRESS):
             in_progress = True
-    # A compacted file stands for all files up to its own index.
+    # A compacted file replaces all files up to its own index.
     start = max(((index, True) for index, compacted, _ in parts if compacted), default=(0, False))
-    return ApplicationLog(name, tuple(path for index, compacted, path in sorted(parts)
+    return _ApplicationLog(name, tuple(path for index, compacted, path in sorted(parts)
                                       if (index, compacted) >= start), in_progress)  # fmt: skip
 
 
-def _in_file_names(application_id: str) -> str:
-    """As Spark's ``Utils.sanitizeDirName`` has it."""
+def _file_name(application_id: str) -> str:
+    """Return an application's id as Spark's ``Utils.sanitizeDirName`` spells it in file names."""
     return re.sub(r"[.${}'\"]", "_", re.sub(r"[ :/]", "-", application_id)).lower()
 
 
@@ -260,14 +220,17 @@ def _read_all(
     report: EventLogReport,
 ) -> Iterator[dict[str, Any]]:
     try:
-        logs = find_logs(folder, application_ids)
+        logs = _find_logs(folder, application_ids)
     except OSError as error:
         report.problems.append(f"the Spark event log in {folder} cannot be read: {error.strerror or error}")
         return
-    for log in logs:
-        report.logs.append(log.name)
+    for application in logs:
+        report.logs.append(application.name)
         collection = collect(
-            _LogSource(log), limits=CollectLimits(limits.max_event_bytes, max_quarantined=1), deadline=deadline
+            _LogSource(application),
+            decoded_event(),
+            limits=CollectLimits(limits.max_event_bytes, max_quarantined=1),
+            deadline=deadline,
         )
         for event in collection:
             kept = _reduced(event, limits.max_text_chars)
@@ -275,27 +238,27 @@ def _read_all(
                 report.events += 1
                 yield kept
         read = collection.report
-        if log.in_progress:
-            report.problems.append(f"the Spark event log of {log.name} was not closed: its driver was killed, or runs")
+        if application.in_progress:
+            report.problems.append(
+                f"the Spark event log of {application.name} was not closed: its driver was killed, or still runs"
+            )
         elif read.outcome is Outcome.TORN:
-            report.problems.append(f"the last line of the Spark event log of {log.name} is cut off")
+            report.problems.append(f"the last line of the Spark event log of {application.name} is cut off")
         if read.outcome in (Outcome.MISSING, Outcome.UNREADABLE, Outcome.TIMED_OUT):
-            report.problems.append(f"the Spark event log of {log.name} was not read to its end: {read.detail}")
+            report.problems.append(f"the Spark event log of {application.name} was not read to its end: {read.detail}")
         if read.quarantined_count:
             first = read.quarantined[0]
             report.problems.append(
-                f"{read.quarantined_count} lines of the Spark event log of {log.name} were passed over, "
+                f"{read.quarantined_count} lines of the Spark event log of {application.name} were skipped, "
                 f"the first in line {first.line}: {first.reason}"
             )
+        log.debug("Read the Spark event log of %s: %s events, %s.", application.name, report.events, read.outcome.name)
         if read.outcome is Outcome.TIMED_OUT:
             return
 
 
-def reduced_event(limits: LogLimits) -> Callable[[bytes], dict[str, Any]]:
-    """A parser of single lines: what is kept of an event, empty where it is not wanted.
-
-    It raises :class:`~airflow_provider_spark_datahub.capture.collection.BadLineError`.
-    """
+def _line_parser(limits: LogLimits) -> Callable[[bytes], dict[str, Any]]:
+    """Return a parser that reduces the event of a line, or raises ``BadLineError``; empty for an unwanted event."""
     decode = decoded_event()
 
     def parse(raw: bytes) -> dict[str, Any]:
@@ -308,7 +271,7 @@ def reduced_event(limits: LogLimits) -> Callable[[bytes], dict[str, Any]]:
 
 
 def _reduced(event: dict[str, Any], max_chars: int) -> dict[str, Any]:
-    """What is kept of an event: nothing of one that is not wanted."""
+    """Reduce an event to the keys that are kept; empty for an unwanted event."""
     name = event.get("Event")
     if not isinstance(name, str) or name not in _KEPT_KEYS:
         return {}
@@ -317,7 +280,7 @@ def _reduced(event: dict[str, Any], max_chars: int) -> dict[str, Any]:
         value = event.get(key)
         if key == "Hadoop Properties":
             hadoop = value if isinstance(value, dict) else {}
-            value = {one: hadoop[one] for one in _KEPT_HADOOP_PROPERTIES if one in hadoop}
+            value = {name: hadoop[name] for name in _KEPT_HADOOP_PROPERTIES if name in hadoop}
         if value is not None:
             kept[key] = value[:max_chars] if isinstance(value, str) else value
     return kept
@@ -325,21 +288,23 @@ def _reduced(event: dict[str, Any], max_chars: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _LogSource:
-    """All files of a log as one, with an empty line for each event that is not wanted."""
+    """All files of a log as one file, with an empty line for each unwanted event."""
 
-    log: ApplicationLog
+    log: _ApplicationLog
 
     def open(self, _mode: str, /) -> IO[Any]:
         return io.BufferedReader(ChunkStream(_wanted_lines(self.log.parts)), buffer_size=_CHUNK_BYTES)
 
     def __str__(self) -> str:
-        return str(self.log.parts[0].parent if len(self.log.parts) > 1 else self.log.parts[0])
+        parts = self.log.parts
+        # A rolled log whose driver was killed at once has a folder without files.
+        return str(parts[0] if len(parts) == 1 else parts[0].parent if parts else self.log.name)
 
 
 def _wanted_lines(parts: Iterable[Path]) -> Generator[bytes]:
-    """The lines of all files: empty where the event is not wanted, in pieces where they are long."""
+    """Yield the lines of all files: an empty one for an unwanted event, a long one in pieces."""
     for part in parts:
-        with open_log(part) as stream:
+        with _open_log(part) as stream:
             while piece := stream.readline(_CHUNK_BYTES):
                 named = _EVENT_NAME.match(piece)
                 wanted = named is None or named[1] in _WANTED
@@ -354,10 +319,7 @@ def _wanted_lines(parts: Iterable[Path]) -> Generator[bytes]:
 
 
 class LogFollower:
-    """Follows the event logs in a folder, as far as they are written uncompressed.
-
-    :param folder: as in :func:`~airflow_provider_spark_datahub.capture.event_log.read_event_log`.
-    """
+    """Reader of growing, uncompressed event logs in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -365,23 +327,23 @@ class LogFollower:
         self._parts: dict[str, FileFollower[dict[str, Any]]] = {}
 
     def new(self, application_ids: Collection[str] | None, stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
-        """The wanted events that were logged since, decoded and reduced.
+        """Yield the wanted events that were logged since, decoded and reduced.
 
-        :param application_ids: only these applications' logs; ``None`` for a folder of this try alone.
-        :param stop: asked between lines; what it leaves is for the next time.
+        :param application_ids: ids of the applications whose logs are read; ``None`` for all.
+        :param stop: called between lines; returns ``True`` to leave the rest for the next call.
         """
         try:
-            logs = find_logs(self._folder, application_ids)
+            logs = _find_logs(self._folder, application_ids)
         except OSError:
-            # Not there yet, or not readable: the end of the try tells of it.
+            # Not there yet, or unreadable: the end of the attempt reports it.
             return
         for part in (part for log in logs for part in log.parts):
-            name = followable_name(part)
+            name = _followable_name(part)
             if name is None:
                 continue
             follower = self._parts.get(name)
             if follower is None:
                 limits = CollectLimits(self._limits.max_event_bytes, max_quarantined=0)
-                follower = self._parts[name] = FileFollower(part, reduced_event(self._limits), limits)
-            follower.moved(part)
+                follower = self._parts[name] = FileFollower(part, _line_parser(self._limits), limits)
+            follower.rename(part)
             yield from (event for event in follower.new(stop) if event)

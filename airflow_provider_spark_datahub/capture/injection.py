@@ -1,18 +1,23 @@
-"""Adds the OpenLineage listener, and Spark's own event log, to a spark-submit call: pure functions.
+"""Injection of the OpenLineage listener, and of Spark's own event log, into a ``spark-submit`` call.
 
-What decides about the OpenLineage listener from outside the Spark properties, and so behind our back.
+The functions return a new :class:`Submission`. Beside them stand the paths that are injected, and the search for
+settings outside the Spark properties that disable the listener or override its transport.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
-from airflow_provider_spark_datahub.capture.spark_submit import Submission, split_list
+from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission, split_list
 
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 OUR_TRANSPORT = "airflow_datahub"
@@ -25,13 +30,13 @@ _ADD_OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"
 _OPENLINEAGE = "spark.openlineage."
 _TRANSPORT = "spark.openlineage.transport."
 _MEMBERS = "spark.openlineage.transport.transports."
-# Whatever follows one of these is one key to OpenLineage, dots included: but only directly under "transport.".
+# OpenLineage reads the rest of such a name as one key, dots included, but only directly under "transport.".
 _FREE_KEYS = ("properties.", "urlParams.", "headers.")
 _SENSITIVE = re.compile(r"api_?key|token|secret|passw|credential|authorization|jaas", re.IGNORECASE)
 
 _EVENT_LOG = "spark.eventLog."
 _DEFAULT_EVENT_LOG_DIR = "file:///tmp/spark-events"
-# What grows with the number of tasks, and tells nothing of queries. Spark 4.1 and later can leave it out.
+# Events that grow with the number of tasks and describe no query. Spark 4.1 and later can leave them out.
 _UNREAD_EVENTS = (
     *(f"SparkListener{kind}{stage}" for kind in ("Job", "Task") for stage in ("Start", "End")),
     "SparkListenerStageSubmitted",
@@ -44,17 +49,6 @@ _UNREAD_EVENTS = (
     "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate",
     "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveSQLMetricUpdates",
 )
-
-
-class TransportNotCombinableError(Exception):
-    """The job has an OpenLineage transport of its own that cannot be kept beside ours.
-
-    :param reason: for the user: which property, and why.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +65,13 @@ class ParentRun:
 
 @dataclass(frozen=True, slots=True)
 class LineageInjection:
-    """What the listener is told.
+    """Configuration of the listener for one attempt.
 
-    :param events_file: absolute path of this try's event file, on the driver's machine.
+    :param events_file: absolute path of the attempt's event file, on the driver's machine.
     :param parent: the task run.
     :param root: the DAG run.
-    :param namespace: of the Spark jobs; None leaves OpenLineage's default.
-    :param facets: facet name → whether the listener sends it.
+    :param namespace: namespace of the Spark jobs; ``None`` for OpenLineage's default.
+    :param facets: whether the listener sends a facet, by the facet's name.
     """
 
     events_file: str
@@ -90,12 +84,12 @@ class LineageInjection:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """The result of :func:`inject`.
+    """Result of :func:`inject`.
 
-    :param users_parent: the user's own parent run is kept, the application is not under the task's run.
+    :param users_parent: the user's own parent run is kept; the application is not below the task run.
     :param users_transport: the user's own transport gets the events as well.
-    :param secrets: credentials of the user's transport, which come onto spark-submit's command line from
-        ``spark-defaults.conf`` or out of a URL: to be masked before the command is logged.
+    :param secrets: credentials of the user's transport that move from ``spark-defaults.conf`` or a URL onto the command
+        line of spark-submit. Mask them before the command is logged.
     """
 
     submission: Submission
@@ -105,13 +99,13 @@ class Injection:
 
 
 def inject(submission: Submission, lineage: LineageInjection) -> Injection:
-    """The submission with lineage; ``submission`` itself stays as it is.
+    """Return the submission with the listener; ``submission`` is not changed.
 
     Nothing of the user's is lost: listeners, jars, packages and Java options are extended from the value that Spark
-    would see, since ``--conf`` replaces ``spark-defaults.conf`` and ``--jars`` replaces ``spark.jars``. The user's own
-    values of ``namespace`` and facet switches win. To inject twice gives the same as once.
+    would see, because ``--conf`` replaces ``spark-defaults.conf`` and ``--jars`` replaces ``spark.jars``. Namespace and
+    facet switches of the user win. Injecting twice gives the same as injecting once.
 
-    :raises TransportNotCombinableError: the user's own transport cannot be kept.
+    :raises InjectionError: if the user's own transport cannot be kept beside ours.
     """
     transport = _transport(submission.effective_properties(), lineage.events_file)
     users_parent = _is_users_parent(submission, lineage.parent)
@@ -138,12 +132,12 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
 
 @dataclass(frozen=True, slots=True)
 class EventLogInjection:
-    """The result of :func:`inject_event_log`.
+    """Result of :func:`inject_event_log`.
 
-    :param folder: where the event log will be; ``None`` where there is none to read.
-    :param ours: the folder is this try's own: it must exist before the job starts, and may be removed after it is read.
-        Else it is the user's, with the logs of other applications in it.
-    :param reason: for people, why there is none to read; empty where there is one.
+    :param folder: folder of the event log; ``None`` if there is none to read.
+    :param ours: the folder belongs to this attempt: it must exist before the job starts, and may be removed after it
+        was read. Otherwise it is the user's, and holds logs of other applications too.
+    :param reason: why there is no event log to read; empty if there is one.
     """
 
     submission: Submission
@@ -153,25 +147,25 @@ class EventLogInjection:
 
 
 def inject_event_log(submission: Submission, folder: Path, *, local_driver: bool) -> EventLogInjection:
-    """The submission with Spark's own event log; ``submission`` itself stays as it is.
+    """Return the submission with Spark's own event log; ``submission`` is not changed.
 
-    The log tells of streaming queries what OpenLineage does not: their sinks. A log of the user's own stays as it is,
-    and is read where it lies on this machine; so does a job that says that it wants none. To inject twice gives the
-    same as once.
+    The event log names the sinks of streaming queries, which OpenLineage does not. A log that the user configured is
+    kept, and read if it is on this machine; a job that disables the log stays without. Injecting twice gives the same
+    as injecting once.
 
-    :param folder: absolute, of this try alone. The caller creates it: without it, the job fails to start.
-    :param local_driver: the driver runs on this machine; elsewhere there is no such folder.
+    :param folder: absolute folder of this attempt alone. The caller creates it; without it, the job fails to start.
+    :param local_driver: the driver runs on this machine; elsewhere the folder does not exist.
     """
-    wanted = (submission.effective(f"{_EVENT_LOG}enabled") or "").strip().lower()
-    if wanted == "true" and submission.effective(f"{_EVENT_LOG}dir") == folder.as_uri():
+    enabled = (submission.effective(f"{_EVENT_LOG}enabled") or "").strip().lower()
+    if enabled == "true" and submission.effective(f"{_EVENT_LOG}dir") == folder.as_uri():
         return EventLogInjection(submission, folder, ours=True)
-    if wanted == "true":
+    if enabled == "true":
         users, reason = _local_folder(submission.effective(f"{_EVENT_LOG}dir") or _DEFAULT_EVENT_LOG_DIR)
         if users is not None and not local_driver:
             users, reason = None, "the driver, and so the job's own Spark event log, is on another machine"
         return EventLogInjection(submission, users, ours=False, reason=reason)
-    if wanted:
-        return EventLogInjection(submission, None, ours=False, reason=f"the job sets {_EVENT_LOG}enabled={wanted}")
+    if enabled:
+        return EventLogInjection(submission, None, ours=False, reason=f"the job sets {_EVENT_LOG}enabled={enabled}")
     if not local_driver:
         return EventLogInjection(
             submission, None, ours=False, reason="the driver runs on another machine: no Spark event log is written"
@@ -190,7 +184,7 @@ def inject_event_log(submission: Submission, folder: Path, *, local_driver: bool
 
 
 def _local_folder(place: str) -> tuple[Path | None, str]:
-    """The folder that ``spark.eventLog.dir`` names, or why it cannot be read; a path without scheme is a local one."""
+    """Return the folder that ``spark.eventLog.dir`` names, or why it cannot be read; a path without scheme is local."""
     parts = urlsplit(place.strip())
     if parts.scheme not in ("", "file"):
         return None, f"the job's own Spark event log is in {parts.scheme}://, which is not read"
@@ -198,14 +192,14 @@ def _local_folder(place: str) -> tuple[Path | None, str]:
 
 
 def _extended(value: str | None, entries: Iterable[str]) -> str:
-    """A comma-separated list with what it lacks of ``entries`` at its end."""
+    """Return a comma-separated list with the missing ``entries`` appended."""
     present = split_list(value)
     missing = [entry for entry in entries if entry not in present]
     return ",".join((*present, *missing)) if missing else value or ""
 
 
 def _with_entries(option: str | None, conf: str | None, entries: tuple[str, ...]) -> tuple[str | None, str | None]:
-    """The option and the property with ``entries``: the option where the user gave one, as it hides the property."""
+    """Add ``entries`` to the option if the user set it, because it hides the property; otherwise to the property."""
     if not entries:
         return option, None
     if option:
@@ -221,7 +215,7 @@ def _java_options(value: str | None) -> str:
 
 
 def _is_users_parent(submission: Submission, ours: ParentRun) -> bool:
-    # spark.openlineage.context is the newer way to say it, and the listener prefers it.
+    # spark.openlineage.context is the newer property, and the listener prefers it.
     run_id = (submission.effective(f"{_OPENLINEAGE}parentRunId") or "").strip()
     context = (submission.effective(f"{_OPENLINEAGE}context") or "").strip()
     return bool(context) or run_id not in ("", ours.run_id)
@@ -248,7 +242,7 @@ def _where_unset(submission: Submission, values: Mapping[str, str]) -> dict[str,
 
 
 def _transport(effective: Mapping[str, str], events_file: str) -> dict[str, str]:
-    """Our file transport, alone or as one more member of a composite one."""
+    """Return our file transport, alone or as one more member of a composite transport."""
     # OpenLineage ignores a blank value.
     users = {
         name.removeprefix(_TRANSPORT): value
@@ -258,7 +252,7 @@ def _transport(effective: Mapping[str, str], events_file: str) -> dict[str, str]
     kind = users.pop("type", None)
     ours = {"type": "file", "location": events_file}
     if kind is None and users:
-        raise TransportNotCombinableError(
+        raise InjectionError(
             f"the job sets {_TRANSPORT}{min(users)} but no {_TRANSPORT}type: "
             "OpenLineage refuses that; set the type, or drop these properties"
         )
@@ -275,9 +269,9 @@ def _with_member(users: Mapping[str, str], ours: Mapping[str, str]) -> dict[str,
         if name.startswith("transports.") and rest:
             _refuse_dotted_key(f"{_MEMBERS}{member}.", rest)
         elif name == "transports" or name.startswith("transports."):
-            raise TransportNotCombinableError(f"{_TRANSPORT}{name} is no member of a composite OpenLineage transport")
+            raise InjectionError(f"{_TRANSPORT}{name} is not a member of a composite OpenLineage transport")
     result = {f"{_TRANSPORT}type": "composite"}
-    # Said, since the first versions of the composite transport stop at a transport that fails.
+    # The first versions of the composite transport stop at a transport that fails unless this is set.
     result.update({} if "continueOnFailure" in users else {f"{_TRANSPORT}continueOnFailure": "true"})
     return result | {f"{_MEMBERS}{OUR_TRANSPORT}.{name}": value for name, value in ours.items()}
 
@@ -287,7 +281,7 @@ def _composite_of(kind: str, users: Mapping[str, str], ours: Mapping[str, str]) 
         _refuse_dotted_key(_TRANSPORT, name)
     member = {"type": kind, **users}
     if kind == "http":
-        member.update(_of_http_url(member.get("url", "")))
+        member.update(_http_url_properties(member.get("url", "")))
     result = {f"{_TRANSPORT}type": "composite", f"{_TRANSPORT}continueOnFailure": "true"}
     # A member's properties at the top level are ignored by a composite transport, those of spark-defaults included.
     result |= {f"{_MEMBERS}{USERS_TRANSPORT}.{name}": value for name, value in member.items()}
@@ -297,21 +291,21 @@ def _composite_of(kind: str, users: Mapping[str, str], ours: Mapping[str, str]) 
 def _refuse_dotted_key(prefix: str, name: str) -> None:
     for free in _FREE_KEYS:
         if name.startswith(free) and "." in name.removeprefix(free):
-            raise TransportNotCombinableError(
+            raise InjectionError(
                 f"{prefix}{name} belongs to an OpenLineage transport that cannot be part of a composite one: its "
                 f"key {name.removeprefix(free)!r} holds a dot, which OpenLineage only reads directly under {_TRANSPORT}"
             )
 
 
-def _of_http_url(url: str) -> dict[str, str]:
-    """What OpenLineage's ``UrlParser`` takes from the URL of an http transport, which it does at the top level only."""
+def _http_url_properties(url: str) -> dict[str, str]:
+    """Return what OpenLineage's ``UrlParser`` reads from the URL of an http transport at the top level."""
     parts = urlsplit(url)
     if parts.path in ("", "/") and not parts.query:
         return {}
     steps = parts.path.split("/")
     query = {name.lower(): value for name, value in parse_qsl(parts.query)}
     if not {"disabled", "app_name"}.isdisjoint(query) or "namespaces" in steps:
-        raise TransportNotCombinableError(
+        raise InjectionError(
             f"{_TRANSPORT}url sets more than the address (namespace, application name or facets), which OpenLineage "
             "only understands in a transport of its own: set these by their own properties"
         )
@@ -329,8 +323,8 @@ _TRANSPORT_VARIABLE = "OPENLINEAGE__TRANSPORT"
 _TRANSPORT_SECTION = re.compile(r"^[\"']?transport[\"']?\s*:", re.MULTILINE)
 
 
-def switched_off(submission: Submission, env: Mapping[str, str]) -> str | None:
-    """The setting by which the listener sends nothing, for people; None where it is on.
+def disabled_by(submission: Submission, env: Mapping[str, str]) -> str | None:
+    """Return the setting that disables the listener, for people; ``None`` if it is enabled.
 
     :param env: the driver's environment.
     """
@@ -340,11 +334,11 @@ def switched_off(submission: Submission, env: Mapping[str, str]) -> str | None:
     return f"the environment variable {_DISABLED_VARIABLE}" if _is_true(env.get(_DISABLED_VARIABLE, "")) else None
 
 
-def replaced_transport(env: Mapping[str, str], folder: Path, home: Path) -> str | None:
-    """Where a transport is configured that a transport in Spark's properties replaces; None where there is none.
+def overridden_transport(env: Mapping[str, str], folder: Path, home: Path) -> str | None:
+    """Return where a transport is configured that ours overrides; ``None`` if there is none.
 
-    OpenLineage reads ``openlineage.yml`` and ``OPENLINEAGE__TRANSPORT...`` variables as well. A transport in the Spark
-    properties wins over them and is not combined with them, so the user's would get no more events.
+    OpenLineage also reads ``openlineage.yml`` and ``OPENLINEAGE__TRANSPORT...`` variables. A transport in the Spark
+    properties overrides them and is not combined with them, so the user's transport would get no more events.
 
     :param env: the driver's environment.
     :param folder: the driver's working folder.
@@ -372,3 +366,48 @@ def _configuration_files(env: Mapping[str, str], folder: Path, home: Path) -> It
 
 def _is_true(text: str) -> bool:
     return text.strip().lower() == "true"
+
+
+_PART_LENGTH = 60
+_HASH_LENGTH = 16
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def event_file(root: Path, key: AttemptKey, ti_id: str = "") -> Path:
+    """Return the event file of one attempt: ``<root>/<dag>/<run>/<task>/[map3-]try2-<hash>.ndjson``.
+
+    Each attempt has a file of its own, because two writers tear each other's lines. Ids may hold anything (``:``,
+    ``/``, ``..``): every path part is reduced to ``[A-Za-z0-9_-]`` and cut; a hash of the exact ids keeps files apart.
+
+    :param ti_id: Airflow's id of the task instance, new for every attempt; empty if there is none.
+    :raises InjectionError: if ``root`` is relative. The file transport fails with a ``NullPointerException`` on a bare
+        relative name, and driver and worker would resolve it against different folders.
+    """
+    if not root.is_absolute():
+        raise InjectionError(f"the folder for events, {str(root)!r}, is a relative path: give an absolute one")
+    exact = json.dumps([*astuple(key), ti_id]).encode("ascii")
+    short_hash = hashlib.sha256(exact).hexdigest()[:_HASH_LENGTH]
+    mapped = f"map{key.map_index}-" if key.map_index >= 0 else ""
+    folder = root.joinpath(*map(_slug, (key.dag_id, key.run_id, key.task_id)))
+    return folder / f"{mapped}try{key.try_number}-{short_hash}.ndjson"
+
+
+def unused_path(path: Path) -> Path:
+    """Return ``path``, or the first of ``<stem>-2``, ``<stem>-3``, ... that does not exist.
+
+    An existing file was left by an earlier execution with the same key (a cleared task); the file transport would
+    append to it.
+    """
+    if not path.exists():
+        return path
+    candidates = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(2))
+    return next(candidate for candidate in candidates if not candidate.exists())
+
+
+def event_log_folder(events_file: Path) -> Path:
+    """Return the folder of Spark's own event log, beside the event file; the caller creates it."""
+    return events_file.with_suffix(".eventlog")
+
+
+def _slug(text: str) -> str:
+    return _UNSAFE.sub("_", text)[:_PART_LENGTH].strip("_-") or "x"

@@ -1,12 +1,11 @@
-"""Proves before the submit that a Maven coordinate resolves, with the Ivy and the cache that spark-submit would use.
+"""Choice of the OpenLineage jar for a job, checked before the submit.
 
-Which OpenLineage jar a job gets, checked before the submit.
+A listener without its jar, a jar for the wrong Scala version, or a coordinate that does not resolve kills the *job*. So
+a jar is only chosen if it will work; everything else is an :class:`InjectionError` with the reason. Maven coordinates
+are resolved with the Ivy and the cache that spark-submit would use.
 
-A listener without its jar, a jar of the wrong Scala version or a coordinate that does not resolve kills the *job*: a
-jar is only chosen where it will work, and everything else is a :class:`JarProblemError` with the reason.
-
-Where the driver runs elsewhere (cluster deploy mode), the driver's class path cannot be seen from here: the setting
-``provided`` and URIs are trusted there, and a coordinate is proven from this machine only.
+If the driver runs elsewhere (cluster deploy mode), its class path is not visible here: ``provided`` and URIs are
+trusted then, and a coordinate is resolved on this machine only.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from urllib.parse import unquote, urlsplit
 from xml.sax.saxutils import quoteattr
 
 from airflow_provider_spark_datahub.capture.spark_installation import ScalaVersion, SparkInstallation
-from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 
 _COORDINATE = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+", re.ASCII)
 
 
 class UnresolvableError(Exception):
-    """A Maven coordinate that spark-submit would not resolve; the message says why."""
+    """A Maven coordinate does not resolve; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class Coordinate:
 
     @classmethod
     def parse(cls, text: str) -> Coordinate | None:
-        """``group:artifact:version``, or None where ``text`` is something else."""
+        """Parse ``group:artifact:version``; return ``None`` for any other text."""
         return cls(*text.split(":")) if _COORDINATE.fullmatch(text) else None
 
     def __str__(self) -> str:
@@ -54,7 +53,7 @@ class Coordinate:
 
 @dataclass(frozen=True, slots=True)
 class IvyResolver:
-    """Resolves as one Spark installation would for one submission.
+    """Resolver of Maven coordinates that works as one Spark installation does for one submission.
 
     :param env: the environment of spark-submit (``JAVA_HOME``, ``PATH``, ``DEFAULT_ARTIFACT_REPOSITORY``).
     :param timeout_seconds: for one resolution, download included.
@@ -68,7 +67,7 @@ class IvyResolver:
     user_home: Path | None = None
 
     def ivy_home(self) -> Path:
-        """Spark's Ivy folder: ``spark.jars.ivy``, else ``~/.ivy2.5.2`` since Spark 4 and ``~/.ivy2`` before."""
+        """Return Spark's Ivy folder: ``spark.jars.ivy``, else ``~/.ivy2.5.2`` since Spark 4 and ``~/.ivy2`` before."""
         setting = (self.submission.effective("spark.jars.ivy") or "").strip()
         if setting:
             return Path(setting)
@@ -76,9 +75,9 @@ class IvyResolver:
         return self._home() / (".ivy2" if before_4 else ".ivy2.5.2")
 
     def resolve(self, coordinate: Coordinate) -> tuple[Path, ...]:
-        """The local files of the artifact and of what it depends on; the artifact first.
+        """Return the local files of the artifact, which comes first, and of its dependencies.
 
-        :raises UnresolvableError: not found, no network, no Java or no Ivy, or not within the time.
+        :raises UnresolvableError: if it is not found in time, or there is no network, Java or Ivy.
         """
         cached = self._cached(coordinate)
         return (cached,) if cached else self._resolved_by_ivy(coordinate)
@@ -109,7 +108,7 @@ class IvyResolver:
         jars = [Path(entry) for entry in found.split(os.pathsep) if entry]
         own = f"{coordinate.artifact}-{coordinate.version}.jar"
         if not any(jar.name == own for jar in jars):
-            raise UnresolvableError(f"Ivy resolved it without a jar of the name {own}")
+            raise UnresolvableError(f"Ivy resolved it without a jar named {own}")
         return tuple(sorted(jars, key=lambda jar: jar.name != own))
 
     def _run(self, command: list[str]) -> None:
@@ -123,7 +122,7 @@ class IvyResolver:
             raise UnresolvableError(f"Ivy could not be started: {error}") from error
         if answer.returncode:
             output = (answer.stdout + answer.stderr).decode("utf-8", "replace")
-            raise UnresolvableError(f"Ivy says: {_last_words(output)}")
+            raise UnresolvableError(f"Ivy reports: {_main_message(output)}")
 
     def _java(self) -> str | None:
         java_home = self.env.get("JAVA_HOME")
@@ -142,13 +141,13 @@ class IvyResolver:
         if own:
             return Path(own.removeprefix("file://").removeprefix("file:"))
         path = folder / "ivysettings.xml"
-        path.write_text(self._settings_like_sparks(), "utf-8")
+        path.write_text(self._default_settings(), "utf-8")
         return path
 
-    def _settings_like_sparks(self) -> str:
-        """The resolvers that Spark builds in ``MavenUtils.createRepoResolvers``, by the same names.
+    def _default_settings(self) -> str:
+        """Return the resolvers that Spark builds in ``MavenUtils.createRepoResolvers``, by the same names.
 
-        Without an address Ivy takes Maven Central. Spark's last resolver, for the community's Spark packages, is left
+        Without an address Ivy uses Maven Central. Spark's last resolver, for the community's Spark packages, is left
         out: OpenLineage is not published there.
         """
         local = f"{self.ivy_home()}/local/[organisation]/[module]/[revision]"
@@ -178,14 +177,14 @@ def _maven_resolver(name: str, root: str | None) -> str:
     return f'<ibiblio name={quoteattr(name)} m2compatible="true" usepoms="true"{address}/>'
 
 
-_TELLING = re.compile(r": not found|unresolved|error|exception|refused|unknown ?host|timed out", re.IGNORECASE)
+_MEANINGFUL = re.compile(r": not found|unresolved|error|exception|refused|unknown ?host|timed out", re.IGNORECASE)
 
 
-def _last_words(output: str) -> str:
+def _main_message(output: str) -> str:
     lines = [line.strip(" \t:") for line in output.splitlines()]
     lines = [line for line in lines if line and not line.startswith("USE VERBOSE")]
-    telling = [line for line in lines if _TELLING.search(line) and line != "UNRESOLVED DEPENDENCIES"]
-    return (telling or lines or ["nothing"])[-1][:300]
+    meaningful = [line for line in lines if _MEANINGFUL.search(line) and line != "UNRESOLVED DEPENDENCIES"]
+    return (meaningful or lines or ["nothing"])[-1][:300]
 
 
 DEFAULT_OPENLINEAGE_JAR = "io.openlineage:openlineage-spark_{scala}:1.53.0"
@@ -203,24 +202,13 @@ _SEQ_OF_SCALA: dict[bytes, ScalaVersion] = {
 }
 
 
-class JarProblemError(Exception):
-    """No OpenLineage jar can be given to the job without a danger for the job.
-
-    :param reason: for the user: what is wrong with which setting or file, and what to do.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
 @dataclass(frozen=True, slots=True)
 class JarChoice:
-    """How the listener gets onto the driver's class path.
+    """Way of the listener onto the driver's class path.
 
-    :param jars: paths or URIs to add to the job's jars; empty where the jar is there already.
+    :param jars: paths or URIs to add to the job's jars; empty if the jar is there already.
     :param packages: Maven coordinates to add to the job's packages.
-    :param origin: for the log: where the jar comes from.
+    :param origin: source of the jar, for the log.
     """
 
     jars: tuple[str, ...] = ()
@@ -228,11 +216,8 @@ class JarChoice:
     origin: str = ""
 
 
-class PackageResolver(Protocol):
-    """Finds the files of a Maven coordinate: :class:`IvyResolver`."""
-
-    def resolve(self, coordinate: Coordinate, /) -> tuple[Path, ...]:
-        """The artifact's local file and those of its dependencies; raises ``UnresolvableError``."""
+class _Resolver(Protocol):
+    def resolve(self, coordinate: Coordinate, /) -> tuple[Path, ...]: ...
 
 
 def choose_jar(
@@ -241,40 +226,40 @@ def choose_jar(
     *,
     installation: SparkInstallation | None,
     local_driver: bool,
-    resolver: PackageResolver | None = None,
+    resolver: _Resolver | None = None,
     scala_version: ScalaVersion | None = None,
 ) -> JarChoice:
-    """Decide on the jar for one submission.
+    """Choose the jar for one submission.
 
     A jar that the job brings itself (jars, packages, driver class path, Spark's own jars folder) is used, and no
-    second one is added. Else the setting is: an absolute path or ``file:`` URI; another URI, which Spark fetches
-    itself; a Maven coordinate; or ``provided``. ``{scala}`` in it stands for Spark's Scala version.
+    second one is added. Otherwise ``setting`` decides: an absolute path or ``file:`` URI; another URI, which Spark
+    fetches itself; a Maven coordinate; or ``provided``. ``{scala}`` in it stands for Spark's Scala version.
 
     :param local_driver: the driver runs on this machine (client deploy mode, or a ``local`` master).
-    :param resolver: proves coordinates; a coordinate for a local driver needs it.
-    :param scala_version: Spark's, where the installation is not known but its version is.
-    :raises JarProblemError: there is no jar with which the job is safe.
+    :param resolver: resolves coordinates; required for a coordinate and a local driver.
+    :param scala_version: Scala version of Spark, if it is known although the installation is not.
+    :raises InjectionError: if no jar is safe for the job.
     """
     scala = installation.scala_version if installation else scala_version
     chooser = _Chooser(submission, installation, local_driver, resolver, scala)
     return chooser.brought_by_the_job() or chooser.by_setting(setting.strip())
 
 
-def listener_scala_version(jar: Path) -> ScalaVersion | None:
-    """The Scala version that the OpenLineage jar was built for, or None where it does not show.
+def _listener_scala_version(jar: Path) -> ScalaVersion | None:
+    """Return the Scala version that an OpenLineage jar was built for; ``None`` if it is not recognisable.
 
-    :raises JarProblemError: there is no such file, it is no jar, or a jar without the listener.
+    :raises InjectionError: if the file does not exist, is not a jar, or does not hold the listener.
     """
     try:
         with zipfile.ZipFile(jar) as archive:
             listener = archive.read(_LISTENER_CLASS)
             poms = [match for match in map(_POM.fullmatch, archive.namelist()) if match]
     except FileNotFoundError as error:
-        raise JarProblemError(f"the OpenLineage jar {jar} does not exist on this machine") from error
+        raise InjectionError(f"the OpenLineage jar {jar} does not exist on this machine") from error
     except KeyError as error:
-        raise JarProblemError(f"{jar} is no OpenLineage jar: it does not hold {_LISTENER_CLASS}") from error
+        raise InjectionError(f"{jar} is not an OpenLineage jar: it does not hold {_LISTENER_CLASS}") from error
     except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise JarProblemError(f"the OpenLineage jar {jar} cannot be read: {error}") from error
+        raise InjectionError(f"the OpenLineage jar {jar} cannot be read: {error}") from error
     built_for = {version for marker, version in _SEQ_OF_SCALA.items() if marker in listener}
     if len(built_for) == 1:
         return built_for.pop()
@@ -286,7 +271,7 @@ class _Chooser:
     submission: Submission
     installation: SparkInstallation | None
     local_driver: bool
-    resolver: PackageResolver | None
+    resolver: _Resolver | None
     scala: ScalaVersion | None
 
     def brought_by_the_job(self) -> JarChoice | None:
@@ -308,7 +293,7 @@ class _Chooser:
         if setting.lower() == PROVIDED:
             return self._provided()
         if "," in setting:
-            raise JarProblemError(f"openlineage_jar {setting!r} holds a comma: it names one jar")
+            raise InjectionError(f"openlineage_jar {setting!r} holds a comma: name one jar only")
         setting = self._filled(setting)
         if (coordinate := Coordinate.parse(setting)) is not None:
             return self._package(coordinate)
@@ -316,7 +301,7 @@ class _Chooser:
         if local is not None and local.is_absolute():
             return self._file(local, setting)
         if local is not None:
-            raise JarProblemError(
+            raise InjectionError(
                 f"openlineage_jar {setting!r} is neither an absolute path, nor a URI, nor a Maven coordinate "
                 f"(group:artifact:version), nor {PROVIDED!r}"
             )
@@ -341,7 +326,7 @@ class _Chooser:
             if _holds_listener(jar):
                 self._check_file(jar)
                 return JarChoice(origin=f"provided: {jar}")
-        raise JarProblemError(
+        raise InjectionError(
             "openlineage_jar is 'provided', but the OpenLineage listener is neither in the job's jars or packages, nor "
             f"on the driver's class path, nor in {self.installation.jars}"
         )
@@ -354,7 +339,7 @@ class _Chooser:
 
     def _filled(self, setting: str) -> str:
         if "{scala}" in setting and self.scala is None:
-            raise JarProblemError(
+            raise InjectionError(
                 f"openlineage_jar {setting!r} needs Spark's Scala version, and the Spark of this spark-submit is not "
                 "known: name the jar in full (_2.12 for Spark 3.5, _2.13 for Spark 4)"
             )
@@ -364,14 +349,14 @@ class _Chooser:
         self._check_name(str(coordinate))
         if self.resolver is None:
             if self.local_driver:
-                raise JarProblemError(
-                    f"{coordinate} cannot be proven to resolve: the Spark of this spark-submit is not known"
+                raise InjectionError(
+                    f"cannot check that {coordinate} resolves: the Spark of this spark-submit is not known"
                 )
             return JarChoice(packages=(str(coordinate),), origin=f"{coordinate}, unchecked: no Ivy on this machine")
         try:
             files = self.resolver.resolve(coordinate)
         except UnresolvableError as error:
-            raise JarProblemError(f"the OpenLineage package {coordinate} does not resolve: {error}") from error
+            raise InjectionError(f"the OpenLineage package {coordinate} does not resolve: {error}") from error
         self._check_file(files[0])
         if self.local_driver:
             # The resolved files instead of the coordinate: spark-submit then has nothing left to resolve.
@@ -379,7 +364,7 @@ class _Chooser:
         return JarChoice(packages=(str(coordinate),), origin=str(coordinate))
 
     def _check_file(self, path: Path) -> None:
-        self._check(listener_scala_version(path), str(path))
+        self._check(_listener_scala_version(path), str(path))
 
     def _check_name(self, name: str) -> None:
         scala = _scala_in_name(name)
@@ -388,20 +373,20 @@ class _Chooser:
 
     def _check(self, jar_scala: ScalaVersion | None, jar: str) -> None:
         if jar_scala is None:
-            raise JarProblemError(
+            raise InjectionError(
                 f"the Scala version of {jar} is not known: use a published openlineage-spark_2.12 or _2.13 jar"
             )
         if self.scala is None:
             if self.local_driver:
-                raise JarProblemError(
+                raise InjectionError(
                     f"the Scala version of Spark is not known, so {jar} may kill the job; set SPARK_HOME"
                 )
             return
         if jar_scala != self.scala:
             version = (self.installation and self.installation.spark_version) or "this version"
-            raise JarProblemError(
+            raise InjectionError(
                 f"{jar} is built for Scala {jar_scala}, Spark {version} runs on Scala {self.scala}: "
-                f"the job would die of it; use openlineage-spark_{self.scala}"
+                f"it would kill the job; use openlineage-spark_{self.scala}"
             )
 
 
@@ -425,7 +410,7 @@ def _known_scala(text: str | None) -> ScalaVersion | None:
 
 
 def _local_file(entry: str) -> Path | None:
-    """The path of a path, ``file:`` or ``local:`` URI; None for another URI or a coordinate."""
+    """Return the path of a path, ``file:`` or ``local:`` URI; ``None`` for another URI or a coordinate."""
     parts = urlsplit(entry)
     if not parts.scheme:
         return Path(entry)

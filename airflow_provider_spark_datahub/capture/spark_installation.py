@@ -1,4 +1,4 @@
-"""Facts about the Spark that spark-submit will start, found without starting it where its layout is known."""
+"""Facts about the Spark that spark-submit starts, found without starting it if its layout is known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, Self, cast
 
 ScalaVersion = Literal["2.12", "2.13"]
 
@@ -21,13 +21,13 @@ _BANNER_SCALA = re.compile(r"Using Scala version (\d+\.\d+)")
 
 @dataclass(frozen=True, slots=True)
 class SparkInstallation:
-    """One Spark on this machine.
+    """Spark installation on this machine.
 
-    :param home: what ``SPARK_HOME`` is (for pip's pyspark: the package folder).
-    :param jars: the folder of its jars.
-    :param spark_version: e.g. ``4.3.0``; None where its jars do not say.
+    :param home: its ``SPARK_HOME``; for pip's pyspark the package folder.
+    :param jars: folder of its jars.
+    :param spark_version: such as ``4.3.0``; ``None`` if its jars do not say.
     :param scala_version: decides which OpenLineage jar fits.
-    :param conf_dir: the folder that Spark reads ``spark-defaults.conf`` from; it need not exist.
+    :param conf_dir: folder of ``spark-defaults.conf``; it need not exist.
     """
 
     home: Path
@@ -36,75 +36,96 @@ class SparkInstallation:
     scala_version: ScalaVersion | None
     conf_dir: Path
 
+    @classmethod
+    def find(cls, spark_binary: str, env: Mapping[str, str]) -> Self | None:
+        """Return the Spark that ``spark_binary`` starts in the environment ``env``; ``None`` if its layout is not known.
+
+        The order is that of Spark's own ``bin/find-spark-home``: ``SPARK_HOME``; the folder above the binary; for pip's
+        ``spark-submit`` (with ``find_spark_home.py`` beside it) the pyspark of the interpreter that would be asked.
+        A folder counts if its ``jars`` hold exactly one ``spark-core``: a distribution with several Sparks in one folder is
+        not guessed at.
+        """
+        spark_home = env.get("SPARK_HOME")
+        homes = iter([Path(spark_home)]) if spark_home else _homes_of_binary(spark_binary, env)
+        return next((found for home in homes if (found := cls._at(home, env)) is not None), None)
+
+    @classmethod
+    def _at(cls, home: Path, env: Mapping[str, str]) -> Self | None:
+        jars = home / "jars"
+        try:
+            names = [path.name for path in jars.iterdir()]
+        except OSError:
+            return None
+        cores = [match for match in map(_CORE_JAR.fullmatch, names) if match]
+        if len(cores) != 1:
+            return None
+        libraries = {match["scala"] for match in map(_SCALA_JAR.fullmatch, names) if match}
+        scala = libraries.pop() if len(libraries) == 1 else cores[0]["scala"]
+        conf_dir = env.get("SPARK_CONF_DIR")
+        return cls(
+            home=home,
+            jars=jars,
+            spark_version=cores[0]["spark"],
+            scala_version=_scala_version(scala),
+            conf_dir=Path(conf_dir) if conf_dir else home / "conf",
+        )
+
     def defaults(self) -> dict[str, str]:
-        """The properties of ``spark-defaults.conf``, empty where there is none."""
+        """Return the properties of ``spark-defaults.conf``; empty if there is none."""
         path = self.conf_dir / "spark-defaults.conf"
-        return read_properties(path) if path.is_file() else {}
+        return _read_properties(path) if path.is_file() else {}
 
     def ivy_jar(self) -> Path | None:
-        """The Ivy with which this Spark resolves ``--packages``."""
+        """Return the Ivy with which this Spark resolves ``--packages``."""
         return next(iter(sorted(self.jars.glob("ivy-*.jar"))), None)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkVersions:
-    """What ``spark-submit --version`` says."""
+    """Versions that ``spark-submit --version`` reports."""
 
     spark_version: str
     scala_version: ScalaVersion | None
 
+    @classmethod
+    def from_banner(cls, spark_binary: str, env: Mapping[str, str], timeout_seconds: float) -> Self | None:
+        """Ask ``spark-submit --version``, which starts a JVM, for layouts that ``SparkInstallation.find`` cannot read.
 
-def find_installation(spark_binary: str, env: Mapping[str, str]) -> SparkInstallation | None:
-    """The Spark that ``spark_binary`` starts in the environment ``env``, or None where the layout is not known.
-
-    The order is that of Spark's own ``bin/find-spark-home``: ``SPARK_HOME``; the folder above the binary; for pip's
-    ``spark-submit`` (with ``find_spark_home.py`` beside it) the pyspark of the interpreter that would be asked.
-    A folder counts when its ``jars`` hold exactly one ``spark-core``: distributions that put several Sparks into one
-    folder stay unknown rather than guessed.
-    """
-    spark_home = env.get("SPARK_HOME")
-    homes = iter([Path(spark_home)]) if spark_home else _homes_of_binary(spark_binary, env)
-    return next((found for home in homes if (found := _installation_at(home, env)) is not None), None)
-
-
-def version_banner(spark_binary: str, env: Mapping[str, str], timeout_seconds: float) -> SparkVersions | None:
-    """Ask ``spark-submit --version``, which starts a JVM: only for layouts that :func:`find_installation` cannot read.
-
-    :returns: None where it fails, says nothing usable, or takes longer than ``timeout_seconds``.
-    """
-    binary = shutil.which(spark_binary, path=env.get("PATH"))
-    if binary is None:
-        return None
-    command = [binary, "--version"]
-    try:
-        answer = subprocess.run(command, env=dict(env), capture_output=True, timeout=timeout_seconds, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    text = (answer.stdout + answer.stderr).decode("utf-8", "replace")
-    spark = _BANNER_SPARK.search(text)
-    scala = _BANNER_SCALA.search(text)
-    return SparkVersions(spark[1], _scala_version(scala[1] if scala else None)) if spark else None
+        :returns: ``None`` if it fails, prints no version, or takes longer than ``timeout_seconds``.
+        """
+        binary = shutil.which(spark_binary, path=env.get("PATH"))
+        if binary is None:
+            return None
+        command = [binary, "--version"]
+        try:
+            answer = subprocess.run(command, env=dict(env), capture_output=True, timeout=timeout_seconds, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        text = (answer.stdout + answer.stderr).decode("utf-8", "replace")
+        spark = _BANNER_SPARK.search(text)
+        scala = _BANNER_SCALA.search(text)
+        return cls(spark[1], _scala_version(scala[1] if scala else None)) if spark else None
 
 
 def base_properties(
     installation: SparkInstallation | None, properties_file: str | None, *, also_defaults: bool = False
 ) -> dict[str, str]:
-    """The properties below ``--conf``: those of ``--properties-file``, else of ``spark-defaults.conf``.
+    """Return the properties below ``--conf``: those of ``--properties-file``, else of ``spark-defaults.conf``.
 
     :param also_defaults: the flag ``--load-spark-defaults`` of Spark 4, which reads both.
-    :raises OSError: the properties file cannot be read; spark-submit will fail of it, too.
+    :raises OSError: if the properties file cannot be read; spark-submit will fail for the same reason.
     """
     defaults = installation.defaults() if installation else {}
     if properties_file is None:
         return defaults
-    named = read_properties(Path(properties_file))
+    named = _read_properties(Path(properties_file))
     return {**defaults, **named} if also_defaults else named
 
 
-def read_properties(path: Path) -> dict[str, str]:
-    """A file of Java properties, as Spark reads it: ``key value``, ``key=value``, ``key: value``, comments, escapes.
+def _read_properties(path: Path) -> dict[str, str]:
+    """Read a file of Java properties as Spark does: ``key value``, ``key=value``, ``key: value``, comments, escapes.
 
-    :raises OSError: the file cannot be read.
+    :raises OSError: if the file cannot be read.
     """
     content = path.read_bytes()
     try:
@@ -127,27 +148,6 @@ def _homes_of_binary(spark_binary: str, env: Mapping[str, str]) -> Iterator[Path
     for prefix in prefixes:
         for packages in ("lib*/python3*/site-packages", "lib*/python3*/dist-packages"):
             yield from sorted(prefix.glob(f"{packages}/pyspark"))
-
-
-def _installation_at(home: Path, env: Mapping[str, str]) -> SparkInstallation | None:
-    jars = home / "jars"
-    try:
-        names = [path.name for path in jars.iterdir()]
-    except OSError:
-        return None
-    cores = [match for match in map(_CORE_JAR.fullmatch, names) if match]
-    if len(cores) != 1:
-        return None
-    libraries = {match["scala"] for match in map(_SCALA_JAR.fullmatch, names) if match}
-    scala = libraries.pop() if len(libraries) == 1 else cores[0]["scala"]
-    conf_dir = env.get("SPARK_CONF_DIR")
-    return SparkInstallation(
-        home=home,
-        jars=jars,
-        spark_version=cores[0]["spark"],
-        scala_version=_scala_version(scala),
-        conf_dir=Path(conf_dir) if conf_dir else home / "conf",
-    )
 
 
 def _scala_version(text: str | None) -> ScalaVersion | None:

@@ -1,18 +1,13 @@
-"""What every command shares: exit statuses, and how it speaks to the person at the terminal.
-
-Where a command writes: standard output, or a file that is there whole or not at all.
-
-A progress bar for a person at a terminal, and nothing for a script.
-
-The converter's options on the command line: a file of them, and ``--set KEY=VALUE``.
-"""
+"""Options and output of the commands: settings, durations, exit statuses, messages, result files, progress bars."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -25,14 +20,17 @@ EXIT_INCOMPLETE = 1
 EXIT_USAGE = 2
 """Wrong arguments or options; nothing was done."""
 
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[wdhms])+")
+_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+
 
 def say(message: str) -> None:
-    """Tell a person something, on standard error."""
+    """Write a message for a person to standard error."""
     typer.echo(message, err=True)
 
 
 def fail(message: str, status: int) -> NoReturn:
-    """Tell a person why the command ends here.
+    """End the command with a message.
 
     :raises typer.Exit: with ``status``.
     """
@@ -41,11 +39,11 @@ def fail(message: str, status: int) -> NoReturn:
 
 
 @contextmanager
-def opened_output(path: Path | None, *, failed: int) -> Iterator[TextIO]:
-    """Standard output, or the file; nobody finds half of it: written beside, and moved into place at the end.
+def open_output(path: Path | None, *, failed: int) -> Iterator[TextIO]:
+    """Open standard output, or a file that appears whole or not at all.
 
-    :param failed: the exit status where it cannot be written.
-    :raises typer.Exit: there.
+    :param failed: the exit status if it cannot be written.
+    :raises typer.Exit: if it cannot be written.
     """
     try:
         if path is None:
@@ -58,7 +56,7 @@ def opened_output(path: Path | None, *, failed: int) -> Iterator[TextIO]:
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
-    except BrokenPipeError:  # the reader has seen enough: see app.py
+    except BrokenPipeError:  # the reader is gone; app_main handles it
         raise
     except OSError as error:
         fail(f"cannot write {path or 'standard output'}: {error.strerror or error}", failed)
@@ -66,10 +64,9 @@ def opened_output(path: Path | None, *, failed: int) -> Iterator[TextIO]:
 
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, gone when it is done.
+    """Show a progress bar on standard error if that is a terminal; it disappears at the end.
 
-    :param total: the number of steps.
-    :returns: what to call with the number of steps that are done since the last call.
+    :returns: a function to call with the number of steps since the last call.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -81,39 +78,76 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda steps: bar.advance(task, steps)
 
 
-def option_layers(config: Path | None, assignments: Sequence[str]) -> list[dict[str, Any]]:
-    """The layers of options, the environment's first, as :meth:`LineageSettings.from_mapping` takes them.
+def read_settings(config: Path | None, assignments: Sequence[str]) -> tuple[LineageSettings, list[dict[str, Any]]]:
+    """Return the settings, and their layers as :meth:`LineageSettings.from_mapping` takes them; print their warnings.
 
-    :param assignments: ``KEY=VALUE`` each.
-    :raises typer.Exit: where one cannot be read.
+    The layers are the environment, the file of ``--config``, and each ``KEY=VALUE`` of ``--set``.
+
+    :raises typer.Exit: if a layer cannot be read, or a setting is wrong.
     """
-    layers = [_environment(), _config_file(config) if config else {}]
+    try:
+        layers = [dict(settings_of_environment(os.environ)), _config_file(config) if config else {}]
+        layers += ({key: value} for key, value in assigned("--set", assignments))
+        layers = [layer for layer in layers if layer]
+        for warning in LineageSettings.notes(*layers):
+            say(warning)
+        return LineageSettings.from_mapping(*layers), layers
+    except SettingsError as error:
+        fail(str(error), EXIT_USAGE)
+
+
+def assigned(option: str, assignments: Sequence[str]) -> list[tuple[str, str]]:
+    """Split the values of a repeatable ``KEY=VALUE`` option.
+
+    :raises typer.Exit: if a value has no ``=``.
+    """
     for assignment in assignments:
-        key, found, value = assignment.partition("=")
-        if not found:
-            fail(f"--set {assignment}: want KEY=VALUE", EXIT_USAGE)
-        layers.append({key.strip(): value.strip()})
-    return [layer for layer in layers if layer]
+        if "=" not in assignment:
+            fail(f"{option} {assignment}: want KEY=VALUE", EXIT_USAGE)
+    pairs = (assignment.split("=", 1) for assignment in assignments)
+    return [(key.strip(), value.strip()) for key, value in pairs]
 
 
-def read_settings(layers: Sequence[dict[str, Any]]) -> LineageSettings:
-    """The options; what is to be said of them is said.
+def _parse_duration(text: str) -> timedelta | None:
+    """Parse a duration such as ``7d``, ``36h`` or ``1d12h``; ``None`` if the text is something else."""
+    import pendulum
 
-    :raises typer.Exit: where one is wrong.
+    if not _DURATION.fullmatch(text):
+        return None
+    parts = ((float(number), _UNITS[unit]) for number, unit in re.findall(r"([\d.]+)([wdhms])", text))
+    try:
+        return sum((pendulum.duration(**{unit: number}) for number, unit in parts), timedelta())
+    except OverflowError:
+        return None
+
+
+def parse_hours(option: str, text: str | None) -> float | None:
+    """Parse hours (``36``) or a duration (``36h``, ``2d``), and return it in hours.
+
+    :raises typer.Exit: if the text is neither.
     """
+    if text is None:
+        return None
     try:
-        for note in LineageSettings.notes(*layers):
-            say(note)
-        return LineageSettings.from_mapping(*layers)
-    except SettingsError as error:
-        fail(str(error), EXIT_USAGE)
+        hours = float(text)
+    except ValueError:
+        duration = _parse_duration(text)
+        hours = -1.0 if duration is None else duration.total_seconds() / 3600
+    if not hours >= 0:
+        fail(f"{option} {text}: want hours, such as 36, or a duration, such as 36h or 2d", EXIT_USAGE)
+    return hours
 
 
-def _environment() -> dict[str, Any]:
+def since_now(text: str | None) -> str | None:
+    """Return the ISO time that is a duration (``7d``) ago; any other text stays as it is."""
+    import pendulum
+
+    if text is None or (duration := _parse_duration(text)) is None:
+        return text
     try:
-        return dict(settings_of_environment(os.environ))
-    except SettingsError as error:
-        fail(str(error), EXIT_USAGE)
+        return (pendulum.now("UTC") - duration).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError):
+        return text
 
 
 def _config_file(path: Path) -> dict[str, Any]:
@@ -126,5 +160,5 @@ def _config_file(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         fail(f"{path} is neither YAML nor JSON: {error}", EXIT_USAGE)
     if loaded is not None and not isinstance(loaded, dict):
-        fail(f"{path} holds no object of options", EXIT_USAGE)
+        fail(f"{path} does not contain an object of settings", EXIT_USAGE)
     return loaded or {}

@@ -1,4 +1,4 @@
-"""``spark-datahub diff``: what two sets of proposals tell differently."""
+"""``spark-datahub diff``: the differences between two sets of proposals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_provider_spark_datahub.cli.console import opened_output, say
+from airflow_provider_spark_datahub.cli.console import open_output, say
 from airflow_provider_spark_datahub.cli.sources import read_sources
 
 if TYPE_CHECKING:
@@ -30,45 +30,45 @@ _LONGEST_VALUE = 60
 
 def diff(
     before: Annotated[
-        Path, typer.Argument(help="Proposals, OpenLineage events or an entry of the outbox; - for standard input.")
+        Path, typer.Argument(help="Proposals, OpenLineage events or an outbox entry; - for standard input.")
     ],
     after: Annotated[Path, typer.Argument(help="The same, to compare with.")],
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit status 1 where they differ.")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with status 1 if they differ.")] = False,
     ignore_run_ids: Annotated[
         bool,
-        typer.Option("--ignore-run-ids", help="They are of different runs of the same jobs: compare first with first."),
+        typer.Option("--ignore-run-ids", help="Compare different runs of the same jobs: first with first, and so on."),
     ] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here, not to standard output.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")] = False,
 ) -> None:
-    """Tell what changed between two sets of proposals: runs, edges, column edges, schemas, entities, other aspects.
+    """Compare two sets of proposals: runs, edges, column edges, schemas, entities, other aspects.
 
-    Exit status: 0; with --exit-code 1 where they differ; 2 for trouble: wrong options, or something could not be read
-    (the rest was compared) or written.
+    Exit status: 0; with --exit-code 1 if they differ; 2 for wrong options, or if something could not be read (the rest
+    was compared) or written.
     """
     from airflow_provider_spark_datahub.visualization import compare
 
     if str(before) == str(after) == "-":
         raise typer.BadParameter("only one of the two can be standard input")
-    sides = [read_sources([path], failed=EXIT_TROUBLE) for path in (before, after)]
-    found = compare(sides[0].proposals, sides[1].proposals, ignore_run_ids=ignore_run_ids)
-    problems = [*sides[0].problems, *sides[1].problems, *found.problems]
-    with opened_output(output, failed=EXIT_TROUBLE) as file:
+    sides, problems = zip(*(read_sources([path], failed=EXIT_TROUBLE) for path in (before, after)), strict=True)
+    changes, unreadable = compare(*sides, ignore_run_ids=ignore_run_ids)
+    problems = [*problems[0], *problems[1], *unreadable]
+    with open_output(output, failed=EXIT_TROUBLE) as file:
         if as_json:
-            file.write(json.dumps(_document(found.changes, problems), indent=2) + "\n")
+            file.write(json.dumps(_document(changes, problems), indent=2) + "\n")
         else:
             from rich.console import Console
 
-            _print(found.changes, Console(file=file, soft_wrap=True, highlight=False))
+            _print(changes, Console(file=file, soft_wrap=True, highlight=False))
     for problem in problems:
         say(problem)
     if problems:
         raise typer.Exit(EXIT_TROUBLE)
-    if found.changes and exit_code:
+    if changes and exit_code:
         raise typer.Exit(EXIT_DIFFERENT)
 
 
-def _document(changes: tuple[Change, ...], problems: list[str]) -> dict[str, Any]:
+def _document(changes: list[Change], problems: list[str]) -> dict[str, Any]:
     return {
         "same": not changes,
         "changes": [
@@ -86,7 +86,7 @@ def _document(changes: tuple[Change, ...], problems: list[str]) -> dict[str, Any
     }
 
 
-def _print(changes: tuple[Change, ...], console: Any) -> None:
+def _print(changes: list[Change], console: Any) -> None:
     from rich.text import Text
 
     counts = Counter((change.part, change.kind) for change in changes)
@@ -94,25 +94,25 @@ def _print(changes: tuple[Change, ...], console: Any) -> None:
     for change in changes:
         if change.part is not part:
             part = change.part
-            told = ", ".join(f"{counts[part, kind]} {kind}" for kind in _SIGNS if counts[part, kind])
-            console.print(Text(f"{_HEADINGS[part]}: {told}", "bold"))
+            summary = ", ".join(f"{counts[part, kind]} {kind}" for kind in _SIGNS if counts[part, kind])
+            console.print(Text(f"{_HEADINGS[part]}: {summary}", "bold"))
         sign, style = _SIGNS[change.kind]
         console.print(Text(f"{sign} {_sentence(change)}", style))
 
 
 def _sentence(change: Change) -> str:
-    """A change in one line; names cannot steer the terminal."""
-    from airflow_provider_spark_datahub.visualization import Part, harmless, short_name
+    """Describe a change in one line; control characters in names are escaped."""
+    from airflow_provider_spark_datahub.visualization import ChangedPart, harmless, short_name
 
     subject = short_name(change.urn)
-    if change.part in (Part.ENTITY, Part.ASPECT):
+    if change.part in (ChangedPart.ENTITY, ChangedPart.ASPECT):
         subject = f"{change.urn.split(':')[2]} {subject}" if change.urn.startswith("urn:li:") else subject
-    if change.part is Part.COLUMN_EDGE:
+    if change.part is ChangedPart.COLUMN_EDGE:
         source, path, target, target_path = change.what
         subject = f"{short_name(source)}.{path or '*'} to {short_name(target)}.{target_path or '*'} by {subject}"
-    elif change.part is Part.SCHEMA:
+    elif change.part is ChangedPart.SCHEMA:
         subject = f"{subject}.{change.what[1]}"
-    elif change.part is Part.ASPECT:
+    elif change.part is ChangedPart.ASPECT:
         subject = f"{change.what[0]} of {subject}: {change.what[1]}"
     elif change.what:
         subject = " ".join([subject, *(short_name(word) for word in change.what)])

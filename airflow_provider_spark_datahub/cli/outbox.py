@@ -1,4 +1,4 @@
-"""``spark-datahub pending``, ``emit`` and ``requeue``: what waits in the outbox, and what is in its quarantine."""
+"""``spark-datahub pending``, ``emit`` and ``requeue``: the pending and the quarantined entries of the outbox."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, progress, say
+from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, parse_hours, progress, say
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery.outbox import Manifest, Outbox, Selection
+    from airflow_provider_spark_datahub.delivery.outbox import EntryFilter, Manifest, Outbox
 
 _OutboxOption = Annotated[
     str | None,
@@ -22,7 +22,7 @@ _DagOption = Annotated[list[str] | None, typer.Option("--dag", help="Only of thi
 _RunOption = Annotated[list[str] | None, typer.Option("--run", help="Only of this DAG run; may be repeated.")]
 _TaskOption = Annotated[list[str] | None, typer.Option("--task", help="Only of this task; may be repeated.")]
 _ForOption = Annotated[
-    list[str] | None, typer.Option("--for", help="Only what is meant for this connection; may be repeated.")
+    list[str] | None, typer.Option("--for", help="Only entries for this connection; may be repeated.")
 ]
 _JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to standard output, for scripts.")]
 
@@ -35,29 +35,31 @@ def pending(
     connection: _ForOption = None,
     as_json: _JsonOption = False,
 ) -> None:
-    """List what waits for its delivery, and what is quarantined.
+    """List the entries that are pending or quarantined.
 
-    Exit status: 0; 1 where something waits, or the outbox cannot be read; 2 for wrong options.
+    Exit status: 0; 1 if something is pending, or the outbox cannot be read; 2 for wrong options.
     """
-    from airflow_provider_spark_datahub.delivery.outbox import CORRUPT, quarantined
+    from airflow_provider_spark_datahub.delivery.outbox import CORRUPT
 
-    selection = _selection(dag, run, task, connection)
+    wanted = _entry_filter(dag, run, task, connection)
     with _opened(outbox) as opened:
-        waiting = [{**_told(one.manifest), "entry": str(one)} for one in opened.entries() if selection(one.manifest)]
-        held = [
-            {**_told(one.manifest), "proposals": len(one.held), "reasons": one.reasons}
-            for one in quarantined(opened)
-            if selection(one.manifest)
+        waiting = [
+            {**_summary(entry.manifest), "entry": str(entry)} for entry in opened.entries() if wanted(entry.manifest)
         ]
-        corrupt = sum(one.name.endswith(".jsonl") for one in opened.storage.stored(CORRUPT))
+        quarantined = [
+            {**_summary(entry.manifest), "proposals": len(entry.rejected), "reasons": entry.reasons}
+            for entry in opened.quarantined()
+            if wanted(entry.manifest)
+        ]
+        corrupt = sum(name.endswith(".jsonl") for name in opened.storage.stored(CORRUPT))
     if as_json:
-        typer.echo(json.dumps({"pending": waiting, "quarantined": held, "corrupt": corrupt}, indent=2))
+        typer.echo(json.dumps({"pending": waiting, "quarantined": quarantined, "corrupt": corrupt}, indent=2))
     else:
-        for one in waiting:
-            typer.echo(f"{_line(one)}  {_size(one)} for {one['connection']}")
-        for one in held:
-            typer.echo(f"{_line(one)}  {_size(one)} quarantined: {'; '.join(one['reasons'])}")
-        say(f"{len(waiting)} entries pending, {len(held)} quarantined, {corrupt} corrupt")
+        for entry in waiting:
+            typer.echo(f"{_line(entry)} for {entry['connection']}")
+        for entry in quarantined:
+            typer.echo(f"{_line(entry)} quarantined: {'; '.join(entry['reasons'])}")
+        say(f"{len(waiting)} entries pending, {len(quarantined)} quarantined, {corrupt} corrupt")
     if waiting:
         raise typer.Exit(EXIT_INCOMPLETE)
 
@@ -75,24 +77,27 @@ def emit(
     max_seconds: Annotated[float | None, typer.Option(help="Begin no delivery later than this.", min=0.0)] = None,
     max_entries: Annotated[int | None, typer.Option(help="Deliver no more entries than this.", min=1)] = None,
     over_after: Annotated[
-        float | None, typer.Option(help="Hours after which a try that told no end is taken to be over.", min=0.0)
+        str | None,
+        typer.Option(
+            metavar="HOURS", help="Treat an attempt without a recorded end as over after these hours (36), or after 2d."
+        ),
     ] = None,
     as_json: _JsonOption = False,
 ) -> None:
-    """Deliver what waits in the outbox, through Airflow's connections.
+    """Deliver the pending entries of the outbox through Airflow's connections.
 
-    Exit status: 0; 1 where something stays, or the outbox cannot be read; 2 for wrong options.
+    Exit status: 0; 1 if something stays, or the outbox cannot be read; 2 for wrong options.
     """
     from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
-    from airflow_provider_spark_datahub.task import finisher
+    from airflow_provider_spark_datahub.task import entry_recovery
 
-    selection = _selection(dag, run, task, only_for)
+    wanted = _entry_filter(dag, run, task, only_for)
     limits = DrainLimits(max_seconds, seconds, max_entries)
-    finish = finisher(seconds, lambda entry: over_after is not None and entry.age > over_after * 3600)
+    hours = parse_hours("--over-after", over_after)
+    finish = entry_recovery(seconds, lambda entry: hours is not None and entry.age > hours * 3600)
     with _opened(outbox) as opened, progress("Delivering", len(opened.names())) as step:
-        wanted = selection or None
-        drained = Drain(opened, open_sink, limits, connection, wanted, finish, step).run()
+        drained = Drain(opened, open_sink, limits, connection, wanted or None, finish, step).run()
     if as_json:
         typer.echo(json.dumps(drained.to_obj(), indent=2))
     for problem in drained.problems:
@@ -108,38 +113,36 @@ def requeue(
     run: _RunOption = None,
     task: _TaskOption = None,
     connection: _ForOption = None,
-    reason: Annotated[str | None, typer.Option(help="Only where a reason holds this text.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that is quarantined.")] = False,
+    reason: Annotated[str | None, typer.Option(help="Only entries whose reason contains this text.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every quarantined entry.")] = False,
     as_json: _JsonOption = False,
 ) -> None:
-    """Make pending again what is quarantined: of a DAG, a run, a task, a connection, for a reason, or all of it.
+    """Make quarantined entries pending again: of a DAG, a run, a task, a connection, for a reason, or all of them.
 
-    Exit status: 0; 1 where the outbox cannot be read or written; 2 for wrong options.
+    Exit status: 0; 1 if the outbox cannot be read or written; 2 for wrong options.
     """
-    from airflow_provider_spark_datahub.delivery.outbox import quarantined, requeue as make_pending
-
-    selection = _selection(dag, run, task, connection)
-    if not (selection or reason or everything):
-        fail("Say what to requeue (--dag, --run, --task, --for, --reason), or --all.", EXIT_USAGE)
+    wanted = _entry_filter(dag, run, task, connection)
+    if not (wanted or reason or everything):
+        fail("Select what to requeue (--dag, --run, --task, --for, --reason), or use --all.", EXIT_USAGE)
     with _opened(outbox) as opened:
-        found = [
-            one
-            for one in quarantined(opened)
-            if selection(one.manifest) and (reason is None or any(reason in text for text in one.reasons))
+        entries = [
+            entry
+            for entry in opened.quarantined()
+            if wanted(entry.manifest) and (reason is None or any(reason in text for text in entry.reasons))
         ]
-        with progress("Requeueing", len(found)) as step:
-            for one in found:
-                make_pending(opened, one)
+        with progress("Requeueing", len(entries)) as step:
+            for entry in entries:
+                opened.requeue(entry)
                 step(1)
-    proposals = sum(len(one.held) for one in found)
+    proposals = sum(len(entry.rejected) for entry in entries)
     if as_json:
-        typer.echo(json.dumps({"entries": len(found), "proposals": proposals}))
-    say(f"{len(found)} entries with {proposals} proposals are pending again")
+        typer.echo(json.dumps({"entries": len(entries), "proposals": proposals}))
+    say(f"{len(entries)} entries with {proposals} proposals are pending again")
 
 
 @contextmanager
 def _opened(location: str | None) -> Iterator[Outbox]:
-    """The outbox; where it cannot be read or written, the command ends with what went wrong."""
+    """Open the outbox; end the command with a message if it cannot be read or written."""
     from airflow_provider_spark_datahub.hooks.airflow_context import configuration
     from airflow_provider_spark_datahub.hooks.storage import open_outbox
     from airflow_provider_spark_datahub.task import OptionError
@@ -153,15 +156,15 @@ def _opened(location: str | None) -> Iterator[Outbox]:
         fail(str(error), EXIT_INCOMPLETE)
 
 
-def _selection(
+def _entry_filter(
     dags: list[str] | None, runs: list[str] | None, tasks: list[str] | None, connections: list[str] | None
-) -> Selection:
-    from airflow_provider_spark_datahub.delivery.outbox import Selection
+) -> EntryFilter:
+    from airflow_provider_spark_datahub.delivery.outbox import EntryFilter
 
-    return Selection(tuple(dags or ()), tuple(runs or ()), tuple(tasks or ()), tuple(connections or ()))
+    return EntryFilter(tuple(dags or ()), tuple(runs or ()), tuple(tasks or ()), tuple(connections or ()))
 
 
-def _told(manifest: Manifest) -> dict[str, Any]:
+def _summary(manifest: Manifest) -> dict[str, Any]:
     key = manifest.key
     return {
         "dag": key.dag_id,
@@ -176,11 +179,8 @@ def _told(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _line(one: dict[str, Any]) -> str:
-    mapped = f"[{one['map_index']}]" if one["map_index"] >= 0 else ""
-    task = f"{one['task']}{mapped} try {one['try']}" if one["task"] else "end of the DAG run"
-    return f"{one['dag']}  {one['run']}  {task}"
-
-
-def _size(one: dict[str, Any]) -> str:
-    return "events that are not converted" if one["state"] == "unfinished" else f"{one['proposals']} proposals"
+def _line(entry: dict[str, Any]) -> str:
+    mapped = f"[{entry['map_index']}]" if entry["map_index"] >= 0 else ""
+    task = f"{entry['task']}{mapped} try {entry['try']}" if entry["task"] else "end of the DAG run"
+    size = "events that are not converted" if entry["state"] == "unfinished" else f"{entry['proposals']} proposals"
+    return f"{entry['dag']}  {entry['run']}  {task}  {size}"

@@ -1,25 +1,24 @@
-"""``spark-datahub show``: proposals or events as a picture."""
+"""``spark-datahub show``: proposals or events as a terminal view, page, drawing or JSON."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, tzinfo
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, opened_output, say
+from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, open_output, say
 from airflow_provider_spark_datahub.cli.sources import read_sources
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.visualization import Graph
 
 
-class Picture(StrEnum):
-    """How a graph is shown."""
-
+class _View(StrEnum):
     TERMINAL = "terminal"
     HTML = "html"
     SVG = "svg"
@@ -27,56 +26,70 @@ class Picture(StrEnum):
     JSON = "json"
 
 
-_BY_SUFFIX = {".html": Picture.HTML, ".htm": Picture.HTML, ".svg": Picture.SVG, ".mmd": Picture.MERMAID}
-_BY_SUFFIX |= {".mermaid": Picture.MERMAID, ".json": Picture.JSON}
+_BY_SUFFIX = {".html": _View.HTML, ".htm": _View.HTML, ".svg": _View.SVG, ".mmd": _View.MERMAID}
+_BY_SUFFIX |= {".mermaid": _View.MERMAID, ".json": _View.JSON}
 
 
 def show(
     sources: Annotated[
         list[Path],
-        typer.Argument(
-            help="Files of proposals, of OpenLineage events, or entries of the outbox; - for standard input."
-        ),
+        typer.Argument(help="Files of proposals, of OpenLineage events, or outbox entries; - for standard input."),
     ],
     format_: Annotated[
-        Picture | None,
-        typer.Option("--format", help="Default: what the name of the output says, else terminal."),
+        _View | None,
+        typer.Option("--format", help="Default: by the suffix of the output, else terminal."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here, not to standard output.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     columns: Annotated[bool, typer.Option(help="Show column lineage, too (terminal).")] = True,
+    timezone: Annotated[
+        str | None, typer.Option(metavar="TZ", help="Show times in this zone (terminal, html); local; default: UTC.")
+    ] = None,
 ) -> None:
-    """Show the run tree and the lineage that proposals or events tell: in the terminal, as a page, or as a drawing.
+    """Show the run tree and the lineage of proposals or events: in the terminal, as a page, or as a drawing.
 
-    Exit status: 0; 1 where something could not be read or converted (the rest is shown), or the output not written; 2
-    for wrong options.
+    Exit status: 0; 1 if something could not be read or converted (the rest is shown), or the output not written; 2 for
+    wrong options.
     """
     from airflow_provider_spark_datahub.visualization import build_graph
 
-    read = read_sources(sources, failed=EXIT_INCOMPLETE)
-    graph = build_graph(read.proposals)
+    zone = _time_zone(timezone)
+    proposals, problems = read_sources(sources, failed=EXIT_INCOMPLETE)
+    graph = build_graph(proposals)
     by_name = _BY_SUFFIX.get(output.suffix.lower()) if output else None
-    picture = Picture.JSON if json_ else format_ or by_name or Picture.TERMINAL
-    with opened_output(output, failed=EXIT_INCOMPLETE) as file:
-        if picture is Picture.TERMINAL:
-            _draw(graph, file, columns=columns)
+    view = _View.JSON if json_ else format_ or by_name or _View.TERMINAL
+    with open_output(output, failed=EXIT_INCOMPLETE) as file:
+        if view is _View.TERMINAL:
+            _print(graph, file, columns, zone)
         else:
-            file.write(_text(replace(graph, problems=(*read.problems, *graph.problems)), picture))
-    for problem in read.problems:
+            file.write(_text(replace(graph, problems=(*problems, *graph.problems)), view, zone))
+    for problem in problems:
         say(problem)
-    if read.problems:
+    if problems:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _draw(graph: Graph, file: TextIO, *, columns: bool) -> None:
+def _time_zone(name: str | None) -> tzinfo:
+    """Return a time zone by its name (``Europe/Berlin``), ``local`` for that of this machine, UTC by default."""
+    if name is None:
+        return UTC
+    from pendulum.tz import Timezone, get_local_timezone
+
+    try:
+        return get_local_timezone() if name == "local" else Timezone(name)
+    except ValueError:
+        fail(f"--timezone {name}: unknown time zone, want one such as Europe/Berlin, UTC or local", EXIT_USAGE)
+
+
+def _print(graph: Graph, file: TextIO, columns: bool, zone: tzinfo) -> None:
     from rich.console import Console
 
     from airflow_provider_spark_datahub.visualization import render_terminal
 
-    render_terminal(graph, Console(file=file), columns=columns)
+    render_terminal(graph, Console(file=file), columns=columns, zone=zone)
 
 
-def _text(graph: Graph, picture: Picture) -> str:
+def _text(graph: Graph, view: _View, zone: tzinfo) -> str:
     from airflow_provider_spark_datahub.visualization import (
         MOST_LINKS,
         build_network,
@@ -86,13 +99,13 @@ def _text(graph: Graph, picture: Picture) -> str:
         render_svg,
     )
 
-    if picture is Picture.JSON:
+    if view is _View.JSON:
         return json.dumps(render_json(graph), indent=2) + "\n"
-    if picture is Picture.HTML:
-        return render_page(graph)
-    lineage = build_network(graph)
-    if picture is Picture.SVG:
-        return render_svg(lineage)
-    if len(lineage.links) > MOST_LINKS:
-        say(f"{len(lineage.links)} edges: Mermaid draws {MOST_LINKS} at most; take --format svg or html")
-    return render_mermaid(lineage)
+    if view is _View.HTML:
+        return render_page(graph, zone)
+    network = build_network(graph)
+    if view is _View.SVG:
+        return render_svg(network)
+    if len(network.links) > MOST_LINKS:
+        say(f"{len(network.links)} edges: Mermaid draws {MOST_LINKS} at most; use --format svg or html")
+    return render_mermaid(network)

@@ -1,9 +1,7 @@
-"""OpenLineage events of files, converted.
+"""Input of the commands: proposals, and OpenLineage events, which are converted.
 
-Proposals from whatever a person has at hand.
-
-Files of proposals in either form, parts of a backfill, OpenLineage events (converted), entries of the outbox and of its
-quarantine; each from a file or from standard input. Which of these a file is, its first bytes or object tell.
+A file, or standard input, contains proposals in either form, a part of a backfill, events, or an entry of the outbox or
+its quarantine. The format is detected from the first bytes or the first object.
 """
 
 from __future__ import annotations
@@ -12,11 +10,18 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from airflow_provider_spark_datahub.capture import CollectionReport, EventSource, Outcome, collect_text, read_event_log
+from airflow_provider_spark_datahub.capture import (
+    CollectionReport,
+    EventSource,
+    Outcome,
+    checked_text,
+    collect,
+    read_event_log,
+)
 from airflow_provider_spark_datahub.cli.console import fail
 from airflow_provider_spark_datahub.conversion import (
     Conversion,
@@ -26,13 +31,17 @@ from airflow_provider_spark_datahub.conversion import (
     LineageSettings,
     Proposal,
     ProposalFormatError,
-    convert_by_itself,
+    convert_single,
 )
 from airflow_provider_spark_datahub.delivery.outbox import FORMAT
 
 
 class EventConversion:
-    """Events of files to proposals, with what went wrong on the way."""
+    """Conversion of event files to proposals.
+
+    :ivar converted: the number of events that were converted.
+    :ivar problems: one sentence for each thing that could not be read or converted.
+    """
 
     def __init__(
         self, settings: LineageSettings, sources: Sequence[EventSource], event_log: Path | None = None
@@ -44,14 +53,14 @@ class EventConversion:
         self.problems: list[str] = []
 
     def coalesced(self, exit_code: int | None) -> Iterator[Proposal]:
-        """All events together."""
+        """Convert all events together."""
         converter = Converter(self._settings)
         report = self._read(converter)
         complete = report.outcome is Outcome.COMPLETE and not report.quarantined_count
         succeeded = None if exit_code is None else exit_code == 0
         log_complete = self._read_event_log(converter)
         yield from converter.proposals(Ending(succeeded, events_complete=complete), log_complete=log_complete)
-        self._tell(converter.conversion)
+        self._add(converter.conversion)
 
     def _read_event_log(self, converter: Converter) -> bool:
         if self._event_log is None:
@@ -63,58 +72,46 @@ class EventConversion:
         return log.report.complete
 
     def per_event(self) -> Iterator[Proposal]:
-        """Each event by itself."""
-        collection = collect_text(self._sources)
-        told = Conversion()
+        """Convert each event by itself."""
+        collection = collect(self._sources, checked_text())
+        total = Conversion()
         for event in collection:
             try:
-                conversion = convert_by_itself(event, self._settings)
+                conversion = convert_single(event, self._settings)
             except EventError as error:
-                told.reject(error)
+                total.diagnostics.reject(error)
             else:
-                told.events += 1
-                for job in conversion.jobs:
-                    told.note(job)
+                total.events += 1
+                total.diagnostics.merge(conversion.diagnostics)
                 yield from conversion.proposals(self._settings)
         self._describe(collection.report)
-        self._tell(told)
+        self._add(total)
 
     def _read(self, converter: Converter) -> CollectionReport:
-        collection = collect_text(self._sources)
+        collection = collect(self._sources, checked_text())
         for event in collection:
             converter.add(event)
             if self._event_log is None:
-                converter.keep_few()
+                converter.deduplicate_runs()
         self._describe(collection.report)
         return collection.report
 
     def _describe(self, report: CollectionReport) -> None:
-        self.problems += [f"{one.source}, line {one.line}: {one.reason}" for one in report.quarantined]
+        self.problems += [f"{bad.source}, line {bad.line}: {bad.reason}" for bad in report.quarantined]
         if report.outcome is not Outcome.COMPLETE:
             self.problems.append(report.sentence)
 
-    def _tell(self, conversion: Conversion) -> None:
+    def _add(self, conversion: Conversion) -> None:
         self.converted = conversion.events
-        self.problems += conversion.problems
-        if untold := conversion.rejected - len(conversion.problems):
-            self.problems.append(f"{untold} more events cannot be converted")
-        self.problems += [
-            f"no lineage of SQL execution {one.id} ({one.description}): {one.reason}" for one in conversion.lost
-        ]
-        self.problems += [f"{one.namespace} {one.name}: {why}" for one, why in conversion.unusable.items()]
-        self.problems += conversion.cut
-        self.problems += [*conversion.table_gaps, *conversion.column_gaps]
+        self.problems += conversion.diagnostics.messages()
 
 
-_MOST_TOLD = 20
+_MOST_PROBLEMS = 20  # listed for each file
 _PARQUET = b"PAR1"
 
 
-class StandardInput:
-    """Standard input as a file."""
-
+class _StandardInput:
     def open(self, mode: str, /) -> IO[Any]:  # noqa: ARG002 (the shape of a path)
-        """The bytes of standard input."""
         return sys.stdin.buffer
 
     def __str__(self) -> str:
@@ -122,8 +119,8 @@ class StandardInput:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """The content of a file that was read, as a file."""
+class _FileContent:
+    """Content of a file that was read, as a file."""
 
     name: str
     content: bytes
@@ -135,30 +132,26 @@ class _Held:
         return self.name
 
 
-@dataclass(slots=True)
-class Sources:
-    """What was read.
-
-    :param problems: one sentence for each thing that could not be read or converted.
-    """
-
-    proposals: list[Proposal] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+def input_file(path: Path) -> EventSource:
+    """Return the file that an argument of a command names; ``-`` is standard input."""
+    return _StandardInput() if str(path) == "-" else path
 
 
-def read_sources(paths: Sequence[Path], *, failed: int) -> Sources:
-    """The proposals of all files, in their order; then those of all events, which are converted together.
+def read_sources(paths: Sequence[Path], *, failed: int) -> tuple[list[Proposal], list[str]]:
+    """Read the proposals of all files, in their order; then convert all events together.
 
-    What cannot be read costs only itself.
+    Malformed lines are skipped and reported.
 
     :param paths: ``-`` is standard input.
-    :param failed: the exit status where a file cannot be read at all.
-    :raises typer.Exit: there.
+    :param failed: the exit status if a file cannot be read at all.
+    :returns: the proposals; one sentence for each thing that could not be read or converted.
+    :raises typer.Exit: if a file cannot be read at all.
     """
-    sources = Sources()
-    events: list[_Held] = []
+    proposals: list[Proposal] = []
+    problems: list[str] = []
+    events: list[_FileContent] = []
     for path in paths:
-        source = StandardInput() if str(path) == "-" else path
+        source = input_file(path)
         try:
             with source.open("rb") as file:
                 content = file.read()
@@ -168,29 +161,29 @@ def read_sources(paths: Sequence[Path], *, failed: int) -> Sources:
             content = _lines_of(str(source), content, failed)
         objects = _Objects(str(source), content)
         if objects.are_events():
-            events.append(_Held(str(source), objects.as_lines()))
+            events.append(_FileContent(str(source), objects.as_lines()))
         else:
-            sources.proposals += objects.proposals()
-            sources.problems += objects.problems()
+            proposals += objects.proposals()
+            problems += objects.problems()
     if events:
         conversion = EventConversion(LineageSettings(), events)
-        sources.proposals += conversion.coalesced(exit_code=None)
-        sources.problems += conversion.problems
-    return sources
+        proposals += conversion.coalesced(exit_code=None)
+        problems += conversion.problems
+    return proposals, problems
 
 
 def _lines_of(name: str, content: bytes, failed: int) -> bytes:
-    """What a part of a backfill holds."""
-    from airflow_provider_spark_datahub.backfill.plan import PartError, proposals_of
+    """Return the proposals of a part of a backfill, one a line."""
+    from airflow_provider_spark_datahub.backfill.plan import PartError, read_part
 
     try:
-        return "\n".join(proposals_of(io.BytesIO(content), name)).encode()
+        return "\n".join(read_part(io.BytesIO(content), name)).encode()
     except PartError as error:
         fail(str(error), failed)
 
 
 class _Objects:
-    """The JSON objects of a file: one a line, or the elements of an array."""
+    """JSON objects of a file: one a line, or the elements of an array."""
 
     def __init__(self, name: str, content: bytes) -> None:
         self.name = name
@@ -200,7 +193,7 @@ class _Objects:
         self.unit = "element" if self.is_array else "line"
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
-        """Each object with its number, from 1; what is none is among the problems."""
+        """Yield each object with its number, from 1; add malformed lines to the problems."""
         if self.is_array:
             yield from enumerate(self._elements(), 1)
             return
@@ -209,7 +202,7 @@ class _Objects:
                 try:
                     obj = json.loads(line)
                 except (ValueError, RecursionError):
-                    self.bad.append(f"{self.name}, line {number}: no JSON")
+                    self.bad.append(f"{self.name}, line {number}: not valid JSON")
                 else:
                     yield number, obj
 
@@ -217,25 +210,25 @@ class _Objects:
         try:
             elements: list[Any] = json.loads(self.content)
         except (ValueError, RecursionError) as error:
-            self.bad.append(f"{self.name} is no JSON array: {error}")
+            self.bad.append(f"{self.name} is not a valid JSON array: {error}")
             return []
         return elements
 
     def are_events(self) -> bool:
-        """Whether the first object, or the one behind an entry's manifest, is an OpenLineage event."""
+        """Return whether the first object (after the manifest of an outbox entry) is an OpenLineage event."""
         first = next((obj for _, obj in self if not _is_manifest(obj)), None)
         self.bad.clear()
         return isinstance(first, dict) and isinstance(first.get("run"), dict) and "entityUrn" not in first
 
     def as_lines(self) -> bytes:
-        """The content without the manifest of an entry, one object a line."""
+        """Return the objects one a line, without the manifest of an outbox entry."""
         if self.is_array:
             return b"".join(json.dumps(element).encode() + b"\n" for element in self._elements())
         first, _, rest = self.content.partition(b"\n")
         return rest if FORMAT.encode() in first and b'"format"' in first else self.content
 
     def proposals(self) -> Iterator[Proposal]:
-        """Those of proposals; an entry of the quarantine holds each one with the reason why it is there."""
+        """Yield the proposals; in a quarantine entry each one is beside its reason."""
         for number, obj in self:
             if _is_manifest(obj):
                 continue
@@ -245,9 +238,9 @@ class _Objects:
                 self.bad.append(f"{self.name}, {self.unit} {number}: {error}")
 
     def problems(self) -> list[str]:
-        """The first of what could not be read, and how much more there is."""
-        more = len(self.bad) - _MOST_TOLD
-        return [*self.bad[:_MOST_TOLD], *([f"{self.name}: {more} more like these"] if more > 0 else [])]
+        """Return the first problems, and the number of the others."""
+        more = len(self.bad) - _MOST_PROBLEMS
+        return [*self.bad[:_MOST_PROBLEMS], *([f"{self.name}: {more} more like these"] if more > 0 else [])]
 
 
 def _is_manifest(obj: Any) -> bool:

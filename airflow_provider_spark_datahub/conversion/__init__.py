@@ -23,13 +23,17 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.conversion.aspects import unusable_domains as unusable_domains
+    from airflow_provider_spark_datahub.conversion.aspects import (
+        domain_warnings as domain_warnings,
+        patched_edges as patched_edges,
+        retractions as retractions,
+    )
     from airflow_provider_spark_datahub.conversion.convert import (
         Conversion as Conversion,
         Converter as Converter,
-        convert_by_itself as convert_by_itself,
         convert_events as convert_events,
         convert_run_event as convert_run_event,
+        convert_single as convert_single,
     )
     from airflow_provider_spark_datahub.conversion.events import (
         DatasetId as DatasetId,
@@ -49,12 +53,8 @@ if TYPE_CHECKING:
         redacted_trace as redacted_trace,
     )
     from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending as Ending
-    from airflow_provider_spark_datahub.conversion.runs.incremental import (
-        added_edges as added_edges,
-        retractions as retractions,
-    )
     from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset as JobDataset
-    from airflow_provider_spark_datahub.conversion.setting_values import SettingsError as SettingsError
+    from airflow_provider_spark_datahub.conversion.setting_names import SettingsError as SettingsError
     from airflow_provider_spark_datahub.conversion.settings import (
         LineageSettings as LineageSettings,
         settings_of_environment as settings_of_environment,
@@ -63,16 +63,15 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "aspects": "unusable_domains",
-            "convert": "Conversion Converter convert_by_itself convert_events convert_run_event",
+            "aspects": "domain_warnings patched_edges retractions",
+            "convert": "Conversion Converter convert_single convert_events convert_run_event",
             "events": "DatasetId EventError as_object parse_time_ms",
             "facets.run": "DataInterval RunType",
             "proposals": "Proposal ProposalFormatError to_json_lines",
             "redaction": "event_without_secrets redact_text redacted_trace",
             "runs.coalesce": "Ending",
-            "runs.incremental": "added_edges retractions",
             "runs.lineage": "JobDataset",
-            "setting_values": "SettingsError",
+            "setting_names": "SettingsError",
             "settings": "LineageSettings settings_of_environment",
         },
     )

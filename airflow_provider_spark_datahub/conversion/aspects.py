@@ -1,14 +1,14 @@
-"""A job's lineage as proposals, in the order of the conversion rules (section 7)."""
+"""Proposals of a job with its run and its lineage, in the order of the conversion rules (section 7)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName
-from airflow_provider_spark_datahub.conversion.facets.dataset import NO_NOTES, note_proposals, test_results
+from airflow_provider_spark_datahub.conversion.facets.dataset import NO_METADATA, test_results
 from airflow_provider_spark_datahub.conversion.facets.run import KIND, partition_spec, run_event, run_properties
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
@@ -19,30 +19,32 @@ from airflow_provider_spark_datahub.conversion.proposals import (
     status,
     upsert,
 )
-from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
+from airflow_provider_spark_datahub.conversion.runs.coalesce import JobDefinition, JobLineage, JobRun
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Operation
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
+_EDGES = "dataJobInputOutput"
 _TAG_KEYS = {"tags": ["tag", "attribution␟source"]}
 
 
 def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
-    """Everything that is to be written of a job and its run."""
+    """Return the proposals of a job, its flow, its run and its datasets."""
+    lineage = job.lineage
     return [
-        *_flow(job, settings),
-        *_job(job),
-        *_classification(job, settings),
-        *_datasets(job.inputs, settings),
-        *_datasets(job.outputs, settings),
-        *(_operation(one) for one in job.operations),
+        *_flow(job.definition, settings),
+        *_job(job.definition, job.job_urn),
+        *_classification(job.definition, settings, job.run.end_ms),
+        *_datasets(lineage.inputs, settings),
+        *_datasets(lineage.outputs, settings),
+        *map(_operation, lineage.operations),
         *_input_output(job),
         *_run(job),
     ]
 
 
-def _flow(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
+def _flow(job: JobDefinition, settings: LineageSettings) -> list[Proposal]:
     flow, properties = job.flow, job.flow_properties
-    make_info = _flow_info_again if type(properties) is SharedObject else _flow_info
+    make_info = _remembered_flow_info if type(properties) is SharedObject else _flow_info
     proposals = [make_info(flow.urn, flow.flow_id, properties, job.description), status("dataFlow", flow.urn)]
     if settings.platform_instance:
         proposals.append(platform_instance("dataFlow", flow.urn, flow.orchestrator, settings.platform_instance))
@@ -56,23 +58,22 @@ def _flow_info(urn: str, name: str, properties: Mapping[str, str], description: 
     return upsert("dataFlow", urn, "dataFlowInfo", info)
 
 
-_flow_info_again = lru_cache(maxsize=256)(_flow_info)
+_remembered_flow_info = lru_cache(maxsize=256)(_flow_info)
 
 
-def _job(job: JobLineage) -> list[Proposal]:
-    info: dict[str, Any] = {"customProperties": job.job_properties, "name": job.job_name}
+def _job(job: JobDefinition, urn: str) -> list[Proposal]:
+    info: dict[str, Any] = {"customProperties": job.properties, "name": job.name}
     if job.description:
         info["description"] = job.description
     info["type"] = {"string": job.flow.orchestrator}
     info["flowUrn"] = job.flow.urn
     if job.created_ms is not None:
         info["created"] = {"time": job.created_ms}
-    urn = job.job_urn
     return [Proposal("dataJob", urn, "dataJobInfo", info), status("dataJob", urn)]
 
 
-def _classification(job: JobLineage, settings: LineageSettings) -> Iterator[Proposal]:
-    """Tags, domains and owners of the flow."""
+def _classification(job: JobDefinition, settings: LineageSettings, time_ms: int | None) -> Iterator[Proposal]:
+    """Yield tags, domains and owners of the flow."""
     urn = job.flow.urn
     if job.tags is not None:
         tags = [urns.tag_urn(tag) for tag in sorted(job.tags, key=_ignoring_case)]
@@ -87,17 +88,20 @@ def _classification(job: JobLineage, settings: LineageSettings) -> Iterator[Prop
     if settings.owners or job.owners:
         owners = dict.fromkeys(urns.owner_urn(owner) for owner in (*settings.owners, *job.owners))
         listed = [{"owner": owner, "type": "DEVELOPER", "source": {"type": "SERVICE"}} for owner in owners]
-        aspect = {"owners": listed, "ownerTypes": {}, "lastModified": audit_stamp(job.end_ms)}
+        aspect = {"owners": listed, "ownerTypes": {}, "lastModified": audit_stamp(time_ms)}
         yield Proposal("dataFlow", urn, "ownership", aspect)
 
 
-def unusable_domains(settings: LineageSettings) -> list[str]:
-    """Configured domains that are no URN of a domain: they are left out."""
-    return [domain for domain in settings.domains if not domain.startswith("urn:li:domain:")]
+def domain_warnings(settings: LineageSettings) -> list[str]:
+    """Return a warning for each configured domain that is left out, as it is not the URN of a domain."""
+    usable = _usable_domains(settings)
+    unusable = (domain for domain in settings.domains if domain not in usable)
+    return [f"domain {domain!r} is not the URN of a domain, and is left out" for domain in unusable]
 
 
 def _usable_domains(settings: LineageSettings) -> list[str]:
-    return sorted(set(settings.domains).difference(unusable_domains(settings)), key=_ignoring_case)
+    domains = {domain for domain in settings.domains if domain.startswith("urn:li:domain:")}
+    return sorted(domains, key=_ignoring_case)
 
 
 def _ignoring_case(text: str) -> tuple[str, str]:
@@ -111,10 +115,10 @@ def _datasets(datasets: dict[str, JobDataset], settings: LineageSettings) -> lis
             proposals += _materialized(dataset.name)
             schema = dataset.schema
             if settings.include_schema_metadata and schema is not None:
-                make_schema = _schema_again if type(schema) is SharedObject else _schema
+                make_schema = _remembered_schema if type(schema) is SharedObject else _schema
                 proposals.append(make_schema(urn, schema))
-        if dataset.notes is not NO_NOTES:
-            proposals += note_proposals(urn, dataset.notes)
+        if dataset.metadata is not NO_METADATA:
+            proposals += dataset.metadata.proposals(urn)
     return proposals
 
 
@@ -128,12 +132,15 @@ def _schema(urn: str, aspect: Mapping[str, Any]) -> Proposal:
     return upsert("dataset", urn, "schemaMetadata", aspect)
 
 
-_schema_again = lru_cache(maxsize=64)(_schema)
+_remembered_schema = lru_cache(maxsize=64)(_schema)
 
 
 def _operation(operation: Operation) -> Proposal:
-    """A time-series aspect. GMS keeps one per dataset, time and message id: the run's keeps those of two runs apart,
-    and a replay of one run from counting twice."""
+    """Return the time-series aspect of an operation.
+
+    GMS keeps one per dataset, time and message id. With the run as message id, two runs stay apart, and a replay of one
+    run does not count twice.
+    """
     rows, size, files = operation.statistics
     counts = {"size": size, "fileCount": files}
     custom = {key: str(value) for key, value in counts.items() if value is not None}
@@ -155,14 +162,15 @@ def _operation(operation: Operation) -> Proposal:
 
 
 def _input_output(job: JobLineage) -> list[Proposal]:
+    lineage = job.lineage
     return input_output(
         job.job_urn,
-        inputs={urn: dataset.edge_properties for urn, dataset in job.inputs.items()},
-        outputs={urn: dataset.edge_properties for urn, dataset in job.outputs.items()},
-        upstream_jobs=list(job.upstream_jobs),
-        fine_grained=job.fine_grained,
-        time_ms=job.end_ms,
-        adds_only=job.adds_only,
+        inputs={urn: dataset.edge_properties for urn, dataset in lineage.inputs.items()},
+        outputs={urn: dataset.edge_properties for urn, dataset in lineage.outputs.items()},
+        upstream_jobs=list(job.definition.upstream_jobs),
+        fine_grained=lineage.fine_grained,
+        time_ms=job.run.end_ms,
+        patch=job.patch_edges,
     )
 
 
@@ -174,41 +182,71 @@ def input_output(
     upstream_jobs: list[str],
     fine_grained: list[dict[str, Any]],
     time_ms: int | None,
-    adds_only: bool,
+    patch: bool,
 ) -> list[Proposal]:
-    """A DataJob's edges: all of them, or as a patch that adds to what the catalogue holds (none, if it adds none).
+    """Return the edges of a DataJob.
 
-    :param inputs: by URN, with the properties of the edge; likewise the outputs.
+    :param inputs: properties of the edges by the dataset's URN; likewise the outputs.
+    :param patch: add the edges to those in DataHub (no proposal if there are none), instead of replacing them.
     """
     stamp = audit_stamp(time_ms)
     aspect = {
         "inputDatasets": [],
-        "inputDatasetEdges": [_edge(*one, stamp) for one in inputs.items()],
+        "inputDatasetEdges": [_edge(*item, stamp) for item in inputs.items()],
         "outputDatasets": [],
-        "outputDatasetEdges": [_edge(*one, stamp) for one in outputs.items()],
+        "outputDatasetEdges": [_edge(*item, stamp) for item in outputs.items()],
         "inputDatajobs": upstream_jobs,
         "fineGrainedLineages": fine_grained,
     }
-    if not adds_only:
-        return [Proposal("dataJob", urn, "dataJobInputOutput", aspect)]
-    operations = added_edges(aspect, stamp)
-    return [Proposal("dataJob", urn, "dataJobInputOutput", operations, "PATCH")] if operations else []
+    if not patch:
+        return [Proposal("dataJob", urn, _EDGES, aspect)]
+    operations = edge_patch(aspect, stamp)
+    return [Proposal("dataJob", urn, _EDGES, operations, "PATCH")] if operations else []
 
 
-def added_edges(aspect: Mapping[str, Any], stamp: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """The operations of a patch that adds what a ``dataJobInputOutput`` holds to what the catalogue does.
+def edge_patch(aspect: Mapping[str, Any], stamp: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Return the operations of a patch that adds the edges of a ``dataJobInputOutput`` aspect.
 
-    :param aspect: as :func:`input_output` writes it.
-    :param stamp: when the jobs upstream were seen; of the aspect's edges, where it has any.
+    :param aspect: as in :func:`input_output`.
+    :param stamp: audit stamp of upstream jobs; by default that of the aspect's edges.
     """
     edges = {field: aspect[field] for field in ("inputDatasetEdges", "outputDatasetEdges")}
     if stamp is None:
         stamp = next((edge["lastModified"] for listed in edges.values() for edge in listed), audit_stamp(None))
-    jobs = [{"destinationUrn": one, "lastModified": stamp} for one in aspect["inputDatajobs"]]
+    jobs = [{"destinationUrn": urn, "lastModified": stamp} for urn in aspect["inputDatajobs"]]
     return [
         *(_added_edge(field, edge) for field, listed in edges.items() for edge in listed),
         *(_added_edge("inputDatajobEdges", edge) for edge in jobs),
         *_added_columns(aspect["fineGrainedLineages"]),
+    ]
+
+
+def patched_edges(proposals: Iterable[Proposal]) -> dict[str, set[str]]:
+    """Return the paths of the edges that patches add, by the DataJob's URN."""
+    paths: dict[str, set[str]] = {}
+    for proposal in proposals:
+        if proposal.aspect_name == _EDGES and proposal.change_type == "PATCH":
+            paths.setdefault(proposal.entity_urn, set()).update(operation["path"] for operation in proposal.aspect)
+    return paths
+
+
+def retractions(added: Mapping[str, Collection[str]], final: Collection[Proposal]) -> list[Proposal]:
+    """Return patches that remove the edges which snapshots of a running job added, and its end does not have.
+
+    GMS accepts the removal of an edge that does not exist (``TemplateUtil.populateTopLevelKeys``).
+
+    :param added: :func:`patched_edges` of the snapshots.
+    :param final: all proposals of the job's end.
+    """
+    replaced = {
+        proposal.entity_urn for proposal in final if proposal.aspect_name == _EDGES and proposal.change_type == "UPSERT"
+    }
+    kept = patched_edges(final)
+    outdated = {urn: sorted(set(paths) - kept.get(urn, set())) for urn, paths in added.items() if urn not in replaced}
+    return [
+        Proposal("dataJob", urn, _EDGES, [{"op": "remove", "path": path} for path in paths], "PATCH")
+        for urn, paths in sorted(outdated.items())
+        if paths
     ]
 
 
@@ -222,7 +260,7 @@ def _added_edge(field: str, edge: dict[str, Any]) -> dict[str, Any]:
 
 
 def _added_columns(fine_grained: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """One operation per pair of columns, the way acryl-datahub's ``DataJobPatchBuilder`` spells them."""
+    """Yield one operation per pair of columns, as acryl-datahub's ``DataJobPatchBuilder`` does."""
     for lineage in fine_grained:
         transform = pointer_part(lineage["transformOperation"] or "NONE")
         for upstream in lineage["upstreams"]:
@@ -232,23 +270,24 @@ def _added_columns(fine_grained: list[dict[str, Any]]) -> Iterator[dict[str, Any
 
 
 def _run(job: JobLineage) -> list[Proposal]:
-    urn, run = job.run_urn, job.run
+    urn, run, lineage = job.run_urn, job.run, job.lineage
+    details = run.details
     proposals = [
-        Proposal(KIND, urn, "dataProcessInstanceInput", {"inputs": list(job.inputs)}),
-        Proposal(KIND, urn, "dataProcessInstanceOutput", {"outputs": list(job.outputs)}),
+        Proposal(KIND, urn, "dataProcessInstanceInput", {"inputs": list(lineage.inputs)}),
+        Proposal(KIND, urn, "dataProcessInstanceOutput", {"outputs": list(lineage.outputs)}),
         *run_properties(
             urn,
-            name=job.run_id,
-            created_ms=job.end_ms,
-            custom={**run.properties, **job.run_properties} if job.run_properties else run.properties,
-            url=run.url,
-            run_type=run.run_type,
+            name=run.id,
+            created_ms=run.end_ms,
+            custom={**details.properties, **run.session_properties} if run.session_properties else details.properties,
+            url=details.url,
+            run_type=details.run_type,
         ),
-        _relationships(urn, job.job_urn, job.parent_instance, tuple(run.upstream_runs)),
+        _relationships(urn, job.job_urn, run.parent_urn, tuple(details.upstream_runs)),
     ]
-    if job.tests:
-        proposals.append(Proposal(KIND, urn, "testResults", test_results(job.tests, job.end_ms)))
-    return proposals + _run_events(job, urn)
+    if lineage.tests:
+        proposals.append(Proposal(KIND, urn, "testResults", test_results(lineage.tests, run.end_ms)))
+    return proposals + _run_events(run, urn, lineage.partitions)
 
 
 @lru_cache(maxsize=512)
@@ -260,23 +299,27 @@ def _relationships(urn: str, job_urn: str, parent: str | None, upstream_runs: tu
     return upsert(KIND, urn, "dataProcessInstanceRelationships", aspect)
 
 
-def _run_events(job: JobLineage, urn: str) -> list[Proposal]:
-    if job.start_ms is None or job.end_ms is None:
+def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> list[Proposal]:
+    if run.start_ms is None or run.end_ms is None:
         return []
     events: list[Proposal] = []
-    told: dict[str, Any] = {"interval": job.run.interval, "partitions": job.partitions, "attempt": job.run.attempt}
-    if job.started:
-        events.append(run_event(urn, job.start_ms, "STARTED", **told))
-    if job.result is not None:
+    shared: dict[str, Any] = {
+        "interval": run.details.interval,
+        "partitions": partitions,
+        "attempt": run.details.attempt,
+    }
+    if run.started:
+        events.append(run_event(urn, run.start_ms, "STARTED", **shared))
+    if run.result is not None:
         events.append(
             run_event(
                 urn,
-                job.end_ms,
+                run.end_ms,
                 "COMPLETE",
-                kind=job.result.native,
-                result={"type": job.result.type, "nativeResultType": job.result.native},
-                durationMillis=job.end_ms - job.start_ms if job.started else None,
-                **told,
+                kind=run.result.native,
+                result={"type": run.result.type, "nativeResultType": run.result.native},
+                durationMillis=run.end_ms - run.start_ms if run.started else None,
+                **shared,
             )
         )
     return events

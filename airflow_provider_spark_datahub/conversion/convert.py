@@ -1,4 +1,4 @@
-"""The converter's two entry points: a single run event, and all events of a job."""
+"""Entry points of the conversion: a single run event, a stream of events, and snapshots of a running job."""
 
 from __future__ import annotations
 
@@ -10,113 +10,66 @@ from typing import Any
 from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
-from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError, RunEvent, parse_run_event
-from airflow_provider_spark_datahub.conversion.limits import sentences, summed
+from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, Diagnostics
+from airflow_provider_spark_datahub.conversion.events import EventError, RunEvent, parse_run_event
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage, RunResult, SingleEvents
-from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, merged
+from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold
 from airflow_provider_spark_datahub.conversion.runs.hive_sessions import (
     HiveSession,
     HiveSessions,
     is_of_hive,
     session_proposals,
 )
-from airflow_provider_spark_datahub.conversion.runs.incremental import is_told, settled
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import SparkLog
-from airflow_provider_spark_datahub.conversion.spark_log.recovery import LostLineage
 from airflow_provider_spark_datahub.conversion.spark_log.streaming import (
     LogReading,
     application_ids,
     coalesce_with_queries,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.unreported import (
-    LostExecution,
-    sentences as sentences_of_untold,
-    told_executions,
-)
+from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostLineage, reported_executions
 
-MAX_LISTED_PROBLEMS = 20
-"""How many unusable events are told one by one; the others are counted."""
-MERGED_RUNS, MERGED_AFTER = 10_000, 1_000
-"""With so many runs, those that tell the same are merged, but for those of the last events."""
+DEDUPLICATED_RUNS, RECENT_EVENTS = 10_000, 1_000
+"""With so many runs, those with equal content are merged, except for the runs of the latest events."""
 KEPT_EXECUTIONS = 1000
-"""How many of an application's latest SQL executions are kept when the others are forgotten."""
+"""How many of an application's latest SQL executions are kept after :meth:`Converter.discard_reported`."""
 
 
 @dataclass
 class Conversion:
-    """What a stream of events came to.
+    """Result of converting a stream of events.
 
-    :param events: events that went into the jobs.
-    :param rejected: events that could not be converted.
-    :param problems: why, for the first of them.
-    :param sessions: Hive sessions that the jobs' runs belong to.
-    :param lost: SQL executions that Spark's event log tells of, and OpenLineage does not.
-    :param unusable: datasets that no URN can be made of, and why.
-    :param cut_counts: how much was too long for the limits, by what it is.
-    :param column_gaps: why statements tell nothing of columns: the first of the sentences.
-    :param untold: queries that wrote tables which no event names: the first of them.
-    :param untold_tables: tables that only Spark's event log names: the first of them.
+    :param events: number of events that were converted.
+    :param sessions: Hive sessions of the jobs' runs.
+    :param diagnostics: events, datasets and texts that could not be converted or were cut.
     """
 
     jobs: list[JobLineage] = field(default_factory=list)
     events: int = 0
-    rejected: int = 0
-    problems: list[str] = field(default_factory=list)
     sessions: list[HiveSession] = field(default_factory=list)
-    lost: list[LostExecution] = field(default_factory=list)
-    unusable: dict[DatasetId, str] = field(default_factory=dict)
-    cut_counts: dict[str, int] = field(default_factory=dict)
-    column_gaps: dict[str, None] = field(default_factory=dict)
-    untold: dict[str, None] = field(default_factory=dict)
-    untold_tables: list[str] = field(default_factory=list)
-
-    def reject(self, error: EventError) -> None:
-        """Count an event that cannot be converted."""
-        self.rejected += 1
-        if len(self.problems) < MAX_LISTED_PROBLEMS:
-            self.problems.append(str(error))
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
 
     @property
     def inputs(self) -> list[str]:
-        """URNs of all datasets read, sorted."""
-        return sorted({urn for job in self.jobs for urn in job.inputs})
+        """URNs of all datasets that were read, sorted."""
+        return sorted({urn for job in self.jobs for urn in job.lineage.inputs})
 
     @property
     def outputs(self) -> list[str]:
-        """URNs of all datasets written, sorted."""
-        return sorted({urn for job in self.jobs for urn in job.outputs})
-
-    @property
-    def cut(self) -> list[str]:
-        """What was too long for the limits, in sentences."""
-        return sentences([self.cut_counts])
-
-    @property
-    def table_gaps(self) -> list[str]:
-        """What the events do not tell of tables, in sentences."""
-        return sentences_of_untold(list(self.untold), self.untold_tables)
-
-    def note(self, job: JobLineage) -> None:
-        """Take what of the job could not be converted."""
-        self.unusable.update(job.unusable)
-        self.cut_counts = summed((self.cut_counts, job.cut))
-        for told, listed in ((job.column_gaps, self.column_gaps), (job.untold, self.untold)):
-            for one in told:
-                if len(listed) < MAX_LISTED_PROBLEMS:
-                    listed[one] = None
+        """URNs of all datasets that were written, sorted."""
+        return sorted({urn for job in self.jobs for urn in job.lineage.outputs})
 
     def proposals(self, settings: LineageSettings) -> list[Proposal]:
-        """All jobs as proposals; the sessions that their runs belong to come first."""
-        return [
-            *(proposal for session in self.sessions for proposal in session_proposals(session)),
-            *(proposal for job in self.jobs for proposal in proposals_of(job, settings)),
-        ]
+        """Return the proposals of all jobs, after those of the Hive sessions."""
+        proposals = [proposal for session in self.sessions for proposal in session_proposals(session)]
+        for job in self.jobs:
+            proposals += proposals_of(job, settings)
+        return proposals
 
 
 class Converter:
-    """Takes the events of a job one by one; what it keeps grows with their distinct content, not their number."""
+    """Converter of a stream of events. Its memory grows with their distinct content, not with their number."""
 
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
@@ -126,27 +79,35 @@ class Converter:
         self._sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
         self._conversion = Conversion()
         self._spark_log = SparkLog()
-        self._forgotten = False
-        self._merge_at = MERGED_RUNS
+        self._discarded = False
+        self._deduplicate_at = DEDUPLICATED_RUNS
 
     @property
     def application_ids(self) -> set[str]:
-        """Spark's ids of the applications, as far as their events told yet."""
+        """Spark's ids of the applications, as far as events have named them."""
         return application_ids(self._fold.applications())
 
     @property
     def all_ended(self) -> bool:
-        """Whether every application has told its end by now."""
-        return all(one.own_run is not None and one.own_run.ended for one in self._fold.applications())
+        """Whether every application has sent its end."""
+        return all(
+            application.own_run is not None and application.own_run.ended for application in self._fold.applications()
+        )
 
-    def add_log_event(self, event: Mapping[str, Any]) -> None:
-        """Take one event of Spark's own event log, decoded."""
-        self._spark_log.add(event)
+    @property
+    def run_count(self) -> int:
+        """Number of runs that are kept of the coalesced applications."""
+        return self._fold.run_count
+
+    @property
+    def conversion(self) -> Conversion:
+        """Numbers and diagnostics up to now, without jobs. Complete after the last of :meth:`proposals`."""
+        return self._conversion
 
     def add(self, event: object) -> EventError | None:
-        """Take one more event, as JSON text or decoded. One that cannot be converted costs only itself.
+        """Add an event, as JSON text or decoded. An event that cannot be converted is skipped and counted.
 
-        :returns: why it cannot be converted.
+        :returns: the reason if the event cannot be converted.
         """
         try:
             parsed = _parsed(event, self._settings)
@@ -155,113 +116,110 @@ class Converter:
             else:
                 self._jobs.append(self._single.job(parsed))
         except EventError as error:
-            self._conversion.reject(error)
+            self._conversion.diagnostics.reject(error)
             return error
         self._conversion.events += 1
         self._sessions.observe(parsed)
         return None
 
-    @property
-    def run_count(self) -> int:
-        """How many runs of the coalesced applications are kept."""
-        return self._fold.run_count
+    def add_log_event(self, event: Mapping[str, Any]) -> None:
+        """Add a decoded event of Spark's own event log."""
+        self._spark_log.add(event)
 
-    def so_far(self, *, with_log: bool = False) -> Conversion:
-        """What the events told so far, for while the job runs: only what its end cannot take back.
+    def restart_log(self) -> None:
+        """Forget Spark's event log, to read it again from its beginning."""
+        self._spark_log = SparkLog()
 
-        With ``coalesce_jobs`` off, what the events told since the last time.
+    def deduplicate_runs(self) -> None:
+        """Merge queries with equal content if an application has very many. The result stays the same.
+
+        Call this after each event. It must not be combined with Spark's event log, which knows each query. With
+        ``capture_operations`` nothing is merged, as each query is an operation.
+        """
+        if self._fold.run_count < self._deduplicate_at or self._settings.capture_operations:
+            return
+        self._fold.deduplicate(RECENT_EVENTS, most=DEDUPLICATED_RUNS // 10)
+        # If the queries differ, this must not be repeated for every event.
+        self._deduplicate_at = max(DEDUPLICATED_RUNS, 2 * self._fold.run_count)
+
+    def snapshot(self, *, with_log: bool = False) -> Conversion:
+        """Return the lineage of a running job: only what its end cannot take back.
+
+        With ``coalesce_jobs`` off, return the events since the last snapshot.
 
         :param with_log: Spark's event log is read as well, after the events.
         """
         if not self._settings.coalesce_jobs:
-            # Its own events may say COMPLETE where spark-submit is about to fail (Deviation 13).
-            jobs = [structs.replace(job, result=None) if job.is_application else job for job in self._jobs]
+            # The application's events may say COMPLETE although spark-submit is about to fail (Deviation 13).
+            jobs = [_without_result(job) if job.run.is_application else job for job in self._jobs]
             self._jobs.clear()
-            return _with_jobs(self._conversion, jobs)
-        until_ms = self._known_until_ms(with_log=with_log)
-        applications = [told for one in self._fold.applications() if (told := settled(one, until_ms))]
-        # What is written at a point in time cannot be taken back: the end tells which query really did it.
-        jobs = [structs.replace(job, operations=()) for job in self._coalesced(applications, Ending(final=False))]
-        return _with_jobs(self._conversion, jobs)
+            return self._with_jobs(jobs)
+        log_ms = self._log_ms(with_log=with_log)
+        certain = (application.certain(log_ms) for application in self._fold.applications())
+        jobs = list(self._coalesced([application for application in certain if application], Ending(final=False)))
+        for job in jobs:
+            # An operation has a point in time and cannot be taken back: only the end knows which query it was.
+            job.lineage.operations = ()
+        return self._with_jobs(jobs)
 
-    def keep_few(self) -> None:
-        """Of an application with very many queries keep one of those that tell the same, but for the last ones.
+    def discard_reported(self, *, with_log: bool = False) -> None:
+        """Discard the queries that the last :meth:`snapshot` reported in full.
 
-        To be called after each event; what comes of them stays the same. Not for whoever adds Spark's event log as
-        well, which tells of each query. Where operations are captured, each query stands for itself.
+        Later results have only what the job did since, and never remove edges.
+
+        :param with_log: as in :meth:`snapshot`.
         """
-        if self._fold.run_count < self._merge_at or self._settings.capture_operations:
-            return
-        self._fold.reduce(lambda runs, count: merged(runs, count - MERGED_AFTER, MERGED_RUNS // 10))
-        # Where they are not alike, it is not tried again and again.
-        self._merge_at = max(MERGED_RUNS, 2 * self._fold.run_count)
-
-    def forget(self, *, with_log: bool = False) -> None:
-        """Let go of the queries that :meth:`so_far` told: what it and :meth:`finish` tell of an application is then
-        what it did since, and takes no edges away.
-
-        :param with_log: as in :meth:`so_far`.
-        """
-        until_ms = self._known_until_ms(with_log=with_log)
-        over = [run for one in self._fold.applications() for run in one.runs if is_told(run, until_ms)]
-        self._fold.forget(lambda run: is_told(run, until_ms))
-        self._spark_log.forget_executions(KEPT_EXECUTIONS, lambda logged: told_executions(logged, over))
-        self._forgotten = True
-
-    def restart_log(self) -> None:
-        """Forget Spark's event log, which is to be read from its beginning."""
-        self._spark_log = SparkLog()
+        log_ms = self._log_ms(with_log=with_log)
+        reported = [
+            run for application in self._fold.applications() for run in application.runs if run.is_final(log_ms)
+        ]
+        self._fold.discard(reported)
+        self._spark_log.forget_executions(KEPT_EXECUTIONS, lambda logged: reported_executions(logged, reported))
+        self._discarded = True
 
     def finish(self, ending: Ending, *, log_complete: bool = True, known_until_ms: int | None = None) -> Conversion:
-        """Everything that the events came to: one DataJob per application, or (``coalesce_jobs`` off) one per event.
+        """Return the result: one DataJob per application, or one per event with ``coalesce_jobs`` off.
 
-        :param ending: how the job ended, where more is known than its events tell.
+        :param ending: how the job ended, if more is known than its events say.
         :param log_complete: Spark's event log was read to its end.
-        :param known_until_ms: up to when there are no more events of these runs, where that is later than the last one.
+        :param known_until_ms: up to when there are no more events of these runs, if that is later than the last event.
         """
-        if self._conversion.rejected or self._forgotten:
-            ending = replace(ending, events_complete=False)
         sessions = self._sessions.sessions(known_until_ms)
         jobs = list(self._finished(self._fold.applications(), ending, sessions, log_complete=log_complete))
-        return replace(_with_jobs(self._conversion, jobs), sessions=sessions)
+        return replace(self._with_jobs(jobs), sessions=sessions)
 
     def proposals(self, ending: Ending, *, log_complete: bool = True) -> Iterator[Proposal]:
-        """The proposals of :meth:`finish`, where there may be more than memory holds: one job after the other.
+        """Yield the proposals of :meth:`finish` job by job, for results that may not fit into memory.
 
-        What the converter has kept of a job is gone when its proposals have been taken. :attr:`conversion` is whole
-        after the last of them, but for the jobs themselves. The parameters are those of :meth:`finish`.
+        The converter frees each job when its proposals have been taken. The parameters are those of :meth:`finish`.
         """
-        if self._conversion.rejected or self._forgotten:
-            ending = replace(ending, events_complete=False)
         sessions = self._conversion.sessions = self._sessions.sessions()
         for session in sessions:
             yield from session_proposals(session)
         for job in self._finished(self._fold.take_applications(), ending, sessions, log_complete=log_complete):
-            self._conversion.note(job)
+            self._conversion.diagnostics.merge(job.diagnostics)
             yield from proposals_of(job, self._settings)
-
-    @property
-    def conversion(self) -> Conversion:
-        """What the events came to so far, without the jobs."""
-        return self._conversion
 
     def _finished(
         self, applications: list[Application], ending: Ending, sessions: Sequence[HiveSession], *, log_complete: bool
     ) -> Iterator[JobLineage]:
+        diagnostics = self._conversion.diagnostics
+        if diagnostics.rejected_events or self._discarded:
+            ending = replace(ending, events_complete=False)
         jobs: Iterable[JobLineage] = self._jobs
         if self._settings.coalesce_jobs:
             symlinks = self._fold.symlinks.by_dataset
             lost = LostLineage(applications, self._spark_log.applications, symlinks, self._settings)
-            self._conversion.lost = lost.executions
-            self._conversion.untold_tables = lost.untold_tables[:MAX_LISTED_PROBLEMS]
-            if lost.executions or lost.untold_tables:
+            diagnostics.lost_executions = lost.executions
+            diagnostics.unreported_tables = tuple(lost.unreported_tables[:MAX_LISTED])
+            if lost.executions or lost.unreported_tables:
                 ending = replace(ending, events_complete=False)
             jobs = map(lost.add_edges, self._coalesced(applications, ending, log_complete=log_complete))
         else:
-            _let_exit_decide(self._jobs, ending)
+            _apply_exit_status(self._jobs, ending)
         del applications
         for job in jobs:
-            _put_below_session(job, sessions, self._sessions)
+            _attach_to_session(job, sessions, self._sessions)
             yield job
 
     def _coalesced(
@@ -271,36 +229,40 @@ class Converter:
         log = LogReading(self._spark_log.applications, log_complete, app_id_prefix=prefix)
         return coalesce_with_queries(applications, log, self._fold.symlinks.by_dataset, self._settings, ending)
 
-    def _known_until_ms(self, *, with_log: bool) -> int | None:
+    def _log_ms(self, *, with_log: bool) -> int | None:
         return (self._spark_log.latest_ms or 0) if with_log else None
 
+    def _with_jobs(self, jobs: list[JobLineage]) -> Conversion:
+        diagnostics = Diagnostics()
+        diagnostics.merge(self._conversion.diagnostics)
+        for job in jobs:
+            diagnostics.merge(job.diagnostics)
+        return replace(self._conversion, jobs=jobs, diagnostics=diagnostics)
 
-def _with_jobs(conversion: Conversion, jobs: list[JobLineage]) -> Conversion:
-    told = replace(conversion, jobs=jobs, unusable={}, cut_counts={}, column_gaps={}, untold={})
-    for job in jobs:
-        told.note(job)
-    return told
+
+def _without_result(job: JobLineage) -> JobLineage:
+    return structs.replace(job, run=structs.replace(job.run, result=None))
 
 
-def _put_below_session(job: JobLineage, found: Sequence[HiveSession], sessions: HiveSessions) -> None:
-    """The run of a Hive query becomes a child of its session's run."""
-    urn = sessions.parent_of(job.run_id) if found else None
+def _attach_to_session(job: JobLineage, found: Sequence[HiveSession], sessions: HiveSessions) -> None:
+    """Make the run of a Hive query a child of its session's run."""
+    urn = sessions.parent_of(job.run.id) if found else None
     if urn is not None:
-        job.parent_instance = urn
-        job.run_properties = dict(next((one.properties for one in found if one.urn == urn), {}))
+        job.run.parent_urn = urn
+        job.run.session_properties = dict(next((session.properties for session in found if session.urn == urn), {}))
 
 
-def _let_exit_decide(jobs: list[JobLineage], ending: Ending) -> None:
-    """The end of the last application is what spark-submit said (Deviation 13)."""
-    ends = [job for job in jobs if job.is_application and job.result is not None]
+def _apply_exit_status(jobs: list[JobLineage], ending: Ending) -> None:
+    """Set the result of the last application to that of ``spark-submit`` (Deviation 13)."""
+    ends = [job for job in jobs if job.run.is_application and job.run.result is not None]
     if ends and ending.succeeded is not None:
-        ends[-1].result = RunResult("SUCCESS", "COMPLETE") if ending.succeeded else RunResult("FAILURE", "FAIL")
+        ends[-1].run.result = RunResult("SUCCESS", "COMPLETE") if ending.succeeded else RunResult("FAILURE", "FAIL")
 
 
 def convert_events(events: Iterable[object], settings: LineageSettings, ending: Ending | None = None) -> Conversion:
-    """All events of a job (or of several applications), one DataJob per application.
+    """Convert all events of a job, or of several applications, to one DataJob per application.
 
-    :param events: JSON texts or decoded, in the order in which they were written; read once.
+    :param events: JSON texts or decoded events, in the order in which they were written; read once.
     """
     converter = Converter(settings)
     for event in events:
@@ -309,39 +271,27 @@ def convert_events(events: Iterable[object], settings: LineageSettings, ending: 
 
 
 def convert_run_event(event: object, settings: LineageSettings) -> list[Proposal]:
-    """One event by itself, not coalesced: the job is the query that the event tells of.
+    """Convert one event by itself, not coalesced: its job is the query.
 
-    This function is public API: its signature and, within a minor version, what it returns stay as they are.
+    This function is public API: its signature and, within a minor version, its results stay as they are.
 
-    :param event: an OpenLineage run event of any producer: its JSON text in UTF-8 (faster), or what that decodes to.
-    :raises EventError: where it is no run event, or nothing tells which platform ran the job.
+    :param event: an OpenLineage run event of any producer: its JSON text in UTF-8 (faster), or decoded.
+    :raises EventError: if it is not a run event, or the platform that ran the job is unknown.
     """
-    job, sessions = _alone(event, settings)
-    proposals = proposals_of(job, settings)
-    if sessions:
-        return [*(proposal for session in sessions for proposal in session_proposals(session)), *proposals]
-    return proposals
+    return convert_single(event, settings).proposals(settings)
 
 
-def convert_by_itself(event: object, settings: LineageSettings) -> Conversion:
-    """:func:`convert_run_event`, with what of the event could not be told."""
-    job, sessions = _alone(event, settings)
-    conversion = Conversion([job], events=1, sessions=sessions)
-    conversion.note(job)
-    return conversion
-
-
-def _alone(event: object, settings: LineageSettings) -> tuple[JobLineage, list[HiveSession]]:
-    """The job that an event tells of, and the session that it belongs to, if any."""
+def convert_single(event: object, settings: LineageSettings) -> Conversion:
+    """Convert one event like :func:`convert_run_event`, and return its diagnostics as well."""
     parsed = _parsed(event, settings)
     job = _single_events(settings).job(parsed)
-    if not is_of_hive(parsed):
-        return job, []
-    known = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
-    known.observe(parsed)
-    sessions = known.sessions()
-    _put_below_session(job, sessions, known)
-    return job, sessions
+    sessions: list[HiveSession] = []
+    if is_of_hive(parsed):
+        observed = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
+        observed.observe(parsed)
+        sessions = observed.sessions()
+        _attach_to_session(job, sessions, observed)
+    return Conversion([job], 1, sessions, job.diagnostics)
 
 
 def _parsed(event: object, settings: LineageSettings) -> RunEvent:

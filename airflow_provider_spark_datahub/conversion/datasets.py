@@ -1,50 +1,27 @@
-"""What Iceberg puts behind a table's name: a branch, a tag, a point in time, or one of its metadata tables.
-
-The URN of an OpenLineage dataset (conversion rules, section 3).
-"""
+"""Names and URNs of datasets: tables, topics and paths, and the tables behind paths (conversion rules, section 3)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets, as_objects, as_text
-from airflow_provider_spark_datahub.conversion.paths import PATH_PLATFORMS, PathName, name_of_plain_path, name_of_uri
 from airflow_provider_spark_datahub.conversion.redaction import redact_url
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings, PathSpec
 
-# org.apache.iceberg.MetadataTableType
-_METADATA = frozenset(
-    {
-        *("all_data_files", "all_delete_files", "all_entries", "all_files", "all_manifests", "data_files"),
-        *("delete_files", "entries", "files", "history", "manifests", "metadata_log_entries", "partitions"),
-        *("position_deletes", "refs", "snapshots"),
-    }
-)
-# org.apache.iceberg.spark.SparkCatalog
-_VERSION = re.compile(r"(?:branch|tag)_.+|(?:at_timestamp|snapshot_id)_\d+|changes")
-
-
-def table_and_selector(name: str, path: str) -> tuple[str, str]:
-    """The table's own name and what is behind it, empty where nothing is.
-
-    :param name: as a ``symlinks`` facet has it, ``db.orders.snapshots``.
-    :param path: of the table: one that is truly called so lies in a folder of that name.
-    """
-    table, _, last = name.rpartition(".")
-    if "." not in table or not (last.lower() in _METADATA or _VERSION.fullmatch(last)):
-        return name, ""
-    return (name, "") if path.rpartition("/")[2].startswith(last) else (table, last)
-
-
-def is_metadata(selector: str) -> bool:
-    """Whether it is a table of Iceberg's own, with columns of its own."""
-    return selector.lower() in _METADATA
-
-
+# Scheme of a path → DataHub platform.
+_PATH_PLATFORMS = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gcs"),
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "abs"),
+    "dbfs": "dbfs",
+    "file": "file",
+}
+FALLBACK_PLATFORM = "hdfs"
+"""Platform of paths whose scheme is missing or unknown."""
 _SCHEME_PLATFORMS = {"awsathena": "athena", "sqlserver": "mssql"}
 _REMEMBERED = 4096
 _GLUE_PREFIXES = ("aws:glue:", "arn:aws:glue:")
@@ -52,7 +29,7 @@ _GLUE_PREFIXES = ("aws:glue:", "arn:aws:glue:")
 
 @dataclass(frozen=True, slots=True)
 class DatasetName:
-    """What a dataset's URN is made of."""
+    """Parts of a dataset's URN."""
 
     platform: str
     name: str
@@ -62,29 +39,29 @@ class DatasetName:
     """The dataset's URN."""
 
     def __post_init__(self) -> None:
-        """Spell the URN once: every edge of the dataset holds it."""
+        """Build the URN once, because every edge of the dataset contains it."""
         object.__setattr__(self, "urn", urns.dataset_urn(self.platform, self.name, self.env, self.instance))
 
     @property
     def full_name(self) -> str:
-        """The name with the platform instance in front, as it stands in the URN (unencoded)."""
+        """The name with the platform instance in front, as in the URN but not encoded."""
         return f"{self.instance}.{self.name}" if self.instance else self.name
 
 
 @dataclass
 class Symlinks:
-    """The tables behind paths, collected over a whole application before any dataset is named (Deviation 12)."""
+    """Tables behind paths, collected over a whole application before any dataset is named (Deviation 12)."""
 
     by_dataset: dict[DatasetId, DatasetId] = field(default_factory=dict)
 
     def learn(self, dataset: DatasetId, facets: Facets, settings: LineageSettings) -> bool:
-        """Remember the table that a dataset's ``symlinks`` facet names; a later one replaces an earlier one.
+        """Remember the table in a dataset's ``symlinks`` facet; a later table replaces an earlier one.
 
-        A branch or a metadata table of Iceberg is the table: OpenLineage names each by the same path.
+        A branch or a metadata table of Iceberg counts as the table itself: OpenLineage names all of them by one path.
 
-        :returns: whether the other facets are of the table itself, not of a metadata table.
+        :returns: whether the other facets describe the table itself, not a metadata table.
         """
-        table = table_of(facets, settings)
+        table = _symlinked_table(facets, settings)
         if table is None:
             return True
         selector = ""
@@ -92,14 +69,11 @@ class Symlinks:
             name, selector = table_and_selector(table.name, dataset.name)
             table = table._replace(name=name)
         self.by_dataset[dataset] = table
-        return not is_metadata(selector)
+        return selector.lower() not in _METADATA_TABLES
 
 
-def table_of(facets: Facets, settings: LineageSettings) -> DatasetId | None:
-    """The table that the ``symlinks`` facet names, as (platform, name), or ``None``.
-
-    Of several identifiers of type ``TABLE`` the last one counts.
-    """
+def _symlinked_table(facets: Facets, settings: LineageSettings) -> DatasetId | None:
+    """Return the table in the ``symlinks`` facet as (platform, name); the last identifier of type ``TABLE`` counts."""
     if "symlinks" not in facets or settings.disable_symlink_resolution:
         return None
     table = facets.once(_table)
@@ -107,14 +81,14 @@ def table_of(facets: Facets, settings: LineageSettings) -> DatasetId | None:
 
 
 def _table(facets: Facets) -> DatasetId | None:
-    """The table as (namespace of its catalogue, name)."""
+    """Return the table as (namespace of its catalogue, name)."""
     table = None
     for identifier in as_objects(facets["symlinks"].get("identifiers")):
         name = as_text(identifier.get("name"))
         if identifier.get("type") == "TABLE" and name:
             if name.startswith("table/"):
                 name = name.removeprefix("table/").replace("/", ".")
-            # Of Iceberg in Snowflake's catalogue the dataset is the table, and this is where its files lie.
+            # A name with a slash is the place of the files: of Iceberg tables in Snowflake's catalogue.
             if "/" not in name:
                 table = DatasetId(as_text(identifier.get("namespace")), name)
     return table
@@ -132,10 +106,35 @@ def _catalog_platform(namespace: str, facets: Facets, settings: LineageSettings)
     return settings.hive_platform_alias
 
 
-class DatasetNamer:
-    """Names the datasets of applications; remembers what it named last.
+# org.apache.iceberg.MetadataTableType
+_METADATA_TABLES = frozenset(
+    {
+        *("all_data_files", "all_delete_files", "all_entries", "all_files", "all_manifests", "data_files"),
+        *("delete_files", "entries", "files", "history", "manifests", "metadata_log_entries", "partitions"),
+        *("position_deletes", "refs", "snapshots"),
+    }
+)
+# org.apache.iceberg.spark.SparkCatalog
+_SELECTOR = re.compile(r"(?:branch|tag)_.+|(?:at_timestamp|snapshot_id)_\d+|changes")
 
-    :param symlinks: the tables behind paths, known for the whole application.
+
+def table_and_selector(name: str, path: str) -> tuple[str, str]:
+    """Split the name of an Iceberg table from the branch, tag, point in time or metadata table behind it.
+
+    :param name: as in a ``symlinks`` facet, e.g. ``db.orders.snapshots``.
+    :param path: path of the table. A table that is really called ``snapshots`` lies in a folder of that name.
+    :returns: the table's own name, and the selector behind it or an empty text.
+    """
+    table, _, last = name.rpartition(".")
+    if "." not in table or not (last.lower() in _METADATA_TABLES or _SELECTOR.fullmatch(last)):
+        return name, ""
+    return (name, "") if path.rpartition("/")[2].startswith(last) else (table, last)
+
+
+class DatasetNamer:
+    """Names of the datasets of applications. It remembers the last ones.
+
+    :param symlinks: tables behind paths, of the whole application.
     """
 
     def __init__(self, settings: LineageSettings, symlinks: Mapping[DatasetId, DatasetId]) -> None:
@@ -143,7 +142,7 @@ class DatasetNamer:
         self._cache: dict[DatasetId, DatasetName | None] = {}
         self._by_location = self._table_names(symlinks)
         self.unusable: dict[DatasetId, str] = {}
-        """Datasets that no URN can be made of, and why."""
+        """Datasets without a usable URN, and why."""
 
     def _table_names(self, symlinks: Mapping[DatasetId, DatasetId]) -> dict[str, DatasetName]:
         names: dict[str, DatasetName] = {}
@@ -154,7 +153,7 @@ class DatasetNamer:
         return names
 
     def name(self, dataset: DatasetId) -> DatasetName | None:
-        """The dataset's name: its table's where one is known, or ``None`` where no URN can be made of it."""
+        """Return the dataset's name, which is its table's if that is known; ``None`` if it has no usable URN."""
         try:
             return self._cache[dataset]
         except KeyError:
@@ -176,7 +175,7 @@ class DatasetNamer:
 
 
 class _PlainNames:
-    """Names of datasets by what OpenLineage calls them, without the tables behind paths."""
+    """Names of datasets by OpenLineage's names, regardless of the tables behind paths."""
 
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
@@ -191,23 +190,22 @@ class _PlainNames:
             return self._named(namespace, "", name) if namespace else None
         # jdbc:h2://x is a URI of the scheme jdbc.
         scheme = namespace.partition(":")[0]
-        if scheme in PATH_PLATFORMS:
+        if scheme in _PATH_PLATFORMS:
             uri = _join(redact_url(namespace), name)
-            return self._path(name_of_uri(uri, self._settings.path_specs, self._partition))
+            return self._path(_name_of_uri(uri, self._settings.path_specs, self._partition))
         platform = _SCHEME_PLATFORMS.get(scheme, scheme).strip()
         return self._named(platform, namespace.partition("://")[2], name) if platform else None
 
-    def _path(self, path: PathName) -> DatasetName:
-        if path.spec is not None:
-            return DatasetName(
-                path.platform, path.name, path.spec.env or self._settings.env, path.spec.platform_instance
-            )
+    def _path(self, path: _PathName) -> DatasetName:
+        spec = path.spec
+        if spec is not None:
+            return DatasetName(path.platform, path.name, spec.env or self._settings.env, spec.platform_instance)
         return DatasetName(path.platform, path.name, self._settings.env, self._settings.dataset_platform_instance)
 
     def _named(self, platform: str, authority: str, name: str) -> DatasetName:
-        """A dataset whose name is no URI: a table, a topic, or a path whose host is no part of the name."""
+        """Name a table, a topic, or a path whose host is not part of its name."""
         if name.startswith("/"):
-            path = name_of_plain_path(platform, authority, name, self._settings.path_specs, self._partition)
+            path = _name_of_plain_path(platform, authority, name, self._settings.path_specs, self._partition)
             if path.spec is not None:
                 return self._path(path)
             name = path.name
@@ -221,7 +219,7 @@ class _PlainNames:
         )
 
     def _with_schema(self, platform: str, name: str) -> str:
-        """Deviation 11: ``shop.orders`` of PostgreSQL is ``shop.public.orders``."""
+        """Add the default schema (Deviation 11): ``shop.orders`` of PostgreSQL is ``shop.public.orders``."""
         schema = self._settings.default_schemas.get(platform)
         parts = name.split(".")
         if schema and len(parts) == 2 and all(parts) and "/" not in name:
@@ -233,8 +231,95 @@ _plain_names = lru_cache(maxsize=4)(_PlainNames)
 
 
 def _join(namespace: str, name: str) -> str:
-    """Namespace and name with exactly one slash between them."""
+    """Join namespace and name with exactly one slash."""
     if name.startswith("/"):
         authority = namespace.partition("://")[2]
         return namespace + (name[1:] if authority.endswith("/") else name)
     return namespace + name if namespace.endswith("/") else f"{namespace}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class _PathName:
+    """Dataset name of a path, and the path spec that it follows."""
+
+    platform: str
+    name: str
+    spec: PathSpec | None = None
+
+
+def _name_of_uri(uri: str, specs: Sequence[PathSpec], partition: re.Pattern[str] | None) -> _PathName:
+    """Return the dataset name of a path with a scheme, e.g. ``s3://bucket/a/b``.
+
+    :param partition: pattern to cut off the path's end.
+    """
+    uri = uri.rstrip("/")
+    scheme, _, path = uri.partition("://")
+    if "://" in path:
+        # The Java listener takes such a text for a path without scheme, so this URN is the one in DataHub.
+        return _PathName(FALLBACK_PLATFORM, uri)
+    platform = _PATH_PLATFORMS.get(scheme, FALLBACK_PLATFORM)
+    for spec in specs:
+        if spec.platform != platform:
+            continue
+        for pattern in spec.path_spec_list:
+            matched = _match_path(uri, pattern)
+            if matched is not None:
+                return _PathName(platform, _without_scheme(matched, platform), spec)
+    if partition is not None:
+        uri = _cut(uri, partition)
+    return _PathName(platform, _without_scheme(uri, platform))
+
+
+def _name_of_plain_path(
+    platform: str, authority: str, path: str, specs: Sequence[PathSpec], partition: re.Pattern[str] | None
+) -> _PathName:
+    """Return the dataset name of a path without a scheme, or whose host is not part of its name.
+
+    Path specs and the partition pattern apply to these paths too (Deviation 16). A path spec may start with scheme and
+    host, with the scheme alone, or with the path. The name keeps its leading slash.
+
+    :param authority: host and port of the namespace, or empty.
+    """
+    for spec in specs:
+        if spec.platform != platform:
+            continue
+        for pattern in spec.path_spec_list:
+            for prefix in dict.fromkeys((f"{platform}://{authority}", f"{platform}://", f"{platform}:", "")):
+                matched = _match_path(prefix + path.rstrip("/"), pattern)
+                if matched is not None:
+                    return _PathName(platform, matched[len(prefix) :], spec)
+    if partition is not None:
+        cut = _cut(path.rstrip("/"), partition)
+        return _PathName(platform, cut if cut != path.rstrip("/") and cut else path)
+    return _PathName(platform, path)
+
+
+def _match_path(path: str, pattern: str) -> str | None:
+    """Return the path up to the folder at ``{table}`` in the pattern, or ``None`` if the pattern does not match.
+
+    ``s3://b/foo/tests/bar.avro`` with ``s3://b/foo/{table}/*`` gives ``s3://b/foo/tests``. Folders after ``{table}``
+    describe the layout of partitions; the path may end before them.
+    """
+    before, marker, _ = pattern.partition("/{table}")
+    if not marker:
+        return None
+    wanted, folders = before.split("/"), path.split("/")
+    if len(folders) <= len(wanted) or not folders[len(wanted)]:
+        return None
+    if any(want not in ("*", folder) for want, folder in zip(wanted, folders, strict=False)):
+        return None
+    return "/".join(folders[: len(wanted) + 1])
+
+
+def is_parent_folder(folder: str, path: str) -> bool:
+    """Return whether the path lies below the folder."""
+    return path.startswith(folder.rstrip("/") + "/")
+
+
+def _cut(path: str, partition: re.Pattern[str]) -> str:
+    return partition.sub("", path).removesuffix("/")
+
+
+def _without_scheme(uri: str, platform: str) -> str:
+    name = uri.partition("://")[2]
+    return name if platform == "file" else name.removeprefix("/")

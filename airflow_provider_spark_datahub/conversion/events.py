@@ -1,9 +1,14 @@
-"""OpenLineage run events as typed values, read tolerantly from JSON."""
+"""OpenLineage run events as typed values.
+
+Events are read tolerantly: a null or a wrong type costs only the value itself. From text, only the facets that a rule
+asks for are decoded.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
@@ -11,36 +16,37 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import Raw
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 TERMINAL_TYPES = frozenset({"COMPLETE", "FAIL", "ABORT"})
 FAILED_TYPES = frozenset({"FAIL", "ABORT"})
 
 NOT_DECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding text raises; the middle one: bytes that are no UTF-8."""
+"""The errors of decoding text: bad JSON, bad UTF-8, and values that are nested too deeply."""
 
 JsonObject = Mapping[str, Any]
 _NO_OBJECT: JsonObject = {}
 
 
 class EventError(ValueError):
-    """A run event that cannot be converted; the message says which part of it and why."""
+    """Run event that cannot be converted; the message names the part at fault and the reason."""
 
 
 class DatasetId(NamedTuple):
-    """How OpenLineage names a dataset."""
+    """OpenLineage's name of a dataset."""
 
     namespace: str
     name: str
 
 
 class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """The facets of a run, a job or a dataset, by name.
+    """Facets of a run, a job or a dataset.
 
-    Each is decoded when it is first asked for, which most never are. What a rule made of them is kept with them:
-    events repeat their facets byte by byte, and equal texts are the same object.
+    A facet is decoded when a rule first asks for it. The results of rules are kept with the facets: events repeat their
+    facets byte by byte, and equal texts are the same object.
 
-    :param facets: by name, undecoded where they came as text.
+    :param facets: facets by name, not decoded if the event came as text.
+    :param made: results by rule, see :meth:`once`.
     """
 
     facets: JsonObject = _NO_OBJECT
@@ -50,31 +56,31 @@ class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
         return name in self.facets
 
     def __getitem__(self, name: str) -> JsonObject:
-        """The facet, decoded; empty where there is none, or what is there is no object."""
+        """Return the facet, decoded; empty if it is missing or not a JSON object."""
         return as_object(self.facets.get(name))
 
     def kept(self, name: str) -> JsonObject | bytes:
-        """The facet for :func:`as_object` to decode later, without the text of the event around it."""
+        """Return the facet for :func:`as_object` to decode later, without keeping the whole event's text alive."""
         facet = self.facets.get(name)
         return bytes(facet) if type(facet) is Raw else as_object(facet)
 
-    def once(self, rule: Callable[[Facets], T]) -> T:
-        """What a rule makes of them, made once.
+    def once(self, rule: Callable[[Facets], _T]) -> _T:
+        """Return the result of a rule, and compute it only once.
 
-        :param rule: a function of nothing but the facets.
+        :param rule: a function of the facets alone.
         """
         try:
-            made: T = self.made[rule]
+            made: _T = self.made[rule]
         except KeyError:
             made = self.made[rule] = rule(self)
         return made
 
 
 class EventDataset(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A dataset of an event with its facets.
+    """Dataset of an event with its facets.
 
-    :param output_facets: what the run did to it (``outputFacets``), undecoded where it came as text.
-    :param input_facets: what it found in it (``inputFacets``), likewise.
+    :param output_facets: ``outputFacets``, which describe what the run wrote; not decoded if the event came as text.
+    :param input_facets: ``inputFacets``, which describe what the run read; not decoded if the event came as text.
     """
 
     id: DatasetId
@@ -84,14 +90,14 @@ class EventDataset(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """One OpenLineage run event (OpenLineage spec 2-0-2, ``RunEvent``).
+    """OpenLineage run event (OpenLineage spec 2-0-2, ``RunEvent``). A missing text is empty.
 
-    :param type: upper case; empty where the producer sent none.
-    :param time_ms: ``eventTime`` in ms since the epoch; ``None`` where it is missing or unreadable.
-    :param run_id: the run's id as sent, lower case.
-    :param job_type: ``APPLICATION``, ``SQL_JOB``, ``RDD_JOB`` … (``jobType`` job facet), or empty.
-    :param parent_run_id: of the ``parent`` run facet, lower case, or empty.
-    :param sql: the statement of the ``sql`` job facet, or empty.
+    :param type: event type in upper case.
+    :param time_ms: ``eventTime`` in ms since the epoch; ``None`` if it is missing or unreadable.
+    :param run_id: run id in lower case.
+    :param job_type: ``APPLICATION``, ``SQL_JOB``, ``RDD_JOB`` … from the ``jobType`` job facet.
+    :param parent_run_id: run id in the ``parent`` run facet, in lower case.
+    :param sql: statement of the ``sql`` job facet.
     """
 
     type: str
@@ -109,11 +115,50 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
     parent_run_id: str
     sql: str
 
+    @property
+    def application_names(self) -> tuple[str, str]:
+        """The Spark application's own name and that of its session; each is empty if the event does not carry it."""
+        return self.run_facets.once(_application_names)
+
+    @property
+    def hive_session_id(self) -> str:
+        """The id of the Hive session that the run belongs to, or empty."""
+        return self.run_facets.once(_hive_session_id)
+
+    @property
+    def description(self) -> str | None:
+        """The text of the ``documentation`` job facet."""
+        return self.job_facets.once(_description)
+
+    @property
+    def owner_names(self) -> list[str]:
+        """The owners in the ``ownership`` job facet."""
+        return self.job_facets.once(_owner_names)
+
+
+def _application_names(run_facets: Facets) -> tuple[str, str]:
+    details = as_text(run_facets["spark_applicationDetails"].get("appName"))
+    properties = as_object(run_facets["spark_properties"].get("properties"))
+    return details.strip(), as_text(properties.get("spark.app.name")).strip()
+
+
+def _hive_session_id(run_facets: Facets) -> str:
+    return as_text(run_facets["hive_session"].get("sessionId")).strip()
+
+
+def _description(job_facets: Facets) -> str | None:
+    return as_text(job_facets["documentation"].get("description")) or None
+
+
+def _owner_names(job_facets: Facets) -> list[str]:
+    owners = as_objects(job_facets["ownership"].get("owners"))
+    return [name for owner in owners if (name := as_text(owner.get("name")).strip())]
+
 
 def as_object(value: object) -> JsonObject:
-    """The value where it is a JSON object, else an empty one: producers send ``null`` where the spec says object.
+    """Return the value if it is a JSON object, else an empty object; decode it if it is text.
 
-    A facet is decoded when it is first asked for. What cannot be decoded counts as not there.
+    Producers send ``null`` where the spec requires an object. Text that cannot be decoded counts as missing.
     """
     if type(value) is dict:
         return value
@@ -131,19 +176,19 @@ def _decoded(text: bytes) -> JsonObject:
     return value if type(value) is dict else _NO_OBJECT
 
 
-# An application repeats its small facets, byte by byte, in every event. Nobody changes what was decoded.
+# An application repeats its small facets, byte by byte, in every event. Decoded objects are never changed.
 _OFTEN_DECODED_BYTES = 2048
 _decoded_often = lru_cache(maxsize=1024)(_decoded)
 
 
 def as_objects(value: object) -> Iterator[JsonObject]:
-    """The objects of a JSON array; whatever else it holds is passed over."""
+    """Yield the objects of a JSON array; skip all other values."""
     if isinstance(value, list):
         yield from (item for item in value if isinstance(item, dict))
 
 
 def as_text(value: object) -> str:
-    """The value where it is a string, else an empty one."""
+    """Return the value if it is a string, else an empty string."""
     return value if isinstance(value, str) else ""
 
 
@@ -190,14 +235,14 @@ _decode_datasets = msgspec.json.Decoder(list[_WireDataset]).decode
 _LONG_BYTES = 16 * 1024
 
 
-def _read_once(read: Callable[[bytes], T]) -> Callable[[Raw], T]:
-    """A reader that remembers what it read of the last texts: the events of a run repeat their parts byte by byte.
+def _read_once(read: Callable[[bytes], _T]) -> Callable[[Raw], _T]:
+    """Make a reader remember its last results, because the events of a run repeat their parts byte by byte.
 
-    Of long texts (a table may have hundreds of columns) it remembers few.
+    It remembers only a few long texts: a table may have hundreds of columns.
     """
     read_short, read_long = lru_cache(maxsize=512)(read), lru_cache(maxsize=8)(read)
 
-    def read_again(part: Raw) -> T:
+    def read_again(part: Raw) -> _T:
         text = bytes(part)
         return read_short(text) if len(text) <= _LONG_BYTES else read_long(text)
 
@@ -218,28 +263,27 @@ def _job(text: bytes) -> _Job:
 @_read_once
 def _datasets(text: bytes) -> tuple[EventDataset, ...]:
     return tuple(
-        EventDataset(dataset_id(one.namespace, one.name), _facets(one.facets), one.output_facets, one.input_facets)
-        for one in _decode_datasets(text)
-        if one.namespace or one.name
+        EventDataset(dataset_id(wire.namespace, wire.name), _facets(wire.facets), wire.output_facets, wire.input_facets)
+        for wire in _decode_datasets(text)
+        if wire.namespace or wire.name
     )
 
 
 dataset_id = lru_cache(maxsize=1024)(DatasetId)
-"""The same object for the same names, mostly."""
+"""Return a :class:`DatasetId`, mostly the same object for the same names."""
 
 
 def parse_run_event(event: object) -> RunEvent:
-    """Read one event: its JSON text in UTF-8, or what that decodes to.
+    """Read one event.
 
-    From text, facets are only decoded when they are asked for, which most never are.
-
-    :raises EventError: where it is no run event, or has no run id or no job name.
+    :param event: its JSON text in UTF-8, or the decoded JSON object.
+    :raises EventError: if it is not a run event, or has no run id or no job name.
     """
     if isinstance(event, bytes | bytearray):
         try:
             return _of_text(event)
         except NOT_DECODABLE:
-            # A null or a number where the spec says otherwise costs only itself: read without expecting types.
+            # A null or a wrong type must cost only the value itself: read without expecting types.
             event = _decoded_whole(event)
     return _of_object(event)
 
@@ -261,21 +305,15 @@ def _decoded_whole(text: bytes | bytearray) -> object:
     try:
         return msgspec.json.decode(text)
     except NOT_DECODABLE as error:
-        return _decoded_with_half_characters(text, error)
+        if b"\\u" in text:
+            # The text may be cut within a character, and have half of a surrogate pair (``\ud83d``).
+            with suppress(ValueError, RecursionError):
+                return json.loads(text, parse_constant=_reject_constant)
+        raise EventError(f"not valid JSON: {error}") from error
 
 
-def _decoded_with_half_characters(text: bytes | bytearray, error: Exception) -> object:
-    r"""JSON that is right but for half of a surrogate pair (``\ud83d``): a producer cut a text amid a character."""
-    if b"\\u" not in text:
-        raise EventError(f"no JSON: {error}") from error
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise EventError(f"no JSON: {error}") from error
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not valid in JSON")
 
 
 def _of_object(obj: object) -> RunEvent:
@@ -283,7 +321,7 @@ def _of_object(obj: object) -> RunEvent:
         raise EventError(f"not a JSON object but {type(obj).__name__}")
     run, job = as_object(obj.get("run")), as_object(obj.get("job"))
     if not run:
-        raise EventError("not a run event: no run (a dataset event or a job event carries no lineage of a run)")
+        raise EventError("not a run event: it has no run (dataset events and job events carry no lineage of a run)")
     return _checked(
         as_text(obj.get("eventType")),
         as_text(obj.get("eventTime")),
@@ -349,18 +387,18 @@ def _parent_run_id(run_facets: Facets) -> str:
 
 
 def parse_time_ms(value: object) -> int | None:
-    """An ISO 8601 time in ms since the epoch (a time without zone is taken as UTC), or ``None``."""
+    """Return an ISO 8601 time in ms since the epoch, or ``None``. A time without a zone is in UTC."""
     try:
         moment = datetime.fromisoformat(as_text(value))
         if moment.tzinfo is not UTC:
             moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
-        # Overflow: in UTC it lies outside of the years 1 to 9999.
+        # Overflow: in UTC, the time is outside of the years 1 to 9999.
         return None
     return round(moment.timestamp() * 1000)
 
 
 def iso_instant(time_ms: int) -> str:
-    """A time in ms as an ISO instant, the way ``java.time.Instant`` prints it: ``2026-11-21T07:56:31.694Z``."""
+    """Return a time in ms as ``java.time.Instant`` prints it: ``2026-11-21T07:56:31.694Z``."""
     text = datetime.fromtimestamp(time_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
     return text.replace(".000+00:00", "Z").replace("+00:00", "Z")

@@ -1,7 +1,4 @@
-"""A metadata change proposal: one aspect of one entity, as plain JSON.
-
-Aspects, and parts of them, that entities of several types have.
-"""
+"""Metadata change proposals as plain JSON, and aspects that entities of several types have."""
 
 from __future__ import annotations
 
@@ -21,19 +18,18 @@ JSON_PATCH_CONTENT_TYPE = "application/json-patch+json"
 
 
 class ProposalFormatError(ValueError):
-    """A stored proposal that does not have the shape that :meth:`Proposal.to_obj` writes."""
+    """Stored proposal that does not have the shape of :meth:`Proposal.to_obj`."""
 
 
 class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaults=True):
-    """What DataHub calls a MetadataChangeProposal, without its generated classes.
+    """DataHub's MetadataChangeProposal, without its generated classes: one aspect of one entity.
 
-    :param entity_type: the entity's type as in its URN, e.g. ``dataJob``.
-    :param entity_urn: the entity's URN.
+    :param entity_type: type as in the entity's URN, e.g. ``dataJob``.
     :param aspect_name: e.g. ``dataJobInfo``.
-    :param aspect: the aspect as JSON: an object, or for a ``PATCH`` the list of JSON-patch operations (or the
-        object that wraps one, where the patch names the keys of an array).
+    :param aspect: the aspect as JSON: an object, or for a ``PATCH`` the list of JSON-patch operations (or an object
+        around that list, if the patch names the keys of an array).
     :param change_type: ``UPSERT`` replaces the aspect, ``PATCH`` changes parts of it.
-    :param line: what :meth:`to_json` returns, where it is known.
+    :param line: result of :meth:`to_json`, if it is known.
     """
 
     entity_type: str
@@ -44,11 +40,11 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     line: str | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Whether both say the same."""
+        """Compare by content."""
         return isinstance(other, Proposal) and self.to_obj() == other.to_obj()
 
     def __hash__(self) -> int:
-        """Of what it is about: an aspect has no hash."""
+        """Hash the entity and the name of the aspect: the aspect itself has no hash."""
         return hash((self.entity_urn, self.aspect_name))
 
     @property
@@ -58,19 +54,18 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
 
     @property
     def value(self) -> str:
-        """The aspect as JSON text: what a ``GenericAspect`` carries."""
+        """The aspect as JSON text, as in a ``GenericAspect``."""
         return json_text(self.aspect)
 
     @property
     def _stored_aspect(self) -> dict[str, Any]:
-        """A patch keeps its content type next to its text: acryl-datahub's reader takes every ``{"json": …}`` aspect
-        for a whole one, and would send a patch as an aspect."""
+        """A patch with its content type: acryl-datahub's reader would send ``{"json": …}`` as a whole aspect."""
         if self.change_type == "PATCH":
             return {"value": self.value, "contentType": JSON_PATCH_CONTENT_TYPE}
         return {"json": self.aspect}
 
     def to_obj(self) -> dict[str, Any]:
-        """The proposal as ``MetadataChangeProposalWrapper.to_obj(simplified_structure=True)`` writes it."""
+        """Return the proposal as ``MetadataChangeProposalWrapper.to_obj(simplified_structure=True)`` writes it."""
         return {
             "entityType": self.entity_type,
             "entityUrn": self.entity_urn,
@@ -80,7 +75,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
         }
 
     def to_json(self) -> str:
-        """:meth:`to_obj` as one line of JSON, without its newline."""
+        """Return :meth:`to_obj` as one line of JSON, without its newline."""
         if self.line is not None:
             return self.line
         stored = {"json": self.aspect} if self.change_type == "UPSERT" else self._stored_aspect
@@ -92,9 +87,9 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
 
     @classmethod
     def from_obj(cls, obj: Mapping[str, Any]) -> Proposal:
-        """The proposal that :meth:`to_obj` wrote.
+        """Read the proposal that :meth:`to_obj` wrote.
 
-        :raises ProposalFormatError: where a part is missing or of another type.
+        :raises ProposalFormatError: if a part is missing or has a wrong type.
         """
         try:
             change_type: ChangeType = "PATCH" if obj["changeType"] == "PATCH" else "UPSERT"
@@ -106,9 +101,9 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
 
 
 class SharedObject(dict[str, Any]):
-    """A JSON object that nobody changes, and that many proposals hold: what is made of it can be remembered.
+    """JSON object that never changes and that many proposals share, so that results made of it can be cached.
 
-    It is found again as itself: another one is another key, even if it says the same.
+    As a key, it is equal only to itself.
     """
 
     __slots__ = ()
@@ -116,24 +111,24 @@ class SharedObject(dict[str, Any]):
 
 
 def upsert(entity_type: str, entity_urn: str, aspect_name: str, aspect: Any) -> Proposal:
-    """A proposal that is made again and again: whoever remembers it does not write its JSON twice."""
+    """Return a proposal with its line of JSON, for callers that cache it."""
     line = Proposal(entity_type, entity_urn, aspect_name, aspect).to_json()
     return Proposal(entity_type, entity_urn, aspect_name, aspect, line=line)
 
 
 def to_json_lines(proposals: Iterable[Proposal]) -> Iterator[str]:
-    """One line of JSON per proposal, each with its newline."""
+    """Yield one line of JSON per proposal, each with its newline."""
     for proposal in proposals:
         yield proposal.to_json() + "\n"
 
 
 def pointer_part(text: str) -> str:
-    """A part of the path of a patch's operation: a JSON pointer (RFC 6901)."""
+    """Escape a part of the path in a patch operation, which is a JSON pointer (RFC 6901)."""
     return text.replace("~", "~0").replace("/", "~1")
 
 
 class _Line(msgspec.Struct, gc=False, rename="camel"):
-    """:meth:`Proposal.to_obj`, quicker to write."""
+    """Struct of :meth:`Proposal.to_obj`, which is faster to encode."""
 
     entity_type: str
     entity_urn: str
@@ -146,27 +141,27 @@ _encode = msgspec.json.Encoder().encode
 
 
 def json_text(value: Any) -> str:
-    """JSON without spaces, in as few escapes as can be."""
+    """Return a value as JSON without spaces and with as few escapes as possible."""
     try:
         return _encode(value).decode()
     except UnicodeEncodeError:
-        # Half of a surrogate pair, which JSON can escape and UTF-8 cannot write.
+        # JSON can escape half of a surrogate pair, but UTF-8 cannot encode it.
         return json.dumps(value, separators=(",", ":"))
 
 
 @lru_cache(maxsize=2048)
 def status(entity_type: str, urn: str) -> Proposal:
-    """The aspect that says that an entity is not (or no longer) soft-deleted."""
+    """Return the aspect that says that an entity is not, or no longer, soft-deleted."""
     return upsert(entity_type, urn, "status", {"removed": False})
 
 
 @lru_cache(maxsize=256)
 def platform_instance(entity_type: str, urn: str, platform: str, instance: str) -> Proposal:
-    """The aspect that names an entity's platform instance."""
+    """Return the aspect that names an entity's platform instance."""
     aspect = {"platform": urns.platform_urn(platform), "instance": urns.platform_instance_urn(platform, instance)}
     return upsert(entity_type, urn, "dataPlatformInstance", aspect)
 
 
 def audit_stamp(time_ms: int | None) -> dict[str, Any]:
-    """Who and when; 0 where no event carried a time, because the aspect must have one."""
+    """Return an audit stamp; its time, which is required, is 0 if no event has one."""
     return {"time": time_ms or 0, "actor": urns.ACTOR}

@@ -1,4 +1,4 @@
-"""Secrets taken out of what a catalogue that everyone reads would show."""
+"""Redaction of secrets in properties, SQL and URLs that everyone can read in DataHub (conversion rules, section 5)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 _SECRET_WORDS = r"secret|password|token|access[.]?key|credential"
 _SECRET_KEY = re.compile(_SECRET_WORDS, re.IGNORECASE)
 REDACTED = "*********(redacted)"
-"""What Spark itself shows instead of a secret."""
+"""Spark's own replacement of a secret."""
 
-# Repetitions are bounded where a text could make the search quadratic.
+# Bounds on repetitions keep the search linear.
 # An `@` or a `/` may stand in the password; digits and then an end are a port, not a password.
 _URL_USERINFO = re.compile(r"""(://)[^/?#\s@:]{0,256}:(?!\d+(?:[;,/?#\s]|$))(?:[^/?#\s]{0,256}|[^\s@"']{0,256})@""")
 _ORACLE_LOGIN = re.compile(r"""(jdbc:oracle:\w+:)[^/\s@]{0,128}/(?:"[^"]{0,128}"|[^\s@"]{0,128})(?=@)""", re.IGNORECASE)
-# A quoted value may hold quotes, doubled or behind a backslash, and lack its end where the text was cut.
+# A quoted value may contain quotes, doubled or behind a backslash, and lack its end if the text was cut.
 _ASSIGNMENT = re.compile(
     rf"""(?P<key>(?:{_SECRET_WORDS}|passwd|pwd)[\w.-]{{0,64}})
          (?P<between>\\*["'`]?\s*(?:=>|[=:]+)\s*\\*|\\*["'`]?\s+(?=["']))
@@ -33,9 +33,8 @@ _ASSIGNMENT = re.compile(
 
 @lru_cache(maxsize=4096)
 def redact(key: str, value: str, pattern: str | None = None) -> str:
-    """The value, or what Spark shows for it where the key says that it is a secret.
+    """Return the value without secrets, or :data:`REDACTED` if the key names a secret.
 
-    :param key: the property's name.
     :param pattern: the job's own ``spark.redaction.regex``, in addition to Spark's default.
     """
     if _SECRET_KEY.search(key) or (pattern and _matches(pattern, key)):
@@ -44,7 +43,7 @@ def redact(key: str, value: str, pattern: str | None = None) -> str:
 
 
 def redact_text(text: str) -> str:
-    """Free text (a SQL statement, a description, a URL) without ``user:password@`` and without assigned secrets."""
+    """Return a free text (SQL, a description, a URL) without ``user:password@`` and without assigned secrets."""
     if _SECRET_KEY.search(text) or "pwd" in text.lower() or "passwd" in text.lower():
         # Before the URLs, where an `@` in an assigned password would look like the end of a login.
         text = _ASSIGNMENT.sub(rf"\g<key>\g<between>{REDACTED}", text)
@@ -54,10 +53,7 @@ def redact_text(text: str) -> str:
 
 
 def event_without_secrets(event: bytes) -> bytes:
-    """An OpenLineage event as :func:`redact` leaves each of its strings.
-
-    :param event: its JSON, of an object.
-    """
+    """Redact every string in an OpenLineage event, a JSON object."""
     decoded = json.loads(event)
     redacted = _without_secrets("", decoded, _own_pattern(decoded))
     return json.dumps(redacted, ensure_ascii=False).encode("utf-8", "replace")
@@ -71,20 +67,20 @@ def _own_pattern(event: Any) -> str | None:
 
 def _without_secrets(key: str, value: Any, pattern: str | None) -> Any:
     if isinstance(value, dict):
-        return {name: _without_secrets(name, one, pattern) for name, one in value.items()}
+        return {name: _without_secrets(name, item, pattern) for name, item in value.items()}
     if isinstance(value, list):
-        return [_without_secrets(key, one, pattern) for one in value]
+        return [_without_secrets(key, item, pattern) for item in value]
     return redact(key, value, pattern) if isinstance(value, str) else value
 
 
 def redacted_trace(error: BaseException) -> str:
-    """An exception with its stack trace, for a log: what a library says of a failure may quote a URL or an option."""
+    """Return an exception with its stack trace, for a log: libraries quote URLs and options in their messages."""
     return redact_text("".join(traceback.format_exception(error)))
 
 
 def redact_url(text: str) -> str:
-    """The text without the ``user:password@`` of its URLs. A user alone stays: ``abfss://container@account``."""
-    # What is left of a broken URL may look like another one; each turn takes an `@` away.
+    """Return the text without the ``user:password@`` in its URLs. A user alone stays: ``abfss://container@account``."""
+    # The rest of a broken URL may look like another URL; each turn removes an `@`.
     while "@" in text and (without := _URL_USERINFO.sub(r"\1", text)) != text:
         text = without
     return text
@@ -100,5 +96,5 @@ def _compile(pattern: str) -> re.Pattern[str] | None:
     try:
         return re.compile(pattern)
     except re.error:
-        # A regular expression of Java that Python does not know: Spark's default still guards.
+        # Python does not understand this regular expression of Java; Spark's default still applies.
         return None

@@ -1,4 +1,4 @@
-"""The run tree: DAG run, task run and what hangs below them (Airflow identity rules)."""
+"""Run tree: DAG runs, task runs, and the Spark runs below them (Airflow identity rules)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import structs
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.aspects import input_output
 from airflow_provider_spark_datahub.conversion.events import iso_instant
@@ -17,7 +18,7 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset
 
 ORCHESTRATOR = "airflow"
-TryResult = Literal["SUCCESS", "UP_FOR_RETRY", "FAILURE", "SKIPPED"]
+AttemptResult = Literal["SUCCESS", "UP_FOR_RETRY", "FAILURE", "SKIPPED"]
 
 # What acryl-datahub's Airflow plugin writes as the type of an Airflow task.
 _TASK_TYPE = {"string": "COMMAND"}
@@ -25,31 +26,30 @@ _TASK_TYPE = {"string": "COMMAND"}
 
 @dataclass(frozen=True, slots=True)
 class AirflowSite:
-    """Which Airflow it is, by the settings that DataHub's own Airflow plugin reads (section ``[datahub]``).
+    """Identity of an Airflow installation, from the section ``[datahub]`` that DataHub's own Airflow plugin reads.
 
     :param cluster: used verbatim.
-    :param platform_instance: ``None`` where there is none.
     """
 
     cluster: str = "prod"
     platform_instance: str | None = None
 
     def flow_urn(self, dag_id: str) -> str:
-        """The DataFlow of a DAG."""
+        """Return the URN of a DAG's DataFlow."""
         flow_id = f"{self.platform_instance}.{dag_id}" if self.platform_instance else dag_id
         return urns.dataflow_urn(ORCHESTRATOR, flow_id, self.cluster)
 
     def job_urn(self, dag_id: str, task_id: str) -> str:
-        """The DataJob of a task."""
+        """Return the URN of a task's DataJob."""
         return urns.datajob_urn(self.flow_urn(dag_id), task_id)
 
     def dag_run_urn(self, dag_id: str, run_id: str) -> str:
-        """The DataProcessInstance of a DAG run."""
+        """Return the URN of a DAG run's DataProcessInstance."""
         key = {"cluster": self.cluster, "orchestrator": ORCHESTRATOR, "dag_id": dag_id, "run_id": run_id}
         return urns.dpi_urn(urns.guid(key))
 
     def task_run_urn(self, dag_id: str, task_id: str, run_id: str, map_index: int = -1) -> str:
-        """The DataProcessInstance of a task run: one for all of its tries.
+        """Return the URN of a task run's DataProcessInstance, which all its attempts share.
 
         :param map_index: -1 for a task that is not mapped.
         """
@@ -61,11 +61,11 @@ class AirflowSite:
 
 @dataclass(frozen=True, slots=True)
 class DagRun:
-    """A DAG run. Times are in ms since the epoch.
+    """DAG run. Times are in ms since the epoch.
 
-    :param url: of its page in Airflow's UI; likewise :attr:`dag_url`.
-    :param start_ms: ``None`` where it is not known.
-    :param interval: the data that the run is for; ``None`` where it is for none, as a run by hand may be.
+    :param url: its page in Airflow's UI; likewise :attr:`dag_url`.
+    :param start_ms: ``None`` if it is not known.
+    :param interval: the data interval; ``None`` if there is none, as for some manual runs.
     """
 
     site: AirflowSite
@@ -80,15 +80,15 @@ class DagRun:
 
     @property
     def urn(self) -> str:
-        """The DAG run's DataProcessInstance."""
+        """URN of the DAG run's DataProcessInstance."""
         return self.site.dag_run_urn(self.dag_id, self.run_id)
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamTask:
-    """A task of the same DAG that the task waits for.
+    """Upstream task in the same DAG.
 
-    :param map_indexes: those of its runs that count, where it is mapped.
+    :param map_indexes: the runs of a mapped task that the task depends on.
     """
 
     task_id: str
@@ -96,13 +96,13 @@ class UpstreamTask:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskTry:
-    """One try of a task run. Times are in ms since the epoch.
+class TaskAttempt:
+    """Attempt (try number) of a task run. Times are in ms since the epoch.
 
     :param end_ms: ``None`` while it runs.
     :param result: ``None`` while it runs.
-    :param written_by_plugin: DataHub's own Airflow plugin writes the DAG, the task and the task run: only what it
-        lacks is added.
+    :param written_by_plugin: DataHub's own Airflow plugin writes the DAG, the task and the task run. Only what the
+        plugin leaves out is written here.
     """
 
     dag_run: DagRun
@@ -111,25 +111,31 @@ class TaskTry:
     map_index: int = -1
     start_ms: int | None = None
     end_ms: int | None = None
-    result: TryResult | None = None
+    result: AttemptResult | None = None
     log_url: str | None = None
     upstream: tuple[UpstreamTask, ...] = ()
     written_by_plugin: bool = False
 
     @property
+    def key(self) -> AttemptKey:
+        """Key of the attempt's events and outbox entries."""
+        run = self.dag_run
+        return AttemptKey(run.dag_id, run.run_id, self.task_id, self.map_index, self.try_number)
+
+    @property
     def urn(self) -> str:
-        """The task run's DataProcessInstance."""
+        """URN of the task run's DataProcessInstance."""
         run = self.dag_run
         return run.site.task_run_urn(run.dag_id, self.task_id, run.run_id, self.map_index)
 
     @property
     def job_urn(self) -> str:
-        """The task's DataJob."""
+        """URN of the task's DataJob."""
         return self.dag_run.site.job_urn(self.dag_run.dag_id, self.task_id)
 
     @property
     def upstream_run_urns(self) -> list[str]:
-        """The runs of the upstream tasks, in this DAG run."""
+        """URNs of the upstream tasks' runs in this DAG run."""
         run = self.dag_run
         return [
             run.site.task_run_urn(run.dag_id, upstream.task_id, run.run_id, map_index)
@@ -139,85 +145,91 @@ class TaskTry:
 
     @property
     def upstream_job_urns(self) -> list[str]:
-        """The DataJobs of the upstream tasks."""
+        """URNs of the upstream tasks' DataJobs."""
         return [self.dag_run.site.job_urn(self.dag_run.dag_id, upstream.task_id) for upstream in self.upstream]
 
-    def ended(self, end_ms: int, result: TryResult) -> TaskTry:
-        """The same try after its end."""
+    def ended(self, end_ms: int, result: AttemptResult) -> TaskAttempt:
+        """Return the attempt after its end."""
         return replace(self, end_ms=end_ms, result=result)
 
 
-def below(jobs: Sequence[JobLineage], task_try: TaskTry, sessions: Iterable[str] = ()) -> list[JobLineage]:
-    """Spark jobs of a try: their runs are children of the task run, the jobs downstream of the task's job.
+def attach_jobs(jobs: Sequence[JobLineage], attempt: TaskAttempt, sessions: Iterable[str] = ()) -> list[JobLineage]:
+    """Attach Spark jobs to an attempt: their runs become children of the task run, and the task's job their upstream.
 
-    A query's run (of jobs that are not coalesced) stays the child of its application's, and one of a Hive session that
-    of its session. What the events do not tell of a run's kind and data interval is that of the DAG run.
+    A query's run (of jobs that are not coalesced) stays a child of its application's run, and that of a Hive query a
+    child of its session's run. Kind and data interval are those of the DAG run if events do not have them.
 
     :param sessions: URNs of the sessions' runs.
     """
     runs = {job.run_urn for job in jobs} | set(sessions)
-    return [
-        structs.replace(
-            job,
-            parent_instance=job.parent_instance if job.parent_instance in runs else task_try.urn,
-            upstream_jobs=tuple(dict.fromkeys((*job.upstream_jobs, task_try.job_urn))),
-            run=replace(
-                job.run,
-                run_type=job.run.run_type or task_try.dag_run.kind,
-                interval=job.run.interval or task_try.dag_run.interval,
+    return [_attached(job, attempt, runs) for job in jobs]
+
+
+def _attached(job: JobLineage, attempt: TaskAttempt, runs: set[str]) -> JobLineage:
+    definition, run, details = job.definition, job.run, job.run.details
+    upstream_jobs = tuple(dict.fromkeys((*definition.upstream_jobs, attempt.job_urn)))
+    return structs.replace(
+        job,
+        definition=structs.replace(definition, upstream_jobs=upstream_jobs),
+        run=structs.replace(
+            run,
+            parent_urn=run.parent_urn if run.parent_urn in runs else attempt.urn,
+            details=replace(
+                details,
+                run_type=details.run_type or attempt.dag_run.kind,
+                interval=details.interval or attempt.dag_run.interval,
             ),
-        )
-        for job in jobs
-    ]
+        ),
+    )
 
 
-def task_proposals(task_try: TaskTry, jobs: Sequence[JobLineage] | None = None) -> list[Proposal]:
-    """The Airflow side of a try: the DAG with its run, the task with its run, parents before children.
+def task_proposals(attempt: TaskAttempt, jobs: Sequence[JobLineage] | None = None) -> list[Proposal]:
+    """Return the Airflow entities of an attempt: the DAG with its run, and the task with its run, parents first.
 
-    :param jobs: what the task's Spark applications did; ``None`` where this try tells nothing of it: it still runs,
-        or it only delivered what an earlier one collected.
+    :param jobs: jobs of the task's Spark applications; ``None`` if the attempt still runs, or if it only delivered
+        the lineage of an earlier attempt.
     """
-    proposals = list(_dag_run(task_try.dag_run, written_by_plugin=task_try.written_by_plugin))
-    if task_try.written_by_plugin:
-        return [*proposals, _task_relationships(task_try)]
-    proposals += _task_entities(task_try)
+    proposals = list(_dag_run(attempt.dag_run, written_by_plugin=attempt.written_by_plugin))
+    if attempt.written_by_plugin:
+        return [*proposals, _task_relationships(attempt)]
+    proposals += _task_entities(attempt)
     if jobs is not None:
-        proposals += _task_datasets(task_try, jobs)
-    return [*proposals, *_task_events(task_try)]
+        proposals += _task_datasets(attempt, jobs)
+    return [*proposals, *_task_events(attempt)]
 
 
-def _task_datasets(task_try: TaskTry, jobs: Sequence[JobLineage]) -> list[Proposal]:
-    inputs = _edges(job.inputs for job in jobs)
-    outputs = _edges(job.outputs for job in jobs)
+def _task_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Proposal]:
+    inputs = _edges(job.lineage.inputs for job in jobs)
+    outputs = _edges(job.lineage.outputs for job in jobs)
     return [
-        Proposal(KIND, task_try.urn, "dataProcessInstanceInput", {"inputs": list(inputs)}),
-        Proposal(KIND, task_try.urn, "dataProcessInstanceOutput", {"outputs": list(outputs)}),
+        Proposal(KIND, attempt.urn, "dataProcessInstanceInput", {"inputs": list(inputs)}),
+        Proposal(KIND, attempt.urn, "dataProcessInstanceOutput", {"outputs": list(outputs)}),
         *input_output(
-            task_try.job_urn,
+            attempt.job_urn,
             inputs=inputs,
             outputs=outputs,
-            upstream_jobs=task_try.upstream_job_urns,
+            upstream_jobs=attempt.upstream_job_urns,
             fine_grained=[],
-            time_ms=task_try.end_ms or max((job.end_ms or 0 for job in jobs), default=None),
-            adds_only=task_try.result != "SUCCESS" or not jobs or any(job.adds_only for job in jobs),
+            time_ms=attempt.end_ms or max((job.run.end_ms or 0 for job in jobs), default=None),
+            patch=attempt.result != "SUCCESS" or not jobs or any(job.patch_edges for job in jobs),
         ),
     ]
 
 
-def _edges(datasets: Iterable[Mapping[str, JobDataset]]) -> dict[str, Mapping[str, str]]:
-    """The datasets of several jobs with the properties of their edges: none, where one job knows the edge for sure."""
-    found: dict[str, Mapping[str, str]] = {}
-    for several in datasets:
-        for urn, dataset in several.items():
+def _edges(lineages: Iterable[Mapping[str, JobDataset]]) -> dict[str, Mapping[str, str]]:
+    """Return the properties of edges by URN, sorted. An edge that events of any job name has none."""
+    edges: dict[str, Mapping[str, str]] = {}
+    for datasets in lineages:
+        for urn, dataset in datasets.items():
             if dataset.edge_properties:
-                found.setdefault(urn, dataset.edge_properties)
+                edges.setdefault(urn, dataset.edge_properties)
             else:
-                found[urn] = {}
-    return dict(sorted(found.items()))
+                edges[urn] = {}
+    return dict(sorted(edges.items()))
 
 
 def dag_run_ended(dag_run: DagRun, end_ms: int, result: Literal["SUCCESS", "FAILURE"]) -> list[Proposal]:
-    """The end of a DAG run, with the run itself, whose tasks may not have delivered it."""
+    """Return the end of a DAG run, with the run itself, which its tasks may not have delivered."""
     duration = end_ms - dag_run.start_ms if dag_run.start_ms is not None else None
     outcome = {"type": result, "nativeResultType": ORCHESTRATOR}
     return [
@@ -272,53 +284,53 @@ def _flow_info(dag_run: DagRun) -> dict[str, Any]:
     return info
 
 
-def _task_entities(task_try: TaskTry) -> Iterator[Proposal]:
-    run, urn = task_try.dag_run, task_try.job_urn
+def _task_entities(attempt: TaskAttempt) -> Iterator[Proposal]:
+    run, urn = attempt.dag_run, attempt.job_urn
     info = {
         "customProperties": {},
-        "name": task_try.task_id,
+        "name": attempt.task_id,
         "type": _TASK_TYPE,
         "flowUrn": run.site.flow_urn(run.dag_id),
     }
     yield Proposal("dataJob", urn, "dataJobInfo", info)
     yield status("dataJob", urn)
-    mapped = {"map_index": str(task_try.map_index)} if task_try.map_index >= 0 else {}
-    custom = {"dag_id": run.dag_id, "task_id": task_try.task_id, "run_id": run.run_id, **mapped}
+    mapped = {"map_index": str(attempt.map_index)} if attempt.map_index >= 0 else {}
+    custom = {"dag_id": run.dag_id, "task_id": attempt.task_id, "run_id": run.run_id, **mapped}
     yield from run_properties(
-        task_try.urn,
-        name=f"{run.dag_id}_{task_try.task_id}_{run.run_id}{f'_{task_try.map_index}' if mapped else ''}",
-        created_ms=task_try.start_ms,
+        attempt.urn,
+        name=f"{run.dag_id}_{attempt.task_id}_{run.run_id}{f'_{attempt.map_index}' if mapped else ''}",
+        created_ms=attempt.start_ms,
         custom=custom | _interval_properties(run),
-        url=task_try.log_url,
+        url=attempt.log_url,
         run_type=run.kind,
     )
-    yield _task_relationships(task_try)
+    yield _task_relationships(attempt)
 
 
-def _task_relationships(task_try: TaskTry) -> Proposal:
+def _task_relationships(attempt: TaskAttempt) -> Proposal:
     relationships = {
-        "parentTemplate": task_try.job_urn,
-        "parentInstance": task_try.dag_run.urn,
-        "upstreamInstances": task_try.upstream_run_urns,
+        "parentTemplate": attempt.job_urn,
+        "parentInstance": attempt.dag_run.urn,
+        "upstreamInstances": attempt.upstream_run_urns,
     }
-    return Proposal(KIND, task_try.urn, "dataProcessInstanceRelationships", relationships)
+    return Proposal(KIND, attempt.urn, "dataProcessInstanceRelationships", relationships)
 
 
-def _task_events(task_try: TaskTry) -> Iterator[Proposal]:
-    told: dict[str, Any] = {
-        "interval": task_try.dag_run.interval,
-        "attempt": task_try.try_number,
-        "externalUrl": task_try.log_url,
+def _task_events(attempt: TaskAttempt) -> Iterator[Proposal]:
+    shared: dict[str, Any] = {
+        "interval": attempt.dag_run.interval,
+        "attempt": attempt.try_number,
+        "externalUrl": attempt.log_url,
     }
-    if task_try.start_ms is not None:
-        yield run_event(task_try.urn, task_try.start_ms, "STARTED", **told)
-    if task_try.end_ms is None or task_try.result is None:
+    if attempt.start_ms is not None:
+        yield run_event(attempt.urn, attempt.start_ms, "STARTED", **shared)
+    if attempt.end_ms is None or attempt.result is None:
         return
     yield run_event(
-        task_try.urn,
-        task_try.end_ms,
+        attempt.urn,
+        attempt.end_ms,
         "COMPLETE",
-        result={"type": task_try.result, "nativeResultType": ORCHESTRATOR},
-        durationMillis=task_try.end_ms - task_try.start_ms if task_try.start_ms is not None else None,
-        **told,
+        result={"type": attempt.result, "nativeResultType": ORCHESTRATOR},
+        durationMillis=attempt.end_ms - attempt.start_ms if attempt.start_ms is not None else None,
+        **shared,
     )

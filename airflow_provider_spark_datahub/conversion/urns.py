@@ -1,4 +1,7 @@
-"""DataHub URNs, spelled as acryl-datahub's URN classes spell them."""
+"""URNs of DataHub, and the flows and jobs that events belong to.
+
+URNs are spelled as in acryl-datahub's URN classes. For flows and jobs, see the conversion rules, sections 1 and 2.
+"""
 
 from __future__ import annotations
 
@@ -6,118 +9,128 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from string import ascii_letters, digits
 from urllib.parse import quote
 
-# https://docs.datahub.com/docs/what/urn/#restrictions, and Deviation 21: what DataHub's front end decodes again.
+from airflow_provider_spark_datahub.conversion.events import EventError, Facets, RunEvent, as_objects, as_text
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+# Characters that DataHub's front end decodes (Deviation 21): https://docs.datahub.com/docs/what/urn/#restrictions
 _RESERVED = {",": "%2C", "(": "%28", ")": "%29", "␟": quote("␟")}
 _ENCODE = str.maketrans(_RESERVED)
 
 MAX_URN_BYTES = 512
-"""GMS silently drops a proposal whose URN is longer than this, URL-encoded."""
+"""GMS silently drops a proposal if its URN, URL-encoded, is longer than this."""
 _DIGEST_CHARACTERS = 12
-# What is left of a flow's URN for its parts, when a job's URN with the shortest id has to fit around it.
+# Bytes for the parts of a flow's URN, so that the URN of a job with a short id still fits around it.
 _MAX_FLOW_BYTES = 441
-# Of these one byte stays one, of all others three are made.
+# The platform is also the name of a platform instance's platform.
+_MAX_PLATFORM_BYTES = 100
+# URL encoding leaves each of these bytes as one byte and makes three of every other byte.
 _NOT_ESCAPED = f"{ascii_letters}{digits}_.-~* ".encode()
 _CUT_ESCAPE = re.compile("%.?$")
 
 ACTOR = "urn:li:corpuser:datahub"
-"""Who DataHub's own converters name as the author of what they write."""
+"""The author that DataHub's own converters name."""
 
 
 @lru_cache(maxsize=4096)
 def encode(part: str) -> str:
-    """A free-text part of a URN with the reserved characters percent-encoded; nothing else changes."""
+    """Percent-encode the reserved characters in a free-text part of a URN."""
     return part.translate(_ENCODE)
 
 
 def dataset_urn(platform: str, name: str, env: str, instance: str | None = None) -> str:
-    """``urn:li:dataset:(urn:li:dataPlatform:<platform>,[<instance>.]<name>,<env>)``."""
+    """Return ``urn:li:dataset:(urn:li:dataPlatform:<platform>,[<instance>.]<name>,<env>)``."""
     full_name = f"{instance}.{name}" if instance else name
     return f"urn:li:dataset:({platform_urn(platform)},{encode(full_name)},{env})"
 
 
 def platform_urn(platform: str) -> str:
-    """``urn:li:dataPlatform:<platform>``."""
+    """Return ``urn:li:dataPlatform:<platform>``."""
     return f"urn:li:dataPlatform:{encode(platform)}"
 
 
 def platform_instance_urn(platform: str, instance: str) -> str:
-    """``urn:li:dataPlatformInstance:(<platform URN>,<instance>)``."""
+    """Return ``urn:li:dataPlatformInstance:(<platform URN>,<instance>)``."""
     return f"urn:li:dataPlatformInstance:({platform_urn(platform)},{encode(instance)})"
 
 
 def schema_field_urn(dataset: str, field_path: str) -> str:
-    """``urn:li:schemaField:(<dataset URN>,<field path>)``."""
+    """Return ``urn:li:schemaField:(<dataset URN>,<field path>)``."""
     return f"urn:li:schemaField:({dataset},{encode(field_path)})"
 
 
 @lru_cache(maxsize=1024)
 def dataflow_urn(orchestrator: str, flow_id: str, cluster: str) -> str:
-    """``urn:li:dataFlow:(<orchestrator>,<flow id>,<cluster>)``; its longest parts shortened where it is too long."""
+    """Return ``urn:li:dataFlow:(<orchestrator>,<flow id>,<cluster>)``; shorten the longest parts if it is too long."""
     parts = [encode(part) for part in (orchestrator, flow_id, cluster)]
     while _encoded_bytes(",".join(parts)) > _MAX_FLOW_BYTES:
         longest = max(range(len(parts)), key=lambda index: _encoded_bytes(parts[index]))
-        parts[longest] = shortened(parts[longest], _encoded_bytes(parts[longest]) * 3 // 4)
+        parts[longest] = _shortened(parts[longest], _encoded_bytes(parts[longest]) * 3 // 4)
     return f"urn:li:dataFlow:({','.join(parts)})"
 
 
 @lru_cache(maxsize=1024)
 def datajob_urn(flow_urn: str, job_id: str) -> str:
-    """``urn:li:dataJob:(<flow URN>,<job id>)``; the id is shortened where that is too long."""
+    """Return ``urn:li:dataJob:(<flow URN>,<job id>)``; shorten the id if it is too long."""
     room = MAX_URN_BYTES - _encoded_bytes(f"urn:li:dataJob:({flow_urn},)")
-    return f"urn:li:dataJob:({flow_urn},{shortened(encode(job_id), room)})"
+    return f"urn:li:dataJob:({flow_urn},{_shortened(encode(job_id), room)})"
 
 
 @lru_cache(maxsize=1024)
 def dpi_urn(instance_id: str) -> str:
-    """``urn:li:dataProcessInstance:<id>``; the id is shortened where that is too long."""
-    room = MAX_URN_BYTES - _encoded_bytes("urn:li:dataProcessInstance:")
-    return f"urn:li:dataProcessInstance:{shortened(encode(instance_id), room)}"
-
-
-def tag_urn(tag: str) -> str:
-    """``urn:li:tag:<tag>``; a tag that is a URN already stays as it is."""
-    return tag if tag.startswith("urn:li:tag:") else f"urn:li:tag:{encode(tag)}"
+    """Return ``urn:li:dataProcessInstance:<id>``; shorten the id if it is too long."""
+    return _short_urn("urn:li:dataProcessInstance:", instance_id)
 
 
 def test_urn(test: str) -> str:
-    """``urn:li:test:<test>``; shortened where it is too long."""
-    room = MAX_URN_BYTES - _encoded_bytes("urn:li:test:")
-    return f"urn:li:test:{shortened(encode(test), room)}"
+    """Return ``urn:li:test:<test>``; shorten the test's name if it is too long."""
+    return _short_urn("urn:li:test:", test)
+
+
+def tag_urn(tag: str) -> str:
+    """Return ``urn:li:tag:<tag>``, or the tag itself if it is a URN already."""
+    return tag if tag.startswith("urn:li:tag:") else f"urn:li:tag:{encode(tag)}"
 
 
 def owner_urn(name: str) -> str:
-    """``urn:li:corpuser:<name>``; an owner that is a URN already stays as it is."""
+    """Return ``urn:li:corpuser:<name>``, or the name itself if it is a URN already."""
     return name if name.startswith("urn:li:") else f"urn:li:corpuser:{encode(name)}"
 
 
 def guid(key: Mapping[str, str]) -> str:
-    """The id that acryl-datahub's ``DatahubKey.guid()`` derives from a key's fields."""
+    """Return the id that acryl-datahub's ``DatahubKey.guid()`` derives from a key's fields."""
     text = json.dumps(key, separators=(",", ":"), sort_keys=True)
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 @lru_cache(maxsize=4096)
 def is_too_long(urn: str) -> bool:
-    """Whether GMS would drop what is said of this entity because of its URN's length."""
-    # A URL-encoded character takes at most twelve bytes: many URNs need no encoding to be told short enough.
+    """Return whether GMS would drop proposals about this entity because of its URN's length."""
+    # A URL-encoded character takes at most twelve bytes: most URNs are short enough for any encoding.
     return len(urn) * 12 > MAX_URN_BYTES and _encoded_bytes(urn) > MAX_URN_BYTES
 
 
 def _encoded_bytes(text: str) -> int:
-    """How long GMS takes the text for: that of Java's URLEncoder."""
-    # Half a surrogate pair, which JSON can carry, is a question mark to Java's URLEncoder.
+    """Return the length that GMS measures: the length that Java's URLEncoder makes of the text."""
+    # Java's URLEncoder writes half of a surrogate pair, which JSON can carry, as a question mark.
     encoded = text.encode(errors="replace")
     return len(encoded) + 2 * len(encoded.translate(None, _NOT_ESCAPED))
 
 
-def shortened(part: str, room: int) -> str:
-    """A part of a URN that takes at most so many bytes, URL-encoded: its beginning, and a digest of all of it.
+def _short_urn(prefix: str, name: str) -> str:
+    return prefix + _shortened(encode(name), MAX_URN_BYTES - _encoded_bytes(prefix))
 
-    What GMS would drop without a word is there under a name that stays the same from run to run.
+
+def _shortened(part: str, room: int) -> str:
+    """Shorten a part of a URN to its beginning and a digest of the whole part, if it is too long.
+
+    GMS would drop the entity without a word. The short name stays the same from run to run.
+
+    :param room: how many bytes the part may take, URL-encoded.
     """
     if len(part) * 12 <= room or _encoded_bytes(part) <= room:
         return part
@@ -125,5 +138,116 @@ def shortened(part: str, room: int) -> str:
     kept = part[: max(room, 0)]
     while kept and _encoded_bytes(kept) > room - _DIGEST_CHARACTERS - 1:
         kept = kept[: min(len(kept) - 1, len(kept) * room // _encoded_bytes(kept))]
-    # A percent sign that lost its digits would be none any more.
+    # Do not end in a percent sign that lost its digits.
     return f"{_CUT_ESCAPE.sub('', kept)}-{digest}"
+
+
+_OPENLINEAGE_PRODUCER = re.compile(r"https://github\.com/OpenLineage/OpenLineage/.*/(.*)")
+_OTHER_PRODUCERS = {
+    "https://github.com/apache/airflow/": "airflow",
+    "https://github.com/trinodb/trino/": "trino",
+}
+_MERGE_JOB = "execute_merge_into_command_edge"
+DEFAULT_CLUSTER = "default"
+"""The job namespace that OpenLineage itself falls back to."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowIdentity:
+    """The parts of a DataFlow's URN."""
+
+    orchestrator: str
+    flow_id: str
+    cluster: str
+    urn: str = field(init=False, compare=False)
+    """The flow's URN."""
+
+    def __post_init__(self) -> None:
+        """Build the URN once, because half of a flow's aspects contain it."""
+        object.__setattr__(self, "urn", dataflow_urn(self.orchestrator, self.flow_id, self.cluster))
+
+
+def flow_identity(event: RunEvent, settings: LineageSettings, app_name: str) -> FlowIdentity:
+    """Return the flow of an event.
+
+    :param app_name: the application's own name, from any of its events; empty if none has it.
+    :raises EventError: if the platform that ran the job is unknown, or no flow can be named after the job.
+    """
+    flow_id = settings.flow_id(app_name or event.job_name.partition(".")[0])
+    if not flow_id:
+        raise EventError(f"job.name {event.job_name!r} starts with a dot: no flow can be named after it")
+    cluster = settings.platform_instance or event.job_namespace or DEFAULT_CLUSTER
+    return _flow(_shortened(_orchestrator(event, settings), _MAX_PLATFORM_BYTES), flow_id, cluster)
+
+
+_flow = lru_cache(maxsize=1024)(FlowIdentity)
+
+
+def _orchestrator(event: RunEvent, settings: LineageSettings) -> str:
+    """Return the platform that ran the job."""
+    if settings.orchestrator:
+        return settings.orchestrator
+    engine = event.run_facets.once(_engine)
+    if engine:
+        return engine
+    matched = _OPENLINEAGE_PRODUCER.fullmatch(event.producer)
+    if matched and matched.group(1):
+        return matched.group(1)
+    for prefix, orchestrator in _OTHER_PRODUCERS.items():
+        if event.producer.startswith(prefix):
+            return orchestrator
+    raise EventError(
+        f"the platform that ran the job is unknown: the producer {event.producer!r} is not a known one, and the event "
+        "has no processing_engine facet; set 'orchestrator'"
+    )
+
+
+def _engine(run_facets: Facets) -> str:
+    return as_text(run_facets["processing_engine"].get("name")).strip().lower()
+
+
+def job_id_and_name(event: RunEvent, settings: LineageSettings) -> tuple[str, str]:
+    """Return the id and the display name of the job that a single event describes (not coalesced)."""
+    job_id = event.job_name
+    if settings.enhanced_merge_into_extraction and _MERGE_JOB in job_id:
+        table = _merge_target(event)
+        if table:
+            job_id = f"{job_id}.{re.sub('[. ]', '_', table).lower()}"
+    return job_id, display_name(job_id)
+
+
+def display_name(job_id: str) -> str:
+    """Return the part of a job's id after its first dot, or the whole id if it has none."""
+    _, dot, rest = job_id.partition(".")
+    return rest if dot else job_id
+
+
+def _merge_target(event: RunEvent) -> str:
+    """Return the table that Delta's MERGE writes to, from the first source that names it, or an empty text."""
+    for line in event.sql.splitlines():
+        words = line.split()
+        if len(words) > 2 and [word.upper() for word in words[:2]] == ["MERGE", "INTO"]:
+            return words[2].replace("`", "")
+    names = [dataset.id.name for dataset in event.outputs]
+    for name in names:
+        if "." in name and not name.startswith("/"):
+            return name
+    for dataset in event.outputs:
+        table = _table_symlink(dataset.facets)
+        if table:
+            return table
+    return next((table for name in names if (table := _warehouse_table(name))), "")
+
+
+def _table_symlink(facets: Facets) -> str:
+    for identifier in as_objects(facets["symlinks"].get("identifiers")):
+        if identifier.get("type") == "TABLE":
+            return as_text(identifier.get("name")).removeprefix("table/").replace("/", ".")
+    return ""
+
+
+def _warehouse_table(path: str) -> str:
+    """Return ``<db>.<table>`` of ``…/warehouse/<db>.db/<table>``, or an empty text."""
+    below = path.rpartition("/warehouse/")[2] if "/warehouse/" in path else ""
+    database, found, table = below.rpartition(".db/")
+    return f"{database}.{table.rstrip('/')}" if found else ""

@@ -1,4 +1,4 @@
-"""Delivery of proposals: the interface of every sink, and the time that it has.
+"""Delivery of proposals: the interface of every sink, deadlines, and files that survive a crash.
 
 Other folders enter through this module, :mod:`.outbox` and :mod:`.sinks`.
 """
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.deadline import Deadline as Deadline
     from airflow_provider_spark_datahub.delivery.durable import write_durably as write_durably
     from airflow_provider_spark_datahub.delivery.sink import (
+        CheckResult as CheckResult,
+        CheckStatus as CheckStatus,
         Delivery as Delivery,
-        Finding as Finding,
+        OutboxItem as OutboxItem,
+        RawEvent as RawEvent,
         Rejection as Rejection,
         Sink as Sink,
         SinkSettingsError as SinkSettingsError,
-        Verdict as Verdict,
     )
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -28,6 +30,6 @@ else:
             "connection": "ConnectionParts",
             "deadline": "Deadline",
             "durable": "write_durably",
-            "sink": "Delivery Finding Rejection Sink SinkSettingsError Verdict",
+            "sink": "CheckResult CheckStatus Delivery OutboxItem RawEvent Rejection Sink SinkSettingsError",
         },
     )

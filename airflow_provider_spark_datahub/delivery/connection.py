@@ -1,13 +1,11 @@
-"""What settings are read from: the parts of an Airflow connection.
-
-Reads the extra of an Airflow connection: known keys only, each with its type, and never a value in an error.
-"""
+"""Parts of an Airflow connection, and a strict reader of its extra: known keys, typed values, no value in an error."""
 
 from __future__ import annotations
 
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +14,7 @@ from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ConnectionParts:
-    """The parts of a connection, by Airflow's names; what each means is said where settings are read from it.
+    """Parts of a connection, by Airflow's names. Each sink's settings document what they mean.
 
     :param extra: decoded.
     """
@@ -30,93 +28,88 @@ class ConnectionParts:
 
 
 Reader = Callable[[str, object], Any]
-"""From a key and its value to the setting.
+"""Returns the setting of a key and its value.
 
-:raises SinkSettingsError: where the value is of another type.
+:raises SinkSettingsError: if the value is of another type.
 """
 
-_SHORTEST_SECRET = 6  # shorter values ("1", "true") are no secrets, and are part of ordinary words
+_SHORTEST_SECRET = 6  # shorter values ("1", "true") are parts of ordinary words
 
 
-def read_extra(extra: Mapping[str, Any], readers: Mapping[str, Reader], place: str = "extra") -> dict[str, Any]:
-    """The settings in ``extra``, by the keys of ``readers``.
+class Read:
+    """Readers of a connection's extra, and of the usual types in it."""
 
-    Values from a connection URI are text, so the text of a number or of a truth value will do; empty ones count as
-    not given.
+    @classmethod
+    def extra(cls, extra: Mapping[str, Any], readers: Mapping[str, Reader], place: str = "extra") -> dict[str, Any]:
+        """Return the settings in ``extra``, by the keys of ``readers``.
 
-    :param place: where in the connection ``extra`` stands, for errors.
-    :raises SinkSettingsError: an unknown key, or a value of the wrong type.
-    """
-    settings: dict[str, Any] = {}
-    for key, value in extra.items():
-        reader = readers.get(key)
-        if reader is None:
-            raise SinkSettingsError(f"Unknown key in the connection's {place}: {key!r}.{nearest(key, readers)}")
-        if value is not None and value != "":
-            settings[key] = reader(key, value)
-    return settings
+        Values from a connection URI are text, so the text of a number or of a truth value will do. Empty values count
+        as not given.
 
+        :param place: where in the connection ``extra`` stands, for errors.
+        :raises SinkSettingsError: if a key is unknown, or a value is of the wrong type.
+        """
+        for key in extra:
+            if key not in readers:
+                hint = cls.suggestion(key, readers)
+                raise SinkSettingsError(f"Unknown key in the connection's {place}: {key!r}.{hint}")
+        return {key: readers[key](key, value) for key, value in extra.items() if value is not None and value != ""}
 
-def nearest(key: str, known: Iterable[str]) -> str:
-    """A sentence that names the known key that was probably meant, or all of them."""
-    names = list(known)
-    near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else f" Known keys: {', '.join(names)}."
+    @staticmethod
+    def suggestion(key: str, known: Iterable[str]) -> str:
+        """Return a sentence that names the known key that was probably meant, or all of them."""
+        names = list(known)
+        near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.5)
+        return f" Did you mean {near[0]!r}?" if near else f" Known keys: {', '.join(names)}."
 
+    @staticmethod
+    def seconds(key: str, value: object) -> float:
+        """Return a number of seconds above 0."""
+        wanted = "a number of seconds above 0"
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise SinkSettingsError.wrong_type(key, wanted, value)
+        number = math.nan
+        with suppress(ValueError):
+            number = float(value)
+        if not (number > 0 and math.isfinite(number)):
+            raise SinkSettingsError(f"{key!r} in the connection's extra must be {wanted}, not {value!r}.")
+        return number
 
-def ill_typed(key: str, wanted: str, value: object) -> SinkSettingsError:
-    """The error for a value of the wrong type; it does not hold the value."""
-    return SinkSettingsError(f"{key!r} in the connection's extra must be {wanted}, not {type(value).__name__}.")
+    @staticmethod
+    def count(key: str, value: object) -> int:
+        """Return a whole number from 0."""
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+        if isinstance(value, str) and value.strip().isdecimal():
+            return int(value)
+        raise SinkSettingsError.wrong_type(key, "a whole number from 0", value)
 
+    @staticmethod
+    def boolean(key: str, value: object) -> bool:
+        """Return true or false."""
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+            return value.strip().lower() == "true"
+        raise SinkSettingsError.wrong_type(key, "true or false", value)
 
-def seconds(key: str, value: object) -> float:
-    """A number of seconds above 0."""
-    wanted = "a number of seconds above 0"
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ill_typed(key, wanted, value)
-    try:
-        number = float(value)
-    except ValueError as error:
-        raise SinkSettingsError(f"{key!r} in the connection's extra must be {wanted}, not {value!r}.") from error
-    if not (number > 0 and math.isfinite(number)):
-        raise SinkSettingsError(f"{key!r} in the connection's extra must be {wanted}, not {value!r}.")
-    return number
+    @staticmethod
+    def text(key: str, value: object) -> str:
+        """Return a text."""
+        if isinstance(value, str):
+            return value
+        raise SinkSettingsError.wrong_type(key, "text", value)
 
-
-def count(key: str, value: object) -> int:
-    """A whole number from 0."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    if isinstance(value, str) and value.strip().isdecimal():
-        return int(value)
-    raise ill_typed(key, "a whole number from 0", value)
-
-
-def truth(key: str, value: object) -> bool:
-    """True or false."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
-    raise ill_typed(key, "true or false", value)
-
-
-def text(key: str, value: object) -> str:
-    """A text."""
-    if isinstance(value, str):
-        return value
-    raise ill_typed(key, "text", value)
-
-
-def mapping(key: str, value: object) -> dict[str, Any]:
-    """An object, i.e. a mapping of texts to anything."""
-    if isinstance(value, Mapping):
-        return {str(name): content for name, content in value.items()}
-    raise ill_typed(key, "an object", value)
+    @staticmethod
+    def mapping(key: str, value: object) -> dict[str, Any]:
+        """Return an object, i.e. a mapping of texts to anything."""
+        if isinstance(value, Mapping):
+            return {str(name): content for name, content in value.items()}
+        raise SinkSettingsError.wrong_type(key, "an object", value)
 
 
-def masked(text: str, secrets: Iterable[str]) -> str:
-    """``text`` with ``***`` in the place of each secret."""
+def mask_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return ``text`` with ``***`` in the place of each secret."""
     for secret in sorted(set(secrets), key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")

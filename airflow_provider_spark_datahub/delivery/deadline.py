@@ -1,7 +1,4 @@
-"""The moment at which the lineage steps of a task must be over.
-
-Holds a call to its deadline, whatever the call waits for.
-"""
+"""Deadline of the lineage steps of a task, and a way to hold any call to it."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment on a monotonic clock, shared by every step that spends the same budget.
+    """Moment on a monotonic clock, shared by every step that spends the same budget.
 
     :param at: the moment, in seconds of ``clock``.
     :param clock: a clock that never goes back; its zero does not matter.
@@ -25,11 +22,11 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, clock: Callable[[], float] = time.monotonic) -> Deadline:
-        """The deadline ``seconds`` from now."""
+        """Return the deadline ``seconds`` from now."""
         return cls(clock() + seconds, clock)
 
     def remaining(self) -> float:
-        """Seconds left, never below 0."""
+        """Return the seconds left, never below 0."""
         return max(0.0, self.at - self.clock())
 
     @property
@@ -38,19 +35,19 @@ class Deadline:
         return self.remaining() == 0.0
 
 
-def within(deadline: Deadline, call: Callable[[], None]) -> bool:
-    """Run ``call`` and wait for it until the deadline at most.
+def run_with_deadline(deadline: Deadline, call: Callable[[], None]) -> bool:
+    """Run ``call``, and wait for it until the deadline at most.
 
-    Timeouts of a socket bound the wait for the *next* bytes, so a server that sends one byte a second, a name
-    lookup or a hung network file system outlast each of them. The call therefore runs in a thread of its own. It
-    is a daemon thread, not one of an executor: the interpreter joins those before it exits.
+    A socket's timeout bounds the wait for the *next* bytes only. A server that sends one byte a second, a name lookup
+    or a hung network file system outlast it. The call therefore runs in a daemon thread of its own. A thread of an
+    executor would not do: the interpreter joins those before it exits.
 
-    :returns: True where the call ended, False where it was left behind. A call that is left behind must find out by
-        itself, by the same deadline, that it may not begin anything more.
+    :returns: True if the call ended, False if it was left behind. A call that is left behind must check the same
+        deadline itself before it begins anything more.
     :raises BaseException: whatever the call raised before the deadline.
     """
-    # Asked once: a deadline that is brought forward meanwhile keeps the call from beginning more, and is not waited for
-    # any shorter, so that whoever brought it forward knows that the call has ended.
+    # Read only once. If the deadline is brought forward meanwhile, the call begins nothing more, but this still waits
+    # for it: whoever brought the deadline forward knows that the call has ended.
     seconds = deadline.remaining()
     if not seconds:
         return False

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, also after a crash of the machine."""
+"""Files that are written completely or not at all, even if the machine crashes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _ATTEMPTS = 5
 
 
 def write_durably(path: Path, chunks: Iterable[bytes]) -> None:
-    """Make ``path`` hold ``chunks``, replacing what it held; its folder is made where it is missing.
+    """Replace the content of ``path`` by ``chunks``; make its folder if it is missing.
 
-    Written beside it under a name that starts with a dot, synced to the disk, then renamed: a crash leaves the old
-    state, or the new one.
+    The content is written beside it under a name that starts with a dot, synced to the disk, then renamed: a crash
+    leaves the old state or the new one.
 
-    :raises OSError: the disk is full, the folder is read-only ...; ``path`` is as it was.
+    :raises OSError: if the disk is full, the folder is read-only ...; ``path`` is unchanged.
     """
     draft = path.with_name(f".{secrets.token_hex(8)}.draft")
     try:
@@ -29,13 +29,13 @@ def write_durably(path: Path, chunks: Iterable[bytes]) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-    # Where the folder is gone, another process has taken the file already.
+    # If the folder is gone, another process has taken the file already.
     with suppress(FileNotFoundError):
         sync_folder(path.parent)
 
 
 def _created(draft: Path) -> BinaryIO:
-    """The draft, open; another process that finds its folder empty may remove it before."""
+    """Open a new draft; repeat if another process finds the folder empty and removes it first."""
     for _ in range(_ATTEMPTS):
         with suppress(FileNotFoundError):
             make_folder(draft.parent)
@@ -45,7 +45,7 @@ def _created(draft: Path) -> BinaryIO:
 
 
 def make_folder(folder: Path) -> None:
-    """Make ``folder`` and its parents where they are missing, durably."""
+    """Make ``folder`` and its parents durably if they are missing."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -54,7 +54,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put the names in ``folder`` on the disk: the sync of a file does not include its name."""
+    """Write the names in ``folder`` to the disk: syncing a file does not include its name."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

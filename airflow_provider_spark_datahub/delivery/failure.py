@@ -1,198 +1,189 @@
-"""Why something was not delivered, in terms that do not depend on the destination.
-
-The boundary to code of others that does not say which errors it raises.
-
-A file system of fsspec or a transport of openlineage-python may be anybody's class; the client of schema registries
-raises what the HTTP client of its choice does. A bug in them must not cost more than what it was asked for, and one of
-ours must not pass as theirs: only their code is called within this boundary.
-
-What an error of Kafka says about sending the same once more.
-
-Imports confluent-kafka at once; import this module where something is about to be sent.
-
-Whose fault it is that a destination fails (HTTP 500): its own, or that of what it fails on.
-
-How long to wait before a delivery is tried again.
-
-A circuit breaker per connection: a destination that is down is not asked by every entry that waits for it.
-"""
+"""Failures of a delivery: their kinds, back-off between attempts, circuit breakers, and poison items."""
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from confluent_kafka import KafkaError
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, ItemT
 
-from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, Numbered
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
 
-_LONGEST_WORDS = 500  # characters of an answer that are repeated in a log line
+log = logging.getLogger(__name__)
+
+_LONGEST_TEXT = 500  # characters of an answer that are repeated in a log line
+
+T = TypeVar("T")
 
 
 class FailureKind(Enum):
-    """What a failure says about sending the same once more."""
+    """What a failure says about sending the same again."""
 
-    REJECTED = "the destination will never take this"
-    THROTTLED = "the destination wants us to wait"
-    FAILED = "the destination failed: it may be in trouble, or stumble over this alone"
-    UNAVAILABLE = "no answer, or one that says that the destination is not there: it may work later"
+    REJECTED = "the server will never take this"
+    THROTTLED = "the server wants us to wait"
+    FAILED = "the server failed: it may be in trouble, or fail on this alone"
+    UNAVAILABLE = "no answer, or one that says that the server is not there: it may work later"
     UNAUTHORISED = "the credentials are refused"
-    MISCONFIGURED = "what answers is not the destination, or cannot be reached with these settings"
+    MISCONFIGURED = "another server answers, or none can be reached with these settings"
 
     @property
     def may_pass(self) -> bool:
         """Whether the same may arrive a little later."""
         return self in (FailureKind.THROTTLED, FailureKind.FAILED, FailureKind.UNAVAILABLE)
 
+    @classmethod
+    def from_http_status(cls, status: int) -> FailureKind:
+        """Return the kind of an HTTP status that is not a success."""
+        return _HTTP_KINDS.get(status, cls.REJECTED if 400 <= status < 500 else cls.UNAVAILABLE)
 
-_STATUS_KINDS = {
-    401: FailureKind.UNAUTHORISED,
-    403: FailureKind.UNAUTHORISED,
-    407: FailureKind.UNAUTHORISED,
-    # About the address, never about what was sent: else a wrong path in the connection would reject all of it.
-    404: FailureKind.MISCONFIGURED,
-    405: FailureKind.MISCONFIGURED,
-    408: FailureKind.UNAVAILABLE,
-    425: FailureKind.UNAVAILABLE,
+    @classmethod
+    def from_kafka_error(cls, error: KafkaError) -> FailureKind:
+        """Return the kind of a Kafka error; unknown ones may pass."""
+        return _KAFKA_KINDS.get(error.name(), cls.UNAVAILABLE)
+
+
+_HTTP_KINDS = {
+    **dict.fromkeys((401, 403, 407), FailureKind.UNAUTHORISED),
+    # These are about the address, never about the content: else a wrong path in the connection would reject all of it.
+    **dict.fromkeys((404, 405), FailureKind.MISCONFIGURED),
+    **dict.fromkeys((408, 425), FailureKind.UNAVAILABLE),
     429: FailureKind.THROTTLED,
     500: FailureKind.FAILED,
 }
-
-
-def kind_of_status(status: int) -> FailureKind:
-    """What an HTTP status that is no success says about sending the same once more."""
-    return _STATUS_KINDS.get(status, FailureKind.REJECTED if 400 <= status < 500 else FailureKind.UNAVAILABLE)
+# By name, so that this module works without Kafka's client.
+_KAFKA_KINDS = {
+    # About the message, or about the batch that it was in.
+    **dict.fromkeys(("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"), FailureKind.REJECTED),
+    **dict.fromkeys(("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"), FailureKind.UNAUTHORISED),
+    **dict.fromkeys(("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"), FailureKind.UNAUTHORISED),
+    **dict.fromkeys(("_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART", "TOPIC_EXCEPTION"), FailureKind.MISCONFIGURED),
+    **dict.fromkeys(("_SSL", "UNSUPPORTED_SASL_MECHANISM"), FailureKind.MISCONFIGURED),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why something was not acknowledged.
+    """Reason why something was not acknowledged.
 
-    :param words: the destination's or the network's own, in one line, without secrets.
-    :param retry_after: seconds that the destination asked to wait; None where it did not.
+    :param text: in the server's or the network's words.
+    :param retry_after: seconds that the server asked to wait; ``None`` if it did not ask.
     """
 
     kind: FailureKind
-    words: str
+    text: str
     retry_after: float | None = None
 
-    def verdict(self, remedy: str) -> str:
-        """The predicate of the sentence that tells a user of the failure.
+    def for_log(self, redact: Callable[[str], str]) -> Self:
+        """Return the failure with its text on one line and without secrets."""
+        return replace(self, text=shorten(redact(self.text)))
 
-        :param remedy: what to do where the credentials are refused.
+    def predicate(self, remedy: str) -> str:
+        """Return the predicate of a sentence whose subject is the sink.
+
+        :param remedy: what to do if the credentials are refused.
         """
-        words = self.words.rstrip(".")
+        text = self.text.rstrip(".")
         match self.kind:
             case FailureKind.UNAUTHORISED:
-                return f"refuses the connection's credentials ({words}): {remedy}"
+                return f"refuses the connection's credentials ({text}): {remedy}"
             case FailureKind.MISCONFIGURED:
-                return f"cannot be used with this connection ({words})"
+                return f"cannot be used with this connection ({text})"
             case FailureKind.FAILED:
-                return f"fails ({words})"
+                return f"fails ({text})"
             case _:
-                return f"is not available ({words})"
+                return f"is not available ({text})"
 
 
-def one_line(text: str) -> str:
-    """``text`` without line breaks, and not longer than a log line should be."""
+class SetupError(Exception):
+    """Settings that a client library does not accept."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
+
+
+def shorten(text: str) -> str:
+    """Return ``text`` on one line, cut to a length that fits a log line."""
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_WORDS else f"{line[:_LONGEST_WORDS]} …"
+    return line if len(line) <= _LONGEST_TEXT else f"{line[:_LONGEST_TEXT]} …"
 
 
-T = TypeVar("T")
+class LibraryError(Exception):
+    """Any error of a library, with the name of its class."""
 
 
-class ThirdPartyError(Exception):
-    """What code of others raised, in its words and with the name of its class."""
+def call_library(call: Callable[[], T], *known: type[Exception]) -> T:
+    """Call a library that does not document which errors it raises.
 
+    A file system of fsspec or a transport of openlineage-python may be anybody's class, and the schema registry's
+    client raises the errors of its HTTP client. A bug in them must only fail the call. Our own code stays outside, so
+    that our bugs do not pass as theirs.
 
-def third_party(call: Callable[[], T], *known: type[Exception]) -> T:
-    """Call code of others.
-
-    :param known: errors that mean something to the caller, and are raised as they are.
-    :raises ThirdPartyError: any other error.
+    :param known: errors that the caller handles; they are raised as they are.
+    :raises LibraryError: for any other error.
     """
     try:
         return call()
     except known:
         raise
     except Exception as error:
-        name, words = type(error).__name__, str(error)
-        raise ThirdPartyError(f"{name}: {words}" if words else name) from error
+        name, text = type(error).__name__, str(error)
+        raise LibraryError(f"{name}: {text}" if text else name) from error
 
 
-_KINDS = {
-    # Of the message, or of the batch that it was in.
-    KafkaError.MSG_SIZE_TOO_LARGE: FailureKind.REJECTED,
-    KafkaError.RECORD_LIST_TOO_LARGE: FailureKind.REJECTED,
-    KafkaError.INVALID_RECORD: FailureKind.REJECTED,
-    KafkaError._AUTHENTICATION: FailureKind.UNAUTHORISED,
-    KafkaError.SASL_AUTHENTICATION_FAILED: FailureKind.UNAUTHORISED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: FailureKind.UNAUTHORISED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: FailureKind.UNAUTHORISED,
-    KafkaError._SSL: FailureKind.MISCONFIGURED,
-    KafkaError._UNKNOWN_TOPIC: FailureKind.MISCONFIGURED,
-    KafkaError.UNKNOWN_TOPIC_OR_PART: FailureKind.MISCONFIGURED,
-    KafkaError.TOPIC_EXCEPTION: FailureKind.MISCONFIGURED,
-    KafkaError.UNSUPPORTED_SASL_MECHANISM: FailureKind.MISCONFIGURED,
-}
+class PoisonFilter(Generic[ItemT]):
+    """Filter that separates poison items from outages: items on which a server failed (HTTP 500), each sent alone.
 
+    An item is rejected if the server takes other items before and after it; the last item that it took is sent again
+    to find out. If it took none before, a later one is enough.
 
-def kind_of_kafka_error(error: KafkaError) -> FailureKind:
-    """The kind of failure that it is; what is not known may pass."""
-    return _KINDS.get(error.code(), FailureKind.UNAVAILABLE)
-
-
-FAILED_ATTEMPTS = 2
-"""How often the destination has to fail on something that is sent until that is a suspect."""
-MOST_SUSPECTS = 5
-"""On so many, each alone, the destination failed while it took nothing else: it is the destination's fault."""
-
-
-class Suspects:
-    """Items on which a destination failed, each sent alone, until it is clear whose fault it is.
-
-    An item is to blame where the destination takes others before and after it: the last one that it took, once more.
-    Where it took none before, it is enough that it takes a later one.
-
-    :param destination: in a word or two, for the reason of a rejection.
+    :param server: in a word or two, for the reason of a rejection.
     """
 
-    def __init__(self, record: DeliveryRecord, destination: str) -> None:
+    ATTEMPTS = 2
+    """How often the server has to fail on something before that is a suspect."""
+    MOST_SUSPECTS = 5
+    """The server failed on so many items and took none: it is down."""
+
+    def __init__(self, record: DeliveryRecord, server: str) -> None:
         self._record = record
-        self._destination = destination
-        self._suspects: list[tuple[Numbered, Failure]] = []
-        self._witness: Numbered | None = None
+        self._server = server
+        self._suspects: list[tuple[tuple[int, ItemT], Failure]] = []
+        self._last_taken: tuple[int, ItemT] | None = None
 
     @property
     def last(self) -> Failure | None:
         """The failure of the last item that is still a suspect."""
         return self._suspects[-1][1] if self._suspects else None
 
-    def convict(self, witness: Numbered) -> None:
-        """The destination took ``witness``, so it is not the destination's fault."""
-        self._witness = witness
+    def reject(self, taken: tuple[int, ItemT]) -> None:
+        """Reject all suspects, since the server took another item after them."""
+        self._last_taken = taken
         for item, failure in self._suspects:
-            self._record.reject(item, f"{self._destination} failed on it alone, not on others: {failure.words}")
+            self._record.reject(item, f"{self._server} failed on it alone, not on others: {failure.text}")
         self._suspects.clear()
 
-    def add(self, item: Numbered, failure: Failure, takes: Callable[[Numbered], bool]) -> bool:
-        """Take one more.
+    def add(self, item: tuple[int, ItemT], failure: Failure, takes: Callable[[tuple[int, ItemT]], bool]) -> bool:
+        """Add a suspect.
 
-        :param takes: whether the destination takes an item that it took before; to send it once more is harmless.
-        :returns: False where it is the destination's fault, as far as can be told.
+        :param takes: sends an item again and returns whether the server took it; that is harmless for an item that it
+            took before.
+        :returns: False if the server seems to be down.
         """
         self._suspects.append((item, failure))
-        if self._witness is None:
-            return len(self._suspects) < MOST_SUSPECTS
-        if not takes(self._witness):
+        if self._last_taken is None:
+            return len(self._suspects) < self.MOST_SUSPECTS
+        if not takes(self._last_taken):
             return False
-        self.convict(self._witness)
+        self.reject(self._last_taken)
         return True
 
 
@@ -200,9 +191,9 @@ class Suspects:
 class Backoff:
     """Exponential back-off with jitter, so that the tasks of a DAG do not return to a server all at once.
 
-    :param first: seconds before the first repetition, before jitter.
+    :param first: seconds before the second attempt, before jitter.
     :param longest: seconds that no wait exceeds.
-    :param jitter: a number in [0, 1) per call; the wait is 50 % to 100 % of the exponential one.
+    :param jitter: returns a number in [0, 1); the wait is 50 % to 100 % of the exponential one.
     :param sleep: waits that many seconds.
     """
 
@@ -212,31 +203,55 @@ class Backoff:
     sleep: Callable[[float], object] = time.sleep
 
     def delay(self, attempt: int) -> float:
-        """Seconds to wait after the failure of attempt number ``attempt`` (1 is the first)."""
+        """Return the seconds to wait after the failure of attempt number ``attempt`` (1 is the first)."""
         # The exponent is bounded: 2.0 ** 1024 is an OverflowError.
         exponential = min(self.longest, self.first * 2.0 ** min(attempt - 1, 32))
         return exponential * (0.5 + self.jitter() / 2)
 
+    def retry(
+        self,
+        what: str,
+        call: Callable[[], T | Failure],
+        deadline: Deadline,
+        failed: Callable[[Failure, int], None],
+        most: int | None = None,
+    ) -> tuple[T | Failure, int]:
+        """Call until it succeeds, the failure will not pass, or there is no time for another attempt.
 
-FAILURES = 3
-"""Deliveries of which nothing arrived, one after the other, before the circuit opens."""
+        :param what: the purpose of the call, for the log.
+        :param failed: called with a failure and the number of attempts before each wait.
+        :param most: how often the call is repeated at most; ``None`` if only the deadline limits it.
+        :returns: the last answer, and the number of attempts.
+        """
+        attempt, server_failures = 1, 0
+        while isinstance(answer := call(), Failure):
+            wait = max(self.delay(attempt), answer.retry_after or 0.0)
+            server_failures += answer.kind is FailureKind.FAILED
+            log.debug("Attempt %d to %s failed (%s): %s", attempt, what, answer.kind.name, answer.text)
+            if not answer.kind.may_pass or wait >= deadline.remaining() or (most is not None and attempt > most):
+                break
+            if server_failures >= PoisonFilter.ATTEMPTS:
+                break
+            failed(answer, attempt)
+            log.debug("Next attempt in %.1f s; %.1f s are left", wait, deadline.remaining())
+            self.sleep(wait)
+            attempt += 1
+        return answer, attempt
 
 
 class CircuitBreaker:
-    """Opens after failures in a row, and lets one delivery through after each wait, until one arrives.
+    """Switch that opens after failed deliveries in a row: a server that is down is not asked for every entry.
 
-    Safe to share between threads.
+    While it is open, it lets one delivery through after each wait, until one succeeds. It is safe to share between
+    threads.
 
     :param failures: in a row, that open it.
-    :param backoff: the waits, growing with each delivery that fails while it is open.
+    :param backoff: the waits, which grow with each delivery that fails while it is open.
     :param clock: seconds that never go back.
     """
 
     def __init__(
-        self,
-        failures: int = FAILURES,
-        backoff: Backoff | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, failures: int = 3, backoff: Backoff | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._failures = failures
         self._backoff = backoff or Backoff(first=5.0, longest=300.0)
@@ -246,10 +261,15 @@ class CircuitBreaker:
         self._open_until = 0.0
         self._problem: str | None = None
 
-    def refusal(self) -> str | None:
-        """Why nothing may be sent now; ``None`` where it may.
+    @classmethod
+    def for_connection(cls, connection_id: str) -> CircuitBreaker:
+        """Return the breaker that everything in this process shares that delivers through a connection."""
+        return _breakers.setdefault(connection_id, CircuitBreaker())
 
-        After a wait, one caller is let through, and the others wait again until its delivery is told.
+    def refusal(self) -> str | None:
+        """Return why nothing may be sent now; ``None`` if it may.
+
+        After a wait, one caller is let through. The others wait again until its delivery is recorded.
         """
         with self._lock:
             if self._in_a_row < self._failures:
@@ -257,6 +277,7 @@ class CircuitBreaker:
             now = self._clock()
             if now >= self._open_until:
                 self._open_until = now + self._wait()
+                log.debug("Circuit breaker: one delivery may pass after %d failures", self._in_a_row)
                 return None
             left = self._open_until - now
             return (
@@ -264,7 +285,7 @@ class CircuitBreaker:
             )
 
     def record(self, delivery: Delivery) -> None:
-        """Tell what became of a delivery that was let through."""
+        """Record the outcome of a delivery that was let through."""
         with self._lock:
             if delivery.delivered or delivery.rejected or not delivery.pending:
                 self._in_a_row = 0
@@ -272,15 +293,12 @@ class CircuitBreaker:
             self._in_a_row += 1
             self._problem = delivery.problem
             if self._in_a_row >= self._failures:
-                self._open_until = self._clock() + self._wait()
+                wait = self._wait()
+                self._open_until = self._clock() + wait
+                log.debug("Circuit breaker opened for %.1f s after %d failures", wait, self._in_a_row)
 
     def _wait(self) -> float:
         return self._backoff.delay(max(1, self._in_a_row - self._failures + 1))
 
 
 _breakers: dict[str, CircuitBreaker] = {}
-
-
-def breaker_of(connection_id: str) -> CircuitBreaker:
-    """The circuit breaker of a connection, shared by everything in this process that delivers through it."""
-    return _breakers.setdefault(connection_id, CircuitBreaker())

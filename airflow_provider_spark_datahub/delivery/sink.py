@@ -1,23 +1,97 @@
-"""What a check found, for a person: well or not, in a sentence, and what to do.
-
-Where proposals go: the interface of every destination, and what it says of a delivery.
-"""
+"""Interface of every sink: what it takes, what became of a delivery, and the result of a check."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
+
+import msgspec
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery.deadline import Deadline, within
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_with_deadline
+
+if TYPE_CHECKING:
+    from datahub.metadata.schema_classes import MetadataChangeProposalClass
+
+log = logging.getLogger(__name__)
 
 
-class Verdict(StrEnum):
+class RawEvent(msgspec.Struct, frozen=True):
+    """OpenLineage event for an OpenLineage backend, which gets it as Spark emitted it.
+
+    The outbox stores it in the shape of a proposal, with an entity type that DataHub does not have.
+
+    :param event: the event's JSON text, or the decoded event if it comes from the outbox.
+    """
+
+    event: msgspec.Raw | dict[str, Any]
+
+    ENTITY_TYPE: ClassVar[str] = "openLineageRun"
+    ASPECT_NAME: ClassVar[str] = "openLineageEvent"
+
+    @classmethod
+    def from_json(cls, text: bytes) -> RawEvent:
+        """Return the event of a JSON text that holds an object."""
+        return cls(msgspec.Raw(text))
+
+    @classmethod
+    def from_stored(cls, stored: Proposal) -> RawEvent | None:
+        """Return the event that was stored in the shape of a proposal; ``None`` if it is a proposal to DataHub."""
+        if stored.entity_type != cls.ENTITY_TYPE or stored.aspect_name != cls.ASPECT_NAME:
+            return None
+        return cls(stored.aspect) if isinstance(stored.aspect, dict) else None
+
+    def decoded(self) -> Mapping[str, Any]:
+        """Return the event as a mapping."""
+        return self.event if isinstance(self.event, dict) else msgspec.json.decode(self.event, type=dict)
+
+    def to_obj(self) -> dict[str, Any]:
+        """Return the stored form as JSON."""
+        return self._stored.to_obj()
+
+    def to_json(self) -> str:
+        """Return the stored form as one line of JSON, without its newline."""
+        return self._stored.to_json()
+
+    @property
+    def _stored(self) -> Proposal:
+        return Proposal(self.ENTITY_TYPE, "", self.ASPECT_NAME, self.event)
+
+
+OutboxItem = Proposal | RawEvent
+ItemT = TypeVar("ItemT", Proposal, RawEvent)
+NumberedItem = tuple[int, OutboxItem]
+"""An item with its position in the delivery, so that two equal items stay two."""
+NumberedProposal = tuple[int, Proposal]
+
+
+def to_mcp(proposal: Proposal) -> MetadataChangeProposalClass:
+    """Return a proposal as DataHub's generated class.
+
+    The aspect is not parsed into its own class, which would drop fields that an older acryl-datahub does not know.
+    """
+    from datahub.metadata.schema_classes import GenericAspectClass, MetadataChangeProposalClass
+
+    return MetadataChangeProposalClass(
+        entityType=proposal.entity_type,
+        entityUrn=proposal.entity_urn,
+        changeType=proposal.change_type,
+        aspectName=proposal.aspect_name,
+        aspect=GenericAspectClass(
+            # Half of a surrogate pair can only stand inside a JSON string, where its escape means the same.
+            value=proposal.value.encode("utf-8", "backslashreplace"),
+            contentType=proposal.content_type,
+        ),
+    )
+
+
+class CheckStatus(StrEnum):
     """How a check ended."""
 
     GOOD = "good"
@@ -26,85 +100,104 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check.
+class CheckResult:
+    """Result of one check, for a person.
 
     :param subject: what was checked, e.g. ``connection``.
-    :param words: what was found; never holds a secret.
-    :param advice: what to do about it; empty where nothing is to be done.
+    :param message: the result in a sentence, without secrets.
+    :param advice: what to do about it; empty if there is nothing to do.
     """
 
     subject: str
-    verdict: Verdict
-    words: str
+    status: CheckStatus
+    message: str
     advice: str = ""
 
     def to_obj(self) -> dict[str, Any]:
-        """The finding as JSON."""
-        return asdict(self)
-
-
-Numbered = tuple[int, Proposal]
-"""A proposal with its position in what was to be delivered (two equal proposals stay two)."""
+        """Return the result as JSON."""
+        return {"subject": self.subject, "verdict": self.status, "words": self.message, "advice": self.advice}
 
 
 class SinkSettingsError(ValueError):
-    """A connection from which no sink can be made. Says which part of it is wrong and what it should be."""
+    """Connection that cannot be used for a sink; the message names the wrong part and what it should be."""
+
+    @classmethod
+    def wrong_type(cls, key: str, wanted: str, value: object) -> Self:
+        """Return the error for a value of the wrong type in the extra; it does not hold the value."""
+        return cls(f"{key!r} in the connection's extra must be {wanted}, not {type(value).__name__}.")
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A proposal that the destination will never take as it is.
+    """Item that the sink will never take as it is.
 
-    :param reason: the destination's own words.
+    :param reason: in the server's words.
     """
 
-    proposal: Proposal
+    item: OutboxItem
     reason: str
+
+    @property
+    def subject(self) -> str:
+        """The rejected item in a few words."""
+        if isinstance(self.item, RawEvent):
+            return "an OpenLineage event"
+        return f"{self.item.aspect_name} of {self.item.entity_urn}"
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What became of the proposals handed to :meth:`Sink.deliver`: each is in exactly one of the three groups.
+    """Outcome of :meth:`Sink.deliver`: each item is in exactly one of the first three groups.
 
-    :param delivered: the number of proposals that the destination acknowledged.
-    :param rejected: the proposals that it will never take.
-    :param pending: the proposals without an acknowledgement, in their order. They may have arrived all the same
-        (the answer got lost); to send them again is harmless.
-    :param problem: one sentence that says why something is pending; None where nothing is.
-    :param stored: True where everything delivered is stored, False where some of it is only accepted for later
-        processing (DataHub's ASYNC mode), None where nothing was delivered.
+    :param delivered: the number of acknowledged items.
+    :param rejected: the items that the sink will never take.
+    :param pending: the items without an acknowledgement, in their order. They may have arrived if only the answer got
+        lost; sending them again is harmless.
+    :param problem: one sentence that says why items are pending; ``None`` if none are.
+    :param stored: True if everything delivered is stored, False if some of it is only accepted for later processing
+        (DataHub's ASYNC mode, Kafka), ``None`` if nothing was delivered.
     """
 
     delivered: int
     rejected: tuple[Rejection, ...] = ()
-    pending: tuple[Proposal, ...] = ()
+    pending: tuple[OutboxItem, ...] = ()
     problem: str | None = None
     stored: bool | None = None
 
 
 class DeliveryRecord:
-    """The state of a delivery under way: a transport writes it from its thread, :class:`Sink` reads it at any time.
+    """State of a delivery in progress: a sink writes it from its thread, :meth:`Sink.deliver` reads it at any time.
 
-    A transport that is left behind at the deadline may go on writing; what was read before does not change.
+    A thread that is left behind at the deadline may go on writing. This does not change a :class:`Delivery` that was
+    read before.
     """
 
-    def __init__(self, proposals: Sequence[Proposal]) -> None:
+    def __init__(self, items: Sequence[OutboxItem]) -> None:
         self._lock = threading.Lock()
-        self._pending: dict[int, Proposal] = dict(enumerate(proposals))
+        self._pending: dict[int, OutboxItem] = dict(enumerate(items))
         self._rejected: dict[int, Rejection] = {}
         self._delivered = 0
         self._stored: bool | None = None
         self._problem: str | None = None
         self._failed_attempt: str | None = None
 
-    def pending(self) -> list[Numbered]:
-        """What is neither acknowledged nor rejected yet, in order."""
+    @overload
+    def pending(self) -> list[NumberedItem]: ...
+    @overload
+    def pending(self, kind: type[ItemT]) -> list[tuple[int, ItemT]]: ...
+    def pending(self, kind: type[Any] | None = None) -> list[Any]:  # noqa: ARG002 (for the type checker)
+        """Return the items that are neither acknowledged nor rejected yet, in order.
+
+        :param kind: :attr:`Sink.takes`; :meth:`Sink.deliver` accepts no others.
+        """
         with self._lock:
             return list(self._pending.items())
 
-    def confirm(self, batch: Sequence[Numbered], *, stored: bool) -> None:
-        """The destination acknowledged ``batch``: it is stored, or (``stored=False``) only accepted."""
+    def confirm(self, batch: Sequence[NumberedItem], *, stored: bool) -> None:
+        """Record that the server acknowledged ``batch``.
+
+        :param stored: False if it is only accepted for later processing.
+        """
         with self._lock:
             for number, _ in batch:
                 del self._pending[number]
@@ -112,31 +205,31 @@ class DeliveryRecord:
             self._failed_attempt = None
             self._stored = stored if self._stored is None else self._stored and stored
 
-    def reject(self, item: Numbered, reason: str) -> None:
-        """The destination will never take ``item``; ``reason`` is what it said."""
-        number, proposal = item
+    def reject(self, numbered: NumberedItem, reason: str) -> None:
+        """Record that the server will never take an item; ``reason`` is its answer."""
+        number, item = numbered
         with self._lock:
             del self._pending[number]
             self._failed_attempt = None
-            self._rejected[number] = Rejection(proposal, reason)
+            self._rejected[number] = Rejection(item, reason)
 
     def attempt_failed(self, problem: str) -> None:
-        """An attempt failed, and another follows; ``problem`` is told where the deadline comes before its answer."""
+        """Record a failed attempt that another one follows; ``problem`` is reported if the deadline ends that one."""
         with self._lock:
             self._failed_attempt = problem
 
     def expire(self, problem: str) -> None:
-        """No time is left. ``problem`` is told where the attempt that is under way was the first."""
+        """Record that the deadline passed; ``problem`` is reported unless an earlier attempt failed."""
         with self._lock:
             self._problem = self._problem or self._failed_attempt or problem
 
     def stop(self, problem: str) -> None:
-        """What is pending now stays so. The first problem stands."""
+        """Record why the pending items stay pending; the first problem stands."""
         with self._lock:
             self._problem = self._problem or problem
 
     def delivery(self) -> Delivery:
-        """The state of this moment."""
+        """Return the current state."""
         with self._lock:
             return Delivery(
                 delivered=self._delivered,
@@ -148,37 +241,55 @@ class DeliveryRecord:
 
 
 class Sink(ABC):
-    """A destination of proposals. One transport per module; each implements :meth:`send` and :meth:`describe`.
+    """Place where proposals, or raw events, go. A subclass implements :meth:`send` and :meth:`describe`.
 
-    Delivery is at least once, in the order of the proposals. It is a context manager that closes itself.
+    Delivery is at least once, in the order of the items. A sink is a context manager that closes itself.
     """
 
     name: ClassVar[str]
-    """The kind of destination, as in logs and metrics: ``rest``, ``file``."""
+    """The kind of sink, as in logs and metrics: ``rest``, ``file``."""
+    takes: ClassVar[type[OutboxItem]] = Proposal
+    """The kind of items that the sink takes."""
 
-    def deliver(self, proposals: Sequence[Proposal], deadline: Deadline) -> Delivery:
-        """Deliver what can be delivered until the deadline; never waits beyond it.
+    def deliver(self, items: Sequence[OutboxItem], deadline: Deadline) -> Delivery:
+        """Deliver what can be delivered before the deadline; never wait longer.
 
-        Failures of the destination are part of the answer, not exceptions.
+        Failures of the server are part of the result, not exceptions.
         """
-        record = DeliveryRecord(proposals)
-        if proposals and not within(deadline, lambda: self.send(record, deadline)):
+        record = DeliveryRecord(items)
+        if not {self.takes}.issuperset(map(type, items)):
+            record.stop(f"{self.describe()} cannot be used with this connection ({self._other_kind()}).")
+        elif items and not run_with_deadline(deadline, lambda: self.send(record, deadline)):
             record.expire(f"{self.describe()} did not acknowledge everything before the time for lineage was over.")
-        return record.delivery()
+        delivery = record.delivery()
+        log.debug(
+            "Delivered %d of %d items to %s: %d rejected, %d pending (%s)",
+            *(delivery.delivered, len(items), self.describe(), len(delivery.rejected), len(delivery.pending)),
+            delivery.problem,
+        )
+        return delivery
 
-    def check(self, deadline: Deadline) -> list[Finding]:  # noqa: ARG002 (for those that ask a server)
-        """What can be found out about the destination until the deadline without writing to it; may be nothing."""
+    def _other_kind(self) -> str:
+        if self.takes is RawEvent:
+            return "it takes OpenLineage events, and this is a proposal to DataHub: name it as openlineage_conn_id"
+        return "it takes proposals to DataHub, and this is an OpenLineage event: do not name it as openlineage_conn_id"
+
+    def check(self, deadline: Deadline) -> list[CheckResult]:  # noqa: ARG002 (for sinks that ask a server)
+        """Check what can be checked before the deadline without writing; the list may be empty."""
         return []
 
     @abstractmethod
     def describe(self) -> str:
-        """The destination in a few words for logs. Never holds a secret."""
+        """Return the sink in a few words for logs, without secrets."""
 
     @abstractmethod
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
-        """Send ``record.pending()``, tell the record at once of each acknowledgement, rejection and failed attempt
-        that is followed by another, and call ``record.stop`` where something stays pending. Runs in a thread that may
-        be left behind at the deadline: begins nothing after it."""
+        """Send ``record.pending()``.
+
+        Report each acknowledgement, each rejection and each failed attempt that another one follows to the record at
+        once, and call ``record.stop`` if items stay pending. This runs in a thread that may be left behind at the
+        deadline: begin nothing after it.
+        """
 
     def close(self) -> None:  # noqa: B027 (a sink that holds nothing open needs no code)
         """Release what the sink holds. It cannot be used afterwards."""

@@ -1,1 +1,1 @@
-"""Hooks: Airflow connections to DataHub."""
+"""Hooks: Airflow's context, and its connections to DataHub and to object stores."""

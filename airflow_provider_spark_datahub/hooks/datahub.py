@@ -1,4 +1,4 @@
-"""Airflow connections to DataHub, and the sink that each type of them stands for."""
+"""Airflow connection types for DataHub, and the sink of each."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
+from airflow_provider_spark_datahub import delivery
+from airflow_provider_spark_datahub.delivery import sinks
+from airflow_provider_spark_datahub.hooks.storage import StorageConnectionError, open_storage
+
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery import ConnectionParts, Sink
 
 
 class ConnectionTypeError(ValueError):
-    """A connection that is no connection to DataHub; the message names its type and those that are."""
+    """Connection of a type that does not lead to DataHub; the message names the accepted types."""
 
 
 class DatahubHook(BaseHook, ABC):
-    """A connection to DataHub; its types are the subclasses.
+    """Base class of the connection types.
 
-    :param datahub_conn_id: the connection's id; default: that of the type.
+    :param datahub_conn_id: id of the connection; default: that of the type.
     """
 
     conn_name_attr = "datahub_conn_id"
@@ -33,21 +37,21 @@ class DatahubHook(BaseHook, ABC):
     @staticmethod
     @abstractmethod
     def make_sink(connection: ConnectionParts) -> Sink:
-        """The sink that a connection of this type stands for.
+        """Return the sink of a connection of this type.
 
-        :raises SinkSettingsError: where the connection is incomplete or has an unknown option.
+        :raises SinkSettingsError: if the connection is incomplete or has an unknown option.
         """
 
     def get_conn(self) -> Sink:
-        """The sink of the connection.
+        """Return the sink of the connection.
 
-        :raises SinkSettingsError: where the connection is incomplete or has an unknown option.
+        :raises SinkSettingsError: if the connection is incomplete or has an unknown option.
         """
         return self.make_sink(_parts(self.get_connection(self.datahub_conn_id)))
 
 
 class DatahubRestHook(DatahubHook):
-    """A connection of type ``datahub-rest``: host = GMS, password = token.
+    """Connection type ``datahub-rest``: host = GMS, password = token.
 
     Extra: see :meth:`RestSettings.from_connection
     <airflow_provider_spark_datahub.delivery.sinks.rest.RestSettings.from_connection>`.
@@ -59,14 +63,12 @@ class DatahubRestHook(DatahubHook):
 
     @staticmethod
     def make_sink(connection: ConnectionParts) -> Sink:
-        """A :class:`~airflow_provider_spark_datahub.delivery.sinks.rest.RestSink`."""
-        from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
-
-        return RestSink(RestSettings.from_connection(connection))
+        """Return a :class:`~airflow_provider_spark_datahub.delivery.sinks.rest.RestSink`."""
+        return sinks.RestSink(sinks.RestSettings.from_connection(connection))
 
 
 class DatahubKafkaHook(DatahubHook):
-    """A connection of type ``datahub-kafka``: host = brokers, login and password = SASL's.
+    """Connection type ``datahub-kafka``: host = brokers, login and password = SASL's.
 
     Extra: see :meth:`KafkaSettings.from_connection
     <airflow_provider_spark_datahub.delivery.sinks.kafka.KafkaSettings.from_connection>`.
@@ -78,14 +80,12 @@ class DatahubKafkaHook(DatahubHook):
 
     @staticmethod
     def make_sink(connection: ConnectionParts) -> Sink:
-        """A :class:`~airflow_provider_spark_datahub.delivery.sinks.kafka.KafkaSink`."""
-        from airflow_provider_spark_datahub.delivery.sinks import KafkaSettings, KafkaSink
-
-        return KafkaSink(KafkaSettings.from_connection(connection))
+        """Return a :class:`~airflow_provider_spark_datahub.delivery.sinks.kafka.KafkaSink`."""
+        return sinks.KafkaSink(sinks.KafkaSettings.from_connection(connection))
 
 
 class DatahubObjectStoreHook(DatahubHook):
-    """A connection of type ``datahub-object-store``: host = URI of bucket and prefix.
+    """Connection type ``datahub-object-store``: host = URI of bucket and prefix.
 
     Extra: see :meth:`ObjectStoreSettings.from_connection
     <airflow_provider_spark_datahub.delivery.sinks.object_store.ObjectStoreSettings.from_connection>`.
@@ -97,20 +97,16 @@ class DatahubObjectStoreHook(DatahubHook):
 
     @staticmethod
     def make_sink(connection: ConnectionParts) -> Sink:
-        """An :class:`~airflow_provider_spark_datahub.delivery.sinks.object_store.ObjectStoreSink`."""
-        from airflow_provider_spark_datahub.delivery import SinkSettingsError
-        from airflow_provider_spark_datahub.delivery.sinks import ObjectStoreSettings, ObjectStoreSink
-        from airflow_provider_spark_datahub.hooks.storage import StorageConnectionError, open_storage
-
-        settings = ObjectStoreSettings.from_connection(connection)
+        """Return an :class:`~airflow_provider_spark_datahub.delivery.sinks.object_store.ObjectStoreSink`."""
+        settings = sinks.ObjectStoreSettings.from_connection(connection)
         try:
-            return ObjectStoreSink(open_storage(settings.uri, settings.storage_conn_id))
+            return sinks.ObjectStoreSink(open_storage(settings.uri, settings.storage_conn_id))
         except StorageConnectionError as error:
-            raise SinkSettingsError(f"Cannot open {settings.uri}: {error}") from error
+            raise delivery.SinkSettingsError(f"Cannot open {settings.uri}: {error}") from error
 
 
 class DatahubFileHook(DatahubHook):
-    """A connection of type ``datahub-file``: host = path of the file."""
+    """Connection type ``datahub-file``: host = path of the file."""
 
     default_conn_name = "datahub_file_default"
     conn_type = "datahub-file"
@@ -118,14 +114,12 @@ class DatahubFileHook(DatahubHook):
 
     @staticmethod
     def make_sink(connection: ConnectionParts) -> Sink:
-        """A :class:`~airflow_provider_spark_datahub.delivery.sinks.file.FileSink`."""
-        from airflow_provider_spark_datahub.delivery.sinks import FileSink
-
-        return FileSink.from_connection(connection)
+        """Return a :class:`~airflow_provider_spark_datahub.delivery.sinks.file.FileSink`."""
+        return sinks.FileSink.from_connection(connection)
 
 
 class OpenLineageHook(DatahubHook):
-    """A connection of type ``openlineage``, for raw events beside DataHub: host = URL, password = API key.
+    """Connection type ``openlineage``, for raw events beside DataHub: host = URL, password = API key.
 
     Extra: see :meth:`OpenLineageSettings.from_connection
     <airflow_provider_spark_datahub.delivery.sinks.openlineage.OpenLineageSettings.from_connection>`.
@@ -141,10 +135,8 @@ class OpenLineageHook(DatahubHook):
 
     @staticmethod
     def make_sink(connection: ConnectionParts) -> Sink:
-        """An :class:`~airflow_provider_spark_datahub.delivery.sinks.openlineage.OpenLineageSink`."""
-        from airflow_provider_spark_datahub.delivery.sinks import OpenLineageSettings, OpenLineageSink
-
-        return OpenLineageSink(OpenLineageSettings.from_connection(connection))
+        """Return an :class:`~airflow_provider_spark_datahub.delivery.sinks.openlineage.OpenLineageSink`."""
+        return sinks.OpenLineageSink(sinks.OpenLineageSettings.from_connection(connection))
 
 
 _HOOKS: tuple[type[DatahubHook], ...] = (
@@ -157,37 +149,33 @@ _HOOKS: tuple[type[DatahubHook], ...] = (
 
 
 def sink_of(connection_id: str) -> Sink:
-    """The sink of a connection, by its type.
+    """Return the sink of a connection, by its type.
 
-    :raises ConnectionTypeError: where it is no connection to DataHub.
-    :raises SinkSettingsError: where it is incomplete or has an unknown option.
+    :raises ConnectionTypeError: if the type does not lead to DataHub.
+    :raises SinkSettingsError: if the connection is incomplete or has an unknown option.
     """
     connection = BaseHook.get_connection(connection_id)
-    # Airflow turns the dashes of a type into underscores where the connection comes from a URI or an environment.
+    # Airflow turns the dashes of a type into underscores if the connection comes from a URI or the environment.
     conn_type = (connection.conn_type or "").replace("_", "-")
-    hook = next((one for one in _HOOKS if one.conn_type == conn_type), None)
+    hook = next((hook for hook in _HOOKS if hook.conn_type == conn_type), None)
     if hook is None:
         raise ConnectionTypeError(
             f"connection {connection_id!r} is of type {connection.conn_type!r}; lineage goes through a connection of "
-            f"type {' or '.join(repr(one.conn_type) for one in _HOOKS)}"
+            f"type {' or '.join(repr(hook.conn_type) for hook in _HOOKS)}"
         )
     return hook.make_sink(_parts(connection))
 
 
 def open_sink(connection_id: str) -> tuple[Sink | None, str | None]:
-    """The sink of a connection, or the reason why it has none."""
-    from airflow_provider_spark_datahub.delivery import SinkSettingsError
-
+    """Return the sink of a connection, or the reason why it has none."""
     try:
         return sink_of(connection_id), None
-    except (AirflowException, ConnectionTypeError, SinkSettingsError) as error:
+    except (AirflowException, ConnectionTypeError, delivery.SinkSettingsError) as error:
         return None, f"connection {connection_id!r} cannot be used: {error}"
 
 
 def _parts(connection: Any) -> ConnectionParts:
-    from airflow_provider_spark_datahub.delivery import ConnectionParts
-
-    return ConnectionParts(
+    return delivery.ConnectionParts(
         connection.host,
         connection.port,
         connection.schema,

@@ -1,1 +1,1 @@
-"""Operators: a task's context in, the lineage of its Spark job out."""
+"""Operators: submit a Spark job with lineage, deliver pending lineage, and convert archives of events."""

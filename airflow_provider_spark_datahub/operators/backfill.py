@@ -1,4 +1,4 @@
-"""An archive of events through a Spark job, and what came of it to DataHub, as a task."""
+"""Operator that converts an archive of events with a Spark job, and delivers the result to DataHub."""
 
 from __future__ import annotations
 
@@ -14,33 +14,32 @@ from airflow.providers.common.compat.sdk import AirflowException
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_spark_datahub.backfill.delivery import Delivered, ResultFolder
+    from airflow_provider_spark_datahub.backfill.delivery import DeliveryTotals, ResultFolder
     from airflow_provider_spark_datahub.backfill.plan import BackfillPlan
 
 
 class BackfillIncompleteError(AirflowException):
-    """Something of a backfill could not be delivered; the next try goes on there."""
+    """Failure of a backfill whose delivery is incomplete; the next attempt continues there."""
 
 
 class BackfillLineageOperator(SparkSubmitOperator):
-    """Convert an archive of OpenLineage events with Spark, and deliver of each aspect what DataHub is to keep.
+    """Operator that converts an archive of OpenLineage events with Spark, and delivers the result.
 
-    Takes the arguments of ``SparkSubmitOperator`` for where and how to submit. A next try goes on where the one before
-    it ended: what is converted is not converted again, and what is delivered is not delivered again. The result (XCom
-    ``return_value``) holds the counts.
+    It takes the arguments of ``SparkSubmitOperator`` for where and how to submit. A later attempt continues where the
+    earlier one ended: nothing is converted or delivered twice. The result (XCom ``return_value``) holds the counts.
 
-    :param sources: folders, files or globs of events, as the cluster knows them.
+    :param sources: folders, files or globs of events, as paths or URIs for the cluster.
     :param out: the backfill's own folder: a path on a disk that the worker and the cluster share, or a URI in an object
-        store that Spark knows.
-    :param out_conn_id: connection by which Airflow reaches that store; ``None``: by what the worker's environment says.
-    :param since: ISO time: only runs that ended then or later. Likewise :attr:`until`: only those that ended before.
-    :param applications: only applications of these names, where ``*`` stands for any text.
-    :param run_history: every run, not only the last one of each job.
-    :param lineage: the converter's options: a dict, or its JSON.
-    :param parts: how many files of proposals; by the size of the archive where it is not told.
-    :param datahub_conn_id: connection to deliver through; ``None``: only convert.
-    :param rate: proposals a second at most; 0 for no limit.
-    :param threads: how many parts are delivered at the same time.
+        store that Spark can reach.
+    :param out_conn_id: Airflow connection to that store; ``None`` to use the worker's environment.
+    :param since: ISO time; only runs that ended then or later. :attr:`until`: only runs that ended before.
+    :param applications: names of the applications to convert; ``*`` stands for any text.
+    :param run_history: convert every run, not only the last one of each job.
+    :param lineage: settings of the converter: a dict, or its JSON.
+    :param parts: number of files of proposals; ``None`` to derive it from the size of the archive.
+    :param datahub_conn_id: connection to deliver through; ``None`` to convert only.
+    :param rate: maximum of proposals per second; 0 for no limit.
+    :param threads: number of parts that are delivered at the same time.
     """
 
     template_fields: Sequence[str] = (
@@ -89,21 +88,21 @@ class BackfillLineageOperator(SparkSubmitOperator):
         self.threads = threads
 
     def execute(self, context: Context) -> Any:
-        """Convert what is not converted yet, and deliver what is not delivered yet.
+        """Convert and deliver whatever earlier attempts left undone, and return the counts.
 
-        :raises PlanError: the folder is that of another backfill, or cannot be reached.
-        :raises SettingsError: an option of the converter is wrong.
-        :raises BackfillIncompleteError: something could not be delivered.
+        :raises PlanError: if the folder belongs to another backfill, or cannot be reached.
+        :raises SettingsError: if a setting of the converter is wrong.
+        :raises BackfillIncompleteError: if the delivery is incomplete.
         """
-        from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, PLAN_FILE, SUMMARY, check_plan
+        from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, PLAN_FILE, SUMMARY
         from airflow_provider_spark_datahub.hooks.storage import result_folder
 
         plan = self._plan()
         plan.settings()
-        plan.selection()
+        plan.archive_filter()
         folder = result_folder(plan.out, self.out_conn_id)
         if (folder / PLAN_FILE).exists():
-            check_plan(plan, (folder / PLAN_FILE).read_text())
+            plan.check_folder((folder / PLAN_FILE).read_text())
         if not (folder / CONVERTED_FILE).exists():
             self._convert(context, plan)
         result: dict[str, Any] = json.loads((folder / SUMMARY).read_text())
@@ -136,15 +135,15 @@ class BackfillLineageOperator(SparkSubmitOperator):
 
         with tempfile.TemporaryDirectory(prefix="spark-datahub-") as folder:
             package = str(write_package(Path(folder)))
-            users = self.py_files
-            self.py_files = f"{users},{package}" if users else package
+            users_files = self.py_files
+            self.py_files = f"{users_files},{package}" if users_files else package
             self.application_args = [plan.to_json()]
             try:
                 super().execute(context)
             finally:
-                self.py_files = users
+                self.py_files = users_files
 
-    def _deliver(self, folder: ResultFolder, connection: str) -> Delivered:
+    def _deliver(self, folder: ResultFolder, connection: str) -> DeliveryTotals:
         from airflow_provider_spark_datahub.backfill.delivery import BackfillDelivery, Rate
         from airflow_provider_spark_datahub.hooks.datahub import sink_of
 

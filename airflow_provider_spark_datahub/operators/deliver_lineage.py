@@ -1,4 +1,4 @@
-"""Delivers what waits in the outbox, of all DAGs, on a schedule."""
+"""Operator that delivers the pending lineage of all DAGs on a schedule."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ if TYPE_CHECKING:
 
     from airflow_provider_spark_datahub.delivery.outbox import Entry
 
-_AT_WORK = ("running", "deferred", "restarting")
-"""States of a task instance, as Airflow writes them, in which its job may run."""
+_ACTIVE_STATES = ("running", "deferred", "restarting")
+"""States of a task instance in Airflow in which its job may run."""
 
 
-class LineageWaitsError(AirflowException):
-    """Something stays in the outbox, and the task was told to fail then (``fail_when_waiting``)."""
+class OutboxNotEmptyError(AirflowException):
+    """Failure of a task that left entries in the outbox (``fail_when_waiting``)."""
 
 
 class DeliverLineageOperator(BaseOperator):
-    """Drain the outbox: each entry through its own connection, oldest first, task instances one after the other.
+    """Operator that drains the outbox: each entry through its own connection, oldest first.
 
-    Where a task that was killed left its events alone, they are converted first, once Airflow says that it does not
-    run. Any number of these, of tasks that end and of ``spark-datahub emit`` may be at work on one outbox. The result
-    (XCom ``return_value``) holds the counts and why something stays.
+    If a killed task left only its events, they are converted first, once Airflow no longer lists the task as running.
+    Several of these operators, of ending tasks and of ``spark-datahub emit`` may work on one outbox at the same time.
+    The result (XCom ``return_value``) holds the counts, and why entries stay.
 
-    :param outbox_location: the outbox; default: that of ``[spark_datahub]``. A folder must be one that this task's
-        worker sees.
-    :param datahub_conn_id: deliver through this connection instead of the entries' own.
-    :param dag_ids: only of these DAGs.
-    :param max_entries: deliver no more entries than this.
-    :param max_seconds: begin no delivery later than this many seconds after the start.
+    :param outbox_location: the outbox; default: that of ``[spark_datahub]``. This task's worker must see the folder.
+    :param datahub_conn_id: connection to deliver through, instead of the entries' own.
+    :param dag_ids: the DAGs whose entries are delivered; empty for all.
+    :param max_entries: number of entries to deliver at most.
+    :param max_seconds: seconds after the start in which deliveries may begin.
     :param entry_seconds: time for the delivery of one entry.
-    :param fail_when_waiting: fail where something stays, instead of only telling so.
+    :param fail_when_waiting: fail if entries stay in the outbox, instead of only logging it.
     """
 
     template_fields: Sequence[str] = ("outbox_location", "datahub_conn_id", "dag_ids", "max_entries", "max_seconds")
@@ -62,19 +61,19 @@ class DeliverLineageOperator(BaseOperator):
         self.fail_when_waiting = fail_when_waiting
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Drain.
+        """Drain the outbox, and return the counts.
 
-        :raises OutboxError: the outbox cannot be opened.
-        :raises LineageWaitsError: see ``fail_when_waiting``.
+        :raises OutboxError: if the outbox cannot be opened.
+        :raises OutboxNotEmptyError: see ``fail_when_waiting``.
         """
-        from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, Selection
+        from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryFilter
         from airflow_provider_spark_datahub.hooks.airflow_context import configuration
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
         from airflow_provider_spark_datahub.hooks.storage import open_outbox
-        from airflow_provider_spark_datahub.task import finisher
+        from airflow_provider_spark_datahub.task import entry_recovery
 
         configured = configuration()
-        selection = Selection(dag_ids=tuple(self.dag_ids))
+        selection = EntryFilter(dag_ids=tuple(self.dag_ids))
         drained = Drain(
             open_outbox(configured.outbox_location(self.outbox_location), configured.outbox_limits()),
             open_sink,
@@ -85,18 +84,18 @@ class DeliverLineageOperator(BaseOperator):
             ),
             connection=self.datahub_conn_id,
             wanted=selection or None,
-            finish=finisher(self.entry_seconds, partial(_is_over, context.get("ti"))),
+            finish=entry_recovery(self.entry_seconds, partial(_is_over, context.get("ti"))),
         ).run()
         self.log.info("%s", drained.sentence)
         for problem in drained.problems:
             self.log.warning("%s", problem)
         if self.fail_when_waiting and drained.waiting:
-            raise LineageWaitsError(f"{drained.sentence}: {'; '.join(drained.problems)}")
+            raise OutboxNotEmptyError(f"{drained.sentence}: {'; '.join(drained.problems)}")
         return drained.to_obj()
 
 
 def _is_over(ti: Any, entry: Entry) -> bool:
-    """Whether Airflow says that the task instance of an entry is not running."""
+    """Return whether Airflow lists the task instance of an entry as not running."""
     key = entry.manifest.key
     try:
         running = ti.get_ti_count(
@@ -104,7 +103,7 @@ def _is_over(ti: Any, entry: Entry) -> bool:
             run_ids=[key.run_id],
             task_ids=[key.task_id],
             map_index=key.map_index,
-            states=list(_AT_WORK),
+            states=list(_ACTIVE_STATES),
         )
     except (AirflowException, AttributeError, OSError):
         return False

@@ -1,4 +1,4 @@
-"""The plugin that makes Airflow load the listener of DAG runs."""
+"""Airflow plugin that loads the listener for DAG runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from airflow_provider_spark_datahub.plugins import dag_run_listener
 
 
 class SparkDatahubPlugin(AirflowPlugin):
-    """Found by the entry point ``airflow.plugins``: plugins of provider info are not loaded by default."""
+    """Plugin for the entry point ``airflow.plugins``; Airflow does not load plugins of provider info by default."""
 
     name = "spark_datahub"
     listeners = [dag_run_listener]  # noqa: RUF012 (AirflowPlugin declares a plain list)

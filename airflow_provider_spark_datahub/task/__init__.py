@@ -8,10 +8,9 @@ from airflow_provider_spark_datahub._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.task.attempt import (
-        ListenerOffError as ListenerOffError,
+        AttemptEnd as AttemptEnd,
+        AttemptLineage as AttemptLineage,
         SparkSubmit as SparkSubmit,
-        TaskLineage as TaskLineage,
-        TryEnd as TryEnd,
     )
     from airflow_provider_spark_datahub.task.delivery import Connections as Connections
     from airflow_provider_spark_datahub.task.options import (
@@ -20,16 +19,16 @@ if TYPE_CHECKING:
         LineageOptions as LineageOptions,
         OptionError as OptionError,
     )
-    from airflow_provider_spark_datahub.task.recovery import finisher as finisher
+    from airflow_provider_spark_datahub.task.recovery import entry_recovery as entry_recovery
     from airflow_provider_spark_datahub.task.report import XCOM_KEY as XCOM_KEY, LineageReport as LineageReport
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "attempt": "ListenerOffError SparkSubmit TaskLineage TryEnd",
+            "attempt": "AttemptEnd AttemptLineage SparkSubmit",
             "delivery": "Connections",
             "options": "LineageConfiguration LineageOptions OptionError SECTION",
-            "recovery": "finisher",
+            "recovery": "entry_recovery",
             "report": "LineageReport XCOM_KEY",
         },
     )

@@ -1,8 +1,9 @@
-"""How the proposals of one task try reach DataHub: outbox first, older tries first, and what a later try has to do."""
+"""Delivery of one attempt's proposals: into the outbox first, then to the sink, those of earlier attempts first."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,24 +12,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutboxItem, Sink
+from airflow_provider_spark_datahub.delivery.outbox import (
+    Entry,
+    EntryName,
+    Lease,
+    Outbox,
+    OutboxError,
+    OutboxLimits,
+)
 from airflow_provider_spark_datahub.task.report import LineageReport
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import Proposal
-    from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Sink
-    from airflow_provider_spark_datahub.delivery.outbox import Entry, EntryName, Lease, Outbox, OutboxLimits
     from airflow_provider_spark_datahub.task.options import LineageOptions
+    from airflow_provider_spark_datahub.task.raw_events import RawEvents
 
 log = logging.getLogger(__name__)
 
 LOGGED_CHARS = 10_000
-"""How much of a proposal is logged; the schema of a wide table would be most of the task's log."""
-REJECTIONS_TOLD = 10
-"""How many rejected proposals a report names; all are counted, and in the outbox's quarantine."""
+"""Characters of a proposal that are logged; the schema of a wide table would fill the task's log."""
+REPORTED_REJECTIONS = 10
+"""Rejected proposals that a report describes. All are counted, and kept in the outbox's quarantine."""
 _BEGIN_SECONDS = 4.0
-"""How long an outbox in an object store may hold up the submit."""
+"""Time for which an outbox in an object store may delay the submit."""
 _LEASE_MARGIN = 30.0
-"""Seconds that the lease outlasts the delivery: to record what became of it."""
+"""Seconds that the lease outlasts the delivery, to record its outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +60,7 @@ class Connections:
 
 
 class TaskDelivery:
-    """Delivery of one try, told in its report.
-
-    :param report: of the try; its counts and reasons of the delivery are filled in here.
-    """
+    """Delivery of one attempt, which fills in the counts and reasons of its report."""
 
     def __init__(
         self,
@@ -70,51 +76,53 @@ class TaskDelivery:
         self._report = report
         self._entry: Entry | None = None
         self._lease: Lease | None = None
-        self._own: EntryName | None = None
+        self._delivered_name: EntryName | None = None
 
-    def send(self, proposals: Sequence[Proposal], deadline: Deadline) -> Delivery:
-        """Send proposals as they are, not by way of the outbox: for what is told again at the end of the try."""
-        from airflow_provider_spark_datahub.delivery import Delivery
-
+    def send(self, proposals: Sequence[OutboxItem], deadline: Deadline) -> Delivery:
+        """Send proposals without the outbox. The end of the attempt sends again what fails here."""
         if self._options.settings.log_mcps:
-            _log(proposals)
+            _log_proposals(proposals)
         if self._sink is None:
             return Delivery(0, pending=tuple(proposals), problem=self.sink_problem)
-        return self._sink.deliver(proposals, deadline)
+        started = time.monotonic()
+        delivery = self._sink.deliver(proposals, deadline)
+        log.debug(
+            "Sent %d proposals to %s in %d ms: %d delivered, %d rejected, %d pending",
+            len(proposals), self._options.connection, (time.monotonic() - started) * 1000,
+            delivery.delivered, len(delivery.rejected), len(delivery.pending),
+        )  # fmt: skip
+        return delivery
 
     def deliver_earlier(self) -> None:
-        """Deliver what earlier tries left pending, while the job of this one runs; its end tries again what stays."""
-        from airflow_provider_spark_datahub.delivery import Deadline
-        from airflow_provider_spark_datahub.delivery.outbox import deliver_in_order, take_lease
+        """Deliver what earlier attempts left pending, while the job of this one runs."""
+        from airflow_provider_spark_datahub.delivery.outbox import deliver_in_order
 
         if self._key.try_number == 1:
             return
         deadline = Deadline.after(self._options.timeout)
-        # One of its own: the end of the try, in another thread, has another deadline.
+        # An outbox of its own, since the end of the attempt, in another thread, has another deadline.
         outbox = self._connections.outbox(self._options)
         outbox.storage.deadline = deadline
-        lease = take_lease(outbox.storage, self._group, self._lease_seconds(deadline))
+        lease = Lease.take(outbox.storage, self._group, self._lease_seconds(deadline))
         if lease is None:
             return
         with lease:
-            entries = [one for one in outbox.entries(self._key.instance) if one.name.group == self._group]
-            earlier = [one for one in entries if one.name.try_number < self._key.try_number]
+            entries = [entry for entry in outbox.entries(self._key.instance) if entry.name.group == self._group]
+            earlier = [entry for entry in entries if entry.name.try_number < self._key.try_number]
+            log.debug("%d outbox entries of earlier attempts", len(earlier))
             for _ in deliver_in_order(earlier, lambda _, proposals: self.send(proposals, deadline)):
                 if deadline.expired:
                     return
 
-    # -- by way of the outbox
+    # -- through the outbox
 
     def begin(self, record: dict[str, Any], events_file: str) -> None:
-        """Tell the outbox, before the job is submitted, that there will be events, and all that their lineage needs.
+        """Create the outbox entry before the job is submitted.
 
-        Where the outbox refuses, only a try that is killed loses by it.
+        If the outbox refuses, lineage is lost only if the attempt is killed.
 
-        :param record: of the try, as JSON.
+        :param record: everything that converting the events will need, as JSON.
         """
-        from airflow_provider_spark_datahub.delivery import Deadline
-        from airflow_provider_spark_datahub.delivery.outbox import OutboxError
-
         try:
             self._outbox.storage.deadline = Deadline.after(_BEGIN_SECONDS)
             self._entry = self._outbox.begin(
@@ -122,29 +130,29 @@ class TaskDelivery:
             )
         except OutboxError as error:
             self._report.warnings.append(f"not in the outbox before the submit: {error}")
+        else:
+            log.debug("Created outbox entry %s", self._entry)
 
     def take_over(self, record: dict[str, Any], events_file: str) -> None:
-        """Tell the outbox that the events are those of an earlier try's job: they are this try's lineage now.
+        """Record that the job of an earlier attempt, and with it its events, belongs to this attempt now.
 
-        :raises OSError: the outbox refuses.
+        :raises OSError: if the outbox refuses.
         """
         if self._entry is None:
             self.begin(record, events_file)
         else:
-            self._entry = self._entry.told(redo=record, events=events_file)
+            self._entry = self._entry.update(redo=record, events=events_file)
         for entry in self._entries():
             manifest = entry.manifest
             if manifest.state == "unfinished" and manifest.events == events_file and manifest.key != self._key:
                 entry.discard()
 
     @contextmanager
-    def at_work(self, deadline: Deadline) -> Iterator[None]:
-        """Keep other drainers from what this task left, unless one of them is at it already."""
-        from airflow_provider_spark_datahub.delivery.outbox import take_lease
-
+    def leased(self, deadline: Deadline) -> Iterator[None]:
+        """Hold the lease of the task instance's entries, if no other drainer holds it."""
         with suppress(OSError):
             self._outbox.storage.deadline = deadline
-            self._lease = take_lease(self._outbox.storage, self._group, self._lease_seconds(deadline))
+            self._lease = Lease.take(self._outbox.storage, self._group, self._lease_seconds(deadline))
         try:
             yield
         finally:
@@ -152,23 +160,21 @@ class TaskDelivery:
                 self._lease.release()
                 self._lease = None
 
-    def ended(self, record: dict[str, Any]) -> None:
-        """Tell the outbox how the try ended: whoever makes its lineage now makes the same."""
+    def record_end(self, record: dict[str, Any]) -> None:
+        """Record in the outbox how the attempt ended, so that whoever makes its lineage makes the same."""
         if self._entry is None:
             return
         try:
-            self._entry = self._entry.told(redo=record)
+            self._entry = self._entry.update(redo=record)
         except (OSError, ValueError) as error:
-            self._report.warnings.append(f"the end of the try is not in the outbox: {error}")
+            self._report.warnings.append(f"the end of the attempt is not in the outbox: {error}")
 
     def deliver(self, proposals: Sequence[Proposal], deadline: Deadline, *, spark_succeeded: bool) -> None:
-        """Keep proposals in the outbox, and deliver what is there of the task: the oldest try's first.
+        """Put proposals into the outbox, and deliver the entries of the task instance, the oldest first.
 
         :param spark_succeeded: whether a retry of the task would only have to deliver them.
-        :raises OutboxError: where it cannot be recorded in the outbox what of it arrived.
+        :raises OutboxError: if the outbox cannot record which proposals were delivered.
         """
-        from airflow_provider_spark_datahub.delivery.outbox import OutboxError
-
         self._report.proposals = self._report.pending = len(proposals)
         try:
             if self._entry is not None:
@@ -184,66 +190,73 @@ class TaskDelivery:
                 with suppress(OutboxError):
                     self._entry.discard()
         else:
+            log.debug("Put %d proposals into outbox entry %s", len(proposals), entry)
             self._deliver_entries(deadline, own=entry)
 
-    def keep_events(self, events_file: Path, deadline: Deadline) -> None:
-        """Put the raw events beside what is pending or quarantined, so that a better converter can do it again.
+    def keep_raw_events(self, events_file: Path, raw: RawEvents | None, deadline: Deadline) -> None:
+        """Put the raw events beside pending or quarantined proposals, for a later conversion.
 
-        Where that is not done by the deadline, they are only where they were.
+        Unless the attempt collected them to forward them, the file is read again: this is rare, and redacting and
+        compressing at every end of an attempt, in case the delivery fails, would delay every task.
+        If the deadline passes, the events are only in their file.
+
+        :param raw: the events, if they were collected.
         """
-        from airflow_provider_spark_datahub.task.raw_events import kept_events
+        from airflow_provider_spark_datahub.task.raw_events import RawEvents
 
-        if self._lease is None or self._own is None:
+        if self._lease is None or self._delivered_name is None:
             # Another drainer may be changing the entry.
             return
         try:
-            entry = self._outbox.entry(self._own)
-            content = kept_events(events_file, lambda: deadline.expired)
+            entry = self._outbox.entry(self._delivered_name)
+            if raw is None or not raw.is_whole:
+                raw = RawEvents.read(events_file, lambda: deadline.expired)
+            content = raw.compressed()
             if content is None:
                 return
             if entry is not None:
-                entry.keep_events([content])
+                entry.attach_events([content])
             elif self._report.rejected:
                 self._outbox.check_room(len(content))
-                self._outbox.storage.write(self._own.held_events, [content])
+                self._outbox.storage.write(self._delivered_name.quarantined_events, [content])
+            log.debug("Kept the raw events in the outbox: %d bytes compressed", len(content))
         except (OSError, ValueError) as error:
             self._report.warnings.append(f"the raw events are not in the outbox: {error}")
 
-    # -- a try after one that failed for its lineage alone
+    # -- an attempt that only delivers, after one that failed for its lineage alone
 
-    def awaited_try(self, remembered: object) -> int | None:
-        """The try whose Spark job succeeded and whose lineage this try has to deliver; ``None`` where there is none.
+    def attempt_to_deliver(self, waiting: object) -> int | None:
+        """Return the earlier attempt whose Spark job succeeded and whose lineage this one delivers, if there is one.
 
-        :param remembered: what :meth:`await_retry` handed to the task's state, where Airflow keeps one.
+        :param waiting: result of :meth:`leave_to_retry` from the task's state, if Airflow keeps one.
         """
         if self._options.on_failure == "warn":
             return None
-        if isinstance(remembered, dict) and remembered.get("for_try") == self._key.try_number:
+        if isinstance(waiting, dict) and waiting.get("for_try") == self._key.try_number:
             return self._key.try_number - 1
         try:
-            tries = [entry.manifest.key.try_number for entry in self._entries() if entry.manifest.awaits_retry]
+            numbers = [entry.manifest.key.try_number for entry in self._entries() if entry.manifest.awaits_retry]
         except OSError as error:
-            self._report.warnings.append(f"cannot look into the outbox for what earlier tries left: {error}")
+            self._report.warnings.append(f"cannot look into the outbox for what earlier attempts left: {error}")
             return None
-        earlier = [number for number in tries if number < self._key.try_number]
-        return max(earlier, default=None)
+        return max((number for number in numbers if number < self._key.try_number), default=None)
 
-    def await_retry(self) -> dict[str, Any]:
-        """Record that the next try only has to deliver.
+    def leave_to_retry(self) -> dict[str, Any]:
+        """Record that the next attempt only has to deliver.
 
-        :returns: the same for the task's state, for a next try on a worker that does not see this outbox.
-        :raises OSError: the outbox refuses; the next try would run Spark again.
+        :returns: the same for the task's state, in case the next attempt runs on a worker without this outbox.
+        :raises OSError: if the outbox refuses; the next attempt would run Spark again.
         """
         for entry in self._entries():
-            entry.told(awaits_retry=True)
+            entry.update(awaits_retry=True)
         return {"for_try": self._key.try_number + 1, "outbox": str(self._options.outbox_location)}
 
-    def look_for(self, awaited: int) -> None:
-        """Say in the report where the lineage of the try ``awaited`` is not in this worker's outbox."""
+    def check_waiting(self, spark_attempt: int) -> None:
+        """Report if the lineage of an earlier attempt is not in this worker's outbox."""
         if not any(entry.manifest.awaits_retry for entry in self._entries()):
             self._report.reason = (
-                f"Spark succeeded in try {awaited}, whose lineage is not in the outbox {self._options.outbox_location} "
-                "of this worker"
+                f"Spark succeeded in attempt {spark_attempt}, but its lineage is not in the outbox "
+                f"{self._options.outbox_location} of this worker"
             )
 
     # -- the outbox's entries
@@ -254,25 +267,21 @@ class TaskDelivery:
 
     @property
     def _group(self) -> tuple[str, str]:
-        from airflow_provider_spark_datahub.delivery.outbox import connection_hash
-
-        return self._key.instance, connection_hash(self._options.connection)
+        return self._key.instance, EntryName.connection_hash(self._options.connection)
 
     def _entries(self) -> list[Entry]:
-        found = self._outbox.entries(self._key.instance)
-        return [one for one in found if one.manifest.content == "proposals"]
+        entries = self._outbox.entries(self._key.instance)
+        return [entry for entry in entries if entry.manifest.content == "proposals"]
 
     def _deliver_entries(self, deadline: Deadline, own: Entry) -> None:
-        from airflow_provider_spark_datahub.delivery.outbox import wait_for_lease
-
         self._report.outbox_entry = str(own)
-        self._own = own.name
+        self._delivered_name = own.name
         if self._lease is not None:
             self._deliver_leased(own, deadline)
             return
-        lease = wait_for_lease(self._outbox.storage, self._group, deadline, seconds=self._lease_seconds(deadline))
+        lease = Lease.wait_for(self._outbox.storage, self._group, deadline, seconds=self._lease_seconds(deadline))
         if lease is None:
-            self._note("it is pending: another drainer of the outbox is at work on what this task left")
+            self._add_reason("it is pending: another drainer of the outbox holds the entries of this task")
             return
         with lease:
             self._deliver_leased(own, deadline)
@@ -281,21 +290,21 @@ class TaskDelivery:
         return deadline.remaining() + _LEASE_MARGIN
 
     def _deliver_leased(self, own: Entry, deadline: Deadline) -> None:
-        """Deliver what the task's tries left, this one's last."""
+        """Deliver the entries of all attempts, this one's last."""
         from airflow_provider_spark_datahub.delivery.outbox import deliver_in_order
-        from airflow_provider_spark_datahub.task.recovery import finish_entry
+        from airflow_provider_spark_datahub.task.recovery import recover_entry
 
-        entries = [one for one in self._entries() if one.name.group == self._group]
-        if own.name not in (one.name for one in entries):
+        entries = [entry for entry in self._entries() if entry.name.group == self._group]
+        if own.name not in (entry.name for entry in entries):
             self._count_settled(own)
             return
 
-        def send(_: Entry, proposals: Sequence[Proposal]) -> Delivery:
+        def send(_: Entry, proposals: Sequence[OutboxItem]) -> Delivery:
             return self.send(proposals, deadline)
 
         def finish(entry: Entry, *_: object) -> Entry | None:
-            # Of an earlier try, which is over, whatever became of it: this one runs.
-            return finish_entry(entry, lambda: deadline.expired, over=True)
+            # Earlier attempts are over, since this one runs.
+            return recover_entry(entry, lambda: deadline.expired, over=True)
 
         problem = None
         for settled in deliver_in_order(entries, send, finish):
@@ -308,11 +317,11 @@ class TaskDelivery:
                     self._count_settled(own)
                 self._outbox.expire_receipts(self._key.task)
                 return
-        self._note(f"the lineage of an earlier try goes first, and is pending: {problem}")
+        self._add_reason(f"the lineage of an earlier attempt goes first, and is pending: {problem}")
 
     def _count_settled(self, own: Entry) -> None:
-        """Another drainer has settled the entry between its writing and its delivery here."""
-        receipt, _ = self._outbox.receipts.about(own.name, own.manifest)
+        """Count an entry that another drainer settled before its delivery here."""
+        receipt, _ = self._outbox.receipts.find(own.name, own.manifest)
         if receipt is not None:
             report = self._report
             report.delivered, report.rejected, report.stored = receipt.delivered, receipt.rejected, receipt.stored
@@ -323,18 +332,17 @@ class TaskDelivery:
         report.delivered, report.stored = delivery.delivered, delivery.stored
         report.rejected, report.pending = len(delivery.rejected), len(delivery.pending)
         report.warnings += [
-            f"rejected {one.proposal.aspect_name} of {one.proposal.entity_urn}: {one.reason}"
-            for one in delivery.rejected[:REJECTIONS_TOLD]
+            f"rejected {rejection.subject}: {rejection.reason}" for rejection in delivery.rejected[:REPORTED_REJECTIONS]
         ]
         if delivery.problem:
-            self._note(delivery.problem)
+            self._add_reason(delivery.problem)
 
-    def _note(self, reason: str) -> None:
+    def _add_reason(self, reason: str) -> None:
         self._report.reason = f"{self._report.reason}; {reason}" if self._report.reason else reason
 
 
-def _log(proposals: Sequence[Proposal]) -> None:
-    """What they hold was redacted when they were made."""
+def _log_proposals(proposals: Sequence[OutboxItem]) -> None:
+    # Their secrets were redacted when they were made.
     for proposal in proposals:
         text = proposal.to_json()
         rest = len(text) - LOGGED_CHARS

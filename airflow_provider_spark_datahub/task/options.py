@@ -1,7 +1,6 @@
 """Options of one attempt: the operator's arguments over the configuration, checked.
 
-Where the configuration is kept is not known here: Airflow's section ``[spark_datahub]`` is handed in by
-``hooks/airflow_context.py``.
+The configuration is passed in: ``hooks/airflow_context.py`` reads Airflow's section ``[spark_datahub]``.
 """
 
 from __future__ import annotations

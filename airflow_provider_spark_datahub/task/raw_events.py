@@ -1,18 +1,20 @@
-"""The raw events of a try as the outbox keeps them: compressed, and without the secrets that jobs have in them.
-
-The raw events of one task try to a second destination, by way of the outbox.
-"""
+"""Raw events of one attempt: redacted, compressed, kept in the outbox and forwarded to an OpenLineage backend."""
 
 from __future__ import annotations
 
+import gzip
+import io
+import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.capture import CollectionReport, Outcome, collect_text
+from airflow_provider_spark_datahub.capture import CollectionReport, Outcome, follow_events
 from airflow_provider_spark_datahub.conversion import event_without_secrets
+from airflow_provider_spark_datahub.delivery import RawEvent
+from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryName, OutboxError
 from airflow_provider_spark_datahub.task.report import LineageReport
 
 if TYPE_CHECKING:
@@ -21,106 +23,136 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.task.delivery import Connections
     from airflow_provider_spark_datahub.task.options import LineageOptions
 
+log = logging.getLogger(__name__)
+
 _GZIP = 31
 """zlib's window bits for a gzip header."""
 
 
-def kept_events(events_file: Path, expired: Callable[[], bool]) -> bytes | None:
-    """The events that can be read, one per line, compressed by gzip.
+class RawEvents:
+    """Readable events of one attempt, without their secrets, compressed in memory.
 
-    :param expired: says True when the time is up.
-    :returns: ``None`` where there are none, or the time was too short for all of them.
+    :param report: of the reading that adds the events; final when :meth:`compressed` is called.
     """
-    compressor = zlib.compressobj(1, wbits=_GZIP)
-    collection = collect_text(events_file, deadline=expired)
-    content = b"".join(compressor.compress(event_without_secrets(event) + b"\n") for event in collection)
-    if not collection.report.events or collection.report.outcome is Outcome.TIMED_OUT:
-        return None
-    return content + compressor.flush()
+
+    def __init__(self, report: CollectionReport) -> None:
+        self.report = report
+        self._compressor = zlib.compressobj(1, wbits=_GZIP)
+        self._chunks: list[bytes] = []
+        self._content: bytes | None = None
+
+    @classmethod
+    def read(cls, events_file: Path, expired: Callable[[], bool]) -> RawEvents:
+        """Read an event file.
+
+        :param expired: returns True when the time is up.
+        """
+        follower = follow_events(events_file)
+        events = cls(follower.report)
+        for event in follower.rest(expired):
+            events.add(event)
+        return events
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything that can be read was read."""
+        return self.report.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE)
+
+    def add(self, event: bytes) -> None:
+        """Add the JSON text of an event."""
+        self._chunks.append(self._compressor.compress(event_without_secrets(event) + b"\n"))
+
+    def compressed(self) -> bytes | None:
+        """Return the events, one per line, compressed by gzip. No event can be added afterwards.
+
+        :returns: ``None`` if there are none, or the time was too short to read all of them.
+        """
+        if not self.report.events or self.report.outcome is Outcome.TIMED_OUT:
+            return None
+        if self._content is None:
+            self._content = b"".join([*self._chunks, self._compressor.flush()])
+            self._chunks.clear()
+        return self._content
+
+    def forward(self, outbox: Outbox, key: AttemptKey, connection_id: str) -> None:
+        """Put the events into the outbox, as an entry for an OpenLineage backend.
+
+        :raises OutboxError: if the outbox refuses the entry.
+        """
+        items = [RawEvent.from_json(line) for line in self._lines()]
+        if items:
+            outbox.put(key, items, spark_succeeded=False, connection_id=connection_id)
+        log.debug("Put %d raw events into the outbox for %s", len(items), connection_id)
+
+    def _lines(self) -> Iterator[bytes]:
+        with gzip.open(io.BytesIO(self.compressed() or b"")) as lines:
+            for line in lines:
+                yield line.removesuffix(b"\n")
 
 
 class EventForwarding:
-    """Forwards events to the backend of ``openlineage_conn_id``; does nothing where there is none.
+    """Forwards raw events to the backend of ``openlineage_conn_id``, if one is configured.
 
-    They are an entry of the outbox of their own, so that neither destination waits for the other. What becomes of them
-    is told in the report's warnings, and changes neither whether the lineage is complete nor the task.
+    The events are an outbox entry of their own, so that neither destination waits for the other. The outcome is
+    reported as warnings. It affects neither the completeness of the lineage nor the task.
 
-    :param report: of the try.
+    :param report: of the attempt.
     """
 
     def __init__(
         self, options: LineageOptions, key: AttemptKey, connections: Connections, report: LineageReport
     ) -> None:
+        self._connection = options.openlineage_connection
         self._options = options
         self._key = key
         self._connections = connections
         self._report = report
 
-    def keep(self, events_file: Path | None, deadline: Deadline) -> bool:
-        """Put the events into the outbox. :returns: False where the file must stay, since they are not there."""
-        from airflow_provider_spark_datahub.delivery.outbox import OutboxError
+    def keep(self, events: RawEvents, events_file: Path, deadline: Deadline) -> bool:
+        """Put the events into the outbox.
 
-        connection = self._options.openlineage_connection
-        if connection is None or events_file is None:
+        :returns: False if they are not there, so that the event file must stay.
+        """
+        if self._connection is None:
             return True
+        if not events.is_whole:
+            self._warn(f"the events stay in {events_file}: {events.report.sentence}")
+            return False
         try:
-            report = keep_events(self._outbox(deadline), self._key, connection, events_file, lambda: deadline.expired)
+            events.forward(self._outbox(deadline), self._key, self._connection)
         except OutboxError as error:
             self._warn(f"the events stay in {events_file}: {error}")
-            return False
-        if report.outcome in (Outcome.TIMED_OUT, Outcome.UNREADABLE):
-            self._warn(f"the events stay in {events_file}: {report.sentence}")
             return False
         return True
 
     def deliver(self, deadline: Deadline) -> None:
-        """Deliver what this try and those before it left."""
-        from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, connection_hash
-
-        connection = self._options.openlineage_connection
-        if connection is None:
+        """Deliver the events of this attempt, and those that earlier attempts left in the outbox."""
+        if self._connection is None:
             return
-        left = deadline.remaining()
+        seconds = deadline.remaining()
+        digest = EntryName.connection_hash(self._connection)
         try:
             outbox = self._outbox(deadline)
-            names = [
-                name for name in outbox.names(self._key.instance) if name.connection == connection_hash(connection)
-            ]
-            limits = DrainLimits(seconds=left, entry_seconds=max(left, 0.1))
+            names = [name for name in outbox.names(self._key.instance) if name.connection == digest]
+            limits = DrainLimits(seconds=seconds, entry_seconds=max(seconds, 0.1))
             drained = Drain(outbox, self._connections.open_sink, limits).run(names)
         except OSError as error:
             self._warn(str(error))
             return
+        log.debug("Forwarded %d raw events to %s", drained.delivered, self._connection)
         self._report.forwarded = drained.delivered
         if drained.rejected:
-            self._warn(f"{drained.rejected} events were refused: they are in the quarantine, with the backend's words")
+            self._warn(
+                f"the backend rejected {drained.rejected} events; they are in the outbox's quarantine with its reasons"
+            )
         if drained.waiting or drained.elsewhere:
-            why = "; ".join(drained.problems) or "no time was left, or another drainer is at work on them"
-            self._warn(f"events wait in the outbox: {why}")
+            why = "; ".join(drained.problems) or "no time was left, or another drainer holds them"
+            self._warn(f"events are pending in the outbox: {why}")
 
     def _outbox(self, deadline: Deadline) -> Outbox:
         outbox = self._connections.outbox(self._options)
         outbox.storage.deadline = deadline
         return outbox
 
-    def _warn(self, words: str) -> None:
-        self._report.warnings.append(f"OpenLineage backend ({self._options.openlineage_connection}): {words}")
-
-
-def keep_events(
-    outbox: Outbox, key: AttemptKey, connection_id: str, events_file: Path, expired: Callable[[], bool]
-) -> CollectionReport:
-    """Put the events of a file into the outbox, without their secrets, as an entry for an OpenLineage backend.
-
-    :param expired: says True when the time is up; nothing is put then.
-    :raises OutboxError: the outbox refuses.
-    """
-    from airflow_provider_spark_datahub.capture import follow_events
-    from airflow_provider_spark_datahub.conversion import event_without_secrets
-    from airflow_provider_spark_datahub.delivery.outbox import CONTENT, as_items
-
-    events = follow_events(events_file)
-    items = list(as_items(map(event_without_secrets, events.rest(expired))))
-    if items and events.report.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE):
-        outbox.put(key, items, spark_succeeded=False, connection_id=connection_id, content=CONTENT)
-    return events.report
+    def _warn(self, problem: str) -> None:
+        self._report.warnings.append(f"OpenLineage backend ({self._connection}): {problem}")

@@ -1,4 +1,4 @@
-"""What became of the lineage of one task try: for the log, XCom and the UI."""
+"""Report on the lineage of one attempt, for the log, XCom and the UI."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ XCOM_KEY = "lineage_report"
 
 @dataclass
 class LineageReport:
-    """Counts and reasons. Every try of the operator ends in one.
+    """Counts and reasons of one attempt.
 
-    :param events: OpenLineage events read.
-    :param bad_events: events that could not be read or converted; each cost only itself.
+    :param events: number of OpenLineage events that were read.
+    :param bad_events: number of events that could not be read or converted; the others are not affected.
     :param jobs: URNs of the Spark DataJobs.
-    :param inputs: URNs of datasets read; :attr:`outputs` of datasets written.
-    :param proposals: built; each of them is delivered, rejected (DataHub will never take it) or pending.
-    :param stored: whether what was delivered is stored; ``False`` where DataHub only accepted it for later.
-    :param forwarded: OpenLineage events that a second destination acknowledged; ``None`` where there is none.
-    :param failed: a step of lineage failed: what the job told waits in the outbox as it is, to be converted again.
-    :param reason: why there is no lineage, or why some of it is pending; ``None`` where all is well.
-    :param warnings: what is odd about the lineage that there is.
-    :param seconds: that collecting, converting and delivering took after Spark's end.
+    :param inputs: URNs of datasets read; :attr:`outputs`: of datasets written.
+    :param proposals: number of proposals; each is delivered, rejected (DataHub will never take it) or pending.
+    :param stored: whether delivered proposals are stored; ``False`` if DataHub only accepted them for later.
+    :param forwarded: number of raw events that an OpenLineage backend acknowledged; ``None`` if there is none.
+    :param failed: a step of lineage failed; the events stay, to be converted again.
+    :param reason: why there is no lineage, or why some of it is pending; ``None`` otherwise.
+    :param warnings: problems of the lineage that was made.
+    :param seconds: time for collecting, converting and delivering after Spark's end.
     """
 
     connection: str = ""
@@ -46,26 +46,26 @@ class LineageReport:
 
     @property
     def has_lineage(self) -> bool:
-        """Whether any dataset edge was found."""
+        """Whether there is any dataset edge."""
         return bool(self.inputs or self.outputs)
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is pending, nor left undone."""
+        """Whether nothing is pending, and no step failed."""
         return self.pending == 0 and not self.failed
 
     def to_obj(self) -> dict[str, Any]:
-        """The report as JSON, for XCom."""
+        """Return the report as JSON, for XCom."""
         return asdict(self)
 
     @property
     def sentence(self) -> str:
         """The report in one line."""
         unusable = f" ({self.bad_events} unusable)" if self.bad_events else ""
-        arrived = "accepted" if self.stored is False else "delivered"
+        accepted = "accepted" if self.stored is False else "delivered"
         text = (
             f"Lineage: {self.events} events{unusable}; {len(self.inputs)} inputs, {len(self.outputs)} outputs; "
-            f"{self.proposals} proposals: {self.delivered} {arrived}, {self.rejected} rejected, {self.pending} pending"
+            f"{self.proposals} proposals: {self.delivered} {accepted}, {self.rejected} rejected, {self.pending} pending"
         )
         if self.connection:
             text += f" ({self.connection})"

@@ -1,4 +1,4 @@
-"""Views of proposals for people: terminal, HTML page, SVG, Mermaid, JSON, and the compare of two sets."""
+"""Views of proposals for people: terminal, HTML page, SVG, Mermaid, JSON, and the differences between two sets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow_provider_spark_datahub._lazy import lazy_exports
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.visualization.difference import (
         Change as Change,
-        Part as Part,
+        ChangedPart as ChangedPart,
         compare as compare,
     )
     from airflow_provider_spark_datahub.visualization.export import (
@@ -19,11 +19,8 @@ if TYPE_CHECKING:
         render_svg as render_svg,
     )
     from airflow_provider_spark_datahub.visualization.graph import build_graph as build_graph
-    from airflow_provider_spark_datahub.visualization.model import (
-        Graph as Graph,
-        harmless as harmless,
-        short_name as short_name,
-    )
+    from airflow_provider_spark_datahub.visualization.model import Graph as Graph
+    from airflow_provider_spark_datahub.visualization.names import harmless as harmless, short_name as short_name
     from airflow_provider_spark_datahub.visualization.network import build_network as build_network
     from airflow_provider_spark_datahub.visualization.page import render_page as render_page
     from airflow_provider_spark_datahub.visualization.terminal import render_terminal as render_terminal
@@ -31,10 +28,11 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "difference": "Change Part compare",
+            "difference": "Change ChangedPart compare",
             "export": "MOST_LINKS render_json render_mermaid render_svg",
             "graph": "build_graph",
-            "model": "Graph harmless short_name",
+            "model": "Graph",
+            "names": "harmless short_name",
             "network": "build_network",
             "page": "render_page",
             "terminal": "render_terminal",

@@ -1,4 +1,4 @@
-"""What differs between two sets of proposals: runs, edges, column edges, schemas, entities and other aspects."""
+"""The differences between two sets of proposals: runs, edges, column edges, schemas, entities and other aspects."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.visualization.graph import build_graph
-from airflow_provider_spark_datahub.visualization.model import Graph, RunNode, short_name
-from airflow_provider_spark_datahub.visualization.tables import ways
+from airflow_provider_spark_datahub.visualization.model import Graph, RunNode
+from airflow_provider_spark_datahub.visualization.names import short_name
 
 _SHOWN_BY_PARTS = frozenset(
     {
@@ -28,8 +28,8 @@ _PROPERTIES_OF_A_RUN = ("appId", "attemptId", "endTime", "finishedAt", "startTim
 _VALUES_OF_A_RUN = ("created", "lastModified", "lastUpdatedTimestamp", "timestampMillis", "messageId")
 
 
-class Part(StrEnum):
-    """What a change is of, in the order in which changes are told."""
+class ChangedPart(StrEnum):
+    """Part of the graph that a change belongs to, in the order of the report."""
 
     RUN = "run"
     EDGE = "edge"
@@ -41,15 +41,15 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that differs.
+    """One difference.
 
     :param urn: of the run, job, dataset or other entity.
-    :param what: which part of it: words and URNs, e.g. ``("reads", dataset)``, ``("column", path)``.
-    :param before: its value in the first set, None where it is not there.
-    :param after: its value in the second set, None where it is not there.
+    :param what: the detail that differs: words and URNs, e.g. ``("reads", dataset)``, ``("column", path)``.
+    :param before: its value in the first set, ``None`` if it is not there.
+    :param after: its value in the second set, ``None`` if it is not there.
     """
 
-    part: Part
+    part: ChangedPart
     urn: str
     what: tuple[str, ...]
     before: Any
@@ -61,65 +61,54 @@ class Change:
         return "added" if self.before is None else "removed" if self.after is None else "changed"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """All that differs.
+def compare(
+    before: Iterable[Proposal], after: Iterable[Proposal], *, ignore_run_ids: bool = False
+) -> tuple[list[Change], list[str]]:
+    """Compare two sets; the order of proposals and the times of edges and run events are ignored.
 
-    :param changes: by part, then by entity.
-    :param problems: one sentence for each proposal of either set that could not be read.
-    """
-
-    changes: tuple[Change, ...]
-    problems: tuple[str, ...]
-
-
-def compare(before: Iterable[Proposal], after: Iterable[Proposal], *, ignore_run_ids: bool = False) -> Difference:
-    """What differs between two sets; neither the order of proposals nor times of edges and run events count.
-
-    :param ignore_run_ids: the sets are of different runs of the same jobs: the first run of a job is compared with its
-        first run, and so on, and what belongs to one run only (its times, its application's id) is left out.
+    :param ignore_run_ids: the sets are from different runs of the same jobs: compare the first run of a job with its
+        first run, and so on, and ignore values that belong to one run only (its times, its application's id).
+    :returns: the changes, sorted by part, then by entity; a sentence for each proposal that could not be read.
     """
     sides = [_Side(proposals, ignore_run_ids=ignore_run_ids) for proposals in (before, after)]
-    changes = [change for part in Part for change in _changes(part, sides[0].parts[part], sides[1].parts[part])]
+    changes = [change for part in ChangedPart for change in _changes(part, sides[0].parts[part], sides[1].parts[part])]
+    # The details of an entity that is new or gone as a whole are not listed one by one.
     whole = {(change.urn, change.kind) for change in changes if not change.what}
-    details = (Part.RUN, Part.SCHEMA, Part.ASPECT)  # of what is new or gone as a whole they are not told one by one
-    told = [
+    details = (ChangedPart.RUN, ChangedPart.SCHEMA, ChangedPart.ASPECT)
+    listed = [
         change
         for change in changes
         if not (change.what and change.part in details and (change.urn, change.kind) in whole)
     ]
-    return Difference(tuple(told), (*sides[0].graph.problems, *sides[1].graph.problems))
+    return listed, [*sides[0].graph.problems, *sides[1].graph.problems]
 
 
 _Facts = dict[tuple[str, ...], Any]
-"""Per thing that can differ (URN first) its value."""
+"""Values by what they describe: the URN first, then words."""
 
 
-def _changes(part: Part, before: _Facts, after: _Facts) -> Iterator[Change]:
+def _changes(part: ChangedPart, before: _Facts, after: _Facts) -> Iterator[Change]:
     for key in sorted({*before, *after}):
         if before.get(key) != after.get(key):
             yield Change(part, key[0], key[1:], before.get(key), after.get(key))
 
 
 class _Side:
-    """One of the two sets."""
+    """One of the two sets, as values that can be compared."""
 
     def __init__(self, proposals: Iterable[Proposal], *, ignore_run_ids: bool) -> None:
         kept = list(proposals)
         self.graph = build_graph(kept)
         self.ignore_run_ids = ignore_run_ids
         self.names = _names(self.graph) if ignore_run_ids else {}
-        self.parts: dict[Part, _Facts] = {
-            Part.RUN: dict(self._runs()),
-            Part.EDGE: dict(self._edges()),
-            Part.COLUMN_EDGE: self._column_edges(),
-            Part.SCHEMA: dict(self._schemas()),
-            Part.ENTITY: {(one.entity_urn,): True for one in kept if not one.entity_urn.startswith(_RUN)},
-            Part.ASPECT: dict(self._aspects(kept)),
+        self.parts: dict[ChangedPart, _Facts] = {
+            ChangedPart.RUN: dict(self._runs()),
+            ChangedPart.EDGE: dict(self._edges()),
+            ChangedPart.COLUMN_EDGE: self._column_edges(),
+            ChangedPart.SCHEMA: dict(self._schemas()),
+            ChangedPart.ENTITY: {(p.entity_urn,): True for p in kept if not p.entity_urn.startswith(_RUN)},
+            ChangedPart.ASPECT: dict(self._aspects(kept)),
         }
-
-    def _run_name(self, urn: str | None) -> str | None:
-        return urn if urn is None else self.names.get(urn, urn)
 
     def _runs(self) -> Iterator[tuple[tuple[str, ...], Any]]:
         for run in self.graph.runs():
@@ -127,14 +116,11 @@ class _Side:
             yield (urn,), run.template or run.name
             for attempt in run.attempts():
                 yield (urn, "result" if attempt.number is None else f"result of try {attempt.number}"), attempt.state
-            yield from self._run_facts(urn, run)
-
-    def _run_facts(self, urn: str, run: RunNode) -> Iterator[tuple[tuple[str, ...], Any]]:
-        if run.parent:
-            yield (urn, "parent"), self._run_name(run.parent)
-        for word, urns in (("reads", run.inputs), ("writes", run.outputs), ("after", run.upstreams)):
-            for other in urns:
-                yield (urn, word, str(self._run_name(other))), True
+            if run.parent:
+                yield (urn, "parent"), self.names.get(run.parent, run.parent)
+            for word, others in (("reads", run.inputs), ("writes", run.outputs), ("after", run.upstreams)):
+                for other in others:
+                    yield (urn, word, self.names.get(other, other)), True
 
     def _edges(self) -> Iterator[tuple[tuple[str, ...], bool]]:
         for job in self.graph.jobs:
@@ -143,28 +129,29 @@ class _Side:
                     yield (job.urn, word, urn), True
 
     def _column_edges(self) -> _Facts:
-        found: dict[tuple[str, ...], set[str]] = {}
+        labels: dict[tuple[str, ...], set[str]] = {}
         for job in self.graph.jobs:
             for lineage in job.columns:
                 for source in lineage.inputs:
                     key = (job.urn, source.dataset, source.path, lineage.output.dataset, lineage.output.path)
-                    found.setdefault(key, set()).update(ways(lineage.transformation))
-        return {key: ", ".join(sorted(each)) for key, each in found.items()}
+                    labels.setdefault(key, set()).update(lineage.labels())
+        return {key: ", ".join(sorted(texts)) for key, texts in labels.items()}
 
     def _schemas(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        for urn, fields in self.graph.schemas.items():
-            for field in fields:
-                yield (urn, "column", field.path), field.type
+        for urn, types in self.graph.schemas.items():
+            for path, type_ in types.items():
+                yield (urn, "column", path), type_
 
     def _aspects(self, proposals: Sequence[Proposal]) -> Iterator[tuple[tuple[str, ...], Any]]:
         latest: dict[tuple[str, str], Any] = {}
-        for one in proposals:
-            if one.aspect_name in _SHOWN_BY_PARTS or one.entity_urn.startswith(_RUN):
+        for proposal in proposals:
+            urn, name = proposal.entity_urn, proposal.aspect_name
+            if name in _SHOWN_BY_PARTS or urn.startswith(_RUN):
                 continue
-            if one.change_type == "PATCH":
-                latest.setdefault((one.entity_urn, f"patch of {one.aspect_name}"), []).append(one.aspect)
+            if proposal.change_type == "PATCH":
+                latest.setdefault((urn, f"patch of {name}"), []).append(proposal.aspect)
             else:
-                latest[one.entity_urn, one.aspect_name] = one.aspect
+                latest[urn, name] = proposal.aspect
         for (urn, name), aspect in latest.items():
             for path, value in _leaves(aspect):
                 if not (self.ignore_run_ids and _is_of_a_run(path)):
@@ -172,7 +159,7 @@ class _Side:
 
 
 def _names(graph: Graph) -> dict[str, str]:
-    """A name for each run that the next run of the same job has as well."""
+    """Return a name for each run that does not depend on its id: ``run 2 of spark daily``."""
     by_template: dict[str, list[RunNode]] = {}
     for run in graph.runs():
         by_template.setdefault(run.template or "no job", []).append(run)
@@ -184,7 +171,7 @@ def _names(graph: Graph) -> dict[str, str]:
 
 
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Each value of a JSON document with its path; what is empty is a value."""
+    """Yield each value of a JSON document with its path; empty lists and objects are values."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _leaves(inner, (*path, str(key)))

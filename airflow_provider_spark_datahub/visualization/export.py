@@ -1,9 +1,4 @@
-"""The lineage as SVG: a file of its own for documents and tickets, or a part of a page.
-
-The lineage as Mermaid text, which GitHub, GitLab and many wikis draw where it is pasted.
-
-The graph as JSON, for other programs.
-"""
+"""Exports: SVG for documents and pages, Mermaid text for GitHub, GitLab and wikis, JSON for other programs."""
 
 from __future__ import annotations
 
@@ -13,14 +8,8 @@ from importlib.resources import files
 from typing import Any
 
 from airflow_provider_spark_datahub.visualization.layout import Point
-from airflow_provider_spark_datahub.visualization.model import (
-    Attempt,
-    Column,
-    Graph,
-    JobLineage,
-    RunNode,
-    dataset_parts,
-)
+from airflow_provider_spark_datahub.visualization.model import Graph, GraphJob, RunNode
+from airflow_provider_spark_datahub.visualization.names import Column, dataset_parts
 from airflow_provider_spark_datahub.visualization.network import Box, Network
 
 _MARGIN = 20
@@ -29,24 +18,27 @@ _PLATFORM_COLOURS = 6
 _STATES = frozenset({"SUCCESS", "FAILURE", "UP_FOR_RETRY"})
 
 
-def asset(name: str) -> str:
-    """A file that goes into a picture: styles or a script."""
+def read_asset(name: str) -> str:
+    """Return the styles or the script in a file of this package."""
     return (files("airflow_provider_spark_datahub.visualization") / "assets" / name).read_text(encoding="utf-8")
 
 
 def render_svg(network: Network, *, inside_page: bool = False) -> str:
-    """The network as SVG.
+    """Return the network as SVG.
 
-    :param inside_page: without its own styles, and each box a link to the part ``#KEY`` of the page.
+    :param inside_page: omit the styles, and make each box a link to ``#KEY`` in the page.
     """
     width = round(network.layout.width) + 2 * _MARGIN
     height = round(network.layout.height) + 2 * _MARGIN
     colours = _colours(network)
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     role = f'role="{"group" if inside_page else "img"}" aria-label="{escape(_summary(network))}"'
+    style = (
+        "" if inside_page else f"<title>{escape(_summary(network))}</title>\n<style>{read_asset('network.css')}</style>"
+    )
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="network" {size} {role}>',
-        "" if inside_page else f"<title>{escape(_summary(network))}</title>\n<style>{asset('network.css')}</style>",
+        "" if inside_page else head,
         f'<rect class="sheet" width="{width}" height="{height}"/>',
         _marker("head"),
         _marker("head-lit") if inside_page else "",
@@ -73,7 +65,7 @@ def _marker(name: str) -> str:
 
 
 def _colours(network: Network) -> dict[str, int]:
-    """Per platform a colour, in the order of appearance; the seventh has the first one's."""
+    """Return the colours by platform, in order of appearance; after six platforms they repeat."""
     platforms = [parts[0] for box in network.boxes.values() if (parts := dataset_parts(box.urn))]
     return {platform: number % _PLATFORM_COLOURS for number, platform in enumerate(dict.fromkeys(platforms))}
 
@@ -81,7 +73,7 @@ def _colours(network: Network) -> dict[str, int]:
 def _edges(network: Network) -> Iterator[str]:
     for source, target in network.links:
         route = network.layout.routes.get((source, target))
-        if route:  # a job that reads what it is has none
+        if route:  # a link from a box to itself has none
             yield (
                 f'<path class="edge" data-from="{source}" data-to="{target}" d="{_path(route)}" '
                 f'marker-end="url(#head)"/>'
@@ -89,7 +81,7 @@ def _edges(network: Network) -> Iterator[str]:
 
 
 def _path(route: Sequence[Point]) -> str:
-    """A curve from layer to layer, a straight line through each layer that is passed."""
+    """Draw a curve from layer to layer, and a straight line through each layer that the link passes."""
     drawn = f"M{_at(route[0])}"
     for number in range(1, len(route)):
         (x, y), (to_x, to_y) = route[number - 1], route[number]
@@ -132,13 +124,13 @@ def _box(box: Box, network: Network, colours: dict[str, int], inside_page: bool)
 
 
 MOST_LINKS = 500
-"""Mermaid's own limit (``maxEdges``), which GitHub does not raise: it draws nothing where there are more."""
+"""Mermaid's limit (``maxEdges``). GitHub does not raise it, and draws nothing if there are more links."""
 
 _PLAIN = frozenset(" ._-/:=@+,")
 
 
 def render_mermaid(network: Network) -> str:
-    """The network as a flowchart. Names are quoted, so that none is read as syntax, markup or a link."""
+    """Return the network as a Mermaid flowchart. Names are escaped: none is read as syntax, markup or a link."""
     return "\n".join(_lines(network)) + "\n"
 
 
@@ -156,19 +148,20 @@ def _lines(network: Network) -> Iterator[str]:
 
 
 def _words(box: Box) -> str:
-    return f"<b>{quoted(box.title)}</b><br>{quoted(box.note)}" if box.note else f"<b>{quoted(box.title)}</b>"
+    return f"<b>{_escaped(box.title)}</b><br>{_escaped(box.note)}" if box.note else f"<b>{_escaped(box.title)}</b>"
 
 
-def quoted(text: str) -> str:
-    """The text with all that Mermaid, Markdown or HTML may read as theirs as an entity (``#34;``)."""
-    return "".join(each if each.isalnum() or each in _PLAIN else f"#{ord(each)};" for each in text)
+def _escaped(text: str) -> str:
+    """Write every character that Mermaid, Markdown or HTML may interpret as an entity (``#34;``)."""
+    return "".join(
+        character if character.isalnum() or character in _PLAIN else f"#{ord(character)};" for character in text
+    )
 
 
 def render_json(graph: Graph) -> dict[str, Any]:
-    """Runs, jobs, datasets and problems. Times and durations are in milliseconds, times since 1970 UTC.
+    """Return runs, jobs, datasets and problems. Times (since 1970 UTC) and durations are in milliseconds.
 
-    Runs are a list, parents first; ``parent`` names the run above. Names are as the proposals have them: who prints
-    them has to escape them.
+    Runs are a list, parents first; ``parent`` names the run above. Names are not escaped: they are as in the proposals.
     """
     datasets = dict.fromkeys([*(urn for job in graph.jobs for urn in (*job.inputs, *job.outputs)), *graph.schemas])
     return {
@@ -189,7 +182,16 @@ def _run(run: RunNode) -> dict[str, Any]:
         "template": run.template,
         "parent": run.parent,
         "started": run.started,
-        "attempts": [_attempt(attempt) for attempt in run.attempts()],
+        "attempts": [
+            {
+                "number": attempt.number,
+                "state": attempt.state,
+                "started": attempt.started,
+                "ended": attempt.ended,
+                "duration": attempt.duration,
+            }
+            for attempt in run.attempts()
+        ],
         "inputs": list(run.inputs),
         "outputs": list(run.outputs),
         "upstreams": list(run.upstreams),
@@ -197,17 +199,7 @@ def _run(run: RunNode) -> dict[str, Any]:
     }
 
 
-def _attempt(attempt: Attempt) -> dict[str, Any]:
-    return {
-        "number": attempt.number,
-        "state": attempt.state,
-        "started": attempt.started,
-        "ended": attempt.ended,
-        "duration": attempt.duration,
-    }
-
-
-def _job(job: JobLineage) -> dict[str, Any]:
+def _job(job: GraphJob) -> dict[str, Any]:
     return {
         "urn": job.urn,
         "name": job.name,
@@ -230,14 +222,13 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 def _dataset(urn: str, graph: Graph) -> dict[str, Any]:
-    parts = dataset_parts(urn)
-    platform, name, env = parts or (None, None, None)
-    fields = graph.schemas.get(urn)
+    platform, name, env = dataset_parts(urn) or (None, None, None)
+    types = graph.schemas.get(urn)
     return {
         "urn": urn,
         "platform": platform,
         "name": name,
         "env": env,
         "instance": graph.instances.get(urn),
-        "columns": None if fields is None else [{"path": field.path, "type": field.type} for field in fields],
+        "columns": None if types is None else [{"path": path, "type": type_} for path, type_ in types.items()],
     }

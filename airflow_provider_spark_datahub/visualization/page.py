@@ -1,7 +1,4 @@
-"""The part of a page that lists the tables: their columns, what these come from, and the statements that say so.
-
-The picture as one HTML page that needs nothing else: runs, lineage, columns, and what could not be read.
-"""
+"""The HTML page: runs, lineage, tables with their columns, and problems, in one file that loads nothing."""
 
 from __future__ import annotations
 
@@ -10,158 +7,20 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, tzinfo
 from html import escape
 from urllib.parse import urlsplit
 
-from airflow_provider_spark_datahub.visualization.export import asset, render_svg
-from airflow_provider_spark_datahub.visualization.model import Attempt, Graph, RunNode, harmless
-from airflow_provider_spark_datahub.visualization.network import Box, Network, NetworkColumn, Source, build_network
-from airflow_provider_spark_datahub.visualization.tables import (
-    Branch,
-    inner,
-    is_indirect,
-    moment,
-    numbered,
-    span,
-    title_of,
+from airflow_provider_spark_datahub.visualization.export import read_asset, render_svg
+from airflow_provider_spark_datahub.visualization.model import Attempt, Graph, RunNode, TreeItem
+from airflow_provider_spark_datahub.visualization.names import format_duration, format_time, harmless
+from airflow_provider_spark_datahub.visualization.network import (
+    Box,
+    ColumnSource,
+    Network,
+    NetworkColumn,
+    build_network,
 )
-
-_OPEN_TABLES = 6
-"""So many tables are open at first, where there are no more; of more, none is."""
-_MOST_JOBS = 6
-_SHORT = 24
-_JOINT = re.compile(r"[./_,]+(?=.)")
-_DECIDING = (
-    '<label class="needs-script"><input id="deciding" type="checkbox"> trace filters, joins and groupings, too</label>'
-)
-
-
-def tables(lineage: Network) -> Iterator[str]:
-    """The section of the tables, in the order in which the data goes: from left to right, as they are drawn."""
-    corners = lineage.layout.corners
-    datasets = sorted((box for box in lineage.boxes.values() if not box.is_job), key=lambda box: corners[box.key])
-    if not datasets:
-        return
-    yield '<section id="tables" class="panel"><div class="bar"><h2>Tables and columns</h2>'
-    if any(is_indirect(source.way) for box in datasets for made in lineage.columns[box.key] for source in made.sources):
-        yield _DECIDING
-    yield '<button type="button" class="needs-script" id="every">Open or close all</button></div><div class="inside">'
-    is_open = len(datasets) <= _OPEN_TABLES
-    labels = {
-        column.key: f"{lineage.boxes[key].title}.{column.name or '*'}"
-        for key, columns in lineage.columns.items()
-        for column in columns
-    }
-    for box in datasets:
-        yield from _Table(box, lineage, labels).lines(is_open)
-    yield "</div></section>"
-
-
-def breakable(name: str) -> str:
-    """A name as HTML that, where it is long, wraps behind a dot, slash, comma or underscore before anywhere else."""
-    return escape(name) if len(name) <= _SHORT else _JOINT.sub(r"\g<0><wbr>", escape(name))
-
-
-def first_of(names: Sequence[str], most: int) -> str:
-    """The first of the names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-class _Table:
-    def __init__(self, box: Box, lineage: Network, labels: dict[str, str]) -> None:
-        self.box = box
-        self.boxes = lineage.boxes
-        self.labels = labels
-        self.columns = lineage.columns[box.key]
-        self.statements = lineage.statements[box.key]
-        self.writers = [source for source, target in lineage.links if target == box.key]
-        self.readers = [target for source, target in lineage.links if source == box.key]
-        self.everywhere = _everywhere(self.columns)
-
-    def lines(self, is_open: bool) -> Iterator[str]:
-        title, facts = breakable(self.box.title), escape(self._facts())
-        yield f'<details class="table" id="{self.box.key}"{" open" if is_open else ""}>'
-        yield f'<summary><bdi class="name">{title}</bdi> <bdi class="dim">{facts}</bdi></summary>'
-        yield f'<div class="inside"><div class="urn"><bdi>{breakable(harmless(self.box.urn))}</bdi></div>'
-        if self.columns:
-            yield from self._columns()
-        for number, statement in enumerate(self.statements, 1):
-            told = f"Statement {number}" if len(self.statements) > 1 else "Statement"
-            job = breakable(self.boxes[statement.job].full)
-            yield f'<details class="statement" id="{self.box.key}-s{number}">'
-            yield f"<summary>{told} of <bdi>{job}</bdi></summary>"
-            yield f"<pre><bdi>{escape(statement.text)}</bdi></pre></details>"
-        yield "</div></details>"
-
-    def _facts(self) -> str:
-        count = sum(bool(column.name) for column in self.columns)
-        sides = (("written by", self.writers), ("read by", self.readers))
-        jobs = [f"{how} {first_of([self.boxes[key].full for key in keys], _MOST_JOBS)}" for how, keys in sides if keys]
-        return " · ".join([f"{count} column{'s' * (count != 1)}", *jobs])
-
-    def _columns(self) -> Iterator[str]:
-        """A row per column; what nothing tells of has no place: the types without a schema, the origin of a source."""
-        with_type = any(column.type for column in self.columns)
-        with_sources = any(column.sources for column in self.columns)
-        yield '<table><thead><tr><th scope="col">column</th>'
-        yield '<th scope="col">type</th>' if with_type else ""
-        yield '<th scope="col">comes from</th>' if with_sources else ""
-        yield "</tr></thead><tbody>"
-        for column in self.columns:
-            yield f'<tr id="{column.key}" data-column{_steps(column.sources)}>'
-            yield f'<th scope="row"><bdi>{breakable(column.name) or "(the table as a whole)"}</bdi></th>'
-            yield f'<td class="type"><bdi>{breakable(column.type)}</bdi></td>' if with_type else ""
-            own = [source for source in column.sources if source not in self.everywhere]
-            yield f'<td class="sources">{self._sources(own)}</td></tr>' if with_sources else "</tr>"
-        if self.everywhere:
-            yield f'<tr class="everywhere"><th scope="row">(every column)</th>{"<td></td>" * with_type}'
-            yield f'<td class="sources">{self._sources(self.everywhere)}</td></tr>'
-        yield "</tbody></table>"
-
-    def _sources(self, sources: Iterable[Source]) -> str:
-        found: dict[str, list[Source]] = {}
-        for source in sources:
-            found.setdefault(source.column, []).append(source)
-        items = [
-            f'<li><a href="#{key}"><bdi>{breakable(self.labels[key])}</bdi></a> '
-            f'<bdi class="how">{escape(", ".join(dict.fromkeys(source.way for source in several)))}</bdi>'
-            f"{self._told(several)}</li>"
-            for key, several in found.items()
-        ]
-        return f"<ul>{''.join(items)}</ul>" if items else ""
-
-    def _told(self, sources: Iterable[Source]) -> str:
-        """Which statement, or else which job, says it, where there are several."""
-        said = {}
-        for source in sources:
-            if source.statement and len(self.statements) > 1:
-                key = f"{self.box.key}-s{source.statement}"
-                said[key] = f'<a class="how" href="#{key}">statement {source.statement}</a>'
-            elif not source.statement and len(self.writers) > 1:
-                said[source.job] = f'<bdi class="how">by {escape(self.boxes[source.job].full)}</bdi>'
-        return " ".join(["", *said.values()])
-
-
-def _everywhere(columns: Iterable[NetworkColumn]) -> tuple[Source, ...]:
-    """What acts on all columns that come from anything: a filter, a join key."""
-    first, *others = [column.sources for column in columns if column.sources] or [()]
-    if not others:
-        return ()
-    shared = set(first).intersection(*others)
-    return tuple(source for source in first if source in shared and is_indirect(source.way))
-
-
-def _steps(sources: Iterable[Source]) -> str:
-    """For the script: the columns that give this one its values, and those that only decide its rows, with the job."""
-    values = dict.fromkeys(f"{source.column}@{source.job}" for source in sources if not is_indirect(source.way))
-    deciding = dict.fromkeys(f"{source.column}@{source.job}" for source in sources if is_indirect(source.way))
-    return "".join(
-        f' {name}="{" ".join(steps)}"'
-        for name, steps in (("data-values", values), ("data-deciding", deciding))
-        if steps
-    )
-
 
 _SHOWN_PROBLEMS = 200
 _MOST_UPSTREAMS = 6
@@ -172,13 +31,24 @@ _SEARCH = (
 )
 _SKIP = '<a class="skip" href="#tables">Past the graph, to the tables</a>'
 _STATES = ("SUCCESS", "FAILURE", "UP_FOR_RETRY", "SKIPPED", "RUNNING", "COMPLETE")
+_OPEN_TABLES = 6
+"""Tables are open at first if there are at most this many."""
+_MOST_JOBS = 6
+_SHORT = 24
+_JOINT = re.compile(r"[./_,]+(?=.)")
+_FILTER_SWITCH = (
+    '<label class="needs-script"><input id="deciding" type="checkbox"> trace filters, joins and groupings, too</label>'
+)
 
 
-def render_page(graph: Graph) -> str:
-    """The page. Names in it are text, whatever they hold; it loads nothing, and runs no script but its own."""
+def render_page(graph: Graph, zone: tzinfo = UTC) -> str:
+    """Return the page. Names are escaped; the page loads nothing, and runs no script except its own.
+
+    :param zone: the time zone of all times.
+    """
     lineage = build_network(graph)
     title = _title(graph, lineage)
-    script = asset("page.js")
+    script = read_asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     parts = [
@@ -188,13 +58,13 @@ def render_page(graph: Graph) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<meta name="color-scheme" content="light dark">',
         f"<title>{escape(title)}</title>",
-        f"<style>\n{asset('network.css')}{asset('page.css')}</style></head><body>",
+        f"<style>\n{read_asset('network.css')}{read_asset('page.css')}</style></head><body>",
         f"<header><div><h1><bdi>{escape(title)}</bdi></h1><p>{_counts(graph, lineage)}</p></div>",
         f"{_SEARCH + _SKIP if lineage.boxes else ''}</header>",
         "<main>" if graph.roots else '<main class="without-runs">',
-        *_runs(graph),
+        *_runs(graph, zone),
         *_lineage(lineage),
-        *tables(lineage),
+        *_tables(lineage),
         *_problems(graph),
         f"</main><script>{script}</script></body></html>",
     ]
@@ -202,24 +72,24 @@ def render_page(graph: Graph) -> str:
 
 
 def _title(graph: Graph, lineage: Network) -> str:
-    """What the picture is of: its runs, else its jobs."""
-    kinds = dict.fromkeys(" ".join(title_of(root)[:2]) for root in graph.roots)
+    """Name the page after its runs, else after its jobs."""
+    kinds = dict.fromkeys(" ".join(root.title()[:2]) for root in graph.roots)
     names = list(kinds) or [box.full for box in lineage.boxes.values() if box.is_job]
     if not names:
         return "Nothing to show"
-    return f"Lineage of {first_of(names, 2)}"
+    return f"Lineage of {_first_of(names, 2)}"
 
 
 def _counts(graph: Graph, lineage: Network) -> str:
     jobs = sum(box.is_job for box in lineage.boxes.values())
-    edges = [{source.column for source in column.sources} for several in lineage.columns.values() for column in several]
+    edges = [{source.column for source in column.sources} for table in lineage.columns.values() for column in table]
     counts = [
         (jobs, "job"),
         (len(lineage.boxes) - jobs, "dataset"),
         (sum(map(len, edges)), "column edge"),
     ]
     said = [_counted(count, name) for count, name in counts if count]
-    runs = [_fails(Branch(run)) for run in graph.runs()]
+    runs = [_fails(TreeItem(run)) for run in graph.runs()]
     if runs:
         failed = f', <a class="bad" href="#failed">{sum(runs)} failed</a>' if any(runs) else ""
         said.insert(0, _counted(len(runs), "run") + failed)
@@ -232,41 +102,42 @@ def _counted(count: int, name: str) -> str:
     return f"{count} {name}{'s' * (count != 1)}"
 
 
-def _fails(branch: Branch) -> bool:
+def _fails(branch: TreeItem) -> bool:
     attempts = [branch.attempt] if branch.attempt else branch.run.attempts()[-1:]
     return any(attempt.state == "FAILURE" for attempt in attempts)
 
 
-def _failure(roots: Iterable[Branch]) -> Branch | None:
-    """Where the first failure began: of a run that failed, the try or the run below it that did."""
-    waiting, found = deque(roots), None
-    while waiting and not found:
-        branch = waiting.popleft()
-        if _fails(branch):
-            found = branch
-        waiting.extend(inner(branch))
-    while found and (below := next(filter(_fails, inner(found)), None)):
-        found = below
-    return found
+def _failure(roots: Iterable[TreeItem]) -> TreeItem | None:
+    """Return the origin of the first failure: the deepest failed attempt or run below the first failed run."""
+    waiting, failure = deque(roots), None
+    while waiting and not failure:
+        item = waiting.popleft()
+        if _fails(item):
+            failure = item
+        waiting.extend(item.children())
+    while failure and (below := next(filter(_fails, failure.children()), None)):
+        failure = below
+    return failure
 
 
-def _runs(graph: Graph) -> Iterator[str]:
+def _runs(graph: Graph, zone: tzinfo) -> Iterator[str]:
     if not graph.roots:
         return
-    yield '<section id="runs" class="panel"><div class="bar"><h2>Runs</h2><span class="dim">times in UTC</span></div>'
+    heading = f'<h2>Runs</h2><span class="dim">times in {escape(str(zone))}</span>'
+    yield f'<section id="runs" class="panel"><div class="bar">{heading}</div>'
     yield '<div class="inside"><ul class="tree">'
-    names = {run.urn: title_of(run)[1] for run in graph.runs()}
-    failure = _failure(map(Branch, graph.roots))
-    # A stack, not a recursion: how deep runs hang below each other is up to the proposals.
-    waiting: list[Branch | str] = [Branch(root) for root in reversed(graph.roots)]
+    names = {run.urn: run.title()[1] for run in graph.runs()}
+    failure = _failure(map(TreeItem, graph.roots))
+    # A stack, not a recursion: the proposals decide how deep the tree is.
+    waiting: list[TreeItem | str] = [TreeItem(root) for root in reversed(graph.roots)]
     while waiting:
-        branch = waiting.pop()
-        if isinstance(branch, str):
-            yield branch
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
             continue
-        children = inner(branch)
-        here = ' id="failed"' if branch == failure else ""
-        row = _try(branch.attempt) if branch.attempt else _run(branch.run, names)
+        children = item.children()
+        here = ' id="failed"' if item == failure else ""
+        row = _attempt(item.attempt, zone) if item.attempt else _run(item.run, names, zone)
         if children:
             yield f"<li{here}><details open><summary>{row}</summary><ul>"
             waiting.append("</ul></details></li>")
@@ -276,34 +147,35 @@ def _runs(graph: Graph) -> Iterator[str]:
     yield "</ul></div></section>"
 
 
-def _run(run: RunNode, names: dict[str, str]) -> str:
-    kind, name, note = title_of(run)
-    attempts = run.attempts()
-    alone = attempts[-1] if attempts and not numbered(attempts) else None
-    state = _state(alone.state) if alone else ""
-    facts = [*_times(alone), f"{len(run.inputs)} in, {len(run.outputs)} out" if run.inputs or run.outputs else ""]
+def _run(run: RunNode, names: dict[str, str], zone: tzinfo) -> str:
+    kind, name, note = run.title()
+    attempt = run.only_attempt()
+    state = _state(attempt.state) if attempt else ""
+    facts = [
+        *_times(attempt, zone),
+        f"{len(run.inputs)} in, {len(run.outputs)} out" if run.inputs or run.outputs else "",
+    ]
     waited = [names[urn] for urn in run.upstreams if urn in names]
     if waited:
-        facts.append(f"after {first_of(waited, _MOST_UPSTREAMS)}")
-    shown = f'<bdi class="name">{breakable(name)}</bdi>'
+        facts.append(f"after {_first_of(waited, _MOST_UPSTREAMS)}")
+    shown = f'<bdi class="name">{_breakable(name)}</bdi>'
     if run.external_url and _is_web(run.external_url):
         shown = f'<a href="{escape(run.external_url)}" rel="noopener noreferrer">{shown}</a>'
     noted = f'<bdi class="facts">{escape(note)}</bdi>' if note else ""
     return f'<span class="row"><span class="dim">{escape(kind)}</span> {shown} {state}{_facts(facts)}{noted}</span>'
 
 
-def _try(attempt: Attempt) -> str:
-    number = "?" if attempt.number is None else attempt.number
-    return f'<span class="row">try {number} {_state(attempt.state)}{_facts(_times(attempt))}</span>'
+def _attempt(attempt: Attempt, zone: tzinfo) -> str:
+    return f'<span class="row">{attempt.label} {_state(attempt.state)}{_facts(_times(attempt, zone))}</span>'
 
 
-def _times(attempt: Attempt | None) -> list[str]:
-    return [span(attempt.duration), moment(attempt.started)] if attempt else []
+def _times(attempt: Attempt | None, zone: tzinfo) -> list[str]:
+    return [format_duration(attempt.duration), format_time(attempt.started, zone=zone)] if attempt else []
 
 
 def _facts(facts: Iterable[str]) -> str:
-    said = " · ".join(escape(fact) for fact in facts if fact)
-    return f'<bdi class="facts">{said}</bdi>' if said else ""
+    text = " · ".join(escape(fact) for fact in facts if fact)
+    return f'<bdi class="facts">{text}</bdi>' if text else ""
 
 
 def _state(state: str) -> str:
@@ -312,7 +184,7 @@ def _state(state: str) -> str:
 
 
 def _is_web(url: str) -> bool:
-    """Whether a link leads to a web page: one to a script would run it."""
+    """Return whether a link leads to a web page; any other link might run a script."""
     try:
         return urlsplit(url).scheme in ("http", "https")
     except ValueError:
@@ -332,20 +204,151 @@ def _lineage(lineage: Network) -> Iterator[str]:
         ("all", "fit", "Show all"),
         ("one", "1:1", "Full size"),
     ):
-        told = f'title="{meaning}" aria-label="{meaning}"'
-        yield f'<button type="button" class="needs-script" id="zoom-{name}" {told}>{sign}</button>'
+        labels = f'title="{meaning}" aria-label="{meaning}"'
+        yield f'<button type="button" class="needs-script" id="zoom-{name}" {labels}>{sign}</button>'
     yield '</div><div class="view" tabindex="0" role="region" aria-label="Lineage graph; + - and 0 zoom">'
     yield render_svg(lineage, inside_page=True)
     yield "</div></section>"
 
 
 def _problems(graph: Graph) -> Iterator[str]:
-    problems = list(graph.problems[:_SHOWN_PROBLEMS])
-    if len(graph.problems) > _SHOWN_PROBLEMS:
-        problems.append(f"and {len(graph.problems) - _SHOWN_PROBLEMS} more like these")
-    if not problems:
+    if not graph.problems:
         return
     yield '<section id="problems" class="panel"><div class="bar"><h2 class="bad">Problems</h2></div><ul>'
-    for problem in problems:
+    for problem in graph.listed_problems(_SHOWN_PROBLEMS):
         yield f"<li><bdi>{escape(harmless(problem))}</bdi></li>"
     yield "</ul></section>"
+
+
+def _tables(lineage: Network) -> Iterator[str]:
+    """Yield the section of the tables, in the direction of the data: from left to right in the drawing."""
+    corners = lineage.layout.corners
+    datasets = sorted((box for box in lineage.boxes.values() if not box.is_job), key=lambda box: corners[box.key])
+    if not datasets:
+        return
+    yield '<section id="tables" class="panel"><div class="bar"><h2>Tables and columns</h2>'
+    if any(
+        _is_indirect(source) for box in datasets for column in lineage.columns[box.key] for source in column.sources
+    ):
+        yield _FILTER_SWITCH
+    yield '<button type="button" class="needs-script" id="every">Open or close all</button></div><div class="inside">'
+    is_open = len(datasets) <= _OPEN_TABLES
+    labels = {
+        column.key: f"{lineage.boxes[key].title}.{column.name or '*'}"
+        for key, columns in lineage.columns.items()
+        for column in columns
+    }
+    for box in datasets:
+        yield from _Table(box, lineage, labels).lines(is_open)
+    yield "</div></section>"
+
+
+def _breakable(name: str) -> str:
+    """Return a name as HTML; a long one wraps after a dot, slash, comma or underscore."""
+    return escape(name) if len(name) <= _SHORT else _JOINT.sub(r"\g<0><wbr>", escape(name))
+
+
+def _first_of(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+class _Table:
+    def __init__(self, box: Box, lineage: Network, labels: dict[str, str]) -> None:
+        self.box = box
+        self.boxes = lineage.boxes
+        self.labels = labels
+        self.columns = lineage.columns[box.key]
+        self.statements = lineage.statements[box.key]
+        self.writers = [source for source, target in lineage.links if target == box.key]
+        self.readers = [target for source, target in lineage.links if source == box.key]
+        self.everywhere = _everywhere(self.columns)
+
+    def lines(self, is_open: bool) -> Iterator[str]:
+        title, facts = _breakable(self.box.title), escape(self._facts())
+        yield f'<details class="table" id="{self.box.key}"{" open" if is_open else ""}>'
+        yield f'<summary><bdi class="name">{title}</bdi> <bdi class="dim">{facts}</bdi></summary>'
+        yield f'<div class="inside"><div class="urn"><bdi>{_breakable(harmless(self.box.urn))}</bdi></div>'
+        if self.columns:
+            yield from self._columns()
+        for number, (writer, query) in enumerate(self.statements, 1):
+            heading = f"Statement {number}" if len(self.statements) > 1 else "Statement"
+            job = _breakable(self.boxes[writer].full)
+            yield f'<details class="statement" id="{self.box.key}-s{number}">'
+            yield f"<summary>{heading} of <bdi>{job}</bdi></summary>"
+            yield f"<pre><bdi>{escape(query)}</bdi></pre></details>"
+        yield "</div></details>"
+
+    def _facts(self) -> str:
+        count = sum(bool(column.name) for column in self.columns)
+        sides = (("written by", self.writers), ("read by", self.readers))
+        jobs = [f"{how} {_first_of([self.boxes[key].full for key in keys], _MOST_JOBS)}" for how, keys in sides if keys]
+        return " · ".join([f"{count} column{'s' * (count != 1)}", *jobs])
+
+    def _columns(self) -> Iterator[str]:
+        """Yield a row for each column; types and sources have a column only if there are any."""
+        with_type = any(column.type for column in self.columns)
+        with_sources = any(column.sources for column in self.columns)
+        yield '<table><thead><tr><th scope="col">column</th>'
+        yield '<th scope="col">type</th>' if with_type else ""
+        yield '<th scope="col">comes from</th>' if with_sources else ""
+        yield "</tr></thead><tbody>"
+        for column in self.columns:
+            yield f'<tr id="{column.key}" data-column{_steps(column.sources)}>'
+            yield f'<th scope="row"><bdi>{_breakable(column.name) or "(the table as a whole)"}</bdi></th>'
+            yield f'<td class="type"><bdi>{_breakable(column.type)}</bdi></td>' if with_type else ""
+            own = [source for source in column.sources if source not in self.everywhere]
+            yield f'<td class="sources">{self._sources(own)}</td></tr>' if with_sources else "</tr>"
+        if self.everywhere:
+            yield f'<tr class="everywhere"><th scope="row">(every column)</th>{"<td></td>" * with_type}'
+            yield f'<td class="sources">{self._sources(self.everywhere)}</td></tr>'
+        yield "</tbody></table>"
+
+    def _sources(self, sources: Iterable[ColumnSource]) -> str:
+        by_column: dict[str, list[ColumnSource]] = {}
+        for source in sources:
+            by_column.setdefault(source.column, []).append(source)
+        items = [
+            f'<li><a href="#{key}"><bdi>{_breakable(self.labels[key])}</bdi></a> '
+            f'<bdi class="how">{escape(", ".join(dict.fromkeys(source.label for source in same_column)))}</bdi>'
+            f"{self._origins(same_column)}</li>"
+            for key, same_column in by_column.items()
+        ]
+        return f"<ul>{''.join(items)}</ul>" if items else ""
+
+    def _origins(self, sources: Iterable[ColumnSource]) -> str:
+        """Return the statements, or else the jobs, that the sources are from if there are several of them."""
+        origins = {}
+        for source in sources:
+            if source.statement and len(self.statements) > 1:
+                key = f"{self.box.key}-s{source.statement}"
+                origins[key] = f'<a class="how" href="#{key}">statement {source.statement}</a>'
+            elif not source.statement and len(self.writers) > 1:
+                origins[source.job] = f'<bdi class="how">by {escape(self.boxes[source.job].full)}</bdi>'
+        return " ".join(["", *origins.values()])
+
+
+def _everywhere(columns: Iterable[NetworkColumn]) -> tuple[ColumnSource, ...]:
+    """Return the sources that affect every column that has sources: filters, join keys."""
+    first, *others = [column.sources for column in columns if column.sources] or [()]
+    if not others:
+        return ()
+    shared = set(first).intersection(*others)
+    return tuple(source for source in first if source in shared and _is_indirect(source))
+
+
+def _steps(sources: Iterable[ColumnSource]) -> str:
+    """Return attributes for the script: columns that give this one its values, and those that only decide its rows."""
+    values = dict.fromkeys(f"{source.column}@{source.job}" for source in sources if not _is_indirect(source))
+    deciding = dict.fromkeys(f"{source.column}@{source.job}" for source in sources if _is_indirect(source))
+    return "".join(
+        f' {name}="{" ".join(steps)}"'
+        for name, steps in (("data-values", values), ("data-deciding", deciding))
+        if steps
+    )
+
+
+def _is_indirect(source: ColumnSource) -> bool:
+    """Return whether the source only decides which rows there are, or in which order, as a filter does."""
+    return source.label.startswith("indirect ")

@@ -1,42 +1,87 @@
-"""Shows a graph in a terminal: the runs as a tree, the lineage as a flow, the columns as a table."""
+"""The terminal view: runs as a tree, lineage as flows, column lineage as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING
 
-from airflow_provider_spark_datahub.visualization.drawing import ASCII, UNICODE, Glyphs, Pen, Piece, draw
-from airflow_provider_spark_datahub.visualization.flow import FlowJob, flows
-from airflow_provider_spark_datahub.visualization.model import DatasetNames, Graph, JobLineage, harmless
-from airflow_provider_spark_datahub.visualization.tables import column_tables, run_rows
+from airflow_provider_spark_datahub.visualization.flow import (
+    ASCII,
+    DOWN,
+    LEFT,
+    RIGHT,
+    UNICODE,
+    UP,
+    Glyphs,
+    Piece,
+    cell_width,
+    draw_flows,
+)
+from airflow_provider_spark_datahub.visualization.model import (
+    Attempt,
+    ColumnLineage,
+    Graph,
+    GraphJob,
+    RunKind,
+    RunNode,
+    TreeItem,
+)
+from airflow_provider_spark_datahub.visualization.names import (
+    DATE_AND_TIME,
+    TIME_OF_DAY,
+    Column,
+    ShortNames,
+    format_duration,
+    format_time,
+    harmless,
+    last_part,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, OverflowMethod
+    from rich.table import Table
 
 SHOWN_PROBLEMS = 5
-"""Skipped proposals that are named one by one; of the others only the number is."""
+"""Skipped proposals that are listed; of the others only the number is shown."""
 
 _LEAST_WIDTH = 50
+_STYLES = {
+    "SUCCESS": "green",
+    "FAILURE": "bold red",
+    "UP_FOR_RETRY": "yellow",
+    "SKIPPED": "magenta",
+    "RUNNING": "cyan",
+}
+_GAP = 2
+_LEAST_LABEL = 24
+_MOST_UPSTREAMS = 6  # a mapped task has as many upstream runs as its upstream task has map indexes
+_LONGEST_STATE = 12
 
 
-def render_terminal(graph: Graph, console: Console, *, columns: bool = True, width: int | None = None) -> None:
-    """Prints the runs, the lineage of the jobs, and where their columns come from.
+def render_terminal(
+    graph: Graph, console: Console, *, columns: bool = True, width: int | None = None, zone: tzinfo = UTC
+) -> None:
+    """Print the runs, the lineage of the jobs, and their column lineage.
 
-    Plain ASCII is drawn where the console's encoding is not UTF-8 or its output is no terminal. Names are shown
-    with their control characters made visible, and never read as markup.
+    The output is plain ASCII unless the console is a terminal with UTF-8. Control characters in names are made visible,
+    and markup in names has no effect.
 
     :param columns: whether to print the table of columns.
-    :param width: in columns of the terminal, 50 at least; the console's own where none is given.
+    :param width: in columns of the terminal, at least 50; default: the width of the console.
+    :param zone: the time zone of all times.
     """
     page = _Page(console, max(width or console.width, _LEAST_WIDTH), graph)
-    jobs = [job for job in graph.telling_jobs() if job.inputs or job.outputs]
+    jobs = [job for job in graph.distinct_jobs() if job.inputs or job.outputs]
     if not graph.roots and not jobs:
         page.line([("Nothing to show: ", "bold"), (_why_nothing(graph), "")])
         page.notes()
         return
     if graph.roots:
-        page.heading("Runs", "times in UTC")
-        page.lines(run_rows(graph, page.glyphs, page.width, page.encoding))
+        page.heading("Runs", f"times in {zone}")
+        rows = _Tree(graph, page.glyphs, page.encoding).rows()
+        page.lines(_AlignedRows(rows, page.width, page.encoding, zone).laid_out())
     if jobs:
         page.lineage(jobs)
     if columns and any(job.columns for job in jobs):
@@ -53,7 +98,7 @@ def _why_nothing(graph: Graph) -> str:
 
 
 class _Page:
-    """A console, with what all parts of the picture have in common."""
+    """The console, with the names and glyphs that all sections share."""
 
     def __init__(self, console: Console, width: int, graph: Graph) -> None:
         self.console = console
@@ -62,10 +107,10 @@ class _Page:
         self.encoding = console.encoding
         fancy = console.is_terminal and self.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
         self.glyphs: Glyphs = UNICODE if fancy else ASCII
-        self.names = DatasetNames(graph.instances, self.encoding)
+        self.names = ShortNames(graph.instances, self.encoding)
 
     def line(self, pieces: Iterable[Piece], *, wrap: bool = True) -> None:
-        """Prints a line; without wrapping it is cut where the page ends."""
+        """Print a line; without wrapping it is cut at the right edge."""
         from rich.text import Text
 
         text = Text.assemble(*pieces)
@@ -74,19 +119,19 @@ class _Page:
         self.console.print(text, width=self.width, no_wrap=not wrap, overflow=overflow, highlight=False)
 
     def lines(self, rows: Iterable[Sequence[Piece]]) -> None:
-        """Prints a drawing."""
+        """Print the rows of a drawing."""
         for row in rows:
             self.line(row, wrap=False)
 
     def heading(self, title: str, note: str = "") -> None:
-        """Prints the title of a part."""
+        """Print the title of a section."""
         self.line([(title, "bold underline"), (f"  {note}" if note else "", "dim")])
 
-    def lineage(self, jobs: Sequence[JobLineage]) -> None:
-        """Prints the flows that the jobs form."""
-        flow_jobs = [FlowJob(job.urn, harmless(job.name, self.encoding), job.inputs, job.outputs) for job in jobs]
+    def lineage(self, jobs: Sequence[GraphJob]) -> None:
+        """Print the flows of the jobs, and the full names of what had to be shortened."""
+        named = [replace(job, name=harmless(job.name, self.encoding)) for job in jobs]
         marks = f"{self.glyphs.goes} goes on below, {self.glyphs.came} comes from above"
-        drawings = [draw(flow, Pen(self.width, self.glyphs, self.names.of)) for flow in flows(flow_jobs)]
+        drawings = draw_flows(named, self.width, self.glyphs, self.names.of)
         self.line([])
         self.heading("Lineage", marks if any(drawing.broken for drawing in drawings) else "")
         for number, drawing in enumerate(drawings):
@@ -99,25 +144,249 @@ class _Page:
         for full, short in shortened.items():
             self.line([(short, "dim"), (" = ", "dim"), (full, "")])
 
-    def columns(self, jobs: Sequence[JobLineage]) -> None:
-        """Prints the table of columns."""
+    def columns(self, jobs: Sequence[GraphJob]) -> None:
+        """Print the table of columns."""
         self.line([])
         self.heading("Columns")
-        for name, table in column_tables(jobs, self.names, self.glyphs, self.width):
+        for name, table in _column_tables(jobs, self.names, self.glyphs, self.width):
             if name:
                 self.line([(name, "cyan")])
             self.console.print(table, width=self.width, highlight=False)
 
     def notes(self) -> None:
-        """Prints what was left out."""
-        problems, unread = self.graph.problems, self.graph.unread
-        if problems or unread:
+        """Print the problems, and what was left out."""
+        unread = self.graph.unread
+        if self.graph.problems or unread:
             self.line([])
-        for problem in problems[:SHOWN_PROBLEMS]:
+        for problem in self.graph.listed_problems(SHOWN_PROBLEMS):
             self.line([("! ", "bold red"), (harmless(problem, self.encoding), "red")])
-        if len(problems) > SHOWN_PROBLEMS:
-            self.line([("! ", "bold red"), (f"and {len(problems) - SHOWN_PROBLEMS} more like these", "red")])
         if unread:
             parts = ", ".join(f"{name} {count}" for name, count in sorted(unread.items()))
             text = f"{sum(unread.values())} of {self.graph.read} proposals are of other aspects: {parts}"
             self.line([(harmless(text, self.encoding), "dim")])
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Row of the tree. The row of a run has an attempt only if its events name no attempts.
+
+    :param guide: the lines of the tree before the label; ``below`` those before the label's further lines.
+    """
+
+    guide: str
+    below: str
+    label: tuple[Piece, ...]
+    attempt: Attempt | None = None
+
+
+class _Tree:
+    def __init__(self, graph: Graph, glyphs: Glyphs, encoding: str) -> None:
+        self.glyphs = glyphs
+        self.encoding = encoding
+        self.roots = graph.roots
+        self.titles = {run.urn: run.title(encoding) for run in graph.runs()}
+
+    def rows(self) -> list[_Row]:
+        rows: list[_Row] = []
+        waiting = [(TreeItem(root), "", "") for root in reversed(self.roots)]
+        while waiting:
+            item, guide, below = waiting.pop()
+            children = item.children()
+            trunk = below + (self.glyphs.lines[UP | DOWN] if children else " ") + "  "
+            rows.append(self._row(item, guide, trunk))
+            for position, child in reversed(list(enumerate(children))):
+                final = position == len(children) - 1
+                line = self.glyphs.lines
+                turn = (line[UP | RIGHT] if final else line[UP | DOWN | RIGHT]) + line[LEFT | RIGHT] + " "
+                waiting.append((child, below + turn, below + (" " if final else line[UP | DOWN]) + "  "))
+        return rows
+
+    def _row(self, item: TreeItem, guide: str, below: str) -> _Row:
+        if item.attempt is None:
+            return _Row(guide, below, tuple(self._label(item.run)), item.run.only_attempt())
+        return _Row(guide, below, ((item.attempt.label, ""),), item.attempt)
+
+    def _label(self, run: RunNode) -> Iterable[Piece]:
+        kind, name, note = self.titles[run.urn]
+        yield f"{kind} ", "dim"
+        yield name, "bold" if run.kind is not RunKind.APPLICATION_RUN else "bold green"
+        if note:
+            yield f"  {note}", "dim"
+        if run.inputs or run.outputs:
+            yield f"  {len(run.inputs)} in, {len(run.outputs)} out", "dim"
+        if run.upstreams:
+            shown, folded = run.upstreams[:_MOST_UPSTREAMS], len(run.upstreams[_MOST_UPSTREAMS:])
+            names = [self._upstream(urn) for urn in shown]
+            more = [f"{self.glyphs.ellipsis} {folded} more"] if folded else []
+            yield f"  {self.glyphs.back_arrow} {', '.join([*names, *more])}", "cyan"
+
+    def _upstream(self, urn: str) -> str:
+        if urn in self.titles:
+            return self.titles[urn][1]
+        return f"{harmless(last_part(urn), self.encoding)[:8]}{self.glyphs.ellipsis}"
+
+
+class _AlignedRows:
+    """Rows with aligned labels, results, durations and start times; a narrow page has no room for dates."""
+
+    def __init__(self, rows: Sequence[_Row], width: int, encoding: str, zone: tzinfo) -> None:
+        self.rows = rows
+        self.zone = zone
+        self.encoding = encoding
+        attempts = [row.attempt for row in rows if row.attempt]
+        self.state = max((cell_width(self._state(attempt)) for attempt in attempts), default=0)
+        self.duration = max((len(format_duration(attempt.duration)) for attempt in attempts), default=0)
+        fixed = self.state + self.duration + 3 * _GAP
+        dated = width - fixed - len("YYYY-MM-DD HH:MM:SS")
+        self.format = DATE_AND_TIME if dated >= _LEAST_LABEL else TIME_OF_DAY
+        room = dated if self.format == DATE_AND_TIME else width - fixed - len("HH:MM:SS")
+        with_attempt = [
+            cell_width(row.guide) + sum(cell_width(text) for text, _ in row.label) for row in rows if row.attempt
+        ]
+        self.room = max(min(room, max(with_attempt, default=0)), 8)
+        self.width = width
+
+    def laid_out(self) -> list[list[Piece]]:
+        laid_out: list[list[Piece]] = []
+        for row in self.rows:
+            room = self.room if row.attempt else self.width
+            first, *rest = _wrapped(row, room, self.width)
+            laid_out.append([*first, *self._facts(row.attempt, room - sum(cell_width(text) for text, _ in first))])
+            laid_out.extend(rest)
+        return laid_out
+
+    def _state(self, attempt: Attempt) -> str:
+        # UP_FOR_RETRY is the longest result of DataHub; a longer foreign one must not break the alignment.
+        return harmless(attempt.state, self.encoding)[:_LONGEST_STATE]
+
+    def _facts(self, attempt: Attempt | None, pad: int) -> list[Piece]:
+        if attempt is None:
+            return []
+        gap = " " * _GAP
+        state = self._state(attempt)
+        return [
+            (" " * pad + gap, ""),
+            (state + " " * (self.state - cell_width(state)), _STYLES.get(attempt.state, "")),
+            (gap + format_duration(attempt.duration).rjust(self.duration), ""),
+            (gap + format_time(attempt.started, self.format, self.zone), "dim"),
+        ]
+
+
+def _wrapped(row: _Row, room: int, width: int) -> list[list[Piece]]:
+    """Wrap the label of a row: its first line fits the room, the others the width."""
+    guide = row.guide[-(width // 2) :]
+    below = row.below[: len(row.guide) + 2].ljust(len(row.guide) + 2)[-(width // 2) :]
+    others = width - cell_width(below)
+    lines: list[list[Piece]] = [[(guide, "dim")]]
+    left = room - cell_width(guide)
+    for text, style in row.label:
+        fits = cell_width(text) <= left or len(lines[-1]) == 1
+        if not fits:
+            lines.append([(below, "dim")])
+            left = others
+        for number, part in enumerate(_cut(text if fits else text.lstrip(), left, others)):
+            if number:
+                lines.append([(below, "dim")])
+                left = others
+            lines[-1].append((part, style))
+            left -= cell_width(part)
+    return lines
+
+
+def _cut(text: str, first: int, others: int) -> list[str]:
+    """Split a text into parts of at most these widths."""
+    parts, room = [""], first
+    if cell_width(text) <= first:
+        return [text]
+    for character in text:
+        if cell_width(parts[-1] + character) > room and parts[-1]:
+            parts.append("")
+            room = others
+        parts[-1] += character
+    return parts
+
+
+def _column_tables(jobs: Sequence[GraphJob], names: ShortNames, glyphs: Glyphs, width: int) -> list[tuple[str, Table]]:
+    """Return the name of each output dataset and a table of its columns.
+
+    The tables have the same widths, so that they read as one. The first, without name, contains the headings.
+    """
+    lineages = [lineage for job in jobs for lineage in job.columns]
+    tails = names.tails(column.dataset for lineage in lineages for column in (lineage.output, *lineage.inputs))
+    rows = {
+        dataset: [_cells(lineage, tails, names) for lineage in _column_rows(lineages, dataset)]
+        for dataset in dict.fromkeys(lineage.output.dataset for lineage in lineages)
+    }
+    heading = ("output column", f"{glyphs.back_arrow} input columns", "transformation")
+    widths = _widths([heading, *(row for dataset_rows in rows.values() for row in dataset_rows)], width)
+    tables = [("", _table([heading], widths, ("dim", "dim", "dim")))]
+    for dataset, dataset_rows in rows.items():
+        tables.append((names.of(dataset).text, _table(dataset_rows, widths, ("bold", "", "dim"))))
+    return tables
+
+
+def _table(rows: Iterable[Sequence[str]], widths: Sequence[int], styles: Sequence[str]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for width, style in zip(widths, styles, strict=True):
+        table.add_column(width=width, overflow="fold", style=style)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the widths of the three columns: those of the texts, or narrower ones that fit the page."""
+    wanted = [max(cell_width(line) for row in rows for line in row[column].split("\n") or [""]) for column in range(3)]
+    room = width - 3 * _GAP
+    while sum(wanted) > room:
+        wanted[wanted.index(max(wanted))] -= 1
+    return wanted
+
+
+def _cells(row: _ColumnRow, tails: Mapping[str, str], names: ShortNames) -> tuple[str, str, str]:
+    inputs = [_column(column, tails[column.dataset], names) for column in sorted(row.inputs)]
+    return f"  {row.output(names)}", "\n".join(inputs), harmless(row.transformation, names.encoding)
+
+
+@dataclass(slots=True)
+class _ColumnRow:
+    """Output columns of a dataset with the same inputs and transformation.
+
+    :param of: how many columns of the dataset have lineage.
+    """
+
+    outputs: list[str]
+    inputs: tuple[Column, ...]
+    transformation: str
+    of: int
+
+    def output(self, names: ShortNames) -> str:
+        """Return the name of the output column, or how many columns there are."""
+        if len(self.outputs) == 1:
+            return harmless(self.outputs[0], names.encoding) or "*"
+        return "(every column)" if len(self.outputs) == self.of else f"({len(self.outputs)} columns)"
+
+
+def _column_rows(lineages: Iterable[ColumnLineage], dataset: str) -> list[_ColumnRow]:
+    """Return the rows of a dataset, with one row for columns that have everything in common.
+
+    A filter or a join key affects every column: it becomes one row, below those of the single columns.
+    """
+    inputs: dict[tuple[str, str], dict[Column, None]] = {}
+    for lineage in lineages:
+        if lineage.output.dataset == dataset:
+            row = inputs.setdefault((lineage.output.path, ", ".join(lineage.labels())), {})
+            row.update(dict.fromkeys(lineage.inputs))
+    columns = {path for path, _ in inputs}
+    rows: dict[tuple[tuple[Column, ...], str], _ColumnRow] = {}
+    for (path, text), upstreams in inputs.items():
+        key = tuple(upstreams), text
+        rows.setdefault(key, _ColumnRow([], *key, len(columns))).outputs.append(path)
+    return sorted(rows.values(), key=lambda row: len(row.outputs) > 1)
+
+
+def _column(column: Column, tail: str, names: ShortNames) -> str:
+    return f"{tail}.{harmless(column.path, names.encoding) if column.path else '*'}"

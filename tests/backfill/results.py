@@ -17,12 +17,12 @@ from airflow_provider_spark_datahub.backfill.plan import (
     SUMMARY,
     BackfillPlan,
 )
-from airflow_provider_spark_datahub.conversion.archive.conversion import convert_archive
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from benchmarks.archive_in_memory import convert_archive
 
 
 def write_parts(folder: Path, parts: Iterable[Sequence[Proposal]]) -> Path:
-    """A folder of some parts, complete."""
+    """Write the folder of a complete conversion."""
     for number, proposals in enumerate(parts):
         part = folder / PROPOSALS / f"part-{number:05d}-x.parquet"
         part.parent.mkdir(parents=True, exist_ok=True)
@@ -33,12 +33,12 @@ def write_parts(folder: Path, parts: Iterable[Sequence[Proposal]]) -> Path:
 
 
 def write_part(part: Path, texts: Sequence[str]) -> None:
-    """A part of these proposals, with few of them in a group of rows."""
+    """Write a part of these proposals, with few of them in a group of rows."""
     pq.write_table(pa.table({PROPOSAL_COLUMN: pa.array(texts, pa.string())}), part, row_group_size=150)
 
 
 def carry_out(plan: BackfillPlan) -> None:
-    """What the Spark job makes of a plan."""
+    """Write the results that the Spark job writes for a plan."""
     folder = Path(plan.out.removeprefix("file://"))
     events = [
         (str(path), 0, line)
@@ -46,8 +46,8 @@ def carry_out(plan: BackfillPlan) -> None:
         for path in sorted(Path(source).glob("*.ndjson"))
         for line in path.read_bytes().splitlines()
     ]
-    found = convert_archive(events, plan.settings(), plan.selection())
-    aspects = [one.proposal.aspect_name for one in found.kept]
+    found = convert_archive(events, plan.settings(), plan.archive_filter())
+    aspects = [kept.proposal.aspect_name for kept in found.kept]
     summary = {
         "events": found.events,
         "runs": found.applications,
@@ -55,11 +55,11 @@ def carry_out(plan: BackfillPlan) -> None:
         "proposals": len(found.kept),
         "proposals_by_aspect": {name: aspects.count(name) for name in sorted(set(aspects))},
         "quarantined": len(found.quarantined),
-        "quarantined_by_reason": {one.reason: 1 for one in found.quarantined},
+        "quarantined_by_reason": {problem.reason: 1 for problem in found.quarantined},
     }
     folder.mkdir(parents=True, exist_ok=True)
     if not plan.dry_run:
-        write_parts(folder, [[one.proposal for one in found.kept]])
+        write_parts(folder, [[kept.proposal for kept in found.kept]])
     (folder / PLAN_FILE).parent.mkdir(exist_ok=True)
     (folder / PLAN_FILE).write_text(plan.to_json())
     (folder / SUMMARY).write_text(json.dumps(summary))

@@ -1,4 +1,4 @@
-"""The steps of the Spark job one after the other, without Spark: what ``mapInArrow`` is handed, in this process."""
+"""The steps of the Spark job one after the other in this process, without Spark."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_spark_datahub.backfill.indexing import BAD, EVENTS, LINKS, SCHEMA, index_files
+from airflow_provider_spark_datahub.backfill.indexing import EVENTS, LINKS, PROBLEMS, SCHEMA, index_files
 from airflow_provider_spark_datahub.backfill.packing import (
     LINK_SCHEMA,
     Chunk,
     PackedLinks,
     PackedVersions,
     batches_of,
-    joining_links,
     rows_of,
+    select_joining_links,
 )
 from airflow_provider_spark_datahub.backfill.spark_job import (
     CONVERTED_SCHEMA,
     KEPT_SCHEMA,
     VERSIONS,
+    compact_buckets,
     convert_groups,
-    keep_latest,
 )
-from airflow_provider_spark_datahub.conversion.archive.conversion import (
-    ArchiveConversion,
+from airflow_provider_spark_datahub.conversion.archive.grouping import Link, merge_groups
+from airflow_provider_spark_datahub.conversion.archive.replay import (
     ArchiveFacts,
-    Selection,
-    convert_archive,
+    ArchiveFilter,
 )
-from airflow_provider_spark_datahub.conversion.archive.grouping import Link, joined, united
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from benchmarks.archive_in_memory import ArchiveConversion, convert_archive
 
 Row = dict[str, Any]
 
@@ -47,41 +46,41 @@ def indexed(files: Iterable[tuple[str, bytes]]) -> list[Row]:
 
 
 def columns(rows: Iterable[Row], schema: pa.Schema, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
-    """Rows as a step takes them, sorted as Spark is told to sort them."""
+    """Return rows as a step takes them, in the order in which the job sorts them."""
     chosen = pa.schema([schema.field(name) for name in names])
     return batches_of(sorted(tuple(row[name] for name in names) for row in rows), chosen)
 
 
 def converted(
-    tasks: Sequence[Iterable[tuple[str, bytes]]], settings: LineageSettings, selection: Selection
+    tasks: Sequence[Iterable[tuple[str, bytes]]], settings: LineageSettings, wanted: ArchiveFilter
 ) -> list[Row]:
-    """What the first two steps come to.
+    """Return the rows of the first two steps.
 
     :param tasks: path and content of the files that each task of the first step reads.
     """
     rows = [row for files in tasks for row in indexed(files)]
     packed = columns((row for row in rows if row["kind"] == LINKS), SCHEMA, PackedLinks._fields)
-    shared = united(joined(Link(*row.values()) for row in named(joining_links(packed), LINK_SCHEMA)))
+    shared = merge_groups(Link(*row.values()) for row in named(select_joining_links(packed), LINK_SCHEMA))
     chunks = [row | {"group": shared.get(row["group"], row["group"])} for row in rows if row["kind"] == EVENTS]
     facts = ArchiveFacts(
         max((row["until_ms"] for row in chunks), default=-1),
-        frozenset(row["file"] for row in rows if row["kind"] == BAD),
+        frozenset(row["file"] for row in rows if row["kind"] == PROBLEMS),
     )
-    convert = convert_groups(settings, selection, facts, 5)
+    convert = convert_groups(settings, wanted, facts, 5)
     return named(convert(columns(chunks, SCHEMA, Chunk._fields)), CONVERTED_SCHEMA)
 
 
-def kept(rows: Iterable[Row], selection: Selection) -> list[Row]:
-    """What the third step keeps of that."""
+def kept(rows: Iterable[Row], wanted: ArchiveFilter) -> list[Row]:
+    """Return the rows that the third step keeps."""
     versions = columns((row for row in rows if row["kind"] == VERSIONS), CONVERTED_SCHEMA, PackedVersions._fields)
-    return named(keep_latest(selection)(versions), KEPT_SCHEMA)
+    return named(compact_buckets(wanted)(versions), KEPT_SCHEMA)
 
 
 def reference(
-    files: Iterable[tuple[str, bytes]], settings: LineageSettings, selection: Selection | None = None
+    files: Iterable[tuple[str, bytes]], settings: LineageSettings, wanted: ArchiveFilter | None = None
 ) -> ArchiveConversion:
-    """The same by the converter in one process."""
-    return convert_archive(_events(files), settings, selection)
+    """Convert the same files with the converter in one process."""
+    return convert_archive(_events(files), settings, wanted)
 
 
 def _events(files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, int, bytes]]:

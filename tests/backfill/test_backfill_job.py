@@ -1,4 +1,4 @@
-"""What only a real Spark can prove: any archive comes to the bytes that the converter gives in one process."""
+"""The job on a real Spark writes the same bytes as the converter in one process, for any layout of the archive."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from airflow_provider_spark_datahub.backfill.plan import BackfillPlan
-from airflow_provider_spark_datahub.conversion.archive.conversion import (
-    ArchiveConversion,
-    Selection,
-    convert_archive,
+from airflow_provider_spark_datahub.backfill.plan import APPLICATION, BackfillPlan
+from airflow_provider_spark_datahub.conversion.archive.replay import (
+    ArchiveFilter,
 )
+from benchmarks.archive_in_memory import ArchiveConversion, convert_archive
 from benchmarks.event_mix import MIXES, mixed_application
 from tests.conversion.builders import CORPUS
 from tests.oracles.strict import canonical_violations
@@ -30,7 +29,6 @@ pytestmark = pytest.mark.spark
 
 REPOSITORY = Path(__file__).parents[2]
 SPARK = REPOSITORY / ".venv-spark" / "bin"
-SUBMITTED = REPOSITORY / "airflow_provider_spark_datahub" / "spark" / "submitted.py"
 OPTIONS = {"materialize_dataset": True, "include_schema_metadata": True, "capture_operations": True}
 LARGE_EVENTS = 9000
 
@@ -42,7 +40,7 @@ def submit(plan: BackfillPlan) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
     env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(REPOSITORY), "PYSPARK_PYTHON": str(SPARK / "python")}
     command = [str(SPARK / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
-    command += [str(SUBMITTED), plan.to_json()]
+    command += [str(APPLICATION), plan.to_json()]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=500)
 
 
@@ -86,7 +84,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Place]
 
 def expected(archive: tuple[Path, list[Place]], plan: BackfillPlan) -> ArchiveConversion:
     root, events = archive
-    return convert_archive(events, plan.settings(), plan.selection(), damaged=[f"file:{root}/broken.gz"])
+    return convert_archive(events, plan.settings(), plan.archive_filter(), damaged=[f"file:{root}/broken.gz"])
 
 
 def by_entity(proposals: list[str]) -> dict[str, list[str]]:
@@ -105,13 +103,13 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in folder.glob("part-*") for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("selection", [Selection(), Selection(run_history=True, applications=("a*", "b*"))])
+@pytest.mark.parametrize("wanted", [ArchiveFilter(), ArchiveFilter(run_history=True, applications=("a*", "b*"))])
 def test_an_archive_of_any_layout_comes_to_the_bytes_of_the_converter(
-    archive: tuple[Path, list[Place]], selection: Selection, tmp_path: Path
+    archive: tuple[Path, list[Place]], wanted: ArchiveFilter, tmp_path: Path
 ) -> None:
     root, _ = archive
     plan = BackfillPlan(
-        (str(root),), str(tmp_path / "out"), (OPTIONS,), None, None, selection.applications, selection.run_history, 3
+        (str(root),), str(tmp_path / "out"), (OPTIONS,), None, None, wanted.applications, wanted.run_history, 3
     )
     done = submit(plan)
     assert done.returncode == 0, done.stdout
@@ -119,7 +117,7 @@ def test_an_archive_of_any_layout_comes_to_the_bytes_of_the_converter(
     out = tmp_path / "out"
     written = parts(out)
     assert by_entity([line for part in written for line in part]) == by_entity(
-        [one.proposal.to_json() for one in reference.kept]
+        [kept.proposal.to_json() for kept in reference.kept]
     )
     # All of one entity is in one part, so that its order is kept when parts are delivered at once.
     entities = [set(by_entity(part)) for part in written]
@@ -129,10 +127,10 @@ def test_an_archive_of_any_layout_comes_to_the_bytes_of_the_converter(
     )
 
     quarantined = records(out / "quarantine")
-    refused = {(one.file, one.offset, one.reason) for one in reference.quarantined}
-    told = {(one["file"], one["offset"], one["reason"]) for one in quarantined}
-    broken = {one for one in told if one[0].endswith("broken.gz")}
-    assert {(file, offset) for file, offset, _ in told - broken} == {(file, offset) for file, offset, _ in refused}
+    refused = {(problem.file, problem.offset, problem.reason) for problem in reference.quarantined}
+    listed = {(record["file"], record["offset"], record["reason"]) for record in quarantined}
+    broken = {record for record in listed if record[0].endswith("broken.gz")}
+    assert {(file, offset) for file, offset, _ in listed - broken} == {(file, offset) for file, offset, _ in refused}
     assert {reason for *_, reason in broken} == {"the compressed file is cut off"}
 
     summary = json.loads((out / "summary.json").read_text())

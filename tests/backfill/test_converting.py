@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.archive.conversion import Selection
+from airflow_provider_spark_datahub.conversion.archive.replay import ArchiveFilter
 from tests.backfill.steps import converted, kept, reference
 from tests.conversion.builders import CORPUS, settings
 
@@ -32,19 +32,19 @@ def test_the_steps_give_what_the_converter_gives(layout: str, run_history: bool)
         random.Random(1).shuffle(lines)
         starts = range(0, len(lines), size)
         files = [(f"{start:05d}", b"".join(lines[start : start + size])) for start in starts]
-    selection = Selection(run_history=run_history)
-    expected = reference(files, settings(**OPTIONS), selection)
-    rows = converted([files[::3], files[1::3], files[2::3]], settings(**OPTIONS), selection)
+    wanted = ArchiveFilter(run_history=run_history)
+    expected = reference(files, settings(**OPTIONS), wanted)
+    rows = converted([files[::3], files[1::3], files[2::3]], settings(**OPTIONS), wanted)
     assert by_entity(
-        (row["entity_urn"], row["time_ms"], row["proposal"], row["reason"]) for row in kept(rows, selection)
+        (row["entity_urn"], row["time_ms"], row["proposal"], row["reason"]) for row in kept(rows, wanted)
     ) == by_entity((one.proposal.entity_urn, one.time_ms, one.proposal.to_json(), one.reason) for one in expected.kept)
     counts = {row["place"]: row["number"] for row in rows if row["kind"] == "count"}
     refused = sum(row["kind"] == "bad" for row in rows)
     assert counts == {"runs": expected.applications, "versions": expected.versions, "quarantined": refused}
 
 
-def test_what_cannot_be_converted_is_told_with_its_place() -> None:
+def test_an_event_that_cannot_be_converted_is_listed_with_its_position() -> None:
     content = b'{"run": {"runId": "r"}, "job": {"name": "x"}, "eventTime": "2026-01-01T00:00:00Z"}\n'
-    (row,) = [row for row in converted([[("f", b"\n" + content)]], settings(), Selection()) if row["kind"] == "bad"]
+    (row,) = [row for row in converted([[("f", b"\n" + content)]], settings(), ArchiveFilter()) if row["kind"] == "bad"]
     assert (row["place"], row["number"]) == ("f", 1)
-    assert "cannot tell which platform ran the job" in row["reason"]
+    assert "the platform that ran the job is unknown" in row["reason"]

@@ -1,4 +1,4 @@
-"""The parts of a backfill arrive once, in order, and no faster than told."""
+"""The parts of a backfill arrive once, in order, and no faster than the rate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_spark_datahub.backfill import delivery
-from airflow_provider_spark_datahub.backfill.delivery import BATCH, BackfillDelivery, Delivered, Rate
+from airflow_provider_spark_datahub.backfill.delivery import BATCH, BackfillDelivery, DeliveryTotals, Rate
 from airflow_provider_spark_datahub.backfill.plan import PartError, PlanError
 from airflow_provider_spark_datahub.conversion.proposals import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
@@ -47,7 +47,7 @@ class Receiver(Sink):
         return "receiver"
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (it is quick)
-        batch = record.pending()
+        batch = record.pending(Proposal)
         taken = []
         for item in batch:
             if self._breaks(item[1]):
@@ -66,26 +66,27 @@ class Receiver(Sink):
 
     @property
     def received(self) -> list[Proposal]:
-        return [one for batch in self.batches for one in batch]
+        return [proposal for batch in self.batches for proposal in batch]
 
 
-def deliver(folder: Path, sink: Receiver, *, rate: float | None = None, threads: int = 1) -> Delivered:
+def deliver(folder: Path, sink: Receiver, *, rate: float | None = None, threads: int = 1) -> DeliveryTotals:
     return BackfillDelivery(folder, sink.open, Rate(rate), threads=threads).run()
 
 
 def test_every_proposal_arrives_once_and_in_order(tmp_path: Path) -> None:
     sink = Receiver()
     delivered = deliver(write_parts(tmp_path, PARTS), sink)
-    assert sink.received == [one for part in PARTS for one in part]
+    assert sink.received == [proposal for part in PARTS for proposal in part]
     assert (delivered.parts, delivered.complete, delivered.delivered, delivered.rejected) == (3, 3, 1903, 0)
     assert sink.opened == sink.closed == 3
 
 
+@pytest.mark.slow
 def test_parts_at_the_same_time_keep_the_order_within_each(tmp_path: Path) -> None:
     sink = Receiver()
     assert deliver(write_parts(tmp_path, PARTS), sink, threads=3).complete == 3
     for part in PARTS:
-        assert [one for one in sink.received if one in part] == part
+        assert [proposal for proposal in sink.received if proposal in part] == part
 
 
 def test_a_second_delivery_sends_nothing(tmp_path: Path) -> None:
@@ -97,9 +98,9 @@ def test_a_second_delivery_sends_nothing(tmp_path: Path) -> None:
     assert (delivered.complete, delivered.delivered) == (3, 1903)
 
 
-def test_where_it_broke_it_goes_on_with_the_batch_that_broke(tmp_path: Path) -> None:
+def test_delivery_resumes_with_the_batch_that_failed(tmp_path: Path) -> None:
     folder = write_parts(tmp_path, PARTS)
-    broken = Receiver(breaks=lambda one: one == PARTS[0][BATCH + 10])
+    broken = Receiver(breaks=lambda proposal: proposal == PARTS[0][BATCH + 10])
     delivered = deliver(folder, broken)
     assert delivered.problems == ["the receiver broke"]
     assert (delivered.complete, delivered.delivered) == (0, BATCH)
@@ -114,23 +115,23 @@ def test_a_crash_costs_one_batch_at_most(tmp_path: Path) -> None:
     class Crash(BaseException):
         pass
 
-    def tell(_part: str, _state: object) -> None:
+    def crash(_part: str, _state: object) -> None:
         raise Crash
 
     with pytest.raises(Crash):
-        BackfillDelivery(folder, Receiver().open, Rate(None), tell=tell).run()
+        BackfillDelivery(folder, Receiver().open, Rate(None), on_progress=crash).run()
     after = Receiver()
     deliver(folder, after)
     assert after.received == [*PARTS[0][BATCH:], *PARTS[1], *PARTS[2]]
 
 
-def test_what_is_rejected_is_kept_with_its_reason_and_does_not_stop_the_rest(tmp_path: Path) -> None:
+def test_rejected_proposals_are_kept_with_their_reasons_and_do_not_stop_the_rest(tmp_path: Path) -> None:
     folder = write_parts(tmp_path, PARTS)
     delivered = deliver(folder, Receiver(refuses="a600"))
     assert (delivered.complete, delivered.delivered, delivered.rejected) == (3, 1902, 1)
     (file,) = (folder / "_state/rejected").iterdir()
-    told = json.loads(file.read_text())
-    assert (told["reason"], Proposal.from_obj(told["proposal"])) == ("no such thing", PARTS[0][600])
+    record = json.loads(file.read_text())
+    assert (record["reason"], Proposal.from_obj(record["proposal"])) == ("no such thing", PARTS[0][600])
 
 
 def test_batches_are_not_larger_than_the_rate_allows_at_once(tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ def test_batches_are_not_larger_than_the_rate_allows_at_once(tmp_path: Path) -> 
 
 def test_long_proposals_are_handed_over_in_smaller_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proposals = upserts(5)
-    lengths = [len(one.to_json()) for one in proposals]
+    lengths = [len(proposal.to_json()) for proposal in proposals]
     monkeypatch.setattr(delivery, "BATCH_CHARACTERS", lengths[0] + 1)
     sink = Receiver()
     assert deliver(write_parts(tmp_path, [proposals]), sink).complete == 1
@@ -160,16 +161,16 @@ def test_a_conversion_that_is_not_complete_is_not_delivered(tmp_path: Path) -> N
         deliver(folder, Receiver())
 
 
-def test_what_is_no_proposal_is_told_with_its_row(tmp_path: Path) -> None:
+def test_the_error_names_the_row_that_is_not_a_proposal(tmp_path: Path) -> None:
     folder = write_parts(tmp_path, [[]])
     (part,) = (folder / "proposals").iterdir()
-    write_part(part, [*(one.to_json() for one in upserts(2)), "{"])
+    write_part(part, [*(proposal.to_json() for proposal in upserts(2)), "{"])
     with pytest.raises(ProposalFormatError, match=r"part-00000-x\.parquet, row 3"):
         deliver(folder, Receiver())
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b'{"entityUrn": "x"}'])
-def test_a_damaged_part_is_told(content: bytes, tmp_path: Path) -> None:
+def test_the_error_names_a_damaged_part(content: bytes, tmp_path: Path) -> None:
     folder = write_parts(tmp_path, [upserts(2)])
     (part,) = (folder / "proposals").iterdir()
     part.write_bytes(content)

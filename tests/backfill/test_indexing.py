@@ -1,4 +1,4 @@
-"""Files become chunks by group, links, and what is unreadable."""
+"""Files become chunks by group, links, and problems."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from airflow_provider_spark_datahub.backfill.indexing import BAD, EVENTS, SCHEMA, index_lines
+from airflow_provider_spark_datahub.backfill.indexing import EVENTS, PROBLEMS, SCHEMA, index_lines
 from airflow_provider_spark_datahub.backfill.packing import batches_of
 from tests.backfill.steps import Row, indexed, named
 from tests.conversion.builders import APP, query, whole_application
@@ -29,24 +29,24 @@ def test_the_events_of_an_application_are_one_row() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"no json\n", "no JSON"),
+        (b"no json\n", "not valid JSON"),
         (b"[1]\n", "not a JSON object"),
-        (b'{"a": "\xff"}\n', "no UTF-8 at byte 7"),
+        (b'{"a": "\xff"}\n', "not UTF-8 at byte 7"),
         (b'{"dataset": {"name": "x"}}\n', "not a run event"),
         (b'{"run": {"runId": ""}, "job": {"name": "x"}}\n', "run.runId is missing"),
         (LINE[:100], "cut off"),
     ],
 )
-def test_what_is_no_event_is_told_with_its_place_and_reason(line: bytes, reason: str) -> None:
+def test_an_unreadable_line_is_listed_with_its_position_and_reason(line: bytes, reason: str) -> None:
     rows = indexed([("f", LINE + b"\n\n" + line)])
-    (bad,) = of_kind(rows, BAD)
+    (bad,) = of_kind(rows, PROBLEMS)
     assert (bad["file"], bad["offset"]) == ("f", len(LINE) + 2)
     assert reason in bad["reason"]
     assert [row["events"] for row in of_kind(rows, EVENTS)] == [1]
 
 
-def test_a_last_line_without_newline_is_an_event_all_the_same() -> None:
-    assert [row["kind"] for row in indexed([("f", LINE)])].count(BAD) == 0
+def test_a_last_line_without_newline_is_an_event() -> None:
+    assert [row["kind"] for row in indexed([("f", LINE)])].count(PROBLEMS) == 0
 
 
 def test_half_of_a_surrogate_pair_does_not_get_further() -> None:
@@ -59,7 +59,7 @@ def test_lines_of_a_part_of_a_large_file_have_offsets_from_its_start() -> None:
     parts = [("f", 0, LINE), ("f", 0, b"bad"), ("f", 0, b""), ("f", 0, LINE), ("f", 5000, b"bad"), ("g", 0, b"bad")]
     schema = pa.schema([("path", pa.string()), ("start", pa.int64()), ("line", pa.binary())])
     rows = named(index_lines(batches_of(parts, schema)), SCHEMA)
-    assert [(row["file"], row["offset"]) for row in of_kind(rows, BAD)] == [
+    assert [(row["file"], row["offset"]) for row in of_kind(rows, PROBLEMS)] == [
         ("f", len(LINE) + 1),
         ("f", 5000),
         ("g", 0),

@@ -13,19 +13,17 @@ from airflow_provider_spark_datahub.backfill.indexing import SCHEMA
 from airflow_provider_spark_datahub.backfill.packing import (
     BUCKETS,
     LINK_SCHEMA,
-    OpenLinks,
+    LinkPacker,
     PackedLinks,
-    joining_links,
-    links_of_runs,
     rows_of,
-    untold_runs,
+    select_joining_links,
+    select_links_of,
+    unresolved_runs,
 )
 from airflow_provider_spark_datahub.conversion.archive.grouping import (
     EventHead,
     Link,
-    joined,
-    links_of,
-    united,
+    merge_groups,
 )
 from tests.backfill.steps import columns
 
@@ -42,33 +40,38 @@ HEAD = st.builds(
 
 
 def packed(heads: Iterable[EventHead]) -> list[PackedLinks]:
-    links = OpenLinks()
+    links = LinkPacker()
     return [*chain.from_iterable(map(links.add, heads)), *links.rest()]
+
+
+def bucket(run_id: str) -> int:
+    (row,) = packed([EventHead(0, run_id, "TASK", "")])
+    return row.bucket
 
 
 def resolved(tasks: Iterable[Iterable[EventHead]]) -> set[Link]:
     rows = [row._asdict() for heads in tasks for row in packed(heads)]
     given_rows = list(columns(rows, SCHEMA, PackedLinks._fields))
-    found = {Link(*row) for row in rows_of(joining_links(given_rows))}
-    return found | {Link(*row) for row in rows_of(links_of_runs(untold_runs(found))(given_rows))}
+    found = {Link(*row) for row in rows_of(select_joining_links(given_rows))}
+    return found | {Link(*row) for row in rows_of(select_links_of(unresolved_runs(found))(given_rows))}
 
 
 @given(st.lists(st.lists(HEAD, max_size=6), max_size=4))
-def test_the_few_that_are_needed_join_what_all_of_them_join(tasks: list[list[EventHead]]) -> None:
-    everything = [link for heads in tasks for head in heads for link in links_of(head)]
-    assert united(joined(resolved(tasks))) == united(joined(everything))
+def test_the_selected_links_join_the_same_groups_as_all_links(tasks: list[list[EventHead]]) -> None:
+    everything = [link for heads in tasks for head in heads for link in head.links()]
+    assert merge_groups(resolved(tasks)) == merge_groups(everything)
 
 
-def test_a_child_of_a_query_is_joined_with_what_the_run_it_names_is_joined_with() -> None:
-    """The bucket of the query tells that the child belongs, another one where the run is that the child names."""
+def test_a_child_of_a_query_is_joined_with_the_groups_of_its_parent() -> None:
+    """The bucket of the query shows that the child belongs to its parent; another bucket shows the parent's group."""
     heads = [
         EventHead(0, "step", "TASK", "job"),
         EventHead(0, "step", "SQL_JOB", ""),
         EventHead(0, "job", "TASK", "", session_id="S"),
     ]
-    assert len({packed_links.bucket_of(run) for run in ("step", "job")}) == 2
-    assert united(joined(resolved([heads]))) == united(joined(link for head in heads for link in links_of(head)))
-    assert united(joined(resolved([heads])))["step"] == "hive session S"
+    assert bucket("step") != bucket("job")
+    assert merge_groups(resolved([heads])) == merge_groups(link for head in heads for link in head.links())
+    assert merge_groups(resolved([heads]))["step"] == "hive session S"
 
 
 def test_links_that_join_nothing_go_no_further() -> None:
@@ -76,15 +79,15 @@ def test_links_that_join_nothing_go_no_further() -> None:
     assert resolved([[*heads, EventHead(0, "app", "APPLICATION", "task")]]) == set()
 
 
-def test_what_a_run_tells_again_and_again_is_told_once_per_task() -> None:
+def test_repeated_links_of_a_run_are_packed_once_per_task() -> None:
     rows = packed(EventHead(time, "query", "SQL_JOB", "app") for time in range(100))
-    assert [row.bucket for row in rows] == sorted(packed_links.bucket_of(run) for run in ("query", "app"))
+    assert [row.bucket for row in rows] == sorted(bucket(run) for run in ("query", "app"))
     assert all(0 <= row.bucket < BUCKETS for row in rows)
 
 
 def test_a_task_holds_a_bounded_number_of_links(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_links, "HELD_HEADS", 10)
-    links = OpenLinks()
+    links = LinkPacker()
     found = [len(list(links.add(EventHead(0, f"r{number}", "SQL_JOB", "app")))) > 0 for number in range(25)]
     assert [number for number, full in enumerate(found) if full] == [9, 19]
     assert set(LINK_SCHEMA.names) == set(Link._fields)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from airflow_provider_spark_datahub.backfill import packing as packed_versions
-from airflow_provider_spark_datahub.backfill.packing import OpenVersions, PackedVersions, versions_of
-from airflow_provider_spark_datahub.conversion.archive.compaction import Version
+from airflow_provider_spark_datahub.backfill.packing import PackedVersions, VersionPacker, merged_versions
+from airflow_provider_spark_datahub.conversion.archive.replay import AspectVersion
 
 TEXT = st.sampled_from(["", "a", "b", "ä\U0001f600"])
 VERSION = st.builds(
-    Version,
+    AspectVersion,
     st.sampled_from("pqrst"),
     st.integers(-1, 3),
     TEXT,
@@ -28,20 +28,20 @@ VERSION = st.builds(
 )
 
 
-def version(number: int, size: int = 0) -> Version:
-    return Version(f"place {number}", number, "run", 0, "", "dataset", "urn", "status", "UPSERT", bytes(size))
+def version(number: int, size: int = 0) -> AspectVersion:
+    return AspectVersion(f"place {number}", number, "run", 0, "", "dataset", "urn", "status", "UPSERT", bytes(size))
 
 
-def packed(versions: list[Version], buckets: int = 3) -> list[PackedVersions]:
-    held = OpenVersions(buckets)
+def packed(versions: list[AspectVersion], buckets: int = 3) -> list[PackedVersions]:
+    held = VersionPacker(buckets)
     found = [row for one in versions for row in held.add(one)]
     return [*found, *held.rest()]
 
 
 @given(st.lists(st.lists(VERSION, max_size=12), max_size=5))
-def test_what_several_tasks_packed_comes_out_bucket_by_bucket_in_its_order(tasks: list[list[Version]]) -> None:
+def test_what_several_tasks_packed_comes_out_bucket_by_bucket_in_its_order(tasks: list[list[AspectVersion]]) -> None:
     rows = sorted((row for versions in tasks for row in packed(versions)), key=lambda row: row[:5])
-    found = list(versions_of(rows))
+    found = list(merged_versions(rows))
     places = [one.place for one in found]
     # A place is left only when it is over.
     assert len([place for place, before in zip(places, [None, *places], strict=False) if place != before]) == len(
@@ -60,9 +60,9 @@ def test_rows_are_of_bounded_size() -> None:
 
 def test_a_task_holds_a_bounded_size_of_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_versions, "HELD_VERSION_BYTES", 100_000)
-    held = OpenVersions(1)
-    told = [len(list(held.add(version(number, 9_500)))) for number in range(25)]
-    assert [number for number, rows in enumerate(told) if rows] == [9, 19]
+    held = VersionPacker(1)
+    counts = [len(list(held.add(version(number, 9_500)))) for number in range(25)]
+    assert [number for number, rows in enumerate(counts) if rows] == [9, 19]
 
 
 def test_of_many_rows_only_those_that_overlap_are_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +77,6 @@ def test_of_many_rows_only_those_that_overlap_are_unpacked(monkeypatch: pytest.M
             asked.append(row.time_ms)
             yield row
 
-    stream = versions_of(given_rows())
+    stream = merged_versions(given_rows())
     assert next(stream).time_ms == 0
     assert asked == [0, 1]

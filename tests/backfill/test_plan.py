@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, PlanError, check_plan, folder_uri
-from airflow_provider_spark_datahub.conversion.archive.conversion import Selection
-from airflow_provider_spark_datahub.conversion.settings import SettingsError
+from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, PlanError, folder_uri
+from airflow_provider_spark_datahub.conversion import SettingsError
+from airflow_provider_spark_datahub.conversion.archive.replay import ArchiveFilter
 
 PLAN = BackfillPlan(
     sources=("/events", "s3a://bucket/events"),
@@ -25,10 +25,10 @@ def test_a_plan_survives_its_way_to_the_cluster() -> None:
     assert BackfillPlan.from_json(PLAN.to_json()) == PLAN
 
 
-def test_what_a_plan_asks_for() -> None:
+def test_settings_filter_and_paths_of_a_plan() -> None:
     assert PLAN.settings().env == "DEV"
-    assert PLAN.selection() == Selection(1767225600000, 1774994400000, ("shop*",), run_history=True)
-    assert PLAN.place("proposals") == "file:///out/proposals"
+    assert PLAN.archive_filter() == ArchiveFilter(1767225600000, 1774994400000, ("shop*",), run_history=True)
+    assert PLAN.path("proposals") == "file:///out/proposals"
 
 
 @pytest.mark.parametrize(
@@ -36,29 +36,29 @@ def test_what_a_plan_asks_for() -> None:
     [
         ({"since": "soon"}, "since is 'soon', want a time such as 2026-01-31"),
         ({"until": "2026-13-01"}, "until is '2026-13-01'"),
-        ({"since": "2026-04-02"}, "nothing is since 2026-04-02 and until 2026-04-01"),
+        ({"since": "2026-04-02"}, "since 2026-04-02 is not before until 2026-04-01"),
     ],
 )
 def test_times_that_make_no_sense_are_refused(change: dict[str, str], message: str) -> None:
     with pytest.raises(PlanError, match=message):
-        replace(PLAN, **change).selection()  # type: ignore[arg-type]
+        replace(PLAN, **change).archive_filter()  # type: ignore[arg-type]
 
 
-def test_a_wrong_option_is_told_by_its_name() -> None:
+def test_the_error_names_a_wrong_option() -> None:
     with pytest.raises(SettingsError, match="enviroment"):
         replace(PLAN, options=({"enviroment": "DEV"},)).settings()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"sources": []}', PLAN.to_json().replace("parts", "pieces")])
-def test_what_is_no_plan_is_refused(text: str) -> None:
+def test_text_that_is_not_a_plan_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match="not the plan of a backfill"):
         BackfillPlan.from_json(text)
 
 
 def test_a_folder_belongs_to_one_plan() -> None:
-    check_plan(PLAN, replace(PLAN, dry_run=True).to_json())
+    PLAN.check_folder(replace(PLAN, dry_run=True).to_json())
     with pytest.raises(PlanError, match="another backfill"):
-        check_plan(PLAN, replace(PLAN, until=None).to_json())
+        PLAN.check_folder(replace(PLAN, until=None).to_json())
 
 
 def test_a_path_is_one_on_a_disk_whatever_the_cluster_takes_it_for(

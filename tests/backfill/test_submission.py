@@ -5,14 +5,19 @@ import sys
 import zipfile
 from pathlib import Path
 
-from airflow_provider_spark_datahub.backfill.plan import APPLICATION, BackfillPlan, Cluster, spark_submit, write_package
+from airflow_provider_spark_datahub.backfill.plan import (
+    APPLICATION,
+    BackfillPlan,
+    Cluster,
+    write_package,
+)
 
 PLAN = BackfillPlan(("/events",), "file:///out")
 
 
 def test_the_command_as_a_list() -> None:
     cluster = Cluster("yarn", "cluster", {"spark.executor.memory": "4g", "spark.x": "a=b"}, "/opt/spark-submit")
-    assert spark_submit(PLAN, cluster, Path("/tmp/package.zip")) == [
+    assert cluster.command(PLAN, Path("/tmp/package.zip")) == [
         "/opt/spark-submit",
         "--master",
         "yarn",
@@ -31,8 +36,8 @@ def test_the_command_as_a_list() -> None:
     ]
 
 
-def test_what_is_not_told_is_left_to_sparks_configuration() -> None:
-    command = spark_submit(PLAN, Cluster(), Path("p.zip"))
+def test_spark_s_own_configuration_decides_the_rest() -> None:
+    command = Cluster().command(PLAN, Path("p.zip"))
     assert not {"--master", "--deploy-mode", "--conf"} & set(command)
     assert APPLICATION.is_file()
 

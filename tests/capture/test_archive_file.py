@@ -8,7 +8,7 @@ import io
 import pytest
 import zstandard
 
-from airflow_provider_spark_datahub.capture.collection import CollectLimits, DamagedFileError, lines_of
+from airflow_provider_spark_datahub.capture.collection import CollectLimits, DamagedFileError, read_lines
 
 LINES = [b'{"n":%d,"text":"%s"}\n' % (number, b"x" * (number % 3000)) for number in range(3000)]
 CONTENT = b"".join(LINES)
@@ -19,14 +19,14 @@ def zstd(content: bytes) -> bytes:
 
 
 def read(name: str, content: bytes) -> list[tuple[int, bytes]]:
-    return list(lines_of(name, io.BytesIO(content)))
+    return list(read_lines(name, io.BytesIO(content)))
 
 
 def damage(name: str, content: bytes) -> tuple[int, DamagedFileError]:
-    """How many lines came before the damage, and what it is."""
+    """Return the number of lines before the damage, and the reason."""
     count = 0
     with pytest.raises(DamagedFileError) as raised:
-        for count, _ in enumerate(lines_of(name, io.BytesIO(content)), start=1):  # noqa: B007 (asked for after the loop)
+        for count, _ in enumerate(read_lines(name, io.BytesIO(content)), start=1):  # noqa: B007 (asked for after the loop)
             pass
     return count, raised.value
 
@@ -66,9 +66,9 @@ def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(name: str, content: by
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("a.gz", b"no gzip at all", "no intact gzip file"),
-        ("a.zst", b"no zstd at all", "no intact zstd file"),
-        ("a.gz", gzip.compress(CONTENT)[:-8] + bytes(8), "no intact gzip file"),
+        ("a.gz", b"no gzip at all", "damaged gzip file"),
+        ("a.zst", b"no zstd at all", "damaged zstd file"),
+        ("a.gz", gzip.compress(CONTENT)[:-8] + bytes(8), "damaged gzip file"),
     ],
 )
 def test_a_broken_file_says_what_it_is_not(name: str, content: bytes, reason: str) -> None:
@@ -77,7 +77,7 @@ def test_a_broken_file_says_what_it_is_not(name: str, content: bytes, reason: st
 
 def test_a_line_beyond_the_limit_ends_the_reading() -> None:
     limits = CollectLimits(max_event_bytes=10)
-    lines = lines_of("a", io.BytesIO(b"123\n" + b"x" * 11), limits)
+    lines = read_lines("a", io.BytesIO(b"123\n" + b"x" * 11), limits)
     assert next(lines) == (0, b"123\n")
     with pytest.raises(DamagedFileError, match="more than 10 bytes"):
         next(lines)

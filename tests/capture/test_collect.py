@@ -4,13 +4,21 @@ import io
 import json
 import os
 import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.capture.collection import Collection, CollectLimits, Outcome, collect
+from airflow_provider_spark_datahub.capture.collection import (
+    CollectedEvents,
+    CollectLimits,
+    EventSource,
+    Outcome,
+    collect as collect_with,
+    decoded_event,
+)
 
 START = b'{"eventType": "START"}'
 COMPLETE = b'{"eventType": "COMPLETE"}'
@@ -43,7 +51,11 @@ class Failing(Stored):
         return Stream(self.content)
 
 
-def types_of(collection: Collection[dict[str, Any]]) -> list[str]:
+def collect(sources: EventSource | Iterable[EventSource], **options: Any) -> CollectedEvents[dict[str, Any]]:
+    return collect_with(sources, decoded_event(), **options)
+
+
+def types_of(collection: CollectedEvents[dict[str, Any]]) -> list[str]:
     return [event["eventType"] for event in collection]
 
 
@@ -103,8 +115,8 @@ def test_events_before_a_read_error_count() -> None:
         (b'{"a": -Infinity}', "it holds -Infinity"),
         (b'{"a": 1e999}', "beyond the range of a float"),
         (b'{"a": ' + b"9" * 5000 + b"}", "Exceeds the limit"),
-        (b'{"a": "\xff"}', "no UTF-8 at byte 7"),
-        (b"\x00" * 40, "no JSON"),
+        (b'{"a": "\xff"}', "not UTF-8 at byte 7"),
+        (b"\x00" * 40, "not valid JSON"),
         (b'{"a": "\x00"}', "Invalid control character"),
         (b'{"a":' * 200_000 + b"1" + b"}" * 200_000, "nested too deeply"),
         (START + START, "Extra data"),
@@ -199,7 +211,7 @@ def test_deadline_ends_the_skipping_of_a_huge_line() -> None:
     assert collection.report.outcome is Outcome.TIMED_OUT
 
 
-def test_several_files_are_one_collection_and_the_worst_ending_is_told() -> None:
+def test_several_files_are_one_collection_and_the_worst_outcome_is_reported() -> None:
     sources = [Stored(START + b"\n", "one"), Stored(START[:5], "two"), Stored(COMPLETE + b"\n", "three")]
     collection = collect(sources)
     assert types_of(collection) == ["START", "COMPLETE"]

@@ -13,8 +13,8 @@ def test_executions_are_listed_once_and_the_lines_stay_as_they_are() -> None:
     lines = ["INFO nothing", f"{SAID} 12", f"[stderr] {SAID} 28\n", f"{SAID} 12", f"{SAID} x", b"bytes"]
     output = DriverOutput()
     assert list(output.watched(lines)) == lines
-    assert list(output.unseen) == [12, 28]
-    assert output.sentence.endswith("could not see SQL executions: 12, 28")
+    assert list(output.missed) == [12, 28]
+    assert output.sentence.endswith("missed SQL executions: 12, 28")
 
 
 def test_an_output_that_says_nothing() -> None:

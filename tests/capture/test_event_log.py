@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from airflow_provider_spark_datahub.capture.event_log import LogLimits, find_logs, read_event_log
+from airflow_provider_spark_datahub.capture.event_log import LogLimits, read_event_log
 
 RECORDED = Path(__file__).parents[1] / "data" / "event_logs"
 STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
@@ -54,7 +54,7 @@ def test_logs_of_real_applications(version: str, progresses: int, executions: in
     assert (log.report.logs, log.report.events) == (["local-1795257256797"], len(found))
 
 
-def test_events_keep_only_what_tells_of_lineage(tmp_path: Path) -> None:
+def test_events_keep_only_the_keys_for_lineage(tmp_path: Path) -> None:
     execution = {
         "Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart",
         "executionId": 3,
@@ -107,15 +107,20 @@ def test_rolled_log_is_read_in_the_order_of_its_numbers(compress: Callable[[byte
 def test_compacted_file_replaces_those_up_to_its_number(tmp_path: Path) -> None:
     folder = tmp_path / "eventlog_v2_app-1"
     folder.mkdir()
-    for name in ("events_1_app-1", "events_2_app-1", "events_2_app-1.compact", "events_3_app-1", "appstatus_app-1"):
-        (folder / name).touch()
+    parts: dict[str, dict[str, Any]] = {
+        "events_1_app-1": START,
+        "events_2_app-1": TERMINATED,
+        "events_2_app-1.compact": START,
+        "events_3_app-1": END,
+        "appstatus_app-1": TASK,
+    }
+    for name, event in parts.items():
+        (folder / name).write_bytes(lines(event))
 
-    (log,) = find_logs(tmp_path)
-
-    assert [part.name for part in log.parts] == ["events_2_app-1.compact", "events_3_app-1"]
+    assert names(read_event_log(tmp_path)) == ["ApplicationStart", "ApplicationEnd"]
 
 
-def test_log_of_a_killed_driver_is_read_and_told_not_to_be_complete(tmp_path: Path) -> None:
+def test_log_of_a_killed_driver_is_read_and_reported_as_incomplete(tmp_path: Path) -> None:
     (tmp_path / "app-1.inprogress").write_bytes(lines(START, TERMINATED) + b'{"Event":"SparkListenerApplicationEn')
     folder = tmp_path / "eventlog_v2_app-2"
     folder.mkdir()
@@ -160,7 +165,7 @@ def test_damaged_zstd_is_a_problem(tmp_path: Path) -> None:
     log = read_event_log(tmp_path)
 
     assert set(names(log)) <= {"ApplicationStart"}
-    assert "no intact zstd file" in log.report.problems[0]
+    assert "damaged zstd file" in log.report.problems[0]
 
 
 def test_hostile_lines_cost_only_themselves(tmp_path: Path) -> None:
@@ -180,19 +185,22 @@ def test_hostile_lines_cost_only_themselves(tmp_path: Path) -> None:
 
     assert names(log) == ["ApplicationStart", "ApplicationEnd"]
     (problem,) = log.report.problems
-    assert problem.startswith("6 lines of the Spark event log of app-1 were passed over, the first in line 2")
+    assert problem.startswith("6 lines of the Spark event log of app-1 were skipped, the first in line 2")
 
 
 def test_only_the_applications_that_were_asked_for(tmp_path: Path) -> None:
     for name in ("app-1", "app-11", "app-2_1.zstd", "app-2_2.inprogress", "spark-app.3", ".app-1.crc"):
-        (tmp_path / name).touch()
-    (tmp_path / "eventlog_v2_local-9").mkdir()
-    (tmp_path / "eventlog_v2_local-8").mkdir()
+        content = lines(START)
+        (tmp_path / name).write_bytes(zstd_frames(content) if name.endswith(".zstd") else content)
+    for folder in ("eventlog_v2_local-9", "eventlog_v2_local-8"):
+        (tmp_path / folder).mkdir()
 
-    found = find_logs(tmp_path, ["app-1", "APP-2", "local-9"])
+    log = read_event_log(tmp_path, application_ids=["app-1", "APP-2", "local-9"])
 
-    assert [log.name for log in found] == ["app-1", "app-2_1", "app-2_2", "local-9"]
-    assert [log.in_progress for log in found] == [False, False, True, False]
+    assert names(log) == ["ApplicationStart"] * 3
+    assert log.report.logs == ["app-1", "app-2_1", "app-2_2", "local-9"]
+    (problem,) = log.report.problems
+    assert "app-2_2 was not closed" in problem
 
 
 def test_time_that_is_up_ends_the_reading(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from airflow_provider_spark_datahub.capture.collection import (
     FileFollower,
     Outcome,
     checked_text,
-    collect_text,
+    collect,
     follow_events,
 )
 from airflow_provider_spark_datahub.capture.event_log import LogFollower, read_event_log
@@ -65,7 +65,7 @@ def test_however_it_grows_it_is_read_as_if_at_once(
         append(path, content[begin:end])
         events += new(follower)
     events += rest(follower)
-    at_once = collect_text(path)
+    at_once = collect(path, checked_text())
     assert events == list(at_once)
     assert follower.report == at_once.report
 
@@ -104,7 +104,7 @@ def test_a_file_that_stayed_empty(path: Path) -> None:
     assert follower.report.outcome is Outcome.EMPTY
 
 
-def test_what_cannot_be_read_is_told_at_the_end(path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_at_the_end(path: Path) -> None:
     path.mkdir()
     follower = follow_events(path)
     assert (new(follower), rest(follower)) == ([], [])
@@ -112,7 +112,7 @@ def test_what_cannot_be_read_is_told_at_the_end(path: Path) -> None:
     assert "Is a directory" in follower.report.sentence
 
 
-def test_a_file_that_was_cut_is_read_anew_and_told(path: Path) -> None:
+def test_a_file_that_was_cut_is_read_again_and_reported(path: Path) -> None:
     follower = follow_events(path)
     append(path, START + b"\n" + START + b"\n")
     assert new(follower) == [START, START]
@@ -157,7 +157,7 @@ def test_the_time_for_the_rest_is_over(path: Path) -> None:
     assert follower.report.outcome is Outcome.TIMED_OUT
 
 
-def test_bad_lines_are_told_with_their_places(path: Path) -> None:
+def test_bad_lines_are_reported_with_their_positions(path: Path) -> None:
     follower = follow_events(path)
     append(path, START + b"\n")
     new(follower)

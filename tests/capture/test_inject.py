@@ -9,11 +9,10 @@ from hypothesis import given, strategies as st
 from airflow_provider_spark_datahub.capture.injection import (
     LineageInjection,
     ParentRun,
-    TransportNotCombinableError,
     inject,
 )
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
-from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 
 OURS = "/ol/openlineage-spark_2.13-1.53.0.jar"
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
@@ -64,7 +63,7 @@ def test_everything_that_a_plain_job_gets() -> None:
     assert (injection.users_parent, injection.users_transport) == (False, False)
 
 
-def test_least_lineage_sets_nothing_it_was_not_told() -> None:
+def test_minimal_lineage_sets_nothing_else() -> None:
     least = replace(LINEAGE, root=None, namespace=None, facets={}, jar=JarChoice())
     properties = properties_of(Submission(), least)
     assert not [name for name in properties if "rootParent" in name or "facets" in name or "jars" in name]
@@ -190,7 +189,7 @@ def test_transport_of_the_user_becomes_a_member_beside_ours() -> None:
     assert inject(Submission(users), LINEAGE).users_transport
 
 
-def test_credentials_that_come_onto_the_command_line_are_told() -> None:
+def test_credentials_that_come_onto_the_command_line_are_returned() -> None:
     users = {
         f"{TRANSPORT}.type": "http",
         f"{TRANSPORT}.url": "http://h:1/?api_key=of-the-url",
@@ -246,8 +245,8 @@ def test_url_of_an_http_transport_keeps_its_meaning(url: str, understood: dict[s
         ({"type": "kafka", "properties.bootstrap.servers": "h:1"}, "'bootstrap.servers' holds a dot"),
         ({"type": "http", "headers.X.A": "1"}, "'X.A' holds a dot"),
         ({"type": "composite", "transports.k.properties.bootstrap.servers": "h:1"}, "holds a dot"),
-        ({"type": "composite", "transports": "[a;b]"}, "is no member of a composite"),
-        ({"type": "composite", "transports.a": "x"}, "is no member of a composite"),
+        ({"type": "composite", "transports": "[a;b]"}, "is not a member of a composite"),
+        ({"type": "composite", "transports.a": "x"}, "is not a member of a composite"),
         ({"url": "http://h"}, "but no spark.openlineage.transport.type"),
         ({"type": "http", "url": "http://h/api/v1/namespaces/n/jobs/j"}, "sets more than the address"),
         ({"type": "http", "url": "http://h/?app_name=a"}, "sets more than the address"),
@@ -255,7 +254,7 @@ def test_url_of_an_http_transport_keeps_its_meaning(url: str, understood: dict[s
 )
 def test_transport_that_would_break_beside_ours_is_refused(users: dict[str, str], reason: str) -> None:
     properties = {f"{TRANSPORT}.{name}": value for name, value in users.items()}
-    with pytest.raises(TransportNotCombinableError, match=reason) as caught:
+    with pytest.raises(InjectionError, match=reason) as caught:
         inject(Submission(properties), LINEAGE)
     assert caught.value.reason == str(caught.value)
 
@@ -300,7 +299,7 @@ def test_twice_is_once_and_the_users_objects_are_untouched(submission: Submissio
     before = copy.deepcopy(submission)
     try:
         once = inject(submission, lineage)
-    except TransportNotCombinableError:
+    except InjectionError:
         once = None
     assert submission == before
     if once is not None:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from airflow_provider_spark_datahub.capture.openlineage_jar import Coordinate, IvyResolver, UnresolvableError
-from airflow_provider_spark_datahub.capture.spark_installation import find_installation
+from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from tests.capture.installations import executable, spark_at
 
@@ -53,7 +53,7 @@ def resolver(
 ) -> IvyResolver:
     home = spark_at(tmp_path / "spark", spark, more_jars=["ivy-2.5.3.jar"])
     executable(tmp_path / "java/bin/java", java)
-    installation = find_installation("spark-submit", {"SPARK_HOME": str(home)})
+    installation = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(home)})
     assert installation is not None
     return IvyResolver(
         installation,
@@ -169,11 +169,11 @@ def test_settings_of_the_user_are_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("java", "class_path", "reason"),
     [
-        (FAILING_JAVA, "", "Ivy says: g#a;1: not found"),
-        ("#!/bin/sh\nexit 1\n", "", "Ivy says: nothing"),
+        (FAILING_JAVA, "", "Ivy reports: g#a;1: not found"),
+        ("#!/bin/sh\nexit 1\n", "", "Ivy reports: nothing"),
         ("#!/no/such/interpreter\n", "", "Ivy could not be started"),
         ("#!/bin/sh\nexec sleep 60\n", "", "Ivy did not finish within 0.5 seconds"),
-        (FAKE_JAVA, "/cache/jars/other-1.jar", "without a jar of the name openlineage-spark_2.13-1.53.0.jar"),
+        (FAKE_JAVA, "/cache/jars/other-1.jar", "without a jar named openlineage-spark_2.13-1.53.0.jar"),
     ],
 )
 def test_what_does_not_resolve_says_why(tmp_path: Path, java: str, class_path: str, reason: str) -> None:

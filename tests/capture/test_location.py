@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.capture.location import (
-    RelativeEventsRootError,
+from airflow_provider_spark_datahub.capture.injection import (
     event_file,
     event_log_folder,
-    fresh,
+    unused_path,
 )
+from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
 
 ROOT = Path("/events")
 KEY = AttemptKey("shop.daily", "scheduled__2026-01-01T00:00:00+00:00", "load.orders", -1, 2)
@@ -66,17 +66,17 @@ def test_an_attempt_that_is_run_again_has_a_file_of_its_own() -> None:
 
 
 def test_relative_root_is_refused() -> None:
-    with pytest.raises(RelativeEventsRootError, match="'spool/events', is a relative path"):
+    with pytest.raises(InjectionError, match="'spool/events', is a relative path"):
         event_file(Path("spool/events"), KEY)
 
 
 def test_fresh_leaves_the_files_of_earlier_executions_alone(tmp_path: Path) -> None:
     path = tmp_path / "try1-ab.ndjson"
-    assert fresh(path) == path
+    assert unused_path(path) == path
     path.touch()
-    assert fresh(path) == tmp_path / "try1-ab-2.ndjson"
+    assert unused_path(path) == tmp_path / "try1-ab-2.ndjson"
     (tmp_path / "try1-ab-2.ndjson").touch()
-    assert fresh(path) == tmp_path / "try1-ab-3.ndjson"
+    assert unused_path(path) == tmp_path / "try1-ab-3.ndjson"
 
 
 def test_event_log_has_a_folder_beside_the_event_file() -> None:

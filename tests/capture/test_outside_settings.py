@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.injection import replaced_transport, switched_off
+from airflow_provider_spark_datahub.capture.injection import disabled_by, overridden_transport
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 
 DISABLED = "spark.openlineage.disabled"
@@ -23,17 +23,17 @@ WITHOUT_TRANSPORT = "facets:\n  transport: {}\n# transport:\n"
     ],
 )
 def test_switched_off(properties: dict[str, object], env: dict[str, str], by: str | None) -> None:
-    assert switched_off(Submission(properties), env) == by
-    assert switched_off(Submission(base_properties={n: str(v) for n, v in properties.items()}), env) == by
+    assert disabled_by(Submission(properties), env) == by
+    assert disabled_by(Submission(base_properties={n: str(v) for n, v in properties.items()}), env) == by
 
 
 def test_nothing_outside_is_replaced(tmp_path: Path) -> None:
-    assert replaced_transport({"OPENLINEAGE_URL": "x"}, tmp_path, tmp_path) is None
+    assert overridden_transport({"OPENLINEAGE_URL": "x"}, tmp_path, tmp_path) is None
 
 
 def test_transport_in_the_environment_is_replaced(tmp_path: Path) -> None:
     env = {"OPENLINEAGE__TRANSPORT__URL": "http://h", "OPENLINEAGE__TRANSPORT__TYPE": "http"}
-    assert replaced_transport(env, tmp_path, tmp_path) == "the environment variable OPENLINEAGE__TRANSPORT__TYPE"
+    assert overridden_transport(env, tmp_path, tmp_path) == "the environment variable OPENLINEAGE__TRANSPORT__TYPE"
 
 
 @pytest.mark.parametrize("name", ["named.yml", "folder/openlineage.yml", "home/.openlineage/openlineage.yml"])
@@ -43,7 +43,7 @@ def test_transport_in_a_configuration_file_is_replaced(tmp_path: Path, name: str
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     env = {"OPENLINEAGE_CONFIG": str(tmp_path / "named.yml")}
-    found = replaced_transport(env, tmp_path / "folder", tmp_path / "home")
+    found = overridden_transport(env, tmp_path / "folder", tmp_path / "home")
     assert found == (str(file) if replaced else None)
 
 
@@ -51,7 +51,7 @@ def test_first_configuration_file_is_the_only_one(tmp_path: Path) -> None:
     (tmp_path / "openlineage.yml").write_text(WITHOUT_TRANSPORT)
     (tmp_path / ".openlineage").mkdir()
     (tmp_path / ".openlineage/openlineage.yml").write_text(WITH_TRANSPORT)
-    assert replaced_transport({}, tmp_path, tmp_path) is None
+    assert overridden_transport({}, tmp_path, tmp_path) is None
 
 
 def test_unreadable_configuration_file_is_none_to_the_listener_too(
@@ -63,4 +63,4 @@ def test_unreadable_configuration_file_is_none_to_the_listener_too(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_text", refuse)
-    assert replaced_transport({}, tmp_path, tmp_path) is None
+    assert overridden_transport({}, tmp_path, tmp_path) is None

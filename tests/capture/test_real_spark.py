@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.collection import Outcome, collect
+from airflow_provider_spark_datahub.capture.collection import Outcome, collect, decoded_event
 from airflow_provider_spark_datahub.capture.injection import LineageInjection, ParentRun, inject
 from airflow_provider_spark_datahub.capture.openlineage_jar import choose_jar
-from airflow_provider_spark_datahub.capture.spark_installation import base_properties, find_installation
+from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation, base_properties
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 
 pytestmark = pytest.mark.spark
@@ -68,7 +68,7 @@ def environment(conf_dir: Path) -> dict[str, str]:
 
 
 def injected(properties: Mapping[str, object], env: Mapping[str, str], events_file: Path) -> Submission:
-    installation = find_installation(str(SPARK_SUBMIT), env)
+    installation = SparkInstallation.find(str(SPARK_SUBMIT), env)
     submission = Submission(properties, base_properties=base_properties(installation, None))
     jar = choose_jar(OPENLINEAGE_JAR, submission, installation=installation, local_driver=True)
     facets = {"environment-properties": False}
@@ -76,7 +76,7 @@ def injected(properties: Mapping[str, object], env: Mapping[str, str], events_fi
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
-    collection = collect(path)
+    collection = collect(path, decoded_event())
     events = list(collection)
     assert collection.report.outcome is Outcome.COMPLETE
     return events

@@ -25,7 +25,7 @@ writer.trigger(availableNow=True).format("parquet").start(sink).awaitTermination
 """
 
 
-def test_streaming_query_is_told_with_its_source_and_sink(tmp_path: Path) -> None:
+def test_streaming_query_is_logged_with_its_source_and_sink(tmp_path: Path) -> None:
     events_file, folder = tmp_path / "try1.ndjson", tmp_path / "try1.eventlog"
     source, sink = tmp_path / "in", tmp_path / "out of it"
     application = tmp_path / "streaming_job.py"
@@ -37,14 +37,14 @@ def test_streaming_query_is_told_with_its_source_and_sink(tmp_path: Path) -> Non
     submit(injection.submission, env, application, source, sink)
 
     log = read_event_log(folder)
-    told = {event["Event"]: event for event in log}
+    logged = {event["Event"]: event for event in log}
     assert log.report.complete
-    progress = told[f"{STREAMING}QueryProgressEvent"]["progress"]
-    assert [one["description"] for one in progress["sources"]] == [f"FileStreamSource[file:{source}]"]
+    progress = logged[f"{STREAMING}QueryProgressEvent"]["progress"]
+    assert [source_["description"] for source_ in progress["sources"]] == [f"FileStreamSource[file:{source}]"]
     assert progress["sink"]["description"] in (f"FileSink[file:{sink}]", f"FileSink[{sink}]")
-    assert told[f"{STREAMING}QueryTerminatedEvent"]["runId"] == progress["runId"]
-    assert told["SparkListenerEnvironmentUpdate"]["Hadoop Properties"] == {"fs.defaultFS": "file:///"}
-    assert {"SparkListenerApplicationStart", "SparkListenerApplicationEnd"} < told.keys()
+    assert logged[f"{STREAMING}QueryTerminatedEvent"]["runId"] == progress["runId"]
+    assert logged["SparkListenerEnvironmentUpdate"]["Hadoop Properties"] == {"fs.defaultFS": "file:///"}
+    assert {"SparkListenerApplicationStart", "SparkListenerApplicationEnd"} < logged.keys()
     # OpenLineage's runs of the query's micro-batches have its run as the group of their jobs.
     details = [event["run"]["facets"].get("spark_jobDetails", {}) for event in events_of(events_file)]
-    assert progress["runId"] in {one.get("jobGroup") for one in details}
+    assert progress["runId"] in {detail.get("jobGroup") for detail in details}

@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.capture.spark_installation import (
+    SparkInstallation,
     SparkVersions,
     base_properties,
-    find_installation,
-    read_properties,
-    version_banner,
 )
 from tests.capture.installations import executable, spark_at
 
@@ -31,7 +29,7 @@ END
 def test_spark_home_wins_over_the_binary(tmp_path: Path) -> None:
     executable(spark_at(tmp_path / "other", "3.5.9", "2.12") / "bin/spark-submit")
     home = spark_at(tmp_path / "spark", more_jars=["ivy-2.5.3.jar"])
-    found = find_installation("spark-submit", {"SPARK_HOME": str(home), "PATH": str(tmp_path / "other/bin")})
+    found = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(home), "PATH": str(tmp_path / "other/bin")})
     assert found is not None
     assert (found.home, found.spark_version, found.scala_version) == (home, "4.3.0", "2.13")
     assert found.ivy_jar() == home / "jars/ivy-2.5.3.jar"
@@ -40,14 +38,14 @@ def test_spark_home_wins_over_the_binary(tmp_path: Path) -> None:
 def test_spark_home_without_jars_is_not_replaced_by_a_guess(tmp_path: Path) -> None:
     executable(spark_at(tmp_path / "other") / "bin/spark-submit")
     env = {"SPARK_HOME": str(tmp_path / "empty"), "PATH": str(tmp_path / "other/bin")}
-    assert find_installation("spark-submit", env) is None
+    assert SparkInstallation.find("spark-submit", env) is None
 
 
 def test_distribution_behind_a_link_on_the_path(tmp_path: Path) -> None:
     home = spark_at(tmp_path / "spark-3.5.9", "3.5.9", "2.12")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/spark-submit").symlink_to(executable(home / "bin/spark-submit"))
-    found = find_installation("spark-submit", {"PATH": str(tmp_path / "bin")})
+    found = SparkInstallation.find("spark-submit", {"PATH": str(tmp_path / "bin")})
     assert found is not None
     assert (found.home, found.spark_version, found.scala_version) == (home, "3.5.9", "2.12")
 
@@ -55,7 +53,7 @@ def test_distribution_behind_a_link_on_the_path(tmp_path: Path) -> None:
 def test_pyspark_of_a_virtual_environment(tmp_path: Path) -> None:
     home = spark_at(tmp_path / "venv/lib/python3.11/site-packages/pyspark", "4.0.0.dev1")
     binary = executable(tmp_path / "venv/bin/spark-submit")
-    found = find_installation(str(binary), {"PATH": ""})
+    found = SparkInstallation.find(str(binary), {"PATH": ""})
     assert found is not None
     assert (found.home, found.spark_version) == (home, "4.0.0.dev1")
 
@@ -66,7 +64,7 @@ def test_pyspark_of_the_interpreter_that_find_spark_home_asks(tmp_path: Path) ->
     asked = spark_at(tmp_path / "asked/lib/python3.12/site-packages/pyspark", "4.3.0")
     python = executable(tmp_path / "asked/bin/python3")
     env = {"PATH": str(tmp_path / "venv/bin"), "PYSPARK_PYTHON": str(python)}
-    found = find_installation("spark-submit", env)
+    found = SparkInstallation.find("spark-submit", env)
     assert found is not None
     assert found.home == asked
 
@@ -76,18 +74,18 @@ def test_folder_with_two_sparks_or_none_is_unknown(tmp_path: Path, more: list[st
     home = spark_at(tmp_path / "spark", more_jars=more)
     if not more:
         (home / "jars/spark-core_2.13-4.3.0.jar").unlink()
-    assert find_installation("spark-submit", {"SPARK_HOME": str(home)}) is None
+    assert SparkInstallation.find("spark-submit", {"SPARK_HOME": str(home)}) is None
 
 
 def test_scala_of_the_library_decides_and_an_unsupported_one_is_unknown(tmp_path: Path) -> None:
-    found = find_installation("spark-submit", {"SPARK_HOME": str(spark_at(tmp_path / "spark", "2.4.8", "2.11"))})
+    found = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(spark_at(tmp_path / "spark", "2.4.8", "2.11"))})
     assert found is not None
     assert found.scala_version is None
 
 
 def test_unknown_binary(tmp_path: Path) -> None:
-    assert find_installation("spark-submit", {"PATH": str(tmp_path)}) is None
-    assert version_banner("spark-submit", {"PATH": str(tmp_path)}, 5) is None
+    assert SparkInstallation.find("spark-submit", {"PATH": str(tmp_path)}) is None
+    assert SparkVersions.from_banner("spark-submit", {"PATH": str(tmp_path)}, 5) is None
 
 
 def test_defaults_are_those_of_the_conf_dir(tmp_path: Path) -> None:
@@ -97,8 +95,8 @@ def test_defaults_are_those_of_the_conf_dir(tmp_path: Path) -> None:
         (tmp_path / folder / "spark-defaults.conf").write_text(f"spark.a {value}\nspark.b {value}\n")
     named = tmp_path / "job.conf"
     named.write_text("spark.a=job\n")
-    at_home = find_installation("spark-submit", {"SPARK_HOME": str(home)})
-    in_etc = find_installation("spark-submit", {"SPARK_HOME": str(home), "SPARK_CONF_DIR": str(tmp_path / "etc")})
+    at_home = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(home)})
+    in_etc = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(home), "SPARK_CONF_DIR": str(tmp_path / "etc")})
     assert at_home is not None
     assert in_etc is not None
     assert base_properties(at_home, None) == {"spark.a": "home", "spark.b": "home"}
@@ -109,7 +107,7 @@ def test_defaults_are_those_of_the_conf_dir(tmp_path: Path) -> None:
 
 
 def test_no_defaults_file_is_no_defaults(tmp_path: Path) -> None:
-    found = find_installation("spark-submit", {"SPARK_HOME": str(spark_at(tmp_path / "spark"))})
+    found = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(spark_at(tmp_path / "spark"))})
     assert found is not None
     assert found.defaults() == {}
 
@@ -139,22 +137,22 @@ def test_no_defaults_file_is_no_defaults(tmp_path: Path) -> None:
 def test_properties_are_read_by_javas_rules(tmp_path: Path, text: str, properties: dict[str, str]) -> None:
     path = tmp_path / "spark.conf"
     path.write_bytes(text.encode())
-    assert read_properties(path) == properties
+    assert base_properties(None, str(path)) == properties
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
 def test_encodings_of_properties(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "spark.conf"
     path.write_bytes("spark.a caf\u00e9".encode(encoding))
-    assert read_properties(path) == {"spark.a": "caf\u00e9"}
+    assert base_properties(None, str(path)) == {"spark.a": "caf\u00e9"}
 
 
 def test_banner_of_a_wrapper(tmp_path: Path) -> None:
     binary = executable(tmp_path / "bin/spark3-submit", BANNER)
-    assert version_banner(str(binary), {"PATH": os.defpath}, 30) == SparkVersions("3.5.9", "2.12")
+    assert SparkVersions.from_banner(str(binary), {"PATH": os.defpath}, 30) == SparkVersions("3.5.9", "2.12")
 
 
 @pytest.mark.parametrize("script", ["#!/bin/sh\nexec sleep 60\n", "#!/bin/sh\nexit 3\n", "#!/no/such/interpreter\n"])
 def test_no_banner(tmp_path: Path, script: str) -> None:
     binary = executable(tmp_path / "spark3-submit", script)
-    assert version_banner(str(binary), {"PATH": os.defpath}, 0.5) is None
+    assert SparkVersions.from_banner(str(binary), {"PATH": os.defpath}, 0.5) is None

@@ -21,13 +21,12 @@ DOCUMENT = (ROOT / "docs" / "command-line.md").read_text()
 GROUP = get_command(app)
 assert isinstance(GROUP, TyperGroup)
 COMMANDS = GROUP.commands
-PIPED = [["show", JOB], ["show", JOB, "--json"], ["convert", JOB], ["diff", JOB, os.devnull]]
 
 each_command = pytest.mark.parametrize("name", sorted(COMMANDS))
 
 
 def section(name: str) -> str:
-    """The part of the document that tells of a command."""
+    """Return the section of the document about a command."""
     match = re.search(rf"^## {name}$(.*?)(?=^## |\Z)", DOCUMENT, re.MULTILINE | re.DOTALL)
     assert match, f"docs/command-line.md has no section {name}"
     return match[1]
@@ -52,12 +51,12 @@ def test_examples_use_options_that_exist(name: str) -> None:
 
 
 @each_command
-def test_its_exit_statuses_are_told(name: str) -> None:
+def test_its_exit_statuses_are_documented(name: str) -> None:
     assert "Exit status: 0" in (COMMANDS[name].help or "")
     assert re.search(rf"^\| `{name}` \| \S.* \| \S.* \| \S.* \|$", DOCUMENT, re.MULTILINE)
 
 
-def test_no_section_tells_of_a_command_that_is_not_there() -> None:
+def test_every_section_is_of_a_command() -> None:
     sections = set(re.findall(r"^## (\w+)$", DOCUMENT, re.MULTILINE))
     assert sections - {"Completion"} == set(COMMANDS)
 
@@ -80,7 +79,7 @@ def command(*arguments: object, **environment: str) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize(
     "arguments", [["show", JOB], ["show", JOB, "--json"], ["convert", JOB], ["diff", JOB, os.devnull]]
 )
-def test_a_reader_that_goes_away_is_no_crash(arguments: list[object]) -> None:
+def test_a_reader_that_goes_away_causes_no_crash(arguments: list[object]) -> None:
     with command(*arguments) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from typer.testing import Result
 
 from tests.cli.commands import run
 from tests.conversion.builders import CORPUS
+
+pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[2]
 Backfill = Callable[..., Result]
@@ -49,7 +52,7 @@ def plan_of(call: list[str]) -> dict[str, Any]:
     return dict(json.loads(call[-1]))
 
 
-def test_an_archive_is_converted_and_told_of(backfill: Backfill, tmp_path: Path) -> None:
+def test_an_archive_is_converted(backfill: Backfill, tmp_path: Path) -> None:
     done = backfill()
     assert done.exit_code == 0
     assert "23 events of 1 runs" in done.stderr
@@ -121,6 +124,25 @@ def test_another_plan_into_the_same_folder_is_refused(backfill: Backfill, tmp_pa
     assert not (tmp_path / "sink.jsonl").exists()
 
 
+def test_since_a_duration_ago(backfill: Backfill, tmp_path: Path) -> None:
+    first = backfill("--since", "99999d", "--until", "0s", "--dry-run")
+    assert first.exit_code == 0, first.stderr
+    assert "23 events of 1 runs" in first.stderr
+    (call,) = calls(tmp_path)
+    since = datetime.fromisoformat(plan_of(call)["since"])
+    assert abs(datetime.now(UTC) - since - timedelta(days=99_999)) < timedelta(minutes=10)
+
+
+def test_a_repeated_backfill_keeps_the_time_that_was_a_duration_ago(backfill: Backfill, tmp_path: Path) -> None:
+    assert backfill("--since", "36500d").exit_code == 0
+    plan = tmp_path / "out" / "_state" / "plan.json"
+    stored = json.loads(plan.read_text())
+    plan.write_text(json.dumps({**stored, "since": "1926-01-01T00:00:00Z"}))
+    repeated = backfill("--since", "36500d", "--emit", "lineage_sink", "--rate", "0")
+    assert repeated.exit_code == 0, repeated.stderr
+    assert len(calls(tmp_path)) == 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -140,20 +162,20 @@ def test_wrong_options_cost_no_spark_job(
     assert message in done.stderr
 
 
-def test_a_connection_that_cannot_be_used_is_told(backfill: Backfill) -> None:
+def test_a_connection_that_cannot_be_used_is_reported(backfill: Backfill) -> None:
     done = backfill("--emit", "nowhere")
     assert done.exit_code == 2
     assert "connection 'nowhere' cannot be used" in done.stderr
 
 
-def test_the_failure_of_spark_is_told(backfill: Backfill, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_failure_of_spark_is_reported(backfill: Backfill, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_SPARK_STATUS", "1")
     done = backfill("--emit", "lineage_sink")
     assert done.exit_code == 1
     assert "ended with status 1" in done.stderr
 
 
-def test_a_missing_spark_submit_is_told(backfill: Backfill, tmp_path: Path) -> None:
+def test_a_missing_spark_submit_is_reported(backfill: Backfill, tmp_path: Path) -> None:
     done = backfill("--spark-submit", tmp_path / "none")
     assert done.exit_code == 2
     assert "cannot run" in done.stderr

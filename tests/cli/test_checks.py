@@ -1,35 +1,27 @@
-"""What each check of the doctor finds."""
+"""The results of each check of the doctor."""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_spark_datahub.cli import doctor as checks
-from airflow_provider_spark_datahub.cli.doctor import (
-    Patient,
-    check_configuration,
-    check_connection,
-    check_outbox,
-    check_plugin,
-    check_spark,
-    check_versions,
-    probe,
-)
+from airflow_provider_spark_datahub.cli.doctor import PROBE, _HealthChecks
 from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
 from airflow_provider_spark_datahub.delivery.outbox.format import CORRUPT, QUARANTINED
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
-from airflow_provider_spark_datahub.delivery.sink import Finding, Verdict
+from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus
 from tests.capture.installations import openlineage_jar, spark_at
 from tests.delivery.outboxes import put
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
 
-PATIENT = Patient("lineage", None, "spark-submit", 5.0, write=True)
+CHECKS = _HealthChecks("lineage", None, "spark-submit", 5.0, write=True)
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
@@ -38,16 +30,16 @@ def connect(monkeypatch: pytest.MonkeyPatch, **connection: str) -> None:
 
 
 def test_versions_that_fit() -> None:
-    (finding,) = check_versions()
-    assert finding.verdict is Verdict.GOOD
-    assert f"apache-airflow {metadata.version('apache-airflow')}" in finding.words
-    assert f"acryl-datahub {metadata.version('acryl-datahub')}" in finding.words
+    (finding,) = CHECKS.check_versions()
+    assert finding.status is CheckStatus.GOOD
+    assert f"apache-airflow {metadata.version('apache-airflow')}" in finding.message
+    assert f"acryl-datahub {metadata.version('acryl-datahub')}" in finding.message
 
 
 def test_versions_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = ["acryl-datahub>=99", "no-such-package>=1", 'no-such-extra>=1; extra == "more"', "msgspec"]
     monkeypatch.setattr(metadata, "requires", lambda _: wanted)
-    wrong = [finding for finding in check_versions() if finding.verdict is Verdict.BAD]
+    wrong = [finding for finding in CHECKS.check_versions() if finding.status is CheckStatus.BAD]
     assert [finding.advice for finding in wrong] == [
         "pip install 'acryl-datahub>=99'",
         "pip install 'no-such-package>=1'",
@@ -55,84 +47,84 @@ def test_versions_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_versions_are_those_that_the_readme_names() -> None:
-    oldest, newest = (".".join(map(str, each)) for each in (checks.OLDEST_SPARK, checks.NEWEST_SPARK))
+    oldest, newest = (".".join(map(str, version)) for version in (checks.OLDEST_SPARK, checks.NEWEST_SPARK))
     assert f"Spark {oldest} to {newest} on Java 17" in README
     assert re.search(rf"openlineage-spark\s≥ {'.'.join(map(str, checks.OLDEST_OPENLINEAGE))}", README)
 
 
 def test_the_plugin() -> None:
-    (finding,) = check_plugin()
-    assert finding.verdict is Verdict.GOOD
+    (finding,) = CHECKS.check_plugin()
+    assert finding.status is CheckStatus.GOOD
 
 
 def test_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow.plugins_manager.get_plugin_info", lambda: [{"name": "another", "listeners": ["x"]}])
-    (finding,) = check_plugin()
-    assert finding.verdict is Verdict.BAD
+    (finding,) = CHECKS.check_plugin()
+    assert finding.status is CheckStatus.BAD
     assert "airflow plugins" in finding.advice
 
 
 @pytest.mark.parametrize(
     ("option", "value", "verdict", "said"),
     [
-        ("LINEAGE", '{"env": "moon"}', Verdict.BAD, "env is 'moon'"),
-        ("LINEAGE_TIMEOUT", "soon", Verdict.BAD, "lineage_timeout is 'soon'"),
-        ("ENABLED", "False", Verdict.WARNING, "enabled is off"),
-        ("EVENTS_LOCATION", "/dev/null/events", Verdict.BAD, "/dev/null cannot be written"),
-        ("LINEAGE", '{"spark.datahub.rest.server": "http://gms"}', Verdict.WARNING, "spark.datahub.rest.server"),
+        ("LINEAGE", '{"env": "moon"}', CheckStatus.BAD, "env is 'moon'"),
+        ("LINEAGE_TIMEOUT", "soon", CheckStatus.BAD, "lineage_timeout is 'soon'"),
+        ("ENABLED", "False", CheckStatus.WARNING, "enabled is off"),
+        ("EVENTS_LOCATION", "/dev/null/events", CheckStatus.BAD, "/dev/null cannot be written"),
+        ("LINEAGE", '{"spark.datahub.rest.server": "http://gms"}', CheckStatus.WARNING, "spark.datahub.rest.server"),
     ],
 )
 def test_the_configuration(
-    monkeypatch: pytest.MonkeyPatch, option: str, value: str, verdict: Verdict, said: str
+    monkeypatch: pytest.MonkeyPatch, option: str, value: str, verdict: CheckStatus, said: str
 ) -> None:
     monkeypatch.setenv(f"AIRFLOW__SPARK_DATAHUB__{option}", value)
-    found = [one for one in check_configuration()[1] if one.verdict is verdict]
-    assert said in found[0].words
+    found = [result for result in CHECKS.check_configuration()[1] if result.status is verdict]
+    assert said in found[0].message
 
 
 def test_a_connection_to_gms(monkeypatch: pytest.MonkeyPatch) -> None:
     with GmsStandIn("a-token") as gms:
         connect(monkeypatch, conn_type="datahub-rest", host=gms.url, password="a-token")
-        found = list(check_connection(PATIENT))
-        assert [(one.subject, one.verdict) for one in found] == [
-            ("connection", Verdict.GOOD),
-            ("DataHub", Verdict.GOOD),
-            ("credentials", Verdict.GOOD),
-            ("delivery", Verdict.GOOD),
+        found = list(CHECKS.check_connection())
+        assert [(result.subject, result.status) for result in found] == [
+            ("connection", CheckStatus.GOOD),
+            ("DataHub", CheckStatus.GOOD),
+            ("credentials", CheckStatus.GOOD),
+            ("delivery", CheckStatus.GOOD),
         ]
-        assert [each["entityUrn"] for each in gms.stored] == [probe().entity_urn]
+        assert [proposal["entityUrn"] for proposal in gms.stored] == [PROBE.entity_urn]
 
 
 def test_nothing_is_delivered_with_refused_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     with GmsStandIn("a-token") as gms:
         connect(monkeypatch, conn_type="datahub-rest", host=gms.url, password="another")
-        assert [one.subject for one in check_connection(PATIENT)] == ["connection", "DataHub", "credentials"]
+        assert [result.subject for result in CHECKS.check_connection()] == ["connection", "DataHub", "credentials"]
         assert {request.method for request in gms.requests} == {"GET"}
 
 
-def test_a_rejected_proposal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rejected_proposal_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with GmsStandIn() as gms:
-        gms.reject(probe().entity_urn)
+        gms.reject(PROBE.entity_urn)
         connect(monkeypatch, conn_type="datahub-rest", host=gms.url)
-        *_, delivery = check_connection(PATIENT)
-    assert (delivery.subject, delivery.verdict) == ("delivery", Verdict.BAD)
-    assert "was rejected" in delivery.words
+        *_, delivery = CHECKS.check_connection()
+    assert (delivery.subject, delivery.status) == ("delivery", CheckStatus.BAD)
+    assert "was rejected" in delivery.message
 
 
 def test_a_connection_of_another_type(monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch, conn_type="postgres", host="db")
-    (finding,) = check_connection(PATIENT)
-    assert finding.verdict is Verdict.BAD
-    assert "is of type 'postgres'" in finding.words
+    (finding,) = CHECKS.check_connection()
+    assert finding.status is CheckStatus.BAD
+    assert "is of type 'postgres'" in finding.message
 
 
 def test_the_probe_is_a_proposal_that_datahub_takes() -> None:
-    assert canonical_violations(probe().to_obj()) == []
+    assert canonical_violations(PROBE.to_obj()) == []
 
 
 def test_an_outbox_without_trouble(tmp_path: Path) -> None:
-    found = list(check_outbox(str(tmp_path)))
-    assert {one.verdict for one in found} == {Verdict.GOOD}
+    found = list(replace(CHECKS, outbox=str(tmp_path)).check_outbox())
+    assert {result.status for result in found} == {CheckStatus.GOOD}
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -144,67 +136,76 @@ def test_what_the_outbox_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     storage.write(f"{CORRUPT}/a/b.reason.txt", [b"torn"])
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_MAX_BYTES", "1000")
     monkeypatch.setattr(checks, "_OLD_SECONDS", -1)
-    words = {one.words: one.verdict for one in check_outbox(str(tmp_path))}
-    assert words["1 entries wait for their delivery, the oldest for 0 h"] is Verdict.WARNING
-    assert words["1 entries are quarantined"] is Verdict.WARNING
-    assert words["1 entries are corrupt"] is Verdict.WARNING
+    words = {result.message: result.status for result in replace(CHECKS, outbox=str(tmp_path)).check_outbox()}
+    assert words["1 entries are pending, the oldest for 0 h"] is CheckStatus.WARNING
+    assert words["1 entries are quarantined"] is CheckStatus.WARNING
+    assert words["1 entries are corrupt"] is CheckStatus.WARNING
 
 
 def test_an_outbox_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     LocalStorage(tmp_path).write(f"{QUARANTINED}/a/b.jsonl", [b"x" * 950])
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_MAX_BYTES", "1000")
-    (finding,) = (one for one in check_outbox(str(tmp_path)) if one.verdict is Verdict.BAD)
-    assert finding.words == "It is nearly full: 950 bytes of 1,000"
+    (finding,) = (
+        result for result in replace(CHECKS, outbox=str(tmp_path)).check_outbox() if result.status is CheckStatus.BAD
+    )
+    assert finding.message == "It is nearly full: 950 bytes of 1,000"
 
 
 def test_an_outbox_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    (finding,) = check_outbox(str(tmp_path / "file" / "outbox"))
-    assert finding.verdict is Verdict.BAD
+    (finding,) = replace(CHECKS, outbox=str(tmp_path / "file" / "outbox")).check_outbox()
+    assert finding.status is CheckStatus.BAD
     assert "outbox_location" in finding.advice
 
 
-def spark(monkeypatch: pytest.MonkeyPatch, home: Path, jar: Path) -> list[Finding]:
+def spark(monkeypatch: pytest.MonkeyPatch, home: Path, jar: Path) -> list[CheckResult]:
     monkeypatch.setenv("SPARK_HOME", str(home))
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", str(jar))
-    options, _ = check_configuration()
-    return list(check_spark(PATIENT, options))
+    options, _ = CHECKS.check_configuration()
+    return list(CHECKS.check_spark(options))
 
 
 @pytest.mark.parametrize(
     ("version", "verdict"),
-    [("3.4.1", Verdict.BAD), ("3.5.9", Verdict.GOOD), ("4.3.0", Verdict.GOOD), ("5.0.0", Verdict.WARNING)],
+    [
+        ("3.4.1", CheckStatus.BAD),
+        ("3.5.9", CheckStatus.GOOD),
+        ("4.3.0", CheckStatus.GOOD),
+        ("5.0.0", CheckStatus.WARNING),
+    ],
 )
-def test_the_version_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, verdict: Verdict) -> None:
+def test_the_version_of_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, verdict: CheckStatus
+) -> None:
     home = spark_at(tmp_path / "spark", version)
     found, listener = spark(monkeypatch, home, openlineage_jar(tmp_path / "ol.jar"))
-    assert (found.verdict, listener.verdict) == (verdict, Verdict.GOOD)
-    assert f"Spark {version} in {home}" in found.words
+    assert (found.status, listener.status) == (verdict, CheckStatus.GOOD)
+    assert f"Spark {version} in {home}" in found.message
 
 
 def test_a_jar_that_would_kill_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jar = openlineage_jar(tmp_path / "ol.jar", "2.12")
     *_, listener = spark(monkeypatch, spark_at(tmp_path / "spark"), jar)
-    assert listener.verdict is Verdict.BAD
-    assert "is built for Scala 2.12" in listener.words
+    assert listener.status is CheckStatus.BAD
+    assert "is built for Scala 2.12" in listener.message
 
 
 @pytest.mark.parametrize(
     ("name", "verdict"),
     [
-        ("openlineage-spark_2.13-1.36.0.jar", Verdict.WARNING),
-        ("openlineage-spark_2.13-1.37.0.jar", Verdict.GOOD),
-        ("openlineage.jar", Verdict.GOOD),
+        ("openlineage-spark_2.13-1.36.0.jar", CheckStatus.WARNING),
+        ("openlineage-spark_2.13-1.37.0.jar", CheckStatus.GOOD),
+        ("openlineage.jar", CheckStatus.GOOD),
     ],
 )
 def test_the_version_of_the_listener(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, verdict: Verdict
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, verdict: CheckStatus
 ) -> None:
     *_, listener = spark(monkeypatch, spark_at(tmp_path / "spark"), openlineage_jar(tmp_path / name))
-    assert listener.verdict is verdict
+    assert listener.status is verdict
 
 
 def test_no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    (finding,) = check_spark(Patient(None, None, "no-such-spark-submit", 5.0, write=False), None)
-    assert finding.verdict is Verdict.WARNING
+    (finding,) = replace(CHECKS, spark_binary="no-such-spark-submit").check_spark(None)
+    assert finding.status is CheckStatus.WARNING

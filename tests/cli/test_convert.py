@@ -12,7 +12,7 @@ from datahub.ingestion.source.file import GenericFileSource
 from datahub.metadata.schema_classes import MetadataChangeProposalClass
 
 from airflow_provider_spark_datahub import __version__
-from airflow_provider_spark_datahub.conversion.convert import MAX_LISTED_PROBLEMS
+from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED
 from tests.cli.commands import run
 from tests.conversion.builders import column, column_lineage, file, query
 from tests.oracles.strict import canonical_violations
@@ -61,7 +61,7 @@ def test_datahub_ingest_reads_the_array(tmp_path: Path) -> None:
     source = file_source.create({"path": str(out)}, PipelineContext(run_id="test"))
     read = [unit.metadata for unit in source.get_workunits()]
     assert len(read) == len(json.loads(out.read_text()))
-    (patch,) = (one for one in read if isinstance(one, MetadataChangeProposalClass))
+    (patch,) = (proposal for proposal in read if isinstance(proposal, MetadataChangeProposalClass))
     assert (patch.changeType, patch.aspectName) == ("PATCH", "dataJobInputOutput")
     assert patch.aspect is not None
     assert patch.aspect.contentType == "application/json-patch+json"
@@ -100,7 +100,7 @@ def test_options(tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyP
         (["--set", "env=moon"], "env is 'moon'"),
         (["--set", "env"], "want KEY=VALUE"),
         (["--config", "missing.yaml"], "cannot read missing.yaml"),
-        (["--config", "list.yaml"], "holds no object"),
+        (["--config", "list.yaml"], "does not contain an object"),
         (["--config", "torn.yaml"], "neither YAML nor JSON"),
     ],
 )
@@ -113,7 +113,7 @@ def test_wrong_options(tmp_path: Path, arguments: list[str], said: str, monkeypa
     assert said in result.stderr
 
 
-def test_what_is_cut_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_cut_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "120")
     result = run("convert", JOB)
     assert "25 column edges left out" in result.stderr
@@ -123,13 +123,13 @@ def test_what_is_cut_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mode", [[], ["--per-event"]], ids=["coalesced", "per event"])
-def test_both_modes_tell_what_could_not_be_converted(tmp_path: Path, mode: list[str]) -> None:
+def test_both_modes_report_what_could_not_be_converted(tmp_path: Path, mode: list[str]) -> None:
     """22 column edges in one event, three events that are none, one output without a URN."""
     columns = column_lineage({f"c{number}": [column("/a", "x")] for number in range(22)})
     too_long = "/" + "x" * 600
-    told = query(outputs=[file("/z", columnLineage=columns), file(too_long)])
+    job_event = query(outputs=[file("/z", columnLineage=columns), file(too_long)])
     events = tmp_path / "events.ndjson"
-    events.write_text("".join(json.dumps(one) + "\n" for one in ({}, told, {}, {})))
+    events.write_text("".join(json.dumps(event) + "\n" for event in ({}, job_event, {}, {})))
     result = run("convert", events, *mode, "--set", "max_column_edges=20")
     assert result.exit_code == 1
     assert "2 column edges left out" in result.stderr
@@ -139,17 +139,15 @@ def test_both_modes_tell_what_could_not_be_converted(tmp_path: Path, mode: list[
 
 
 @pytest.mark.parametrize("mode", [[], ["--per-event"]], ids=["coalesced", "per event"])
-def test_of_very_many_unusable_events_the_first_are_told_and_the_others_counted(
-    tmp_path: Path, mode: list[str]
-) -> None:
+def test_of_many_unusable_events_the_first_are_listed_and_the_others_counted(tmp_path: Path, mode: list[str]) -> None:
     events = tmp_path / "events.ndjson"
-    events.write_text("{}\n" * (MAX_LISTED_PROBLEMS + 5))
-    told = run("convert", events, *mode).stderr
-    assert told.count("not a run event") == MAX_LISTED_PROBLEMS
-    assert "5 more events cannot be converted\n" in told
+    events.write_text("{}\n" * (MAX_LISTED + 5))
+    result = run("convert", events, *mode).stderr
+    assert result.count("not a run event") == MAX_LISTED
+    assert "5 more events cannot be converted\n" in result
 
 
-def test_an_option_without_effect_is_told() -> None:
+def test_a_setting_without_effect_is_reported() -> None:
     result = run("convert", JOB, "--set", "spark.datahub.rest.server=http://gms")
     assert result.exit_code == 0
     assert "spark.datahub.rest.server" in result.stderr
@@ -160,9 +158,9 @@ def test_sinks_of_streaming_queries_from_sparks_event_log(tmp_path: Path) -> Non
     (tmp_path / "local-1795257256797").write_bytes((recorded / "streaming-4.3.0.ndjson").read_bytes())
     events = recorded / "streaming-4.3.0.openlineage.ndjson"
     assert "/lake/out/s/paid" not in run("convert", events, "--exit-code", 0).stdout
-    told = run("convert", events, "--exit-code", 0, "--event-log", tmp_path)
-    assert told.exit_code == 0
-    assert "/lake/out/s/paid" in told.stdout
+    result = run("convert", events, "--exit-code", 0, "--event-log", tmp_path)
+    assert result.exit_code == 0
+    assert "/lake/out/s/paid" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -171,11 +169,11 @@ def test_sinks_of_streaming_queries_from_sparks_event_log(tmp_path: Path) -> Non
         (None, "there is no event file"),
         (b"", "holds no event"),
         (b'{"no": "event"}\n', "not a run event"),
-        (b"no json\n", "line 1: no JSON"),
+        (b"no json\n", "line 1: not valid JSON"),
         (b'{"eventType": "STA', "is cut off"),
     ],
 )
-def test_what_cannot_be_read_is_told_and_the_rest_converted(tmp_path: Path, content: bytes | None, said: str) -> None:
+def test_unreadable_lines_are_reported_and_the_rest_converted(tmp_path: Path, content: bytes | None, said: str) -> None:
     bad = tmp_path / "bad.ndjson"
     if content is not None:
         bad.write_bytes(content)
@@ -200,4 +198,4 @@ def test_the_summary_as_json(tmp_path: Path, to_file: bool) -> None:
     summary = json.loads(result.stdout if to_file else result.stderr)
     assert result.exit_code == 1
     assert (summary["events"], summary["proposals"]) == (23, 12)
-    assert any("line 1: no JSON" in problem for problem in summary["problems"])
+    assert any("line 1: not valid JSON" in problem for problem in summary["problems"])

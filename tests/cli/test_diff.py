@@ -38,7 +38,7 @@ def test_a_change_is_a_line_with_its_sign(before: Path, after: Path) -> None:
     assert result.stdout.splitlines()[:2] == ["Runs: 1 changed", f"~ run {RUN} result: SUCCESS → FAILURE"]
 
 
-def test_the_exit_status_tells_of_a_difference_where_asked(before: Path, after: Path) -> None:
+def test_the_exit_status_shows_a_difference_on_request(before: Path, after: Path) -> None:
     assert run("diff", before, after, "--exit-code").exit_code == 1
 
 
@@ -64,16 +64,16 @@ def test_trouble_has_its_own_status(before: Path, tmp_path: Path) -> None:
     torn.write_text(before.read_text() + "{")
     result = run("diff", before, torn, "--exit-code")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "no JSON" in result.stderr
+    assert "not valid JSON" in result.stderr
     assert run("diff", "-", "-").exit_code == 2
 
 
 def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
     urn = "urn:li:dataset:(urn:li:dataPlatform:hive,\x1b[31m\u202ex,PROD)"
     proposal = {"entityType": "dataset", "entityUrn": urn, "changeType": "UPSERT", "aspectName": "status"}
-    one, other = tmp_path / "one", tmp_path / "other"
-    one.write_text("")
-    other.write_text(json.dumps({**proposal, "aspect": {"json": {"removed": False}}}))
-    text = run("diff", one, other).stdout
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.write_text("")
+    after.write_text(json.dumps({**proposal, "aspect": {"json": {"removed": False}}}))
+    text = run("diff", before, after).stdout
     assert "\\x1b[31m\\u202ex" in text
     assert not {"\x1b", "\u202e"} & set(text)

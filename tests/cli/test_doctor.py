@@ -1,4 +1,4 @@
-"""The doctor as people call it."""
+"""``spark-datahub doctor``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return sink
 
 
-def test_where_everything_is_well(sink: Path) -> None:
+def test_without_any_problem(sink: Path) -> None:
     result = run("doctor")
     assert (result.exit_code, result.stderr) == (0, "")
     subjects = [line.split(":")[0] for line in result.stdout.splitlines()]
@@ -36,7 +36,7 @@ def test_where_everything_is_well(sink: Path) -> None:
     assert not sink.exists()
 
 
-def test_a_proposal_is_delivered_where_asked(sink: Path) -> None:
+def test_a_proposal_is_delivered_on_request(sink: Path) -> None:
     result = run("doctor", "--write")
     assert "✓ delivery: A proposal was stored" in result.stdout
     (proposal,) = (json.loads(line) for line in sink.read_text().splitlines())
@@ -44,7 +44,7 @@ def test_a_proposal_is_delivered_where_asked(sink: Path) -> None:
 
 
 @pytest.mark.usefixtures("sink")
-def test_what_is_wrong_is_told_with_what_to_do() -> None:
+def test_a_failed_check_comes_with_advice() -> None:
     result = run("doctor", "--connection", "nowhere")
     assert result.exit_code == 1
     wrong, advice = (line for line in result.stdout.splitlines() if "nowhere" in line)

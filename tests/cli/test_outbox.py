@@ -11,11 +11,11 @@ import pytest
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
-from airflow_provider_spark_datahub.task.job_events import SparkEventLog
-from airflow_provider_spark_datahub.task.recovery import TryRecord
+from airflow_provider_spark_datahub.task.record import AttemptRecord
+from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
 
@@ -77,10 +77,10 @@ def test_pending_for_scripts(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     entry = put(tmp_path)
     put(tmp_path, run_id="r2").quarantine("no such aspect")
     result = run("pending", *outbox, "--json")
-    told = json.loads(result.stdout)
+    summary = json.loads(result.stdout)
     common = {"dag": "shop", "task": "build", "map_index": -1, "try": 2, "connection": "lineage_sink", "proposals": 1}
-    (one,), (held,) = told["pending"], told["quarantined"]
-    assert one == {
+    (entry_summary,), (held,) = summary["pending"], summary["quarantined"]
+    assert entry_summary == {
         **common,
         "run": "r1",
         "state": "pending",
@@ -93,7 +93,7 @@ def test_pending_for_scripts(tmp_path: Path, outbox: tuple[str, Path]) -> None:
         ["no such aspect"],
         1,
     )
-    assert told["corrupt"] == 0
+    assert summary["corrupt"] == 0
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_emit_delivers_through_the_entrys_connection(tmp_path: Path, outbox: tup
     assert run("pending", *outbox).exit_code == 0
 
 
-def test_emit_tells_why_something_stays(tmp_path: Path, outbox: tuple[str, Path]) -> None:
+def test_emit_says_why_something_stays(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     put(tmp_path, "lineage_nowhere")
     result = run("emit", *outbox)
     assert result.exit_code == 1
@@ -137,8 +137,8 @@ def test_emit_tells_why_something_stays(tmp_path: Path, outbox: tuple[str, Path]
 def test_emit_for_scripts(tmp_path: Path, outbox: tuple[str, Path], sink: Path) -> None:
     put(tmp_path)
     put(tmp_path, "lineage_nowhere", task_id="load")
-    told = json.loads(run("emit", *outbox, "--json").stdout)
-    assert (told["settled"], told["delivered"], told["waiting"], len(told["problems"])) == (1, 1, 1, 1)
+    summary = json.loads(run("emit", *outbox, "--json").stdout)
+    assert (summary["settled"], summary["delivered"], summary["waiting"], len(summary["problems"])) == (1, 1, 1, 1)
     assert sink.exists()
 
 
@@ -172,18 +172,37 @@ def test_a_wrong_limit(outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("sink")
-@pytest.mark.parametrize(("options", "status"), [((), 1), (("--over-after", "1"), 1), (("--over-after", "0"), 0)])
-def test_emit_what_a_try_left_that_never_told_its_end(
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ((), 1),
+        (("--over-after", "1"), 1),
+        (("--over-after", "0"), 0),
+        (("--over-after", "1d12h"), 1),
+        (("--over-after", "0s"), 0),
+    ],
+)
+def test_emit_recovers_an_attempt_without_a_recorded_end(
     tmp_path: Path, outbox: tuple[str, Path], options: tuple[str, ...], status: int
 ) -> None:
-    record = TryRecord.begun(
-        TaskTry(DagRun(AirflowSite(), "shop", "r1"), "build", 1), LineageSettings(), tmp_path / "none", SparkEventLog()
+    record = AttemptRecord.begun(
+        TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1),
+        LineageSettings(),
+        tmp_path / "none",
+        SparkEventLog(),
     )
     key = AttemptKey("shop", "r1", "build", -1, 1)
     outbox_at(tmp_path / "outbox").begin(key, connection_id="lineage_sink", events=None, redo=record.to_obj())
     time.sleep(0.002)
     assert run("emit", *outbox, *options).exit_code == status
     assert len(waiting(tmp_path)) == status
+
+
+@pytest.mark.parametrize("hours", ["soon", "-1", "nan", "3x", ""])
+def test_over_after_is_hours_or_a_duration(outbox: tuple[str, Path], hours: str) -> None:
+    result = run("emit", *outbox, f"--over-after={hours}")
+    assert result.exit_code == 2
+    assert f"--over-after {hours}: want hours, such as 36, or a duration, such as 36h or 2d" in result.stderr
 
 
 # -- requeue
@@ -209,9 +228,9 @@ def test_requeue(tmp_path: Path, outbox: tuple[str, Path], options: tuple[str, .
     assert sorted(key.run_id for key in waiting(tmp_path)) == runs
 
 
-def test_requeue_wants_to_know_what(tmp_path: Path, outbox: tuple[str, Path]) -> None:
+def test_requeue_requires_a_selection(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     put(tmp_path).quarantine("too old")
     result = run("requeue", *outbox)
     assert result.exit_code == 2
-    assert "Say what to requeue" in result.stderr
+    assert "Select what to requeue" in result.stderr
     assert waiting(tmp_path) == []

@@ -1,8 +1,9 @@
-"""Pictures from the command line."""
+"""``spark-datahub show``."""
 
 from __future__ import annotations
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -36,7 +37,7 @@ def test_events_show_what_their_proposals_do(proposals: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["html", "svg", "mmd", "json", "txt"])
-def test_the_name_of_the_output_says_what_is_written(proposals: Path, tmp_path: Path, suffix: str) -> None:
+def test_the_suffix_of_the_output_decides_the_format(proposals: Path, tmp_path: Path, suffix: str) -> None:
     out = tmp_path / f"lineage.{suffix}"
     result = run("show", proposals, "-o", out)
     assert (result.exit_code, result.stdout) == (0, "")
@@ -58,20 +59,20 @@ def test_a_file_and_standard_output_hold_the_same(proposals: Path, tmp_path: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "proposals.jsonl"]
 
 
-def test_the_rest_is_shown_where_something_cannot_be_read(proposals: Path, tmp_path: Path) -> None:
+def test_the_rest_is_shown_if_something_cannot_be_read(proposals: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text(proposals.read_text() + "no json\n")
     page = tmp_path / "page.html"
     result = run("show", bad, "-o", page)
     count = len(proposals.read_text().splitlines())
-    assert (result.exit_code, result.stderr) == (1, f"{bad}, line {count + 1}: no JSON\n")
+    assert (result.exit_code, result.stderr) == (1, f"{bad}, line {count + 1}: not valid JSON\n")
     parser = HTMLParser()
     parser.feed(page.read_text())
-    assert f"line {count + 1}: no JSON" in page.read_text()
+    assert f"line {count + 1}: not valid JSON" in page.read_text()
 
 
 @pytest.mark.parametrize("content", [None, "no json", '{"a": 1}', "[1, 2", "[1, 2]", "\x00"])
-def test_what_is_no_proposal_is_named(tmp_path: Path, content: str | None) -> None:
+def test_unreadable_input_is_named(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "out"
     if content is not None:
         path.write_text(content)
@@ -86,7 +87,7 @@ def test_an_output_that_cannot_be_written(proposals: Path, tmp_path: Path) -> No
     assert "cannot write" in result.stderr
 
 
-def test_more_edges_than_mermaid_draws_are_told(tmp_path: Path) -> None:
+def test_too_many_edges_for_mermaid_are_reported(tmp_path: Path) -> None:
     edges = [{"destinationUrn": f"urn:li:dataset:(urn:li:dataPlatform:hive,t{number},PROD)"} for number in range(501)]
     proposal = {
         "entityType": "dataJob",
@@ -100,3 +101,33 @@ def test_more_edges_than_mermaid_draws_are_told(tmp_path: Path) -> None:
     result = run("show", path, "--format", "mermaid")
     assert result.exit_code == 0
     assert "501 edges: Mermaid draws 500 at most" in result.stderr
+
+
+def test_times_in_another_zone(proposals: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert run("show", proposals, "-o", page, "--timezone", "Asia/Kolkata").exit_code == 0
+    assert "times in Asia/Kolkata" in page.read_text()
+    shown = run("show", proposals, "--timezone", "Asia/Kolkata").stdout
+    assert "times in Asia/Kolkata" in shown
+    utc = [time.partition(" ")[2] for time in times_of(run("show", proposals).stdout)]
+    there = [time.partition(" ")[2] for time in times_of(shown)]
+    assert len(utc) == len(there) > 0
+    for before, after in zip(utc, there, strict=True):
+        minutes = [60 * int(time[:2]) + int(time[3:5]) for time in (before, after)]
+        assert (minutes[1] - minutes[0]) % (24 * 60) == 5 * 60 + 30
+
+
+def times_of(text: str) -> list[str]:
+    return re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", text)
+
+
+@pytest.mark.parametrize(("zone", "shown"), [("UTC", "times in UTC"), ("local", "times in ")])
+def test_utc_and_the_local_zone_have_names(proposals: Path, zone: str, shown: str) -> None:
+    assert shown in run("show", proposals, "--timezone", zone).stdout
+
+
+@pytest.mark.parametrize("zone", ["Nowhere/Else", "", "../etc/passwd"])
+def test_an_unknown_time_zone(proposals: Path, zone: str) -> None:
+    result = run("show", proposals, "--timezone", zone)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"--timezone {zone}: unknown time zone" in result.stderr

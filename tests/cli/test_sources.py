@@ -1,4 +1,4 @@
-"""What a person may hand to a command that shows."""
+"""Input files of the commands."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ import pytest
 import typer
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.cli.sources import Sources, read_sources
+from airflow_provider_spark_datahub.cli.sources import read_sources
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.outbox.format import (
-    Manifest,
-    entry_lines,
-    quarantine_lines,
-)
+from airflow_provider_spark_datahub.delivery.outbox.format import Manifest
 from tests.backfill.results import write_part
 from tests.cli.commands import run
 
@@ -26,7 +22,7 @@ PATCH = Proposal("dataJob", "urn:li:dataJob:(urn:li:dataFlow:(spark,a,x),a)", "d
 BOTH = [STATUS, PATCH]
 
 
-def read(*paths: Path) -> Sources:
+def read(*paths: Path) -> tuple[list[Proposal], list[str]]:
     return read_sources(paths, failed=1)
 
 
@@ -41,19 +37,19 @@ def written(path: Path, text: str | bytes) -> Path:
 
 
 def test_both_forms_of_a_file_of_proposals(tmp_path: Path) -> None:
-    lines = written(tmp_path / "lines", "".join(f"{one.to_json()}\n\n" for one in BOTH))
-    array = written(tmp_path / "array", "\n" + json.dumps([one.to_obj() for one in BOTH]))
-    assert read(lines) == read(array) == Sources(BOTH, [])
+    lines = written(tmp_path / "lines", "".join(f"{proposal.to_json()}\n\n" for proposal in BOTH))
+    array = written(tmp_path / "array", "\n" + json.dumps([proposal.to_obj() for proposal in BOTH]))
+    assert read(lines) == read(array) == (BOTH, [])
 
 
 def test_an_entry_of_the_outbox(tmp_path: Path) -> None:
-    entry = written(tmp_path / "entry", b"".join(entry_lines(manifest(2), BOTH)))
-    assert read(entry) == Sources(BOTH, [])
+    entry = written(tmp_path / "entry", b"".join(manifest(2).entry_lines(BOTH)))
+    assert read(entry) == (BOTH, [])
 
 
 def test_an_entry_of_the_quarantine(tmp_path: Path) -> None:
-    held = b"".join(quarantine_lines(manifest(0), [("too long", STATUS), ("unknown", PATCH)]))
-    assert read(written(tmp_path / "held", held)) == Sources(BOTH, [])
+    held = b"".join(manifest(0).quarantine_lines([("too long", STATUS), ("unknown", PATCH)]))
+    assert read(written(tmp_path / "held", held)) == (BOTH, [])
 
 
 def test_events_of_several_files_are_converted_together(tmp_path: Path) -> None:
@@ -61,7 +57,7 @@ def test_events_of_several_files_are_converted_together(tmp_path: Path) -> None:
     first = written(tmp_path / "first", b"".join(lines[:10]))
     second = written(tmp_path / "second", b"".join(lines[10:]))
     assert read(first, second) == read(JOB)
-    assert read(JOB).problems == []
+    assert read(JOB)[1] == []
 
 
 def test_an_array_of_events(tmp_path: Path) -> None:
@@ -71,8 +67,8 @@ def test_an_array_of_events(tmp_path: Path) -> None:
 
 def test_a_part_of_a_backfill(tmp_path: Path) -> None:
     part = tmp_path / "part-00000.parquet"
-    write_part(part, [one.to_json() for one in BOTH])
-    assert read(part).proposals == BOTH
+    write_part(part, [proposal.to_json() for proposal in BOTH])
+    assert read(part)[0] == BOTH
 
 
 def test_a_part_that_is_cut_off_ends_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,22 +81,22 @@ def test_a_part_that_is_cut_off_ends_the_command(tmp_path: Path, capsys: pytest.
 
 def test_proposals_and_events_may_be_mixed(tmp_path: Path) -> None:
     lines = written(tmp_path / "lines", STATUS.to_json())
-    assert read(JOB, lines).proposals == [STATUS, *read(JOB).proposals]
+    assert read(JOB, lines)[0] == [STATUS, *read(JOB)[0]]
 
 
-def test_what_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
+def test_malformed_lines_are_skipped_and_reported(tmp_path: Path) -> None:
     bad = ["{torn", '{"entityUrn": 1}', "[]" * 2, "3", '"x"', "[" * 100_000]
     path = written(tmp_path / "bad", "\n".join([STATUS.to_json(), *bad, PATCH.to_json()]))
-    sources = read(path)
-    assert sources.proposals == BOTH
-    assert len(sources.problems) == len(bad)
-    assert sources.problems[0] == f"{path}, line 2: no JSON"
+    proposals, problems = read(path)
+    assert proposals == BOTH
+    assert len(problems) == len(bad)
+    assert problems[0] == f"{path}, line 2: not valid JSON"
 
 
-def test_of_many_problems_the_first_are_told_and_the_rest_counted(tmp_path: Path) -> None:
-    sources = read(written(tmp_path / "bad", "x\n" * 1000))
-    assert sources.problems[-1] == f"{tmp_path / 'bad'}: 980 more like these"
-    assert len(sources.problems) == 21
+def test_of_many_problems_the_first_are_listed_and_the_rest_counted(tmp_path: Path) -> None:
+    _, problems = read(written(tmp_path / "bad", "x\n" * 1000))
+    assert problems[-1] == f"{tmp_path / 'bad'}: 980 more like these"
+    assert len(problems) == 21
 
 
 def test_a_file_that_is_missing_ends_the_command(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""OpenLineage events, spelled short, and what the converter makes of them."""
+"""Builders of OpenLineage events, and shortcuts to the results of their conversion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ APP = "01900000-0000-7000-8000-0000000000aa"
 QUERY = "01900000-0000-7000-8000-000000000001"
 OTHER_QUERY = "01900000-0000-7000-8000-000000000002"
 START_MS = 1_767_225_600_000
-"""2026-01-01T00:00:00Z, when second 0 of these events is."""
+"""2026-01-01T00:00:00Z, which is second 0 of these events."""
 
 
 def event(
@@ -41,7 +41,7 @@ def event(
     producer: str = SPARK_PRODUCER,
     namespace: str = "default",
 ) -> Json:
-    """A run event; without a parent it stands for itself."""
+    """Return a run event; without a parent, it belongs to no application."""
     run: Json = {"runId": run_id, "facets": dict(run_facets or {})}
     if parent:
         run["facets"]["parent"] = {"run": {"runId": parent}, "job": {"namespace": "default", "name": "shop"}}
@@ -60,17 +60,17 @@ def event(
 
 
 def application(kind: str, *, second: int = 0, run_id: str = APP, job: str = "shop", **more: Any) -> Json:
-    """An event of the application itself."""
+    """Return an event of the application itself."""
     return event(kind, run_id=run_id, second=second, job=job, job_type="APPLICATION", **more)
 
 
 def query(kind: str = "COMPLETE", *, parent: str = APP, **more: Any) -> Json:
-    """An event of a query of the application."""
+    """Return an event of a query of the application."""
     return event(kind, parent=parent, **more)
 
 
 def whole_application(*queries: Json, run_id: str = APP, **more: Any) -> list[Json]:
-    """An application that starts, does this, and ends well in second 59."""
+    """Return the events of an application that starts, runs these queries, and succeeds in second 59."""
     return [
         application("START", run_id=run_id, **more),
         *queries,
@@ -79,44 +79,44 @@ def whole_application(*queries: Json, run_id: str = APP, **more: Any) -> list[Js
 
 
 def dataset(namespace: str, name: str, **facets: Any) -> Json:
-    """A dataset as it stands in an event."""
+    """Return a dataset as in an event."""
     return {"namespace": namespace, "name": name, "facets": facets}
 
 
 def file(path: str, **facets: Any) -> Json:
-    """A local file or folder."""
+    """Return a local file or folder."""
     return dataset("file", path, **facets)
 
 
 def schema(*fields: tuple[str, str] | Json) -> Json:
-    """A ``schema`` facet of (name, type) pairs, or of fields as they are in JSON."""
+    """Return a ``schema`` facet of (name, type) pairs, or of fields as they are in JSON."""
     return {"fields": [field if isinstance(field, dict) else {"name": field[0], "type": field[1]} for field in fields]}
 
 
 def symlink(namespace: str, name: str, kind: str = "TABLE") -> Json:
-    """A ``symlinks`` facet with one identifier."""
+    """Return a ``symlinks`` facet with one identifier."""
     return {"identifiers": [{"namespace": namespace, "name": name, "type": kind}]}
 
 
 def column(path: str, field: str, *transformations: str, **more: Any) -> Json:
-    """A column of a local file as ``columnLineage`` names inputs; a transformation is ``TYPE:SUBTYPE``."""
+    """Return a column of a local file as an input in ``columnLineage``; a transformation is ``TYPE:SUBTYPE``."""
     spelled = [dict(zip(("type", "subtype"), text.split(":"), strict=True)) for text in transformations]
     return {"namespace": "file", "name": path, "field": field, "transformations": spelled, **more}
 
 
 def column_lineage(fields: Mapping[str, Sequence[Json]], of_dataset: Sequence[Json] = ()) -> Json:
-    """A ``columnLineage`` facet: the inputs per output column, and those of the whole dataset."""
+    """Return a ``columnLineage`` facet: the inputs per output column, and those of the whole dataset."""
     facet: Json = {"fields": {name: {"inputFields": list(inputs)} for name, inputs in fields.items()}}
     return {**facet, "dataset": list(of_dataset)} if of_dataset else facet
 
 
 def spark_properties(**properties: Any) -> Json:
-    """Run facets with these Spark properties, ``__`` standing for a dot."""
+    """Return run facets with these Spark properties; ``__`` stands for a dot."""
     return {"spark_properties": {"properties": {key.replace("__", "."): value for key, value in properties.items()}}}
 
 
 def parsed(**more: Any) -> RunEvent:
-    """:func:`event`, read."""
+    """Return an :func:`event` as the converter reads it."""
     return parse_run_event(event(**more))
 
 
@@ -125,10 +125,10 @@ def settings(**options: Any) -> LineageSettings:
 
 
 def jobs(events: Iterable[object], ending: Ending | None = None, **options: Any) -> list[JobLineage]:
-    """The jobs of these events, all of which are usable."""
+    """Return the jobs of these events; fail if an event is rejected."""
     conversion = convert_events(events, settings(**options), ending)
-    if conversion.rejected:
-        raise AssertionError(conversion.problems)
+    if conversion.diagnostics.rejected_events:
+        raise AssertionError(conversion.diagnostics.rejections)
     return conversion.jobs
 
 
@@ -142,7 +142,7 @@ def proposals(job: JobLineage, **options: Any) -> list[Proposal]:
 
 
 def find(found: Iterable[Proposal], aspect_name: str, entity_type: str | None = None) -> Proposal:
-    """The one proposal of this aspect."""
+    """Return the only proposal of this aspect."""
     (proposal,) = find_all(found, aspect_name, entity_type)
     return proposal
 
@@ -156,7 +156,7 @@ def find_all(found: Iterable[Proposal], aspect_name: str, entity_type: str | Non
 
 
 def urn(platform: str, name: str, env: str = "PROD") -> str:
-    """A dataset's URN, spelled as the contract spells it."""
+    """Return a dataset's URN, spelled by hand."""
     return f"urn:li:dataset:(urn:li:dataPlatform:{platform},{name},{env})"
 
 
@@ -165,7 +165,7 @@ def file_urns(*paths: str) -> list[str]:
 
 
 def corpus_events(case: str) -> list[Json]:
-    """What a real job wrote."""
+    """Return the recorded events of a real job."""
     return json_lines(CORPUS / "events" / f"{case}.ndjson")
 
 

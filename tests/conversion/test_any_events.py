@@ -79,7 +79,7 @@ queries = st.builds(
     job_facets=subset_of(JOB_FACETS),
 )
 events_of_an_application = st.lists(queries, max_size=5).map(
-    lambda told: [application("START"), *told, application("COMPLETE", second=59)]
+    lambda queries: [application("START"), *queries, application("COMPLETE", second=59)]
 )
 relaxed = hypothesis_settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 
@@ -96,9 +96,14 @@ def edges(conversion: Conversion) -> Any:
     return (
         conversion.inputs,
         conversion.outputs,
-        sorted(json.dumps(one, sort_keys=True) for job in conversion.jobs for one in job.fine_grained),
+        sorted(json.dumps(one, sort_keys=True) for job in conversion.jobs for one in job.lineage.fine_grained),
         [
-            (job.result and job.result.type, job.start_ms, job.end_ms, job.run.properties.keys())
+            (
+                job.run.result and job.run.result.type,
+                job.run.start_ms,
+                job.run.end_ms,
+                job.run.details.properties.keys(),
+            )
             for job in conversion.jobs
         ],
     )
@@ -108,7 +113,7 @@ def edges(conversion: Conversion) -> Any:
 @relaxed
 def test_gms_takes_all_of_it_and_the_same_events_are_the_same_bytes(events: list[Json]) -> None:
     conversion = convert_events(texts(events), OPTIONS)
-    assert conversion.rejected == 0
+    assert conversion.diagnostics.rejected_events == 0
     assert [problem for one in conversion.proposals(OPTIONS) for problem in violations(one.to_obj())] == []
     assert written(conversion) == written(convert_events(texts(events), OPTIONS))
     assert written(conversion) == written(convert_events(events, OPTIONS))
@@ -120,7 +125,7 @@ def test_an_event_that_comes_twice_changes_nothing(events: list[Json], data: st.
     """At-least-once delivery repeats an event right after itself."""
     index = data.draw(st.integers(0, len(events) - 1))
     repeated = [*events[: index + 1], *events[index:]]
-    once, twice = (convert_events(texts(told), OPTIONS) for told in (events, repeated))
+    once, twice = (convert_events(texts(stream), OPTIONS) for stream in (events, repeated))
     assert written(once) == written(twice)
 
 

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.archive.conversion import (
+from airflow_provider_spark_datahub.conversion.archive.replay import (
     STILL_RUNNING_MS,
-    ArchiveConversion,
-    Selection,
-    convert_archive,
+    ArchiveFilter,
 )
 from airflow_provider_spark_datahub.conversion.convert import convert_events
+from benchmarks.archive_in_memory import ArchiveConversion, convert_archive
 from tests.conversion.builders import (
     APP,
     CORPUS,
@@ -67,12 +66,14 @@ def at(days: int, one: Json) -> Json:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_an_archive_of_one_job_is_what_its_task_delivers(path: Path) -> None:
-    """But for the order of entities and for aspects that are told several times in one delivery."""
+    """Except for the order of entities, and for aspects that one delivery repeats."""
     events = path.read_bytes().splitlines()
-    found = convert_archive(archived(path.name, [*events, *later(path)]), settings(**ALL), Selection(run_history=True))
+    found = convert_archive(
+        archived(path.name, [*events, *later(path)]), settings(**ALL), ArchiveFilter(run_history=True)
+    )
     ours = [line for line in lines(found) if "later" not in line and LATER["run_id"] not in line]
     theirs = [one.to_json() for one in convert_events(events, settings(**ALL)).proposals(settings(**ALL))]
-    # A dataset that is read and written is told of twice, once with what was noted of it.
+    # A delivery repeats a dataset that is read and written, once with its metadata.
     assert set(ours) <= set(theirs)
     assert {key_of(line) for line in ours} == {key_of(line) for line in theirs}
 
@@ -97,9 +98,9 @@ def test_the_layout_of_an_archive_does_not_matter(run_history: bool) -> None:
     shuffled = [(f"{number:05d}", 0, line) for number, line in enumerate(events)]
     random.Random(7).shuffle(shuffled)
     per_job = [one for path in FILES for one in archived(path.name, path.read_bytes().splitlines())]
-    selection = Selection(run_history=run_history)
-    expected = lines(convert_archive(per_job, settings(**ALL), selection))
-    assert lines(convert_archive(shuffled, settings(**ALL), selection)) == expected
+    wanted = ArchiveFilter(run_history=run_history)
+    expected = lines(convert_archive(per_job, settings(**ALL), wanted))
+    assert lines(convert_archive(shuffled, settings(**ALL), wanted)) == expected
     assert [canonical_violations(json.loads(line)) for line in expected] == [[] for _ in expected]
 
 
@@ -165,27 +166,27 @@ def test_an_event_that_cannot_be_converted_costs_only_itself() -> None:
     odd = event(run_id="odd", producer="https://example.org/x")
     found = convert_archive(archived("a", texts([*whole_application(query()), odd])), settings())
     assert (found.events, found.applications) == (4, 1)
-    assert ["cannot tell which platform ran the job" in one.reason for one in found.quarantined] == [True]
+    assert ["the platform that ran the job is unknown" in one.reason for one in found.quarantined] == [True]
 
 
 @pytest.mark.parametrize(
-    ("selection", "expected"),
+    ("wanted", "expected"),
     [
-        (Selection(), ["one", "two"]),
-        (Selection(since_ms=START_MS + 60_000), ["two"]),
-        (Selection(until_ms=START_MS + 60_000), ["one"]),
-        (Selection(since_ms=START_MS + 59_000, until_ms=START_MS + 59_001), ["one"]),
-        (Selection(applications=("o*",)), ["one"]),
-        (Selection(applications=("three", "two")), ["two"]),
-        (Selection(applications=("TWO",)), []),
+        (ArchiveFilter(), ["one", "two"]),
+        (ArchiveFilter(since_ms=START_MS + 60_000), ["two"]),
+        (ArchiveFilter(until_ms=START_MS + 60_000), ["one"]),
+        (ArchiveFilter(since_ms=START_MS + 59_000, until_ms=START_MS + 59_001), ["one"]),
+        (ArchiveFilter(applications=("o*",)), ["one"]),
+        (ArchiveFilter(applications=("three", "two")), ["two"]),
+        (ArchiveFilter(applications=("TWO",)), []),
     ],
 )
-def test_what_is_wanted_is_told_by_the_end_and_the_name(selection: Selection, expected: list[str]) -> None:
+def test_a_filter_selects_runs_by_end_and_name(wanted: ArchiveFilter, expected: list[str]) -> None:
     events = [
         *whole_application(query(job="one.insert"), job="one"),
         *(at(1, one) for one in whole_application(job="two", run_id=OTHER_APP)),
     ]
-    found = convert_archive(archived("a", texts(events)), settings(), selection)
+    found = convert_archive(archived("a", texts(events)), settings(), wanted)
     flows = [one.proposal for one in found.kept if one.proposal.aspect_name == "dataFlowInfo"]
     assert [json.loads(one.value)["name"] for one in flows] == expected
 
@@ -205,14 +206,13 @@ def test_a_query_of_hive_is_kept_with_its_session(run_history: bool) -> None:
         )
         for number in range(2)
     ]
-    found = convert_archive(archived("a", texts(queries)), settings(), Selection(run_history=run_history))
+    found = convert_archive(archived("a", texts(queries)), settings(), ArchiveFilter(run_history=run_history))
     parents = {
         json.loads(one.proposal.value).get("parentInstance")
         for one in found.kept
         if one.proposal.aspect_name == "dataProcessInstanceRelationships"
     }
     (session,) = parents - {None}
-    told = [one for one in found.kept if one.proposal.entity_urn == session]
-    names = [one.proposal.aspect_name for one in told]
+    names = [one.proposal.aspect_name for one in found.kept if one.proposal.entity_urn == session]
     # Without history it stands with each of the two jobs, whose files may be different ones.
     assert names.count("dataProcessInstanceProperties") == (1 if run_history else 2)

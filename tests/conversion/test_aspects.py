@@ -121,11 +121,11 @@ def test_edges_replace() -> None:
 )
 def test_patch_is_spelled_as_acryl_datahub_spells_it(sql: str, transform: str) -> None:
     """The pointers quote `~` and `/` as RFC 6901 has it, which the Java listener does not."""
-    told: Json = {
+    with_sql: Json = {
         **EVENTS[1],
         "job": {**EVENTS[1]["job"], "facets": {"sql": {"query": sql}, "jobType": {"jobType": "SQL_JOB"}}},
     }
-    events = [EVENTS[0], told, EVENTS[2]]
+    events = [EVENTS[0], with_sql, EVENTS[2]]
     found = find(written(events, use_patch=True, parent_job_urn=PARENT), "dataJobInputOutput")
     stamp = AuditStampClass(time=START_MS + 59_000, actor="urn:li:corpuser:datahub")
     builder = DataJobPatchBuilder(JOB)

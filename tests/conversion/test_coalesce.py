@@ -37,7 +37,7 @@ OTHER_APP = "01900000-0000-7000-8000-0000000000bb"
 
 
 def edges(job: JobLineage) -> tuple[list[str], list[str]]:
-    return list(job.inputs), list(job.outputs)
+    return list(job.lineage.inputs), list(job.lineage.outputs)
 
 
 def rdd(*inputs: Json, outputs: tuple[Json, ...] = (), run_id: str = OTHER_QUERY) -> Json:
@@ -51,22 +51,22 @@ def test_one_job_per_application() -> None:
     assert job.job_urn == "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),shop)"
     assert job.run_urn == f"urn:li:dataProcessInstance:{APP}"
     assert edges(job) == (file_urns("/a", "/b"), file_urns("/z"))
-    assert (job.start_ms, job.end_ms, job.created_ms) == (START_MS, START_MS + 59_000, START_MS)
-    assert (job.result, job.adds_only, job.parent_instance) == (SUCCESS, False, None)
+    assert (job.run.start_ms, job.run.end_ms, job.definition.created_ms) == (START_MS, START_MS + 59_000, START_MS)
+    assert (job.run.result, job.patch_edges, job.run.parent_urn) == (SUCCESS, False, None)
 
 
 def test_queries_without_their_application_are_one_job() -> None:
-    """The parent facet tells which runs belong together, not the file."""
+    """The parent facet groups runs, not the file."""
     job = only_job([query(inputs=[file("/a")]), query(run_id=OTHER_QUERY, outputs=[file("/z")])])
-    assert (job.run_id, edges(job)) == (APP, (file_urns("/a"), file_urns("/z")))
-    assert job.adds_only
+    assert (job.run.id, edges(job)) == (APP, (file_urns("/a"), file_urns("/z")))
+    assert job.patch_edges
 
 
 def test_two_applications_are_two_jobs() -> None:
     first = whole_application(query(outputs=[file("/one")]))
     second = whole_application(query(run_id=OTHER_QUERY, parent=OTHER_APP, outputs=[file("/two")]), run_id=OTHER_APP)
     for events in ([*first, *second], [one for pair in zip(first, second, strict=True) for one in pair]):
-        assert [(job.run_id, list(job.outputs)) for job in jobs(events)] == [
+        assert [(job.run.id, list(job.lineage.outputs)) for job in jobs(events)] == [
             (APP, file_urns("/one")),
             (OTHER_APP, file_urns("/two")),
         ]
@@ -76,12 +76,12 @@ def test_the_run_above_the_application() -> None:
     """Deviation 4, also where nobody knows the parent's producer."""
     parent = "00000000-0000-0000-0000-000000000005"
     job = only_job([application("START", parent=parent), query(), application("COMPLETE", second=9, parent=parent)])
-    assert job.parent_instance == f"urn:li:dataProcessInstance:{parent}"
+    assert job.run.parent_urn == f"urn:li:dataProcessInstance:{parent}"
 
 
 def test_parents_in_a_circle_are_an_end() -> None:
     circle = [query(run_id=QUERY, parent=OTHER_QUERY), query(run_id=OTHER_QUERY, parent=QUERY)]
-    assert {job.run_id for job in jobs(circle)} <= {QUERY, OTHER_QUERY}
+    assert {job.run.id for job in jobs(circle)} <= {QUERY, OTHER_QUERY}
 
 
 @pytest.mark.parametrize("kind", ["FAIL", "ABORT"])
@@ -90,16 +90,16 @@ def test_a_failure_is_sticky(kind: str) -> None:
     failed = [query(kind, second=3, inputs=[file("/a")], outputs=[file("/never")]), query("COMPLETE", second=4)]
     for events in (whole_application(*failed), whole_application(*reversed(failed))):
         job = only_job(events)
-        assert job.result == RunResult("FAILURE", kind)
+        assert job.run.result == RunResult("FAILURE", kind)
         # Deviation 10: what a failed query was to write is no edge; what it read it did read.
         assert edges(job) == (file_urns("/a"), [])
-        assert job.adds_only
+        assert job.patch_edges
 
 
 def test_failure_beats_success_whatever_the_order() -> None:
     good, bad = query("COMPLETE", outputs=[file("/z")]), query("FAIL", run_id=OTHER_QUERY)
     for queries in ([good, bad], [bad, good]):
-        assert only_job(whole_application(*queries)).result == RunResult("FAILURE", "FAIL")
+        assert only_job(whole_application(*queries)).run.result == RunResult("FAILURE", "FAIL")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_failure_beats_success_whatever_the_order() -> None:
 def test_the_exit_decides(kind: str, succeeded: bool, result: RunResult) -> None:
     """Deviation 13."""
     job = only_job(whole_application(query(kind)), Ending(succeeded=succeeded))
-    assert (job.result, job.adds_only) == (result, not succeeded)
+    assert (job.run.result, job.patch_edges) == (result, not succeeded)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_the_exit_decides(kind: str, succeeded: bool, result: RunResult) -> None
 def test_an_application_without_end_was_killed(ending: Ending, result: RunResult | None) -> None:
     started = [application("START"), query("COMPLETE", outputs=[file("/z")])]
     job = only_job(started, ending)
-    assert (job.result, job.adds_only, list(job.outputs)) == (result, True, file_urns("/z"))
+    assert (job.run.result, job.patch_edges, list(job.lineage.outputs)) == (result, True, file_urns("/z"))
 
 
 def test_what_was_in_flight_when_the_driver_died_is_no_output() -> None:
@@ -135,7 +135,7 @@ def test_what_was_in_flight_when_the_driver_died_is_no_output() -> None:
 
 def test_a_query_whose_end_was_lost_still_wrote() -> None:
     """The listener loses ends of fast queries of an application that ends well."""
-    assert list(only_job(whole_application(query("RUNNING", outputs=[file("/z")]))).outputs) == file_urns("/z")
+    assert list(only_job(whole_application(query("RUNNING", outputs=[file("/z")]))).lineage.outputs) == file_urns("/z")
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_a_query_whose_end_was_lost_still_wrote() -> None:
 def test_what_may_not_be_all_only_adds(events: list[Json], ending: Ending) -> None:
     """Deviation 10: no edge is taken away by a run that failed or of which events are missing."""
     job = only_job(events, ending)
-    assert job.adds_only
-    assert only_job(whole_application(query())).adds_only is False
+    assert job.patch_edges
+    assert only_job(whole_application(query())).patch_edges is False
 
 
 SQL_READ = query(inputs=[file("/lake/raw/orders.csv")], outputs=[file("/lake/out")])
@@ -174,12 +174,12 @@ SQL_READ = query(inputs=[file("/lake/raw/orders.csv")], outputs=[file("/lake/out
 )
 def test_phantom_reads(listed: str, inputs: list[str]) -> None:
     for queries in itertools.permutations([SQL_READ, rdd(file(listed))]):
-        assert list(only_job(whole_application(*queries)).inputs) == file_urns(*inputs)
+        assert list(only_job(whole_application(*queries)).lineage.inputs) == file_urns(*inputs)
 
 
 def test_a_folder_of_another_namespace_is_no_phantom() -> None:
     job = only_job(whole_application(SQL_READ, rdd(dataset("s3://b", "/lake/raw"))))
-    assert urn("s3", "b/lake/raw") in job.inputs
+    assert urn("s3", "b/lake/raw") in job.lineage.inputs
 
 
 def test_an_application_of_rdds_alone_has_no_phantoms() -> None:
@@ -222,7 +222,7 @@ def test_what_was_dropped_was_not_written(change: str) -> None:
     """Deviation 9."""
     gone = file("/wh/sales.db/sales.db/t", lifecycleStateChange={"lifecycleStateChange": change})
     kept = file("/wh/t", lifecycleStateChange={"lifecycleStateChange": "OVERWRITE"})
-    assert list(only_job(whole_application(query(outputs=[gone, kept]))).outputs) == file_urns("/wh/t")
+    assert list(only_job(whole_application(query(outputs=[gone, kept]))).lineage.outputs) == file_urns("/wh/t")
 
 
 def test_symlinks_of_a_later_event_count_from_the_start() -> None:
@@ -239,7 +239,7 @@ def test_symlinks_of_a_later_event_count_from_the_start() -> None:
 
 def fields_of(events: list[Json]) -> list[str]:
     job = only_job(events, materialize_dataset=True, include_schema_metadata=True)
-    (found,) = job.outputs.values()
+    (found,) = job.lineage.outputs.values()
     return [field["fieldPath"] for field in (found.schema or {"fields": []})["fields"]]
 
 
@@ -272,14 +272,14 @@ def test_columns_of_all_queries_into_a_table() -> None:
         for kind in ("START", "COMPLETE")
         for run_id, path in ((QUERY, "/a"), (OTHER_QUERY, "/b"))
     ]
-    upstreams = [lineage["upstreams"] for lineage in only_job(whole_application(*events)).fine_grained]
+    upstreams = [lineage["upstreams"] for lineage in only_job(whole_application(*events)).lineage.fine_grained]
     assert upstreams == [[f"urn:li:schemaField:({urn('file', path)},c)"] for path in ("/a", "/b")]
 
 
 def test_column_lineage_is_an_option() -> None:
     output = file("/z", columnLineage=column_lineage({"c": [column("/a", "c")]}))
     job = only_job(whole_application(query(outputs=[output])), capture_column_level_lineage=False)
-    assert job.fine_grained == []
+    assert job.lineage.fine_grained == []
 
 
 def test_the_order_of_events_changes_no_edge_and_no_result() -> None:
@@ -295,8 +295,8 @@ def test_the_order_of_events_changes_no_edge_and_no_result() -> None:
     for order in itertools.permutations(events):
         job = only_job(order)
         assert edges(job) == (file_urns("/a", "/b", "/c"), [urn("hive", "db.z")])
-        assert job.result == RunResult("FAILURE", "FAIL")
-        assert (job.start_ms, job.end_ms, job.run_id) == (START_MS, START_MS + 9_000, APP)
+        assert job.run.result == RunResult("FAILURE", "FAIL")
+        assert (job.run.start_ms, job.run.end_ms, job.run.id) == (START_MS, START_MS + 9_000, APP)
 
 
 def test_properties() -> None:
@@ -310,11 +310,11 @@ def test_properties() -> None:
         application("COMPLETE", second=59, job="my_shop"),
     ]
     job = only_job(events)
-    assert (job.flow.flow_id, job.job_id, job.job_name) == ("My Shop", "My Shop", "My Shop")
+    assert (job.definition.flow.flow_id, job.definition.id, job.definition.name) == ("My Shop", "My Shop", "My Shop")
     times = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:59Z")
     shared = {"spark.master": "local[2]", "spark.x": "1"}
-    assert job.job_properties == {**shared, "startTime": times[0], "endTime": times[1]}
-    assert job.flow_properties == {
+    assert job.definition.properties == {**shared, "startTime": times[0], "endTime": times[1]}
+    assert job.definition.flow_properties == {
         **shared,
         "appName": "My Shop",
         "appId": "local-1",
@@ -327,12 +327,12 @@ def test_properties() -> None:
 def test_description_and_owners_are_those_of_any_event() -> None:
     documented: Any = {"documentation": {"description": "daily"}, "ownership": {"owners": [{"name": "jane"}, {}, None]}}
     job = only_job([application("START"), query(job_facets=documented), application("COMPLETE", second=9)])
-    assert (job.description, job.owners) == ("daily", ("jane",))
+    assert (job.definition.description, job.definition.owners) == ("daily", ("jane",))
 
 
 def test_the_flow_is_the_last_events() -> None:
     job = only_job([application("START", namespace="old"), application("COMPLETE", second=9, namespace="new")])
-    assert job.flow.urn == "urn:li:dataFlow:(spark,shop,new)"
+    assert job.definition.flow.urn == "urn:li:dataFlow:(spark,shop,new)"
 
 
 def test_emitted_again_and_again_the_run_stays_the_same() -> None:
@@ -342,10 +342,10 @@ def test_emitted_again_and_again_the_run_stays_the_same() -> None:
     assert runs == {f"urn:li:dataProcessInstance:{APP}"}
 
 
-def test_a_dataset_too_long_for_gms_is_told_and_costs_only_itself() -> None:
+def test_a_dataset_too_long_for_gms_is_left_out_and_reported() -> None:
     job = only_job(whole_application(query(inputs=[file("/" + "a" * 600), file("/b")])))
-    assert list(job.inputs) == file_urns("/b")
-    assert [identity.name[:2] for identity in job.unusable] == ["/a"]
+    assert list(job.lineage.inputs) == file_urns("/b")
+    assert [identity.name[:2] for identity in job.diagnostics.unusable_datasets] == ["/a"]
 
 
 def test_a_parent_job_of_the_settings() -> None:

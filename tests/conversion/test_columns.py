@@ -1,4 +1,4 @@
-"""Column-level lineage (conversion rules, section 4)."""
+"""Column lineage from facets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from airflow_provider_spark_datahub.conversion.columns.fine_grained import (
     fine_grained_lineages,
 )
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets
-from airflow_provider_spark_datahub.conversion.limits import (
+from airflow_provider_spark_datahub.conversion.diagnostics import (
     COLUMN_EDGES_LEFT_OUT,
     LONG_STATEMENTS,
     STATEMENTS_LEFT_OUT,
-    Cuts,
+    TextLimit,
 )
+from airflow_provider_spark_datahub.conversion.events import DatasetId, EventDataset, Facets
 from tests.conversion.builders import Json, column, column_lineage, schema, settings, urn
 
 OUTPUT = urn("hive", "db.t")
@@ -35,16 +35,17 @@ def source(path: str, name: str) -> str:
 
 
 def read(facet: Json, sql: str = "", **other_facets: Any) -> DatasetColumns | None:
-    return read_columns(Facets({"columnLineage": facet, **other_facets}), sql)
+    output = EventDataset(DatasetId("hive", "db.t"), Facets({"columnLineage": facet, **other_facets}))
+    return read_columns(output, Facets(), sql)
 
 
 def lineages(
-    *told: DatasetColumns | None, output: str = OUTPUT, cuts: Cuts | None = None, **options: Any
+    *queries: DatasetColumns | None, output: str = OUTPUT, cuts: TextLimit | None = None, **options: Any
 ) -> list[Json]:
     namer = DatasetNamer(settings(), {DatasetId("file", "/wh/t"): DatasetId("hive", "db.source")})
-    per_query = [(output, columns) for columns in told if columns is not None]
+    per_query = [(output, columns) for columns in queries if columns is not None]
     limits = ColumnLimits.of(settings(**options))
-    return fine_grained_lineages(per_query, namer, limits, cuts or Cuts(limits.characters))
+    return fine_grained_lineages(per_query, namer, limits, cuts or TextLimit(limits.characters))
 
 
 def test_one_column() -> None:
@@ -129,12 +130,12 @@ def test_inputs_of_the_whole_dataset_act_on_all_its_columns() -> None:
 
 
 def test_every_lineage_has_one_downstream() -> None:
-    """GMS patches no aspect that holds one of several (``FineGrainedLineageTemplateHelper``)."""
+    """GMS refuses to patch an aspect that holds one with several downstreams (``FineGrainedLineageTemplateHelper``)."""
     facet = column_lineage({"z": [column("/a", "x")], "y": []}, [column("/a", "day", "INDIRECT:FILTER")])
     assert [len(each["downstreams"]) for each in lineages(read(facet, schema=schema(("n", "int"))))] == [1] * 5
 
 
-def test_the_same_input_told_of_a_column_and_of_all_rows_is_one() -> None:
+def test_the_same_input_of_a_column_and_of_all_rows_is_one_edge() -> None:
     day = column("/a", "day", "INDIRECT:FILTER")
     assert len(lineages(read(column_lineage({"z": [day]}, [day])))) == 1
 
@@ -146,7 +147,7 @@ def test_a_dataset_whose_columns_have_no_inputs_of_their_own() -> None:
     assert (lineage["downstreams"], lineage["upstreams"]) == ([field(OUTPUT, "count")], [source("/a", "day")])
 
 
-def test_a_direct_input_of_the_whole_dataset_is_read_but_is_no_column_of_every_column() -> None:
+def test_a_direct_input_of_the_whole_dataset_is_an_input_but_has_no_column_edges() -> None:
     facet = column_lineage({"z": [column("/a", "x")]}, [column("/b", "key", "DIRECT:TRANSFORMATION")])
     columns = read(facet)
     (lineage,) = lineages(columns)
@@ -166,7 +167,7 @@ def test_a_direct_input_of_the_whole_dataset_is_read_but_is_no_column_of_every_c
         {"fields": {}, "dataset": [None, {}]},
     ],
 )
-def test_nothing_told(facet: Json) -> None:
+def test_empty_facets(facet: Json) -> None:
     assert read(facet) is None
 
 
@@ -224,8 +225,8 @@ def wide(columns: int, tables: int) -> DatasetColumns | None:
 
 
 def test_a_union_of_wide_tables_stays_as_long_as_its_direct_lineage() -> None:
-    """2.7 million pairs of columns and keys would be 270 MB, which GMS does not read; the 9,000 direct ones stay."""
-    cuts = Cuts(16_000_000)
+    """2.7 million pairs of columns and keys would be 270 MB, which GMS does not read; the 9,000 direct edges stay."""
+    cuts = TextLimit(16_000_000)
     found = lineages(wide(300, 30), cuts=cuts)
     assert {each["transformOperation"] for each in found} == {"-- DIRECT:IDENTITY\nSELECT 1"}
     assert sum(len(each["upstreams"]) for each in found) == 300 * 30
@@ -234,8 +235,8 @@ def test_a_union_of_wide_tables_stays_as_long_as_its_direct_lineage() -> None:
 
 @pytest.mark.parametrize(("most", "kept"), [(1, 1), (5, 4), (1000, 20)])
 def test_most_column_edges(most: int, kept: int) -> None:
-    """Those of single columns come first: four of one input each; each lineage is there as a whole."""
-    cuts = Cuts(16_000_000)
+    """Edges of single columns come first: four with one input each. A lineage is kept as a whole or not at all."""
+    cuts = TextLimit(16_000_000)
     found = lineages(wide(4, 1), cuts=cuts, max_column_edges=most)
     direct = sum(len(each["upstreams"]) for each in found if "DIRECT:IDENTITY" in each["transformOperation"])
     assert direct == min(most, 4)
@@ -245,7 +246,7 @@ def test_most_column_edges(most: int, kept: int) -> None:
 
 
 def test_a_statement_that_is_too_long_says_so() -> None:
-    cuts = Cuts(16_000_000)
+    cuts = TextLimit(16_000_000)
     statement = f"SELECT {'x' * 500} FROM a"
     found = lineages(
         read(column_lineage({"z": [column("/a", "x")], "y": []}), statement), cuts=cuts, max_sql_length=120
@@ -258,7 +259,7 @@ def test_a_statement_that_is_too_long_says_so() -> None:
 
 
 def test_statements_go_before_edges_where_all_is_too_long_for_gms() -> None:
-    cuts = Cuts(16_000_000)
+    cuts = TextLimit(16_000_000)
     facet = column_lineage({f"c{number}": [column("/a", "x", "DIRECT:IDENTITY")] for number in range(10)})
     found = lineages(read(facet, f"SELECT {'x' * 900}"), cuts=cuts, max_string_length=5_000)
     assert [each["transformOperation"] for each in found] == ["DIRECT:IDENTITY"] * 10

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from airflow_provider_spark_datahub.conversion.convert import (
-    MAX_LISTED_PROBLEMS,
     Converter,
     convert_events,
     convert_run_event,
 )
+from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED
 from airflow_provider_spark_datahub.conversion.events import EventError
 from airflow_provider_spark_datahub.conversion.proposals import to_json_lines
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
@@ -106,15 +106,18 @@ def test_an_event_costs_only_itself() -> None:
     unknown = event(run_id="x", producer="https://example.com")
     events = whole_application(query(outputs=[file("/z")]))
     conversion = convert_events([None, *events, unknown, {"eventType": "COMPLETE"}], settings())
-    assert (conversion.events, conversion.rejected, len(conversion.problems)) == (3, 3, 3)
-    assert (conversion.inputs, conversion.outputs, conversion.unusable) == ([], file_urns("/z"), {})
+    diagnostics = conversion.diagnostics
+    assert (conversion.events, diagnostics.rejected_events, len(diagnostics.rejections)) == (3, 3, 3)
+    assert (conversion.inputs, conversion.outputs, diagnostics.unusable_datasets) == ([], file_urns("/z"), {})
     # What was left out may have held an edge.
-    assert conversion.jobs[0].adds_only
+    assert conversion.jobs[0].patch_edges
 
 
 def test_problems_are_listed_up_to_a_limit() -> None:
-    conversion = convert_events([None] * (MAX_LISTED_PROBLEMS + 5), settings())
-    assert (conversion.rejected, len(conversion.problems)) == (MAX_LISTED_PROBLEMS + 5, MAX_LISTED_PROBLEMS)
+    conversion = convert_events([None] * (MAX_LISTED + 5), settings())
+    diagnostics = conversion.diagnostics
+    assert (diagnostics.rejected_events, len(diagnostics.rejections)) == (MAX_LISTED + 5, MAX_LISTED)
+    assert diagnostics.messages()[MAX_LISTED:] == ["5 more events cannot be converted"]
     assert conversion.proposals(settings()) == []
 
 
@@ -127,7 +130,7 @@ def test_the_events_stay_as_they_were() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"coalesce_jobs": False}, {"pipeline_name": "one", "max_string_length": 100}])
 def test_proposals_job_by_job_are_those_of_the_whole(options: Json) -> None:
-    """Several applications, some of one name; what cannot be converted is told in both ways."""
+    """Several applications, some of one name; the diagnostics are equal, too."""
     unnamed = query(run_id="01900000-0000-7000-8000-000000000003", inputs=[file("/" + "x" * 600)])
     others = whole_application(
         query(run_id="01900000-0000-7000-8000-000000000004", parent=OTHER_QUERY, outputs=[file("/b")]),
@@ -143,13 +146,13 @@ def test_proposals_job_by_job_are_those_of_the_whole(options: Json) -> None:
     for each in events:
         whole.add(each)
         by_job.add(each)
-    told = whole.finish(Ending(succeeded=False))
-    assert list(by_job.proposals(Ending(succeeded=False))) == told.proposals(settings(**options))
-    left_out = by_job.conversion
-    assert (left_out.unusable, left_out.cut, left_out.rejected) == (told.unusable, told.cut, told.rejected)
-    assert set(file_urns("/a", "/b")) < set(told.outputs)
-    assert left_out.rejected == 1
-    assert left_out.unusable
+    finished = whole.finish(Ending(succeeded=False))
+    assert list(by_job.proposals(Ending(succeeded=False))) == finished.proposals(settings(**options))
+    diagnostics = by_job.conversion.diagnostics
+    assert diagnostics == finished.diagnostics
+    assert set(file_urns("/a", "/b")) < set(finished.outputs)
+    assert diagnostics.rejected_events == 1
+    assert diagnostics.unusable_datasets
 
 
 def test_events_are_read_once() -> None:
@@ -247,6 +250,7 @@ def test_a_wrong_value_anywhere(path: tuple[Any, ...], wrong: Any) -> None:
     assert from_text.proposals(ALL) == from_object.proposals(ALL)
 
 
+@pytest.mark.slow
 @given(st.data())
 @hypothesis_settings(max_examples=300, deadline=None)
 def test_any_json_anywhere(data: st.DataObject) -> None:

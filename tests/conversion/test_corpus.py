@@ -52,10 +52,12 @@ all_cases = pytest.mark.parametrize("case", TRUTH)
 
 def edges(found: list[JobLineage]) -> set[tuple[str, str]]:
     """Every edge of the Spark jobs, as (direction, dataset URN)."""
-    return {("in", urn) for job in found for urn in job.inputs} | {("out", urn) for job in found for urn in job.outputs}
+    return {("in", urn) for job in found for urn in job.lineage.inputs} | {
+        ("out", urn) for job in found for urn in job.lineage.outputs
+    }
 
 
-def told_edges(truth: Json, prefix: str = "") -> set[tuple[str, str]]:
+def expected_edges(truth: Json, prefix: str = "") -> set[tuple[str, str]]:
     sides = (("in", "inputs"), ("out", "outputs"))
     return {(side, urn) for side, key in sides for urn in truth.get(f"{prefix}{key}", [])}
 
@@ -77,12 +79,12 @@ def converted(case: str, knows_exit: bool) -> list[JobLineage]:
 @all_cases
 def test_edges_are_what_the_job_read_and_wrote(case: str, converted: list[JobLineage]) -> None:
     truth, got = TRUTH[case], edges(converted)
-    either, missing = told_edges(truth, "either_"), told_edges(truth) - got
+    either, missing = expected_edges(truth, "either_"), expected_edges(truth) - got
     if truth.get("min_outputs"):
-        # Which of its writes a killed job got to tell is luck.
+        # Which of its writes a killed job reported is luck.
         missing = {edge for edge in missing if edge[0] == "in"}
         assert len([edge for edge in got if edge[0] == "out"]) >= truth["min_outputs"]
-    assert got - told_edges(truth) - either == set()
+    assert got - expected_edges(truth) - either == set()
     assert missing - either == set()
 
 
@@ -91,7 +93,7 @@ def test_result_is_how_the_job_ended(case: str, converted: list[JobLineage], kno
     truth = TRUTH[case]
     allowed = [truth["result"], *([] if knows_exit else truth.get("either_result", []))]
     assert len(converted) == truth.get("applications", 1)
-    assert all(job.result is not None and job.result.type in allowed for job in converted)
+    assert all(job.run.result is not None and job.run.result.type in allowed for job in converted)
 
 
 @all_cases
@@ -99,15 +101,15 @@ def test_columns(case: str, converted: list[JobLineage]) -> None:
     columns = {
         (upstream, downstream)
         for job in converted
-        for lineage in job.fine_grained
+        for lineage in job.lineage.fine_grained
         for upstream in lineage["upstreams"]
         for downstream in lineage["downstreams"]
     }
-    told = {
+    expected = {
         (f"urn:li:schemaField:({source},{field})", f"urn:li:schemaField:({target},{column})")
         for source, field, target, column in TRUTH[case].get("columns", [])
     }
-    assert told <= columns
+    assert expected <= columns
 
 
 @all_cases
@@ -154,7 +156,7 @@ def test_text_and_what_it_decodes_to_are_the_same(case: str) -> None:
     options = settings(**CONFIGURATIONS["all aspects"])
     lines = (CORPUS / "events" / f"{case}.ndjson").read_bytes().splitlines()
     from_text, from_objects = convert_events(lines, options), convert_events(corpus_events(case), options)
-    assert (from_text.events, from_text.rejected) == (from_objects.events, 0)
+    assert (from_text.events, from_text.diagnostics.rejected_events) == (from_objects.events, 0)
     assert from_text.proposals(options) == from_objects.proposals(options)
 
 
@@ -189,25 +191,25 @@ def test_entities_are_those_of_the_java_listener(case: str) -> None:
         # which it names after the last event's job (`l_a`), not as a listener does after the application (`l_A`).
         assert job.run_urn in java_entities
     else:
-        assert {job.flow.urn, job.job_urn, job.run_urn} <= java_entities
+        assert {job.definition.flow.urn, job.job_urn, job.run_urn} <= java_entities
     (edge_aspect,) = (line["aspect"] for line in written if line["aspectName"] == "dataJobInputOutput")
     java_edges: set[Any] = {
         edge["destinationUrn"] for key in ("inputDatasetEdges", "outputDatasetEdges") for edge in edge_aspect[key]
     }
-    assert {urn for each in (job, *others) for urn in (*each.inputs, *each.outputs)} <= java_edges
+    assert {urn for each in (job, *others) for urn in (*each.lineage.inputs, *each.lineage.outputs)} <= java_edges
 
 
 def test_a_killed_driver() -> None:
     """No end of the application, a query in flight: a failure that adds edges and takes none away."""
     job = only_job(corpus_events("k_killed"))
-    assert job.result is not None
-    assert (job.result.type, job.adds_only) == ("FAILURE", True)
+    assert job.run.result is not None
+    assert (job.run.result.type, job.patch_edges) == ("FAILURE", True)
     assert find(proposals(job), "dataJobInputOutput").change_type == "PATCH"
 
 
 def test_a_job_that_is_not_over_has_no_result() -> None:
     job = only_job(corpus_events("k_killed"), Ending(final=False))
-    assert job.result is None
+    assert job.run.result is None
 
 
 def test_the_exit_decides_over_the_events() -> None:
@@ -215,19 +217,19 @@ def test_the_exit_decides_over_the_events() -> None:
     streaming query of ``h_streaming`` FAILs though it returned 0 (Deviation 13)."""
     failed = only_job(corpus_events("c_fail_midway"), Ending(succeeded=False))
     streamed = only_job(corpus_events("h_streaming"), Ending(succeeded=True))
-    assert failed.result is not None
-    assert streamed.result is not None
-    assert (failed.result.type, streamed.result.type) == ("FAILURE", "SUCCESS")
+    assert failed.run.result is not None
+    assert streamed.run.result is not None
+    assert (failed.run.result.type, streamed.run.result.type) == ("FAILURE", "SUCCESS")
 
 
 def test_two_applications_in_one_file() -> None:
     first, second = jobs(corpus_events("l_append"))
-    assert list(first.outputs) == file_urns(*(f"/lake/out/l_A/p{number}" for number in range(4)))
-    assert list(second.outputs) == file_urns(*(f"/lake/out/l_B/p{number}" for number in range(4)))
-    assert list(first.inputs) == list(second.inputs) == file_urns("/lake/raw/orders.csv")
-    assert (first.flow.flow_id, second.flow.flow_id) == ("l_A", "l_B")
+    assert list(first.lineage.outputs) == file_urns(*(f"/lake/out/l_A/p{number}" for number in range(4)))
+    assert list(second.lineage.outputs) == file_urns(*(f"/lake/out/l_B/p{number}" for number in range(4)))
+    assert list(first.lineage.inputs) == list(second.lineage.inputs) == file_urns("/lake/raw/orders.csv")
+    assert (first.definition.flow.flow_id, second.definition.flow.flow_id) == ("l_A", "l_B")
 
 
 def test_of_two_applications_the_last_is_the_one_that_failed() -> None:
     found = jobs(corpus_events("l_append"), Ending(succeeded=False))
-    assert [job.result and job.result.type for job in found] == ["SUCCESS", "FAILURE"]
+    assert [job.run.result and job.run.result.type for job in found] == ["SUCCESS", "FAILURE"]

@@ -38,14 +38,14 @@ def results(*events: Json) -> Json:
 
 
 def of(found: list[Proposal]) -> Json:
-    assert [problem for one in found for problem in canonical_violations(one.to_obj())] == []
-    told = find_all(found, "testResults")
-    assert {one.entity_urn for one in told} <= {f"urn:li:dataProcessInstance:{run}" for run in (APP, OTHER_QUERY)}
-    return told[0].aspect if told else {}
+    assert [problem for each in found for problem in canonical_violations(each.to_obj())] == []
+    written = find_all(found, "testResults")
+    assert {each.entity_urn for each in written} <= {f"urn:li:dataProcessInstance:{run}" for run in (APP, OTHER_QUERY)}
+    return written[0].aspect if written else {}
 
 
 def names(result: Json, kind: str) -> list[str]:
-    return [one["test"] for one in result[kind]]
+    return [test["test"] for test in result[kind]]
 
 
 @pytest.mark.parametrize("as_input_facet", [True, False])
@@ -64,14 +64,14 @@ def test_assertions_of_a_dataset(as_input_facet: bool) -> None:
 
 
 def test_tests_of_a_run() -> None:
-    told = [
+    tests = [
         {"name": "a", "status": "pass"},
         {"name": "b", "status": "fail", "severity": "warn"},
         {"name": "c", "status": "skip"},
         {"name": "", "status": "pass"},
         None,
     ]
-    result = results(*whole_application(query(run_facets={"test": {"tests": told}})))
+    result = results(*whole_application(query(run_facets={"test": {"tests": tests}})))
     assert (names(result, "failing"), names(result, "passing")) == (["urn:li:test:b"], ["urn:li:test:a"])
 
 
@@ -82,10 +82,10 @@ def test_of_a_check_that_was_made_again_the_last_result_counts() -> None:
 
 
 def test_of_a_single_event() -> None:
-    """Two events that differ in nothing but the run's own tests."""
+    """Two events that differ only in the run's own tests."""
     for status, kind in (("pass", "passing"), ("fail", "failing")):
-        told = query(run_id=OTHER_QUERY, run_facets={"test": {"tests": [{"name": "a", "status": status}]}})
-        assert names(of(convert_run_event(json.dumps(told).encode(), ON)), kind) == ["urn:li:test:a"]
+        sent = query(run_id=OTHER_QUERY, run_facets={"test": {"tests": [{"name": "a", "status": status}]}})
+        assert names(of(convert_run_event(json.dumps(sent).encode(), ON)), kind) == ["urn:li:test:a"]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_of_a_single_event() -> None:
         {"assertions": [None, {"assertion": "x"}, {"assertion": "x", "success": "yes"}, {"success": True}]},
     ],
 )
-def test_what_tells_no_result(facet: Any) -> None:
+def test_assertions_without_a_result(facet: Any) -> None:
     read = {**dataset("postgres://db", "shop.orders"), "inputFacets": {"dataQualityAssertions": facet}}
     assert results(*whole_application(query(inputs=[read]))) == {}
 

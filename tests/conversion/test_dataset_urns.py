@@ -1,4 +1,4 @@
-"""The URN of each kind of dataset, from an event to the edge: one row per store, catalogue and format (section 3)."""
+"""The URN of each kind of dataset, from an event to the edge: one row per store, catalogue and format."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ PLAIN = {
 
 
 def written(stored: Json, **options: Any) -> str:
-    """The one URN that a query writes to."""
-    (urn,) = only_job(whole_application(query(outputs=[stored])), **options).outputs
+    """Return the only URN that a query writes to."""
+    (urn,) = only_job(whole_application(query(outputs=[stored])), **options).lineage.outputs
     return urn
 
 
@@ -186,5 +186,5 @@ def test_the_same_inside_column_lineage(kind: str) -> None:
     source = column("", "x") | {key: stored[key] for key in ("namespace", "name")}
     output = file("/z", columnLineage=column_lineage({"z": [source]}))
     job = only_job(whole_application(query(outputs=[output])), **options)
-    (lineage,) = job.fine_grained
+    (lineage,) = job.lineage.fine_grained
     assert lineage["upstreams"] == [f"urn:li:schemaField:(urn:li:dataset:(urn:li:dataPlatform:{expected}),x)"]

@@ -1,4 +1,4 @@
-"""Dataset URNs (conversion rules, section 3)."""
+"""Names and URNs of datasets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, table_of
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, Symlinks
 from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets
 from tests.conversion.builders import settings, symlink, urn
 
@@ -103,7 +103,7 @@ GLUE_NAME = "table/my_glue_database/my_glue_table"
         (symlink("hive://ms", GLUE_NAME), {}, ("hive", "my_glue_database.my_glue_table")),
         (symlink("hive://ms:9083", "db.t", kind="LOCATION"), {}, None),
         (symlink("hive://ms:9083", ""), {}, None),
-        # Where the table of another catalogue lies is no table.
+        # The path of a table in another catalogue is not a table.
         (symlink("s3://lake", "sales/daily"), {}, None),
         (symlink("file", "/lake/sales/daily"), {}, None),
         (symlink("hive://ms:9083", "db.t"), {"disable_symlink_resolution": True}, None),
@@ -125,7 +125,13 @@ GLUE_NAME = "table/my_glue_database/my_glue_table"
     ],
 )
 def test_table_of_symlinks(facet: Any, options: Any, expected: tuple[str, str] | None) -> None:
-    assert table_of(Facets({"symlinks": facet}), settings(**options)) == expected
+    assert symlinked_table({"symlinks": facet}, **options) == expected
+
+
+def symlinked_table(facets: Any, **options: Any) -> DatasetId | None:
+    symlinks, path = Symlinks(), DatasetId("file", "/wh/t")
+    symlinks.learn(path, Facets(facets), settings(**options))
+    return symlinks.by_dataset.get(path)
 
 
 @pytest.mark.parametrize(
@@ -141,9 +147,9 @@ def test_table_of_symlinks(facet: Any, options: Any, expected: tuple[str, str] |
 def test_catalog_platforms(facets: Any, platform: str) -> None:
     catalogs = {"iceberg": "iceberg", "delta": "delta-lake", "unity": "databricks"}
     linked = {"symlinks": symlink("s3://warehouse", "db.orders"), **facets}
-    assert table_of(Facets(linked), settings(catalog_platforms=catalogs)) == (platform, "db.orders")
+    assert symlinked_table(linked, catalog_platforms=catalogs) == (platform, "db.orders")
     # Off by default: an Iceberg table is Hive's.
-    assert table_of(Facets(linked), settings()) == ("hive", "db.orders")
+    assert symlinked_table(linked) == ("hive", "db.orders")
 
 
 def test_a_path_is_the_table_behind_it() -> None:
@@ -226,7 +232,7 @@ def test_instance_and_env(namespace: str, name: str, options: Any, expected: str
         ("hive", "日" * 60, "its URN is longer than 512 bytes, which DataHub drops"),
     ],
 )
-def test_what_no_urn_can_be_made_of(namespace: str, name: str, reason: str) -> None:
+def test_datasets_without_a_usable_urn(namespace: str, name: str, reason: str) -> None:
     namer = DatasetNamer(settings(), {})
     assert namer.name(DatasetId(namespace, name)) is None
     assert namer.unusable == {DatasetId(namespace, name): reason}

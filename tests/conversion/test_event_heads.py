@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.archive.grouping import NO_TIME, EventHead, head_of, read_head
+from airflow_provider_spark_datahub.conversion.archive.grouping import NO_TIME, EventHead, read_head
 from airflow_provider_spark_datahub.conversion.events import EventError, parse_run_event
 from tests.conversion.builders import APP, CORPUS, QUERY, START_MS, event, query
 
@@ -26,7 +26,7 @@ def outcome(read: Callable[[bytes], EventHead], text: bytes) -> EventHead | str:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_heads_of_real_events_say_what_the_events_say(path: Any) -> None:
     for line in path.read_bytes().splitlines():
-        assert outcome(read_head, line) == outcome(lambda text: head_of(parse_run_event(text)), line)
+        assert outcome(read_head, line) == outcome(lambda text: EventHead.of(parse_run_event(text)), line)
 
 
 def test_the_head_of_a_query() -> None:
@@ -52,7 +52,7 @@ def test_the_head_of_a_query() -> None:
 )
 def test_odd_events_are_read_as_tolerantly_as_by_the_converter(change: dict[str, Any]) -> None:
     text = json.dumps(query() | change).encode()
-    assert outcome(read_head, text) == outcome(lambda one: head_of(parse_run_event(one)), text)
+    assert outcome(read_head, text) == outcome(lambda one: EventHead.of(parse_run_event(one)), text)
 
 
 def test_an_event_without_a_time_comes_before_all_others() -> None:

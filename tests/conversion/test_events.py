@@ -40,14 +40,14 @@ def test_a_run_event() -> None:
         ({"run": {"runId": "1"}, "job": {"name": "..."}}, "job.name is '...'"),
     ],
 )
-def test_what_is_no_run_event(obj: Any, message: str) -> None:
-    with pytest.raises(EventError) as told:
+def test_other_objects_are_refused(obj: Any, message: str) -> None:
+    with pytest.raises(EventError) as raised:
         parse_run_event(obj)
-    assert message in str(told.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize("datasets", [None, {}, "x", [None, 1, {}, {"namespace": None, "name": None}]])
-def test_what_are_no_datasets(datasets: Any) -> None:
+def test_other_values_are_not_datasets(datasets: Any) -> None:
     read = parse_run_event({**event(), "inputs": datasets, "outputs": datasets})
     assert read.inputs == read.outputs == ()
 
@@ -93,21 +93,21 @@ def test_bytes_that_are_no_utf8_cost_only_their_facet() -> None:
     (output,) = parse_run_event(event.replace(b'"?"', b'"\xcc"')).outputs
     assert output.id.name == "/z"
     assert as_object(output.facets["columnLineage"]) == {}
-    with pytest.raises(EventError, match="no JSON"):
+    with pytest.raises(EventError, match="not valid JSON"):
         parse_run_event(b'{"run": {"runId": "\xcc"}}')
 
 
 def test_half_of_a_character_costs_nothing() -> None:
-    """A producer cut a text amid a surrogate pair, which JSON can spell."""
-    told = query(job="shop.\ud83d", job_facets={"documentation": {"description": "half: \ud83d"}})
-    event = parse_run_event(json.dumps(told).encode())
+    """A producer cut a text within a surrogate pair, which JSON can spell."""
+    sent = query(job="shop.\ud83d", job_facets={"documentation": {"description": "half: \ud83d"}})
+    event = parse_run_event(json.dumps(sent).encode())
     assert event.job_name == "shop.\ud83d"
     assert as_object(event.job_facets["documentation"])["description"] == "half: \ud83d"
 
 
 @pytest.mark.parametrize("broken", [b'{"run": NaN, "x": "\\ud83d"}', b'{"run": "\\ud83d"'])
 def test_beside_half_a_character_the_rest_must_be_json(broken: bytes) -> None:
-    with pytest.raises(EventError, match="no JSON"):
+    with pytest.raises(EventError, match="not valid JSON"):
         parse_run_event(broken)
 
 

@@ -50,7 +50,7 @@ def test_an_event_that_nothing_can_be_made_of_leaves_the_fold_as_it_is() -> None
 
 
 def test_the_same_columns_of_many_queries_are_kept_once() -> None:
-    """Memory grows with what is told, not with how often: a query per micro-batch tells the same."""
+    """Memory grows with distinct content, not with events: the queries of micro-batches repeat theirs."""
     output = file("/z", columnLineage=column_lineage({"c": [column("/a", "c")]}))
     runs = [f"01900000-0000-7000-8000-00000000{number:04d}" for number in range(20)]
     texts = (json.dumps(query(run_id=run_id, outputs=[output])).encode() for run_id in runs)

@@ -1,4 +1,4 @@
-"""What the converter joins is never torn apart by the groups of an archive."""
+"""Groups of an archive never separate events that the converter joins."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from airflow_provider_spark_datahub.conversion.archive.grouping import (
-    group_of,
-    head_of,
-    joined,
-    links_of,
-    united,
+    EventHead,
+    Link,
+    merge_groups,
 )
 from airflow_provider_spark_datahub.conversion.events import parse_run_event
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
@@ -26,12 +24,11 @@ RUNS = ("a", "b", "c", "d", "e")
 
 def groups(events: Iterable[Json]) -> dict[str, str]:
     """From each run to the one group that all of its events are in."""
-    heads = [head_of(parse_run_event(json.dumps(one).encode())) for one in events]
-    shared = united(joined(link for head in heads for link in links_of(head)))
+    heads = [EventHead.of(parse_run_event(json.dumps(one).encode())) for one in events]
+    shared = merge_groups(link for head in heads for link in head.links())
     found: dict[str, str] = {}
     for head in heads:
-        group = group_of(head)
-        group = shared.get(group, group)
+        group = shared.get(head.group, head.group)
         # Events of one run are never apart.
         assert found.setdefault(head.run_id, group) == group
     return found
@@ -76,11 +73,12 @@ EVENTS = st.lists(
 
 @given(TYPES, EVENTS)
 def test_runs_of_one_application_are_in_one_group(
-    types: dict[str, str | None], told: list[tuple[str, bool, str | None]]
+    types: dict[str, str | None], drawn: list[tuple[str, bool, str | None]]
 ) -> None:
     """Whatever an event leaves out of its run's type and parent."""
     events = [
-        event(run_id=run_id, job_type=types[run_id] if typed else None, parent=parent) for run_id, typed, parent in told
+        event(run_id=run_id, job_type=types[run_id] if typed else None, parent=parent)
+        for run_id, typed, parent in drawn
     ]
     fold = Fold(settings())
     for one in events:
@@ -107,7 +105,7 @@ HIVE_EVENTS = st.builds(
 
 
 @given(st.lists(HIVE_EVENTS, max_size=12))
-def test_what_sessions_are_told_by_is_in_one_group(events: list[Json]) -> None:
+def test_events_that_decide_sessions_are_in_one_group(events: list[Json]) -> None:
     """Each run has the same parent whether its group alone is seen or the whole archive."""
 
     def parents(of: Iterable[Json]) -> dict[str, str | None]:
@@ -126,11 +124,11 @@ def test_what_sessions_are_told_by_is_in_one_group(events: list[Json]) -> None:
 
 @pytest.mark.parametrize("path", sorted((CORPUS / "events").glob("*.ndjson")), ids=lambda path: path.stem)
 def test_real_applications_need_no_joining(path: Path) -> None:
-    heads = [head_of(parse_run_event(json.dumps(one).encode())) for one in json_lines(path) if "run" in one]
-    assert united(joined(link for head in heads for link in links_of(head))) == {}
+    heads = [EventHead.of(parse_run_event(json.dumps(one).encode())) for one in json_lines(path) if "run" in one]
+    assert merge_groups(link for head in heads for link in head.links()) == {}
 
 
 def test_names_of_joined_groups_do_not_depend_on_the_order() -> None:
-    pairs = [("b", "c"), ("a", "b"), ("d", "e"), ("c", "a")]
+    links = [Link("run", f"r{index // 2}", group) for index, group in enumerate("bcabdeca")]
     expected = {"a": "a", "b": "a", "c": "a", "d": "d", "e": "d"}
-    assert united(pairs) == united(reversed(pairs)) == expected
+    assert merge_groups(links) == merge_groups(reversed(links)) == expected

@@ -107,6 +107,10 @@ def only(found: HiveSessions, **more: Any) -> HiveSession:
     return session
 
 
+def is_closed(session: HiveSession) -> bool:
+    return session.end_reported or session.activities[-1].closed
+
+
 def written(*events: Json, known_until_ms: int | None = None) -> list[Proposal]:
     """The only session's proposals, each as GMS takes it and acryl-datahub writes it."""
     proposals = session_proposals(only(observed(*events), known_until_ms=known_until_ms))
@@ -243,10 +247,10 @@ def test_what_the_first_event_lacks_a_later_one_tells() -> None:
 def test_it_is_closed_after_the_timeout_without_events(minute: int, closed: bool) -> None:
     """Measured between event times: by the events of another session, of an application, or what the caller knows."""
     other = timed(application("START"), minute, producer="spark", namespace="default")
-    assert only(observed(query(), other)).closed is closed
-    assert only(observed(query()), known_until_ms=at(minute)).closed is closed
+    assert is_closed(only(observed(query(), other))) is closed
+    assert is_closed(only(observed(query()), known_until_ms=at(minute))) is closed
     sessions = observed(query(), query(Q2, minute, session=facet(OTHER_SESSION, created=None))).sessions()
-    assert [session.closed for session in sessions] == [closed, False]
+    assert [is_closed(session) for session in sessions] == [closed, False]
 
 
 def test_an_open_session_has_only_started() -> None:
@@ -286,7 +290,7 @@ def test_start_and_end_in_the_same_millisecond_are_the_end() -> None:
         (["COMPLETE", "FAIL"], (FAILURE, "FAIL")),
         (["COMPLETE", "ABORT"], (FAILURE, "ABORT")),
         (["START", "COMPLETE"], (SUCCESS, "COMPLETE")),
-        # No query told how it ended: neither does the session.
+        # No query has ended: neither has the session.
         (["START", "RUNNING"], ()),
     ],
 )
@@ -322,7 +326,7 @@ def test_a_timeout_is_positive(timeout_ms: int) -> None:
 CHILDREN = [query(Q1, 1, parent=SESSION, parent_job="hive@127.0.0.1"), query(Q2, 2)]
 
 
-@pytest.mark.parametrize("events", [[session_run(), *CHILDREN], CHILDREN], ids=["told", "named"])
+@pytest.mark.parametrize("events", [[session_run(), *CHILDREN], CHILDREN], ids=["reported", "named"])
 def test_the_run_of_the_session_is_the_session(events: list[Json]) -> None:
     found = observed(*events)
     assert found.parent_of(Q1) == found.parent_of(Q2) == only(found).urn == dpi(SESSION)
@@ -332,7 +336,7 @@ def test_the_run_of_the_session_is_the_session(events: list[Json]) -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        # Told by the name, by its events, by both; by its events without any facet, or by its facet.
+        # Recognised by the name, by its events, or by both; by its events without any facet, or by its facet.
         [query(Q1, 1, parent=TASK, parent_job="hive@127.0.0.1")],
         [session_run(TASK), query(Q1, 1, parent=TASK, parent_job="beeline")],
         [session_run(TASK), query(Q1, 1, parent=TASK, parent_job="hive@127.0.0.1")],
@@ -352,19 +356,19 @@ def test_queries_without_facet_join_the_session_of_their_parent() -> None:
     assert found.parent_of(Q2) == dpi(TASK)
 
 
-def test_nothing_that_the_producer_told_is_written_again() -> None:
-    told = written(session_run(), *CHILDREN, known_until_ms=at(100))
-    # The hook of Hive cannot tell the end of a session.
-    assert run_events(told) == [(COMPLETE, 2, SUCCESS, "COMPLETE")]
-    assert [each.aspect_name for each in told] == ["dataProcessInstanceRunEvent"]
+def test_what_the_producer_reported_is_not_written_again() -> None:
+    proposals = written(session_run(), *CHILDREN, known_until_ms=at(100))
+    # The hook of Hive cannot report the end of a session.
+    assert run_events(proposals) == [(COMPLETE, 2, SUCCESS, "COMPLETE")]
+    assert [each.aspect_name for each in proposals] == ["dataProcessInstanceRunEvent"]
     assert written(session_run(), *CHILDREN) == []
 
 
 @pytest.mark.parametrize("end", [session_run(minute=3, kind="COMPLETE"), session_run(job_type="APPLICATION")])
-def test_an_end_that_is_told_is_not_invented(end: Json) -> None:
+def test_a_reported_end_is_not_written_again(end: Json) -> None:
     found = observed(session_run(), *CHILDREN, end)
     assert session_proposals(only(found, known_until_ms=at(100))) == []
-    assert only(found).closed
+    assert is_closed(only(found))
 
 
 def test_a_session_without_queries_is_closed_too() -> None:
@@ -381,9 +385,9 @@ def test_the_time_until_the_first_query_is_no_idleness() -> None:
 # Other parents: ``hive.openlineage.parentRunId``, which a task sets for the queries that it starts
 
 
-@pytest.mark.parametrize("told", [[], [airflow_task()]], ids=["unknown", "told"])
-def test_a_session_runs_below_the_task_of_its_queries(told: list[Json]) -> None:
-    found = observed(*told, query(Q1, 1, parent=TASK), query(Q2, 2))
+@pytest.mark.parametrize("task", [[], [airflow_task()]], ids=["unknown", "reported"])
+def test_a_session_runs_below_the_task_of_its_queries(task: list[Json]) -> None:
+    found = observed(*task, query(Q1, 1, parent=TASK), query(Q2, 2))
     session = only(found)
     assert found.parent_of(Q1) == found.parent_of(Q2) == session.urn
     assert session.parent_urn == dpi(TASK)

@@ -1,4 +1,4 @@
-"""What Iceberg puts behind a table's name."""
+"""Selectors that Iceberg puts behind a table's name: branches, tags, snapshots, metadata tables."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.datasets import is_metadata, table_and_selector
-from tests.conversion.builders import file, only_job, query, schema, symlink, urn, whole_application
+from airflow_provider_spark_datahub.conversion.datasets import Symlinks, table_and_selector
+from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets
+from tests.conversion.builders import file, only_job, query, schema, settings, symlink, urn, whole_application
 
 
 @pytest.mark.parametrize(
@@ -26,18 +27,18 @@ from tests.conversion.builders import file, only_job, query, schema, symlink, ur
         ("eu.shop.orders", "/lake/x", "eu.shop.orders", ""),
     ],
 )
-def test_table_and_what_is_behind_its_name(name: str, path: str, table: str, selector: str) -> None:
+def test_table_and_selector(name: str, path: str, table: str, selector: str) -> None:
     assert table_and_selector(name, path) == (table, selector)
-
-
-def test_only_metadata_tables_have_columns_of_their_own() -> None:
-    assert is_metadata("snapshots")
-    assert not is_metadata("branch_audit")
-    assert not is_metadata("")
 
 
 def facets(name: str, framework: str = "iceberg") -> dict[str, Any]:
     return {"symlinks": symlink("file:/lake", name), "catalog": {"framework": framework}}
+
+
+@pytest.mark.parametrize(("selector", "of_the_table"), [(".snapshots", False), (".branch_audit", True), ("", True)])
+def test_only_metadata_tables_have_columns_of_their_own(selector: str, of_the_table: bool) -> None:
+    path = DatasetId("file", "/lake/db/orders")
+    assert Symlinks().learn(path, Facets(facets(f"db.orders{selector}")), settings()) is of_the_table
 
 
 def test_a_look_at_a_metadata_table_renames_no_table_and_changes_no_schema() -> None:
@@ -45,13 +46,13 @@ def test_a_look_at_a_metadata_table_renames_no_table_and_changes_no_schema() -> 
     looked = file("/lake/db/orders", **facets("db.orders.files"), schema=schema(("file_path", "string")))
     events = whole_application(query(outputs=[written]), query(run_id="run-2", inputs=[looked]))
     job = only_job(events, materialize_dataset=True, include_schema_metadata=True)
-    (output,) = job.outputs.values()
+    (output,) = job.lineage.outputs.values()
     assert output.name.urn == urn("hive", "db.orders")
-    assert list(job.inputs) == [urn("hive", "db.orders")]
+    assert list(job.lineage.inputs) == [urn("hive", "db.orders")]
     assert output.schema is not None
     assert [field["fieldPath"] for field in output.schema["fields"]] == ["order_id"]
 
 
 def test_other_catalogues_names_are_left_alone() -> None:
     job = only_job(whole_application(query(outputs=[file("/w/x", **facets("unity.shop.files", "unity"))])))
-    assert list(job.outputs) == [urn("hive", "unity.shop.files")]
+    assert list(job.lineage.outputs) == [urn("hive", "unity.shop.files")]

@@ -456,7 +456,7 @@ def dataset_without_name(case: Case) -> Case:
 
 
 def d22_entity_of_the_run(case: Case) -> Case:
-    """The run is told to be there, and each of its events has an id of its own."""
+    """The run exists, and each of its events has an id of its own."""
     run = f"urn:li:dataProcessInstance:{case.event['run']['runId']}"
     written = [one for one in case.ours if (one.aspect_name, one.urn) != ("status", run)]
     assert len(written) == len(case.ours) - bool(case.ours)

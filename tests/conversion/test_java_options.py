@@ -1,4 +1,4 @@
-"""Options under the names of DataHub's Java listener, of its converter and of GMS."""
+"""Settings under the names of DataHub's Java listener, of its converter and of GMS."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.paths import PathSpec
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings, SettingsError
+from airflow_provider_spark_datahub.conversion.setting_names import SettingsError
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings, PathSpec
 
 JOB_URN = "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),task)"
 PATTERN = "s3://b/{table}"
 
-# Option without its prefix, text as in spark-defaults.conf, what becomes of it.
+# Name without its prefix, text as in spark-defaults.conf, and our settings.
 LISTENER: list[tuple[str, str, dict[str, Any]]] = [
     ("coalesce_jobs", "false", {"coalesce_jobs": False}),
     ("patch.enabled", "true", {"use_patch": True}),
@@ -61,7 +61,7 @@ CONVERTER: list[tuple[str, Any, dict[str, Any]]] = [
 ]  # fmt: skip
 WITHOUT_EFFECT = {
     "emitter": "its type, datahub-rest, datahub-kafka, datahub-file or datahub-object-store",
-    "rest.server": "belongs into the Airflow connection: its host",
+    "rest.server": "belongs in the Airflow connection: its host",
     "rest.token": "its password",
     "rest.disable_ssl_verification": "disable_ssl_verification in its extra",
     "rest.disable_chunked_encoding": "requests are not chunked",
@@ -96,20 +96,20 @@ def nested(dotted: str, value: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "text", "expected"), LISTENER)
-def test_options_of_the_listener(name: str, text: str, expected: dict[str, Any]) -> None:
+def test_names_of_the_listener(name: str, text: str, expected: dict[str, Any]) -> None:
     for options in ({f"spark.datahub.{name}": text}, {name: text}, nested(f"spark.datahub.{name}", text)):
         assert settings(options) == LineageSettings(**expected)
         assert LineageSettings.notes(options) == []
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), CONVERTER)
-def test_options_of_the_converter(name: str, value: object, expected: dict[str, Any]) -> None:
+def test_names_of_the_converter(name: str, value: object, expected: dict[str, Any]) -> None:
     assert settings({name: value}) == LineageSettings(**expected)
 
 
 @pytest.mark.parametrize("name", WITHOUT_EFFECT)
 @pytest.mark.parametrize("prefix", ["spark.datahub.", ""])
-def test_options_without_effect_are_told(name: str, prefix: str) -> None:
+def test_settings_without_effect_have_a_note(name: str, prefix: str) -> None:
     options = {prefix + name: r"s3cr\\t"}
     assert settings(options) == LineageSettings()
     (note,) = LineageSettings.notes(options)
@@ -125,7 +125,7 @@ def test_fields_of_the_converter_without_effect(name: str) -> None:
     assert note.startswith(f"{name} ")
 
 
-def test_what_is_not_given_needs_no_note() -> None:
+def test_missing_values_have_no_note() -> None:
     options = {"spark.datahub.rest.token": None, "spark.datahub.platform.s3.env": None, "isSpark": None}
     assert settings(options) == LineageSettings()
     assert LineageSettings.notes(options) == []
@@ -183,7 +183,7 @@ def test_path_specs(options: dict[str, str], expected: list[PathSpec]) -> None:
     assert settings(options).path_specs == tuple(expected)
 
 
-def test_what_the_listener_ignores_of_path_specs_is_told() -> None:
+def test_path_specs_that_the_listener_ignores_have_a_note() -> None:
     options = {
         **LAKE,
         "platform.s3.lake.env": "QA",
@@ -193,12 +193,12 @@ def test_what_the_listener_ignores_of_path_specs_is_told() -> None:
     assert LineageSettings.notes(options) == [
         "platform.s3.lake.path_spec_list takes effect: the Java listener ignores the alias 'lake'",
         "spark.datahub.platform.s3.platform_instance takes effect: the Java listener reads platformInstance only",
-        "platform.s3.path_alias_list has no effect: every alias that has options of its own counts",
+        "platform.s3.path_alias_list has no effect: every alias that has settings of its own counts",
     ]
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "pattern", "is_told"),
+    ("name", "text", "pattern", "has_note"),
     [
         ("spark.datahub.file_partition_regexp", r"year=\\d+", r"year=\d+", True),
         # No escape of the listener's configuration language: it refuses the text.
@@ -206,9 +206,9 @@ def test_what_the_listener_ignores_of_path_specs_is_told() -> None:
         ("file_partition_regexp", r"a\\d+", r"a\\d+", False),
     ],
 )
-def test_backslashes(name: str, text: str, pattern: str, is_told: bool) -> None:
+def test_backslashes(name: str, text: str, pattern: str, has_note: bool) -> None:
     assert settings({name: text}).file_partition_regexp == pattern
-    assert bool(LineageSettings.notes({name: text})) is is_told
+    assert bool(LineageSettings.notes({name: text})) is has_note
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_backslashes(name: str, text: str, pattern: str, is_told: bool) -> None:
         ({"pipelineName": "shop", "platform": "spark", "env": None}, {}),
     ],
 )
-def test_options_of_gms(options: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_names_of_gms(options: dict[str, Any], expected: dict[str, Any]) -> None:
     flat = {f"datahub.openlineage.{name}": text for name, text in options.items()}
     for spelled in (flat, {"datahub": {"openlineage": options}}):
         assert settings(spelled) == LineageSettings(**expected)
@@ -257,10 +257,10 @@ def test_spellings_that_agree(options: dict[str, Any]) -> None:
     ],
 )
 def test_spellings_that_disagree(first: dict[str, Any], second: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError) as told:
+    with pytest.raises(SettingsError) as raised:
         settings(first | second)
-    message = f"{next(iter(first))} and {next(iter(second))} are two spellings of one option and disagree"
-    assert str(told.value).startswith(message)
+    message = f"{next(iter(first))} and {next(iter(second))} are two spellings of one setting and disagree"
+    assert str(raised.value).startswith(message)
 
 
 def test_path_specs_that_disagree() -> None:
@@ -286,10 +286,10 @@ def test_path_specs_that_disagree() -> None:
         ({"platform.s3.path_spec": "x"}, "did you mean 'platform.s3.path_spec_list'?"),
         ({"spark.datahub.platform.s3.x.zz": "x"}, "did you mean 'spark.datahub.platform.s3.x.path_spec_list'?"),
         ({"platform": {"s3": "s3://b/{table}"}}, "'platform.s3'; did you mean 'platform.s3.path_spec_list'?"),
-        ({"foo": {}}, "unknown lineage option 'foo'"),
-        ({"metadata": {1: "x"}}, "the lineage option metadata has the key 1, which is no text"),
-        ({"spark.extraListeners": "x"}, "it belongs into the task's 'conf'"),
-        ({"spark": {"openlineage": {"namespace": "x"}}}, "spark.openlineage.namespace is an option of Spark"),
+        ({"foo": {}}, "unknown lineage setting 'foo'"),
+        ({"metadata": {1: "x"}}, "the lineage setting metadata has the key 1, which must be text"),
+        ({"spark.extraListeners": "x"}, "put it in the task's 'conf'"),
+        ({"spark": {"openlineage": {"namespace": "x"}}}, "spark.openlineage.namespace is a Spark property"),
         ({"spark.datahub.metadata.dataset.env": "PRODUCTION"}, "spark.datahub.metadata.dataset.env is 'PRODUCTION', "),
         ({"coalesce_jobs": {"a": 1}}, "coalesce_jobs is {'a': 1}, want true or false"),
         ({"flow_name": 7}, "flow_name is 7, want text"),
@@ -299,7 +299,7 @@ def test_path_specs_that_disagree() -> None:
         ({"platform.s3.path_spec_list": "s3://b/t"}, "platform.s3: the path spec 's3://b/t' has no folder {table}"),
     ],
 )
-def test_mistakes_are_told(options: Any, message: str) -> None:
-    with pytest.raises(SettingsError) as told:
+def test_errors_name_the_mistake(options: Any, message: str) -> None:
+    with pytest.raises(SettingsError) as raised:
         settings(options)
-    assert message in str(told.value)
+    assert message in str(raised.value)

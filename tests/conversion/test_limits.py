@@ -1,4 +1,4 @@
-"""Limits that users set: what is cut says so, in its own text and in the report."""
+"""Limits on texts: a text that is cut says so, and so do the diagnostics. Long texts are compressed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.convert import convert_events, convert_run_event
+from airflow_provider_spark_datahub.conversion.diagnostics import LONG_TEXTS, TextLimit, compressed, decompressed
 from airflow_provider_spark_datahub.conversion.events import EventError
-from airflow_provider_spark_datahub.conversion.limits import Cuts, sentences
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from tests.conversion.builders import (
     Json,
@@ -31,26 +31,22 @@ LONG = "x" * 500
 def converted(events: list[Json], **options: Any) -> tuple[list[Proposal], list[str]]:
     conversion = convert_events(events, settings(**options))
     found = conversion.proposals(settings(**options))
-    assert [problem for one in found for problem in violations(one.to_obj())] == []
-    return found, conversion.cut
+    assert [problem for each in found for problem in violations(each.to_obj())] == []
+    return found, conversion.diagnostics.messages()
 
 
-def test_a_text_that_is_short_enough_stays() -> None:
-    cuts = Cuts(500)
-    assert cuts.text(LONG) == LONG
-    assert sentences([cuts.counts]) == []
+def test_a_text_within_the_limit_stays() -> None:
+    limit = TextLimit(500)
+    assert limit.text(LONG) == LONG
+    assert limit.counts == {}
 
 
-def test_a_text_that_is_too_long_says_so_within_the_limit() -> None:
-    cuts = Cuts(100)
-    text = cuts.text(LONG)
+def test_a_text_above_the_limit_is_cut_and_says_so() -> None:
+    limit = TextLimit(100)
+    text = limit.text(LONG)
     assert len(text) == 100
     assert text == "x" * 77 + "… (cut: 500 characters)"
-    assert sentences([cuts.counts]) == ["1 texts cut to max_string_length"]
-
-
-def test_cuts_add_up() -> None:
-    assert sentences([{"a": 1}, {"b": 3, "a": 2}]) == ["3 a", "3 b"]
+    assert limit.counts == {LONG_TEXTS: 1}
 
 
 def test_texts_of_aspects() -> None:
@@ -82,7 +78,7 @@ def test_texts_of_aspects() -> None:
     assert cut == ["5 texts cut to max_string_length"]
 
 
-def test_what_was_cut_from_a_schema_is_whole_in_the_next_conversion() -> None:
+def test_a_cut_schema_is_whole_in_the_next_conversion() -> None:
     """Schemas are remembered between conversions: the limit of one is not that of another."""
     output = file("/z", schema=schema(*((f"c{number}", "string") for number in range(20))))
     options = {"materialize_dataset": True, "include_schema_metadata": True}
@@ -90,7 +86,7 @@ def test_what_was_cut_from_a_schema_is_whole_in_the_next_conversion() -> None:
         find(converted(whole_application(query(outputs=[output])), **options, **limit)[0], "schemaMetadata").aspect
         for limit in ({"max_string_length": 150}, {})
     ]
-    lengths = [len(one["platformSchema"]["com.linkedin.schema.MySqlDDL"]["tableSchema"]) for one in written]
+    lengths = [len(schema["platformSchema"]["com.linkedin.schema.MySqlDDL"]["tableSchema"]) for schema in written]
     assert lengths[0] == 150 < lengths[1]
     assert len(written[0]["fields"]) == len(written[1]["fields"]) == 20
 
@@ -108,9 +104,9 @@ def test_an_event_that_is_too_long_costs_only_itself() -> None:
     short = json.dumps(query(run_id="r2", inputs=[file("/a")])).encode()
     conversion = convert_events([short, long], settings(max_event_bytes=len(short)))
     assert conversion.events == 1
-    assert conversion.problems == [
-        f"the event is {len(long)} bytes long, more than max_event_bytes, {len(short)}, lets through"
-    ]
+    assert conversion.diagnostics.rejections == (
+        f"the event is {len(long)} bytes long, more than max_event_bytes, {len(short)}, lets through",
+    )
     with pytest.raises(EventError, match="more than max_event_bytes"):
         convert_run_event(long, settings(max_event_bytes=len(short)))
 
@@ -118,3 +114,16 @@ def test_an_event_that_is_too_long_costs_only_itself() -> None:
 def test_by_default_an_event_of_any_length_is_converted() -> None:
     long = json.dumps(query(inputs=[file("/a")], run_facets=spark_properties(a="x" * 1_000_000))).encode()
     assert convert_events([long], settings()).events == 1
+
+
+@pytest.mark.parametrize("text", [b"", b"null", b"{}", b'{"x":1}', b'"x"', '{"é":"x"}'.encode()])
+def test_short_texts_stay_as_they_are(text: bytes) -> None:
+    assert compressed(text) is text
+    assert decompressed(text) == text
+
+
+def test_long_texts_take_less_and_come_back() -> None:
+    text = json.dumps({"fields": [{"name": f"c{number}", "type": "string"} for number in range(300)]}).encode()
+    assert len(compressed(text)) < len(text) / 4
+    assert decompressed(compressed(text)) == text
+    assert compressed(text) == compressed(bytes(bytearray(text)))

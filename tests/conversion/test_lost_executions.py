@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostExecution, lost_executions
+from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication
+from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostExecution, LostLineage
 from tests.conversion import builders
-from tests.conversion.builders import Json
+from tests.conversion.builders import Json, settings
 from tests.conversion.event_logs import (
     QUERY_ID,
     QUERY_RUN,
@@ -18,30 +19,31 @@ from tests.conversion.event_logs import (
 
 WRITE = "== Physical Plan ==\nExecute InsertIntoHadoopFsRelationCommand (4)\n+- WriteFiles (3)\n\n\n(1) Scan csv"
 READ = "== Physical Plan ==\nAdaptiveSparkPlan (9)\n+- Scan parquet sales.clean (1)\n\n\n(1) like InsertIntoTable"
-NO_EVENT = "it wrote data, and OpenLineage sent no event of it"
+NO_EVENT = "it wrote data, but OpenLineage sent no event for it"
 RECORDED = ["batch-4.3.0", "streaming-3.5.9", "streaming-4.0.5", "streaming-4.3.0"]
 
 
-def lost(log: list[Json], events: list[Json]) -> list[LostExecution]:
-    (application,) = read_log([app_started(), *log])
-    return lost_executions(application, folded(events).applications())
+def lost(logs: list[LoggedApplication], events: list[Json]) -> list[LostExecution]:
+    return LostLineage(folded(events).applications(), logs, {}, settings()).executions
+
+
+def lost_in(log: list[Json], events: list[Json]) -> list[LostExecution]:
+    return lost(read_log([app_started(), *log]), events)
 
 
 # In the drivers' outputs OpenLineage says that it could not see executions 3 and 30 of the batch job, 12 and 28 of the
 # streaming one on 4.0.5: other events of them arrived, or they were micro-batches.
 @pytest.mark.parametrize("name", RECORDED)
 def test_no_false_alarm_for_real_applications(name: str) -> None:
-    (application,) = recorded_log(name)
-    assert lost_executions(application, folded(recorded_events(name)).applications()) == []
+    assert lost(recorded_log(name), recorded_events(name)) == []
 
 
-def test_write_of_a_real_application_that_is_lost_is_told() -> None:
-    (application,) = recorded_log("batch-4.3.0")
+def test_a_lost_write_of_a_real_application_is_reported() -> None:
     events = recorded_events("batch-4.3.0")
     silent = {event["run"]["runId"] for event in events if any("fast3" in one["name"] for one in event["outputs"])}
     kept = [event for event in events if event["run"]["runId"] not in silent]
     assert silent
-    (found,) = lost_executions(application, folded(kept).applications())
+    (found,) = lost(recorded_log("batch-4.3.0"), kept)
     assert found.reason == NO_EVENT
     assert found.description == "parquet at NativeMethodAccessorImpl.java:0"
 
@@ -49,7 +51,7 @@ def test_write_of_a_real_application_that_is_lost_is_told() -> None:
 def test_write_without_event_is_lost() -> None:
     log = [*execution(1, 10, 12, WRITE), *execution(2, 20, 22, WRITE)]
     events = builders.whole_application(builders.query("START", second=20))
-    assert lost(log, events) == [LostExecution(1, "save at job.py:1", NO_EVENT)]
+    assert lost_in(log, events) == [LostExecution(1, "save at job.py:1", NO_EVENT)]
 
 
 @pytest.mark.parametrize(
@@ -58,10 +60,13 @@ def test_write_without_event_is_lost() -> None:
         pytest.param(execution(1, 10, 12, READ), id="only reads, which OpenLineage may leave out"),
         pytest.param(execution(1, 10, 12, WRITE, errorMessage="boom"), id="failed"),
         pytest.param(execution(1, 10, None, WRITE), id="never ended"),
-        pytest.param(execution(1, 20, 99, WRITE), id="its start was told"),
-        pytest.param(execution(1, 10, 22, WRITE), id="its end was told"),
-        pytest.param([*execution(1, 20, 21, WRITE), *execution(2, 10, 12, WRITE, root=1)], id="its whole was told"),
-        pytest.param([*execution(1, 10, 12, WRITE), *execution(2, 20, 21, WRITE, root=1)], id="a part was told"),
+        pytest.param(execution(1, 20, 99, WRITE), id="its start was reported"),
+        pytest.param(execution(1, 10, 22, WRITE), id="its end was reported"),
+        pytest.param(
+            [*execution(1, 20, 21, WRITE), *execution(2, 10, 12, WRITE, root=1)],
+            id="its root was reported",
+        ),
+        pytest.param([*execution(1, 10, 12, WRITE), *execution(2, 20, 21, WRITE, root=1)], id="a part was reported"),
         pytest.param(
             execution(1, 10, 12, WRITE, description=f"q\nid = {QUERY_ID}\nrunId = {QUERY_RUN}\nbatch = 0"),
             id="a micro-batch",
@@ -70,8 +75,8 @@ def test_write_without_event_is_lost() -> None:
 )
 def test_what_is_not_called_lost(log: list[Json]) -> None:
     events = builders.whole_application(builders.query("START", second=20), builders.query("COMPLETE", second=22))
-    assert lost(log, events) == []
+    assert lost_in(log, events) == []
 
 
-def test_without_any_event_nothing_was_lost_one_by_one() -> None:
-    assert lost(execution(1, 10, 12, WRITE), []) == []
+def test_without_any_event_no_single_execution_was_lost() -> None:
+    assert lost_in(execution(1, 10, 12, WRITE), []) == []

@@ -11,10 +11,10 @@ import pytest
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.events import parse_time_ms
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry, task_proposals
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, task_proposals
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from tests.conversion.builders import Json, find, proposals, settings, urn
-from tests.conversion.test_corpus import edges, told_edges
+from tests.conversion.test_corpus import edges, expected_edges
 from tests.conversion.test_more_jobs import RECORDINGS, recorded, truth_of
 from tests.oracles.strict import canonical_violations
 
@@ -66,10 +66,11 @@ def losses(recording: str) -> Iterator[tuple[int, Conversion, Conversion]]:
     for number, times in executions(recording).items():
         kept = without(events, times)
         after = convert(kept, log, capture=True)
-        if after.lost:
+        if after.diagnostics.lost_executions:
             yield number, convert(kept, log, capture=False), after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recording", WITH_LOG)
 def test_no_edge_of_a_plan_is_false(recording: str) -> None:
     truth = truth_of(recording)
@@ -78,10 +79,11 @@ def test_no_edge_of_a_plan_is_false(recording: str) -> None:
     for number, before, after in found:
         assert edges(after.jobs) >= edges(before.jobs), number
         added = edges(after.jobs) - edges(before.jobs)
-        assert added <= told_edges(truth) | told_edges(truth, "either_"), number
-        assert len(after.lost) == 1, number
+        assert added <= expected_edges(truth) | expected_edges(truth, "either_"), number
+        assert len(after.diagnostics.lost_executions) == 1, number
 
 
+@pytest.mark.slow
 def test_most_edges_come_back() -> None:
     missing = restored = 0
     for recording in WITH_LOG:
@@ -105,7 +107,7 @@ def edge_properties(found: Proposal) -> dict[str, Json | None]:
 def test_its_edges_say_where_they_come_from() -> None:
     _, after = lost_write()
     (job,) = after.jobs
-    task = task_proposals(TaskTry(DagRun(AirflowSite(), "dag", "run"), "task", 1, result="SUCCESS"), after.jobs)
+    task = task_proposals(TaskAttempt(DagRun(AirflowSite(), "dag", "run"), "task", 1, result="SUCCESS"), after.jobs)
     for found in (find(proposals(job), "dataJobInputOutput"), find(task, "dataJobInputOutput")):
         assert canonical_violations(found.to_obj()) == []
         properties = edge_properties(found)
@@ -115,19 +117,21 @@ def test_its_edges_say_where_they_come_from() -> None:
 
 def test_a_job_with_lost_executions_takes_no_edge_away() -> None:
     before, after = lost_write()
-    assert [job.adds_only for one in (before, after) for job in one.jobs] == [True, True]
+    assert [job.patch_edges for one in (before, after) for job in one.jobs] == [True, True]
 
 
-def test_the_reason_tells_what_came_of_it() -> None:
+def test_the_reason_says_how_many_edges_were_added() -> None:
     before, after = lost_write()
-    (reason,) = (one.reason for one in before.lost)
-    assert reason == "it wrote data, and OpenLineage sent no event of it"
-    (reason,) = (one.reason for one in after.lost)
+    (reason,) = (one.reason for one in before.diagnostics.lost_executions)
+    assert reason == "it wrote data, but OpenLineage sent no event for it"
+    (reason,) = (one.reason for one in after.diagnostics.lost_executions)
     assert reason.endswith("; 1 of its edges come from its plan")
 
 
-def test_a_table_that_no_event_tells_of_is_named_in_the_reason_only() -> None:
-    """``orders_new`` was renamed later, which only the events could tell."""
+def test_a_table_that_no_event_names_is_in_the_reason_only() -> None:
+    """``orders_new`` was renamed later, which only the events could show."""
     _, _, after = next(one for one in losses("drop_rename-4.3.0") if one[0] == 8)
-    assert after.lost[0].reason.endswith("; its plan names tables that no event tells of: swap.orders_new")
+    assert after.diagnostics.lost_executions[0].reason.endswith(
+        "; its plan names tables that no event names: swap.orders_new"
+    )
     assert urn("hive", "swap.orders_new") not in after.outputs

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_spark_datahub.conversion.convert import Converter, convert_events
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
 from tests.conversion.builders import APP, Json, file, proposals, query, settings, whole_application
-from tests.conversion.test_corpus import edges, told_edges
+from tests.conversion.test_corpus import edges, expected_edges
 from tests.oracles.strict import canonical_violations
 
 FOLDER = Path(__file__).parents[1] / "data" / "more_jobs"
@@ -46,13 +46,16 @@ def truth_of(recording: str) -> Json:
 @all_recordings
 def test_precision_and_recall_are_1(recording: str) -> None:
     truth, found = truth_of(recording), edges(converted(recording))
-    assert told_edges(truth) - found == set(), "missing"
-    assert found - told_edges(truth) - told_edges(truth, "either_") == set(), "false"
+    assert expected_edges(truth) - found == set(), "missing"
+    assert found - expected_edges(truth) - expected_edges(truth, "either_") == set(), "false"
 
 
 @pytest.mark.parametrize("recording", [one for one in RECORDINGS if "jobs" in truth_of(one)])
 def test_each_edge_is_one_of_the_right_job(recording: str) -> None:
-    found = {job.job_id: {"inputs": list(job.inputs), "outputs": list(job.outputs)} for job in converted(recording)}
+    found = {
+        job.definition.id: {"inputs": list(job.lineage.inputs), "outputs": list(job.lineage.outputs)}
+        for job in converted(recording)
+    }
     assert found == truth_of(recording)["jobs"]
 
 
@@ -61,7 +64,7 @@ def test_columns(recording: str) -> None:
     found = {
         (upstream, downstream)
         for job in converted(recording)
-        for lineage in job.fine_grained
+        for lineage in job.lineage.fine_grained
         for upstream in lineage["upstreams"]
         for downstream in lineage["downstreams"]
     }
@@ -84,8 +87,8 @@ def test_gms_takes_every_proposal(recording: str) -> None:
 def test_an_application_is_not_named_after_the_session_before_it() -> None:
     """The first event of a second session still carries the first one's name, and calls the job ``unknown``."""
     first, second = converted("q_two_sessions")
-    assert (first.flow.flow_id, second.flow.flow_id) == ("q_two_sessions", "q_second")
-    assert (list(first.outputs), list(second.outputs)) == (
+    assert (first.definition.flow.flow_id, second.definition.flow.flow_id) == ("q_two_sessions", "q_second")
+    assert (list(first.lineage.outputs), list(second.lineage.outputs)) == (
         ["urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/q/first,PROD)"],
         ["urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/q/second,PROD)"],
     )
@@ -105,6 +108,6 @@ def test_sessions_of_one_name_keep_each_others_edges(ending: bool, adds_only: li
     """They are runs of one job: what the second wrote must not take away what the first did."""
     first, second = convert_events(sessions("/a", "/b"), settings(), Ending(succeeded=ending)).jobs
     assert first.job_urn == second.job_urn
-    assert [first.adds_only, second.adds_only] == adds_only
+    assert [first.patch_edges, second.patch_edges] == adds_only
     assert first.run_urn != second.run_urn
     assert APP in first.run_urn

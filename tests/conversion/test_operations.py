@@ -58,11 +58,11 @@ def counts(events: list[Json]) -> list[tuple[str, str, int | None]]:
 
 
 def test_as_datahubs_own_class() -> None:
-    told = [
+    events = [
         query("START", outputs=[output(lifecycle="OVERWRITE")]),
         query("COMPLETE", second=7, outputs=[output(lifecycle="OVERWRITE", rowCount=5, size=70, fileCount=2)]),
     ]
-    (found,) = operations_of(whole_application(*told))
+    (found,) = operations_of(whole_application(*events))
     expected = OperationClass(
         timestampMillis=START_MS + 7_000,
         lastUpdatedTimestamp=START_MS + 7_000,
@@ -76,9 +76,9 @@ def test_as_datahubs_own_class() -> None:
     assert OperationClass.from_obj(found.aspect) == expected
 
 
-def test_statistics_that_an_earlier_event_told_are_kept() -> None:
-    told = [query("RUNNING", outputs=[output(rowCount=5)]), query("COMPLETE", second=1, outputs=[output()])]
-    assert counts(whole_application(*told)) == [(TARGET, "INSERT", 5)]
+def test_statistics_of_an_earlier_event_are_kept() -> None:
+    events = [query("RUNNING", outputs=[output(rowCount=5)]), query("COMPLETE", second=1, outputs=[output()])]
+    assert counts(whole_application(*events)) == [(TARGET, "INSERT", 5)]
 
 
 def test_only_where_it_is_asked_for() -> None:
@@ -107,8 +107,8 @@ def test_only_where_it_is_asked_for() -> None:
     ],
 )
 def test_kind(lifecycle: str | None, sql: str, kind: str) -> None:
-    told = query(outputs=[output(lifecycle=lifecycle)], job_facets={"sql": {"query": sql}} if sql else {})
-    assert kinds(whole_application(told)) == [(TARGET, kind)]
+    events = query(outputs=[output(lifecycle=lifecycle)], job_facets={"sql": {"query": sql}} if sql else {})
+    assert kinds(whole_application(events)) == [(TARGET, kind)]
 
 
 def test_dropped_and_renamed_tables_are_no_outputs() -> None:
@@ -123,7 +123,7 @@ def test_dropped_and_renamed_tables_are_no_outputs() -> None:
     assert (new.entity_urn, new.aspect["operationType"]) == (urn("file", "/new"), "ALTER")
     assert new.aspect["affectedDatasets"] == [urn("file", "/old")]
     assert "affectedDatasets" not in gone.aspect
-    assert only_job(events, capture_operations=True).outputs == {}
+    assert only_job(events, capture_operations=True).lineage.outputs == {}
 
 
 @pytest.mark.parametrize("ending", [["START"], ["START", "RUNNING"], ["FAIL"], ["FAIL", "COMPLETE"], ["ABORT"]])
@@ -133,13 +133,13 @@ def test_what_failed_or_has_not_ended_did_nothing_yet(ending: list[str]) -> None
 
 def test_what_is_only_passed_through_was_not_changed() -> None:
     """The same rule as for edges: an RDD job that materialises nothing (conversion rules, section 4)."""
-    told = query(job="shop.map_text_file", job_type="RDD_JOB", inputs=[file("/z")], outputs=[output()])
-    assert operations_of(whole_application(told)) == []
+    events = query(job="shop.map_text_file", job_type="RDD_JOB", inputs=[file("/z")], outputs=[output()])
+    assert operations_of(whole_application(events)) == []
 
 
 def test_two_queries_at_the_same_time_are_two_operations() -> None:
-    told = [query(run_id=run_id, outputs=[output(rowCount=5)]) for run_id in (OTHER_QUERY, QUERY)]
-    found = operations_of(whole_application(*told))
+    events = [query(run_id=run_id, outputs=[output(rowCount=5)]) for run_id in (OTHER_QUERY, QUERY)]
+    found = operations_of(whole_application(*events))
     assert [each.aspect["messageId"] for each in found] == [QUERY, OTHER_QUERY]
     assert len({each.aspect["timestampMillis"] for each in found}) == 1
 
@@ -156,7 +156,7 @@ def test_a_table_that_a_query_names_by_two_paths_is_one_operation() -> None:
         # What Spark runs within a CREATE TABLE AS SELECT, of files and of ORC tables.
         ({"rowCount": 5}, (2, 3), {"lifecycle": "OVERWRITE", "rowCount": 5}, [("CREATE", 5)]),
         ({"rowCount": 5}, (1, 3), {"lifecycle": "CREATE", "rowCount": 5}, [("CREATE", 5)]),
-        # Another write at the same time, a later one, and some that tell nothing of how much.
+        # Another write at the same time, a later one, and some without statistics.
         ({"rowCount": 5}, (2, 3), {"rowCount": 4}, [("INSERT", 4), ("CREATE", 5)]),
         ({"rowCount": 5}, (2, 9), {"rowCount": 5}, [("CREATE", 5), ("INSERT", 5)]),
         ({"rowCount": 5}, (2, 3), {}, [("INSERT", None), ("CREATE", 5)]),

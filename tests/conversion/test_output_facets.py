@@ -1,4 +1,4 @@
-"""What an output's own facets tell of a write."""
+"""Statistics and lifecycle of an output."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.events import DatasetId, parse_run_event
-from airflow_provider_spark_datahub.conversion.facets.dataset import (
-    OutputStatistics,
-    lifecycle_change,
-    previous_name,
-    read_statistics,
-)
+from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets, parse_run_event
+from airflow_provider_spark_datahub.conversion.facets.dataset import DatasetFacets, OutputStatistics
 from tests.conversion.builders import event, file
 
 
@@ -32,10 +27,10 @@ from tests.conversion.builders import event, file
     ],
 )
 def test_statistics(output_facets: Any, expected: tuple[int | None, ...]) -> None:
-    told = event(outputs=[{**file("/z"), "outputFacets": output_facets}])
-    from_text, from_object = parse_run_event(json.dumps(told).encode()), parse_run_event(told)
+    sent = event(outputs=[{**file("/z"), "outputFacets": output_facets}])
+    from_text, from_object = parse_run_event(json.dumps(sent).encode()), parse_run_event(sent)
     for read in (from_text, from_object):
-        assert read_statistics(read.outputs[0].output_facets) == OutputStatistics(*expected)
+        assert OutputStatistics.read(read.outputs[0].output_facets) == OutputStatistics(*expected)
 
 
 @pytest.mark.parametrize(
@@ -52,4 +47,4 @@ def test_statistics(output_facets: Any, expected: tuple[int | None, ...]) -> Non
     ],
 )
 def test_lifecycle(facet: Any, change: str, previous: DatasetId | None) -> None:
-    assert (lifecycle_change(facet), previous_name(facet)) == (change, previous)
+    assert DatasetFacets.of(Facets({"lifecycleStateChange": facet})) == (None, change, previous)

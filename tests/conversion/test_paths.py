@@ -1,26 +1,34 @@
-"""Path specs and partition folders (conversion rules, section 3.1)."""
+"""Path specs and partition folders."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from airflow_provider_spark_datahub.conversion.paths import (
-    PathName,
-    PathSpec,
-    is_parent_folder,
-    match_path,
-    name_of_plain_path,
-    name_of_uri,
-    partition_pattern,
-)
+from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, is_parent_folder
+from airflow_provider_spark_datahub.conversion.events import DatasetId
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings, PathSpec
 
 BAR = "s3://my-bucket/foo/tests/bar.avro"
+
+
+def named(namespace: str, path: str, specs: Sequence[PathSpec] = (), partition: str | None = None) -> DatasetName:
+    settings = LineageSettings(path_specs=tuple(specs), file_partition_regexp=partition)
+    name = DatasetNamer(settings, {}).name(DatasetId(namespace, path))
+    assert name is not None
+    return name
+
+
+def named_uri(uri: str, specs: Sequence[PathSpec] = (), partition: str | None = None) -> DatasetName:
+    scheme, _, rest = uri.partition("://")
+    host, slash, path = rest.partition("/")
+    return named(f"{scheme}://{host}", slash + path, specs, partition)
 
 
 @pytest.mark.parametrize(
     ("path", "pattern", "name"),
     [
-        # The table of section 3.1.
         (BAR, None, "my-bucket/foo/tests/bar.avro"),
         (BAR, "s3://my-bucket/foo/{table}/*", "my-bucket/foo/tests"),
         (BAR, "s3://my-bucket/foo/tests/{table}", "my-bucket/foo/tests/bar.avro"),
@@ -46,7 +54,7 @@ BAR = "s3://my-bucket/foo/tests/bar.avro"
 def test_path_spec(path: str, pattern: str | None, name: str) -> None:
     platform = {"s3a": "s3", "gs": "gcs"}.get(path.partition("://")[0], path.partition("://")[0])
     specs = [PathSpec(platform, (pattern,))] if pattern else []
-    assert name_of_uri(path, specs, None).name == name
+    assert named_uri(path, specs).name == name
 
 
 @pytest.mark.parametrize(
@@ -57,11 +65,12 @@ def test_path_spec(path: str, pattern: str | None, name: str) -> None:
         *((scheme, "abs") for scheme in ("abfs", "abfss", "wasb", "wasbs")),
         ("dbfs", "dbfs"),
         ("file", "file"),
-        ("cos", "hdfs"),
+        # No scheme, but the Java listener's parser finds s3 in it.
+        ("s3:cos", "hdfs"),
     ],
 )
 def test_platform_of_a_scheme(scheme: str, platform: str) -> None:
-    assert name_of_uri(f"{scheme}://b/x", [], None).platform == platform
+    assert named_uri(f"{scheme}://b/x").platform == platform
 
 
 @pytest.mark.parametrize(
@@ -74,20 +83,19 @@ def test_platform_of_a_scheme(scheme: str, platform: str) -> None:
     ],
 )
 def test_slashes(uri: str, name: str) -> None:
-    assert name_of_uri(uri, [], None).name == name
+    assert named_uri(uri).name == name
 
 
-@pytest.mark.parametrize("uri", ["s3://b/x://y", "/tmp/streaming_output"])
-def test_what_is_no_uri_is_an_hdfs_path(uri: str) -> None:
-    assert name_of_uri(uri, [], None) == PathName("hdfs", uri)
+def test_a_path_with_two_schemes_is_an_hdfs_path() -> None:
+    assert named_uri("s3://b/x://y") == DatasetName("hdfs", "s3://b/x://y", "PROD")
 
 
 def test_the_first_spec_that_fits_decides_with_its_own_instance() -> None:
     first = PathSpec("s3", ("s3://b/x/{table}", "s3://b/*/{table}"), platform_instance="one")
     second = PathSpec("s3", ("s3://b/{table}",), platform_instance="two", alias="whole bucket")
     other = PathSpec("gcs", ("s3://b/{table}",))
-    assert name_of_uri("s3://b/a/t/f", [other, first, second], None) == PathName("s3", "b/a/t", first)
-    assert name_of_uri("s3://b/a", [other, first, second], None) == PathName("s3", "b/a", second)
+    assert named_uri("s3://b/a/t/f", [other, first, second]) == DatasetName("s3", "b/a/t", "PROD", "one")
+    assert named_uri("s3://b/a", [other, first, second]) == DatasetName("s3", "b/a", "PROD", "two")
 
 
 @pytest.mark.parametrize(
@@ -100,13 +108,12 @@ def test_the_first_spec_that_fits_decides_with_its_own_instance() -> None:
     ],
 )
 def test_partition_pattern_cuts_the_end(path: str, name: str) -> None:
-    pattern = partition_pattern("/dt=[^/]*(/h=[^/]*)?")
-    assert name_of_uri(path, [], pattern).name == name
+    assert named_uri(path, partition="/dt=[^/]*(/h=[^/]*)?").name == name
 
 
 def test_a_path_spec_goes_before_the_partition_pattern() -> None:
     specs = [PathSpec("s3", ("s3://b/{table}",))]
-    assert name_of_uri("s3://b/t/dt=1", specs, partition_pattern("/t/dt=.*")).name == "b/t"
+    assert named_uri("s3://b/t/dt=1", specs, "/t/dt=.*").name == "b/t"
 
 
 @pytest.mark.parametrize(
@@ -114,8 +121,8 @@ def test_a_path_spec_goes_before_the_partition_pattern() -> None:
 )
 def test_plain_paths_follow_specs_too(pattern: str) -> None:
     """Deviation 16; the name keeps its leading slash."""
-    spec = PathSpec("hdfs", (pattern,))
-    assert name_of_plain_path("hdfs", "nn:8020", "/wh/t/part-0", [spec], None) == PathName("hdfs", "/wh/t", spec)
+    spec = PathSpec("hdfs", (pattern,), env="DEV")
+    assert named("hdfs://nn:8020", "/wh/t/part-0", [spec]) == DatasetName("hdfs", "/wh/t", "DEV")
 
 
 @pytest.mark.parametrize(
@@ -123,11 +130,11 @@ def test_plain_paths_follow_specs_too(pattern: str) -> None:
 )
 def test_plain_paths_follow_the_partition_pattern_too(path: str, name: str) -> None:
     """Deviation 16; a path without partition keeps its text, and nothing is cut to nothing."""
-    assert name_of_plain_path("file", "", path, [], partition_pattern("/dt=.*")).name == name
+    assert named("file", path, partition="/dt=.*").name == name
 
 
 def test_a_pattern_without_marker_matches_nothing() -> None:
-    assert match_path("s3://b/a", "s3://b/a") is None
+    assert named_uri("s3://b/a/c", [PathSpec("s3", ("s3://b/a",))]).name == "b/a/c"
 
 
 @pytest.mark.parametrize(

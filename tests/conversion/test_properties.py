@@ -1,4 +1,4 @@
-"""Custom properties, tags, owners, description (conversion rules, sections 1 and 5)."""
+"""Custom properties of jobs and flows; tags, owners and descriptions."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.events import RunEvent
-from airflow_provider_spark_datahub.conversion.facets.properties import (
-    airflow_tags,
-    description,
-    first_wins,
-    owner_names,
-    property_layers,
-)
+from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers, airflow_tags
 from airflow_provider_spark_datahub.conversion.redaction import REDACTED
 from tests.conversion.builders import parsed, spark_properties
 
@@ -22,7 +16,7 @@ SPEC_KEYS = {"_producer": "https://example.com", "_schemaURL": "https://example.
 
 def read(event: RunEvent, *, spark_plan: bool = False) -> tuple[dict[str, str], dict[str, str]]:
     """The job's and the flow's."""
-    return first_wins([property_layers(event, spark_plan=spark_plan)])
+    return PropertyLayers.merged([PropertyLayers.of(event, spark_plan=spark_plan)])
 
 
 def both(**facets: Any) -> tuple[dict[str, str], dict[str, str]]:
@@ -132,7 +126,7 @@ def test_airflow_tags(tags: Any, expected: list[str] | None) -> None:
     [({"description": "é ☃ 😀"}, "é ☃ 😀"), ({"description": ""}, None), ({"description": 1}, None), (None, None)],
 )
 def test_description(facet: Any, expected: str | None) -> None:
-    assert description(parsed(job_facets={"documentation": facet})) == expected
+    assert parsed(job_facets={"documentation": facet}).description == expected
 
 
 @pytest.mark.parametrize(
@@ -145,7 +139,7 @@ def test_description(facet: Any, expected: str | None) -> None:
     ],
 )
 def test_owners(facet: Any, expected: list[str]) -> None:
-    assert owner_names(parsed(job_facets={"ownership": facet})) == expected
+    assert parsed(job_facets={"ownership": facet}).owner_names == expected
 
 
 def test_an_event_that_says_nothing() -> None:
@@ -153,7 +147,7 @@ def test_an_event_that_says_nothing() -> None:
     assert spark_properties() == {"spark_properties": {"properties": {}}}
 
 
-def test_what_is_nested_deeper_than_anybody_reads_costs_only_itself() -> None:
+def test_values_that_are_nested_too_deeply_cost_only_themselves() -> None:
     deep: Any = "leaf"
     for _ in range(400):
         deep = {"k": [deep]}

@@ -48,7 +48,7 @@ def test_stored_and_read_again(proposal: Proposal) -> None:
     "change",
     [{"aspect": None}, {"aspect": {}}, {"aspect": {"value": "{"}}, {"aspect": {"value": None}}],
 )
-def test_what_was_not_stored_so(change: dict[str, Any]) -> None:
+def test_malformed_stored_proposals(change: dict[str, Any]) -> None:
     with pytest.raises(ProposalFormatError, match="not a stored proposal"):
         Proposal.from_obj({**UPSERT.to_obj(), **change})
 
@@ -61,7 +61,7 @@ def test_a_part_is_missing(key: str) -> None:
         Proposal.from_obj(stored)
 
 
-def test_what_is_remembered_is_the_same_proposal() -> None:
+def test_a_cached_proposal_is_equal() -> None:
     remembered = upsert("dataset", DATASET, "status", {"removed": False})
     assert remembered == UPSERT
     assert {remembered, UPSERT} == {UPSERT}

@@ -21,7 +21,7 @@ from tests.oracles.strict import canonical_violations
 OPENLINEAGE = "https://github.com/OpenLineage/OpenLineage/tree/1.54.0"
 
 
-def test_every_public_name_is_there_and_told_of() -> None:
+def test_every_public_name_exists_and_has_a_docstring() -> None:
     for name in conversion.__all__:
         public = getattr(conversion, name)
         assert inspect.getdoc(public)
@@ -88,16 +88,16 @@ PRODUCERS: dict[str, tuple[Json, str]] = {
 
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_other_producers(producer: str) -> None:
-    told, flow = PRODUCERS[producer]
-    told = {
-        **told,
+    recorded, flow = PRODUCERS[producer]
+    sent = {
+        **recorded,
         "inputs": [dataset("postgres://db:5432", "shop.public.orders")],
         "outputs": [dataset("kafka://broker:9092", "orders")],
     }
-    told["job"]["facets"].pop("jobType", None)
-    found = conversion.convert_run_event(json.dumps(told).encode(), LineageSettings())
+    sent["job"]["facets"].pop("jobType", None)
+    found = conversion.convert_run_event(json.dumps(sent).encode(), LineageSettings())
     assert find(found, "dataFlowInfo").entity_urn == flow
-    assert find(found, "dataJobInfo").entity_urn == f"urn:li:dataJob:({flow},{told['job']['name']})"
+    assert find(found, "dataJobInfo").entity_urn == f"urn:li:dataJob:({flow},{sent['job']['name']})"
     assert find(found, "dataProcessInstanceInput").aspect == {"inputs": [urn("postgres", "shop.public.orders")]}
     assert find(found, "dataProcessInstanceOutput").aspect == {"outputs": [urn("kafka", "orders")]}
     assert [problem for one in found for problem in canonical_violations(one.to_obj())] == []
@@ -148,7 +148,7 @@ def test_what_is_public_converts_a_stream_too() -> None:
     assert converted.proposals(LineageSettings())
 
 
-@pytest.mark.parametrize("told", [b"[]", {"run": {}}, b"{"])
-def test_what_is_no_run_event_is_an_error_of_the_api(told: Any) -> None:
+@pytest.mark.parametrize("anything", [b"[]", {"run": {}}, b"{"])
+def test_anything_else_than_a_run_event_is_an_event_error(anything: Any) -> None:
     with pytest.raises(EventError):
-        conversion.convert_run_event(told, LineageSettings())
+        conversion.convert_run_event(anything, LineageSettings())

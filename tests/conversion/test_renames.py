@@ -41,64 +41,70 @@ def column_edges(job: JobLineage) -> set[tuple[str, str]]:
         return field.partition("file,")[2].partition(",")[0]
 
     return {
-        (path(up), path(down)) for one in job.fine_grained for up in one["upstreams"] for down in one["downstreams"]
+        (path(up), path(down))
+        for one in job.lineage.fine_grained
+        for up in one["upstreams"]
+        for down in one["downstreams"]
     }
 
 
 def test_what_was_written_and_then_renamed_was_written_under_the_new_name() -> None:
     job = runs(write("/a", "/new"), rename("/new", "/orders"))
-    assert (list(job.inputs), list(job.outputs)) == (file_urns("/a"), file_urns("/orders"))
+    assert (list(job.lineage.inputs), list(job.lineage.outputs)) == (file_urns("/a"), file_urns("/orders"))
     assert column_edges(job) == {("/a", "/orders")}
 
 
 def test_reads_of_it_before_the_rename_are_reads_of_it() -> None:
     job = runs(write("/a", "/new"), write("/new", "/sums"), rename("/new", "/orders"))
-    assert (list(job.inputs), list(job.outputs)) == (file_urns("/a", "/orders"), file_urns("/orders", "/sums"))
+    assert (list(job.lineage.inputs), list(job.lineage.outputs)) == (
+        file_urns("/a", "/orders"),
+        file_urns("/orders", "/sums"),
+    )
     assert column_edges(job) == {("/a", "/orders"), ("/orders", "/sums")}
 
 
 def test_a_table_that_is_swapped_for_a_new_one_keeps_its_name_as_an_input() -> None:
     """The next run of the job reads what is called so then."""
     job = runs(write("/orders", "/new"), rename("/orders", "/old"), rename("/new", "/orders"), drop("/old"))
-    assert (list(job.inputs), list(job.outputs)) == (file_urns("/orders"), file_urns("/orders"))
+    assert (list(job.lineage.inputs), list(job.lineage.outputs)) == (file_urns("/orders"), file_urns("/orders"))
 
 
 def test_a_table_renamed_twice_has_its_last_name() -> None:
     job = runs(write("/a", "/x"), rename("/x", "/y"), rename("/y", "/z"))
-    assert list(job.outputs) == file_urns("/z")
+    assert list(job.lineage.outputs) == file_urns("/z")
 
 
 def test_one_staging_name_for_several_tables() -> None:
     job = runs(write("/a", "/tmp"), rename("/tmp", "/monday"), write("/b", "/tmp"), rename("/tmp", "/tuesday"))
-    assert list(job.outputs) == file_urns("/monday", "/tuesday")
+    assert list(job.lineage.outputs) == file_urns("/monday", "/tuesday")
     assert column_edges(job) == {("/a", "/monday"), ("/b", "/tuesday")}
 
 
 def test_a_name_that_is_written_again_after_the_rename_is_an_output_too() -> None:
     job = runs(write("/a", "/orders"), rename("/orders", "/archive"), write("/b", "/orders"))
-    assert list(job.outputs) == file_urns("/archive", "/orders")
+    assert list(job.lineage.outputs) == file_urns("/archive", "/orders")
 
 
 def test_renaming_what_others_wrote_writes_nothing() -> None:
     job = runs(write("/a", "/sums"), rename("/theirs", "/ours"))
-    assert list(job.outputs) == file_urns("/sums")
+    assert list(job.lineage.outputs) == file_urns("/sums")
 
 
 def test_a_rename_that_failed_changed_no_name() -> None:
     job = runs(write("/a", "/new"), rename("/new", "/orders", "FAIL"))
-    assert list(job.outputs) == file_urns("/new")
+    assert list(job.lineage.outputs) == file_urns("/new")
 
 
 def test_a_table_that_keeps_its_path_keeps_its_name() -> None:
     job = runs(write("/a", "/external"), rename("/external", "/external"))
-    assert list(job.outputs) == file_urns("/external")
+    assert list(job.lineage.outputs) == file_urns("/external")
 
 
 def test_what_is_dropped_in_the_end_keeps_the_name_under_which_it_was_written() -> None:
     job = runs(write("/a", "/daily"), rename("/daily", "/renamed"), drop("/renamed"))
-    assert list(job.outputs) == file_urns("/daily")
+    assert list(job.lineage.outputs) == file_urns("/daily")
 
 
 def test_a_target_that_is_dropped_for_the_next_one_is_there_in_the_end() -> None:
     day = [write("/a", "/tmp"), drop("/orders"), rename("/tmp", "/orders")]
-    assert list(runs(*day, *day).outputs) == file_urns("/orders")
+    assert list(runs(*day, *day).lineage.outputs) == file_urns("/orders")

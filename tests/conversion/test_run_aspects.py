@@ -37,8 +37,8 @@ def test_granularity_is_in_the_coarsest_unit(length_ms: int, unit: str, multiple
 
 
 @pytest.mark.parametrize("length_ms", [0, -DAY, 1, 1_500])
-def test_a_moment_is_no_partition(length_ms: int) -> None:
-    """Airflow gives a run by hand an interval of no length."""
+def test_a_moment_has_no_partition(length_ms: int) -> None:
+    """Airflow gives a manual run an interval of length zero."""
     interval = DataInterval(START_MS, START_MS + length_ms)
     assert interval.granularity is None
     assert partition_spec(interval) == NOT_PARTITIONED
@@ -57,7 +57,7 @@ def test_partitions_that_the_producer_names_count_before_the_interval() -> None:
     assert spec == {"partition": "day=1,day=2", "type": "PARTITION"}
 
 
-def test_they_are_what_the_sdk_writes() -> None:
+def test_aspects_equal_those_of_the_sdk() -> None:
     events = [
         run_event(RUN, START_MS, "STARTED", interval=DataInterval(START_MS, START_MS + HOUR), attempt=1),
         run_event(
@@ -74,5 +74,5 @@ def test_they_are_what_the_sdk_writes() -> None:
     properties = run_properties(
         RUN, name="r", created_ms=None, custom={"a": "b"}, url="http://x/", run_type="STREAMING"
     )
-    assert [problem for one in (*events, *properties) for problem in canonical_violations(one.to_obj())] == []
-    assert [one.aspect["messageId"] for one in events] == ["STARTED 1", "ABORT"]
+    assert [problem for each in (*events, *properties) for problem in canonical_violations(each.to_obj())] == []
+    assert [event.aspect["messageId"] for event in events] == ["STARTED 1", "ABORT"]

@@ -1,4 +1,4 @@
-"""What facets tell of a run beside lineage."""
+"""Details of a run from its facets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.convert import convert_events, convert_run_event
-from airflow_provider_spark_datahub.conversion.facets.run import (
-    DataInterval,
-    RunDetails,
-    details_of,
-    merged_details,
-    with_later,
-)
+from airflow_provider_spark_datahub.conversion.facets.run import DataInterval, RunDetails
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.redaction import REDACTED
 from tests.conversion.builders import (
@@ -54,7 +48,7 @@ DAY = DataInterval(START_MS, START_MS + 86_400_000)
 
 
 def details(**facets: Any) -> RunDetails:
-    return details_of(parsed(run_facets=facets)) or RunDetails()
+    return RunDetails.of(parsed(run_facets=facets)) or RunDetails()
 
 
 def written(*events: Json, **options: Any) -> list[Proposal]:
@@ -63,8 +57,8 @@ def written(*events: Json, **options: Any) -> list[Proposal]:
     return found
 
 
-def test_an_event_that_tells_nothing_of_its_run() -> None:
-    assert details_of(parsed()) is None
+def test_an_event_without_details_of_its_run() -> None:
+    assert RunDetails.of(parsed()) is None
 
 
 def test_spark_application() -> None:
@@ -106,7 +100,7 @@ def test_airflow_dag_run(run_type: Any, expected: str | None) -> None:
 
 
 @pytest.mark.parametrize("attempt", [0, -1, True, "1", 2**31, None])
-def test_what_is_no_attempt(attempt: Any) -> None:
+def test_invalid_attempts(attempt: Any) -> None:
     assert details(airflow={"taskInstance": {"try_number": attempt}}).attempt is None
 
 
@@ -141,26 +135,28 @@ def test_runs_that_it_waited_for() -> None:
     assert relationships["upstreamInstances"] == [f"urn:li:dataProcessInstance:{OTHER_QUERY}"]
 
 
-def test_what_several_runs_tell_of_an_application() -> None:
+def test_details_of_an_application_with_several_runs() -> None:
     own = RunDetails(url="http://own", attempt=2, properties={"a": "own"})
     query_details = RunDetails("http://query", "STREAMING", 9, DAY, {"a": "query", "b": "query"}, {"r": None})
-    assert merged_details(own, [None, query_details]) == RunDetails(
+    assert RunDetails.merged(own, [None, query_details]) == RunDetails(
         "http://own", "STREAMING", 2, DAY, {"a": "own", "b": "query"}
     )
     assert own.properties == {"a": "own"}
-    assert merged_details(None, [query_details]) == RunDetails(
+    assert RunDetails.merged(None, [query_details]) == RunDetails(
         "http://query", "STREAMING", None, DAY, {"a": "query", "b": "query"}
     )
-    assert merged_details(None, []) == RunDetails()
+    assert RunDetails.merged(None, []) == RunDetails()
 
 
-def test_what_later_events_of_a_run_tell() -> None:
+def test_details_of_later_events() -> None:
     first = RunDetails("http://first", None, 1, DAY, {"a": "1", "b": "1"}, {"r": None})
     later = RunDetails(run_type="STREAMING", attempt=2, properties={"b": "2"}, upstream_runs={"s": None})
-    assert with_later(first, later) == RunDetails(
+    assert RunDetails.updated(first, later) == RunDetails(
         "http://first", "STREAMING", 2, DAY, {"a": "1", "b": "2"}, {"r": None, "s": None}
     )
-    assert with_later(first, None) is with_later(None, first) is with_later(first, first) is first
+    assert (
+        RunDetails.updated(first, None) is RunDetails.updated(None, first) is RunDetails.updated(first, first) is first
+    )
 
 
 def test_a_failed_query_says_why_its_application_failed() -> None:
@@ -177,8 +173,8 @@ def test_a_stream() -> None:
 
 def test_the_whole_run_of_a_single_event() -> None:
     producer = "https://github.com/apache/airflow/tree/providers-openlineage/2.20.3"
-    told = event("COMPLETE", producer=producer, job_type=None, run_facets={"airflow": AIRFLOW})
-    found = convert_run_event(told, settings())
+    sent = event("COMPLETE", producer=producer, job_type=None, run_facets={"airflow": AIRFLOW})
+    found = convert_run_event(sent, settings())
     (run_event,) = find_all(found, "dataProcessInstanceRunEvent")
     assert run_event.aspect["attempt"] == 3
     assert run_event.aspect["messageId"] == "COMPLETE 3"
@@ -200,7 +196,7 @@ def test_partitions_that_were_written() -> None:
     output = {**file("/z"), "outputFacets": {"subset": {"outputCondition": condition}}}
     events = whole_application(query("START"), query(outputs=[output], second=1))
     found = written(*events, capture_operations=True)
-    as_text = convert_events([json.dumps(one).encode() for one in events], settings(capture_operations=True))
+    as_text = convert_events([json.dumps(each).encode() for each in events], settings(capture_operations=True))
     assert as_text.proposals(settings(capture_operations=True)) == found
     spec = {"partition": "p9,year=2026/month=01", "type": "PARTITION"}
     assert find(found, "operation").aspect["partitionSpec"] == spec
@@ -208,6 +204,6 @@ def test_partitions_that_were_written() -> None:
 
 
 @pytest.mark.parametrize("condition", [None, {}, {"type": "location", "locations": ["/a"]}, {"type": "partition"}])
-def test_what_names_no_partition(condition: Any) -> None:
+def test_conditions_without_a_partition(condition: Any) -> None:
     output = {**dataset("file", "/z"), "outputFacets": {"subset": {"outputCondition": condition}}}
-    assert only_job(whole_application(query(outputs=[output]))).partitions == ()
+    assert only_job(whole_application(query(outputs=[output]))).lineage.partitions == ()

@@ -1,4 +1,4 @@
-"""``schemaMetadata`` (conversion rules, section 4 and deviation 1)."""
+"""``schemaMetadata`` (Deviation 1)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_aspect() -> None:
 
 
 def open_lineage(hive_type: str) -> Json:
-    """A Hive type as OpenLineage's Spark listener spells a field's type: nested fields below."""
+    """Return a Hive type as OpenLineage's Spark listener writes a field's type, with nested fields below."""
     name, _, inside = hive_type.partition("<")
     parts = _split(inside.removesuffix(">")) if inside else []
     if name == "struct":
@@ -99,7 +99,7 @@ def open_lineage(hive_type: str) -> Json:
 
 
 def _split(text: str) -> list[str]:
-    """At commas outside of brackets."""
+    """Split at commas outside of brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(letter, 0)
@@ -176,7 +176,7 @@ def test_a_field_without_type_keeps_its_name(broken: Json) -> None:
 
 
 def test_a_field_path_is_there_once() -> None:
-    """GMS takes no schema that has the same path twice; the first counts."""
+    """GMS refuses a schema with the same path twice; the first field counts."""
     (field,) = metadata(("a", "int"), ("a", "string"))["fields"]
     assert kind(field) == "NumberType"
 

@@ -1,4 +1,4 @@
-"""The converter's options from plain values."""
+"""The converter's settings from plain values."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from datahub.metadata.schema_classes import FabricTypeClass
 
-from airflow_provider_spark_datahub.conversion.paths import PathSpec
+from airflow_provider_spark_datahub.conversion.setting_names import SettingsError
 from airflow_provider_spark_datahub.conversion.settings import (
     ENVIRONMENTS,
     LineageSettings,
-    SettingsError,
+    PathSpec,
     settings_of_environment,
 )
 
@@ -61,14 +61,14 @@ FROM_TEXT: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("option", [field.name for field in dataclasses.fields(LineageSettings)])
-def test_every_option_from_text(option: str) -> None:
+def test_every_setting_from_text(option: str) -> None:
     text, expected = FROM_TEXT[option]
     assert getattr(LineageSettings.from_mapping({option: text}), option) == expected
     assert expected != getattr(LineageSettings(), option)
 
 
 @pytest.mark.parametrize("option", FROM_TEXT)
-def test_what_is_read_can_be_read_again(option: str) -> None:
+def test_values_that_were_read_can_be_read_again(option: str) -> None:
     expected = FROM_TEXT[option][1]
     assert getattr(LineageSettings.from_mapping({option: expected}), option) == expected
 
@@ -94,9 +94,9 @@ def test_environments_are_datahubs() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"use_patches": True}, "unknown lineage option 'use_patches'; did you mean 'use_patch'?"),
+        ({"use_patches": True}, "unknown lineage setting 'use_patches'; did you mean 'use_patch'?"),
         ({"platforminstance": "x"}, "did you mean 'platform_instance'?"),
-        ({7: 1}, "the lineage option 7 has a name that is no text"),
+        ({7: 1}, "the name of a lineage setting must be text, not 7"),
         ({"zzz": 1}, "known are capture_column_level_lineage, "),
         ({"env": "PRODUCTION"}, "env is 'PRODUCTION', want one of DEV, TEST"),
         ({"env": "PRODUCTION"}, "; did you mean 'PROD'?"),
@@ -109,16 +109,16 @@ def test_environments_are_datahubs() -> None:
         ({"pipeline_name": 7}, "pipeline_name is 7, want text"),
         ({"tags": [1]}, "tags is [1], want a list of texts"),
         ({"catalog_platforms": {"a": 1}}, "catalog_platforms is {'a': 1}, want an object of texts"),
-        ({"catalog_platforms": "a=b"}, "catalog_platforms is 'a=b', no JSON"),
+        ({"catalog_platforms": "a=b"}, "catalog_platforms is 'a=b', want JSON"),
         ({"parent_job_urn": "task"}, "parent_job_urn is 'task', want the URN of a DataJob"),
-        ({"file_partition_regexp": "("}, "file_partition_regexp is '(', no regular expression"),
+        ({"file_partition_regexp": "("}, "file_partition_regexp is '(', want a regular expression"),
         ({"path_specs": ["x"]}, "path_specs is ['x'], want an object"),
         ({"path_specs": {"s3": 1}}, "path_specs.s3 is 1, want {path_spec_list"),
         (
             {"path_specs": {"s3": {"a": {"path_spec": []}}}},
-            "unknown option path_specs.s3.a.path_spec; did you mean 'path_spec_list'?",
+            "unknown setting path_specs.s3.a.path_spec; did you mean 'path_spec_list'?",
         ),
-        ({"path_specs": {"s3": {"env": "DEV", "zz": 1}}}, "unknown option path_specs.s3.zz; known are env, "),
+        ({"path_specs": {"s3": {"env": "DEV", "zz": 1}}}, "unknown setting path_specs.s3.zz; known are env, "),
         (
             {"path_specs": {"s3": {"platform_instance": "a", "platformInstance": "b"}}},
             "path_specs.s3.platformInstance contradicts path_specs.s3's other spelling of platform_instance",
@@ -127,10 +127,10 @@ def test_environments_are_datahubs() -> None:
         ({"path_specs": {"s3": "s3://b/t"}}, "path_specs.s3: the path spec 's3://b/t' has no folder {table}"),
     ],
 )
-def test_mistakes_are_told(options: Any, message: str) -> None:
-    with pytest.raises(SettingsError) as told:
+def test_errors_name_the_mistake(options: Any, message: str) -> None:
+    with pytest.raises(SettingsError) as raised:
         LineageSettings.from_mapping(options)
-    assert message in str(told.value)
+    assert message in str(raised.value)
 
 
 PATTERN = "s3://b/{table}"

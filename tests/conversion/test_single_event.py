@@ -21,7 +21,7 @@ def job_of(events: SingleEvents, event: Json) -> JobLineage:
 def test_lineages_without_columns_are_remembered_up_to_a_number() -> None:
     events = SingleEvents(settings())
     for number in range(3 * REMEMBERED):
-        (output,) = job_of(events, query(outputs=[file(f"/out/{number}")])).outputs
+        (output,) = job_of(events, query(outputs=[file(f"/out/{number}")])).lineage.outputs
         assert f"/out/{number}," in output
         assert len(events._remembered) <= REMEMBERED
 
@@ -32,19 +32,19 @@ def test_column_edges_are_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPa
     facet = column_lineage({f"c{number}": [column("/in", "x")] for number in range(4)})
     for number in range(20):
         job = job_of(events, query(outputs=[file(f"/out/{number}", columnLineage=facet)]))
-        assert len(job.fine_grained) == 4
+        assert len(job.lineage.fine_grained) == 4
         assert len(events._remembered) <= 3
 
 
 def test_what_an_event_repeats_is_not_read_again() -> None:
     events = SingleEvents(settings())
     first, second = (job_of(events, query(kind, outputs=[file("/out")])) for kind in ("RUNNING", "COMPLETE"))
-    assert first.outputs is second.outputs
+    assert first.lineage.outputs is second.lineage.outputs
 
 
 @pytest.mark.parametrize(("options", "is_shared"), [({}, True), ({"capture_spark_plan": True}, False)])
 def test_plans_are_not_remembered(options: dict[str, Any], is_shared: bool) -> None:
     plan = {"spark.logicalPlan": {"plan": [{"class": "Scan"}]}}
     job = job_of(SingleEvents(settings(**options)), query(run_facets=plan))
-    assert (type(job.flow_properties) is SharedObject) is is_shared
-    assert ("spark.logicalPlan" in job.flow_properties) is not is_shared
+    assert (type(job.definition.flow_properties) is SharedObject) is is_shared
+    assert ("spark.logicalPlan" in job.definition.flow_properties) is not is_shared

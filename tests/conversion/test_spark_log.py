@@ -43,7 +43,7 @@ def test_real_application(version: str) -> None:
     assert all(query.start_ms and query.last_ms and query.start_ms < query.last_ms for query in queries)
 
 
-def test_all_that_is_told_of_a_query() -> None:
+def test_everything_in_the_log_of_a_query() -> None:
     (application,) = read_log(
         [
             environment("file:///"),
@@ -66,7 +66,7 @@ def test_all_that_is_told_of_a_query() -> None:
     assert (query.ended, query.failure) == (True, "")
 
 
-def test_end_of_a_query_is_not_before_what_the_log_told_before_it() -> None:
+def test_end_of_a_query_is_not_before_earlier_events_of_the_log() -> None:
     (application,) = read_log([app_started(), query_started(10), *execution(1, 11, 30), query_terminated("boom")])
     (query,) = application.queries.values()
     assert (query.last_ms, query.failure) == (START_MS + 30_000, "boom")
@@ -91,7 +91,7 @@ def test_micro_batches_are_known_by_their_description() -> None:
     assert (micro_batch.end_ms, batch.end_ms) == (START_MS + 2_000, None)
 
 
-def test_several_applications_are_told_apart() -> None:
+def test_several_applications_stay_separate() -> None:
     events = [
         *(environment("file:///"), app_started("a"), query_progressed(), app_ended()),
         *(environment("s3a://lake"), app_started("b", 60), *execution(0, 61, 62), app_ended(70)),

@@ -41,15 +41,15 @@ def lineage_facet(**more: Any) -> Json:
 def edges(*, job_facets: Json | None = None, **facets: Any) -> list[tuple[list[str], str]]:
     output = file("/z", schema=schema(("z", "int")), **facets)
     job = only_job(whole_application(query(outputs=[output], job_facets=job_facets)))
-    assert list(job.inputs) == file_urns("/a")
-    return [(one["upstreams"], one["transformOperation"]) for one in job.fine_grained]
+    assert list(job.lineage.inputs) == file_urns("/a")
+    return [(lineage["upstreams"], lineage["transformOperation"]) for lineage in job.lineage.fine_grained]
 
 
 def test_columns_without_transformations() -> None:
-    """Before 1.17: a type and a description of the column, of which DataHub's Java converter reads neither."""
+    """Before 1.17: a type and a description of the column, which DataHub's Java converter does not read."""
     plain = {"namespace": "file", "name": "/a", "field": "x"}
-    told = {"inputFields": [plain], "transformationDescription": "identical", "transformationType": "IDENTITY"}
-    assert edges(columnLineage={"fields": {"z": told}}) == [([X], "")]
+    field = {"inputFields": [plain], "transformationDescription": "identical", "transformationType": "IDENTITY"}
+    assert edges(columnLineage={"fields": {"z": field}}) == [([X], "")]
 
 
 def test_columns_with_the_filters_among_their_inputs() -> None:
@@ -90,16 +90,16 @@ def test_lineage_of_datasets_alone() -> None:
 
 
 @pytest.mark.parametrize("facet", [None, {}, {"inputs": None}, {"inputs": [{"type": "DATASET"}]}, {"fields": []}])
-def test_a_lineage_facet_that_tells_nothing(facet: Any) -> None:
+def test_an_empty_lineage_facet(facet: Any) -> None:
     job = only_job(whole_application(query(outputs=[file("/z", lineage=facet)])))
-    assert (job.inputs, job.fine_grained) == ({}, [])
+    assert (job.lineage.inputs, job.lineage.fine_grained) == ({}, [])
 
 
 @pytest.mark.parametrize("name", ["spark.logicalPlan", "spark_logicalPlan"])
 def test_both_names_of_the_logical_plan(name: str) -> None:
     events = whole_application(query(run_facets={name: {"plan": [{"class": "Scan"}]}}))
     job = only_job(events, capture_spark_plan=True)
-    assert job.flow_properties["spark.logicalPlan"] == '{"plan":[{"class":"Scan"}]}'
+    assert job.definition.flow_properties["spark.logicalPlan"] == '{"plan":[{"class":"Scan"}]}'
 
 
 def test_a_root_beside_the_parent_is_not_the_parent() -> None:
@@ -125,5 +125,5 @@ def test_a_root_beside_the_parent_is_not_the_parent() -> None:
 )
 def test_the_engines_version(facets: Json) -> None:
     job = only_job(whole_application(run_facets=facets))
-    assert {"4.1.4", "3.3.0"} & set(job.job_properties.values())
-    assert job.flow.orchestrator == "spark"
+    assert {"4.1.4", "3.3.0"} & set(job.definition.properties.values())
+    assert job.definition.flow.orchestrator == "spark"

@@ -1,12 +1,12 @@
-"""Columns of statements by their text: only what is certain."""
+"""Sources of columns by the text of statements: only certain ones."""
 
 from __future__ import annotations
 
 import pytest
 
+from airflow_provider_spark_datahub.conversion.columns.facet import ColumnId
 from airflow_provider_spark_datahub.conversion.columns.sql import (
     MAX_STATEMENT,
-    StatementColumns,
     StatementError,
     Table,
     columns_of_statement,
@@ -28,14 +28,14 @@ TABLES = {
 }
 
 
-def told(statement: str, dialect: str = "spark") -> StatementColumns:
-    return columns_of_statement(statement, dialect, lambda name: TABLES.get(name.lower()))
+def parsed(statement: str) -> tuple[Table, dict[str, tuple[ColumnId, ...]]]:
+    return columns_of_statement(statement, "spark", lambda name: TABLES.get(name.lower()))
 
 
 def sources(statement: str) -> dict[str, list[str]]:
     return {
         column: sorted(f"{dataset.name}.{field}" for dataset, field in made_of)
-        for column, made_of in told(statement).sources.items()
+        for column, made_of in parsed(statement)[1].items()
     }
 
 
@@ -71,7 +71,7 @@ JOIN = "FROM db.orders o JOIN db.customers c ON o.customer_id = c.customer_id"
          {"name": ["db.orders.amount", "db.orders.status"], "total": ["/lake/orders.amount"]}),
     ],
 )  # fmt: skip
-def test_what_columns_are_made_of(statement: str, expected: dict[str, list[str]]) -> None:
+def test_sources_of_columns(statement: str, expected: dict[str, list[str]]) -> None:
     assert sources(statement) == expected
 
 
@@ -79,23 +79,23 @@ def test_what_columns_are_made_of(statement: str, expected: dict[str, list[str]]
     ("statement", "reason"),
     [
         ("SELECT name FROM db.customers", "a query, whose result the job may have changed"),
-        ("INSERT INTO db.out SELECT * FROM a_view", "no dataset of the job is known to be a_view"),
-        ("INSERT INTO db.unknown SELECT amount FROM db.orders", "no dataset of the job is known to be db.unknown"),
-        ("INSERT INTO db.out SELECT status, amount, 1 FROM db.orders", "not those that the events tell"),
-        ("CREATE TABLE db.out AS SELECT amount FROM db.orders", "not those that the events tell"),
-        ("INSERT INTO db.out SELECT nonsense, amount FROM db.orders", "sqlglot cannot tell"),
+        ("INSERT INTO db.out SELECT * FROM a_view", "no dataset of the job matches a_view"),
+        ("INSERT INTO db.unknown SELECT amount FROM db.orders", "no dataset of the job matches db.unknown"),
+        ("INSERT INTO db.out SELECT status, amount, 1 FROM db.orders", "not the target's columns"),
+        ("CREATE TABLE db.out AS SELECT amount FROM db.orders", "not the target's columns"),
+        ("INSERT INTO db.out SELECT nonsense, amount FROM db.orders", "sqlglot failed"),
         ("INSERT INTO db.out SELECT a, 1 AS b FROM db.twice", "differ in upper and lower case only"),
         ("INSERT INTO db.out SELECT item, amount FROM db.orders LATERAL VIEW explode(split(status, 'x')) e AS item",
          "columns that no table has"),
         ("INSERT INTO db.out SELECT b, a FROM db.orders AS o(a, b, c, d)", "columns of a table other names"),
-        ("INSERT INTO db.out SELECT amount AS x, status AS x FROM db.orders", "no names of their own"),
+        ("INSERT INTO db.out SELECT amount AS x, status AS x FROM db.orders", "no unique names"),
         ("CREATE VIEW db.out AS SELECT status AS name, amount AS total FROM db.orders", "neither INSERT"),
         ("MERGE INTO db.out t USING (SELECT * FROM db.orders) s ON t.name = s.status WHEN MATCHED THEN DELETE",
          "neither INSERT"),
-        ("INSERT INTO (((", "sqlglot cannot tell"),
+        ("INSERT INTO (((", "sqlglot failed"),
         ("INSERT INTO db.out SELECT 'x', amount FROM db.orders -- " + "x" * MAX_STATEMENT, "longer than"),
     ],
 )  # fmt: skip
-def test_nothing_is_told_of_what_is_not_certain(statement: str, reason: str) -> None:
+def test_uncertain_statements_are_refused(statement: str, reason: str) -> None:
     with pytest.raises(StatementError, match=reason):
-        told(statement)
+        parsed(statement)

@@ -1,4 +1,4 @@
-"""Column lineage from statements, where OpenLineage tells none."""
+"""Column lineage from statements, for columns without any from OpenLineage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def events_of(recording: str) -> list[Json]:
     return [json.loads(line) for line in recorded("events", recording)]
 
 
-CASES = {**{one: events_of(one) for one in RECORDINGS}, **{one: corpus_events(one) for one in CORPUS}}
+CASES = {**{name: events_of(name) for name in RECORDINGS}, **{name: corpus_events(name) for name in CORPUS}}
 
 
 def convert(events: Sequence[Json], *, from_sql: bool = True) -> Conversion:
@@ -44,15 +44,15 @@ def convert(events: Sequence[Json], *, from_sql: bool = True) -> Conversion:
 
 
 def columns(conversion: Conversion, *, parsed: bool) -> Columns:
-    """Pairs of columns that come from statements, or those that OpenLineage tells as direct."""
+    """Pairs of columns that come from statements, or that are direct in OpenLineage."""
     kind = "DIRECT:PARSED_SQL" if parsed else "DIRECT:"
     return {
         (upstream, downstream)
         for job in conversion.jobs
-        for lineage in job.fine_grained
+        for lineage in job.lineage.fine_grained
         if any(
-            one.startswith(kind)
-            for one in lineage["transformOperation"].partition("\n")[0].removeprefix("-- ").split(",")
+            part.startswith(kind)
+            for part in lineage["transformOperation"].partition("\n")[0].removeprefix("-- ").split(",")
         )
         for upstream in lineage["upstreams"]
         for downstream in lineage["downstreams"]
@@ -68,14 +68,14 @@ def without_column_lineage(events: Sequence[Json]) -> list[Json]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_statements_tell_what_openlineage_tells_and_nothing_else(case: str) -> None:
-    """Real events without their column lineage: what statements say stands in it, or is known to be missing there."""
-    untold = {
+def test_statements_add_no_false_edge(case: str) -> None:
+    """Real events without their column lineage: edges from statements are in it, or are known to be missing there."""
+    missing = {
         (f"urn:li:schemaField:({source},{field})", f"urn:li:schemaField:({target},{of})")
         for source, field, target, of in (truth_of(case) if case in RECORDINGS else {}).get("untold_columns", ())
     }
     from_statements = columns(convert(without_column_lineage(CASES[case])), parsed=True)
-    assert from_statements <= columns(convert(CASES[case], from_sql=False), parsed=False) | untold
+    assert from_statements <= columns(convert(CASES[case], from_sql=False), parsed=False) | missing
 
 
 def test_of_real_jobs_some_columns_come_from_statements_alone() -> None:
@@ -89,7 +89,7 @@ def test_of_real_jobs_some_columns_come_from_statements_alone() -> None:
 
 @pytest.mark.parametrize("recording", ["hive_tables-4.3.0", "hive_tables-3.5.9"])
 def test_a_scalar_subquery_of_a_real_job(recording: str) -> None:
-    """OpenLineage tells where ``name`` comes from, and nothing of ``spent``."""
+    """OpenLineage knows the source of ``name``, but not of ``spent``."""
     spent = tuple(
         f"urn:li:schemaField:(urn:li:dataset:(urn:li:dataPlatform:hive,shop.{name},PROD),{field})"
         for name, field in (("orders", "amount"), ("big", "spent"))
@@ -97,10 +97,10 @@ def test_a_scalar_subquery_of_a_real_job(recording: str) -> None:
     events = CASES[recording]
     assert spent not in columns(convert(events, from_sql=False), parsed=False)
     (job,) = convert(events).jobs
-    (lineage,) = (one for one in job.fine_grained if one["confidenceScore"] == 0.2)
+    (lineage,) = (edge for edge in job.lineage.fine_grained if edge["confidenceScore"] == 0.2)
     assert (lineage["upstreams"], lineage["downstreams"]) == ([spent[0]], [spent[1]])
     assert lineage["transformOperation"].startswith("-- DIRECT:PARSED_SQL\n")
-    assert [wrong for one in proposals(job) for wrong in canonical_violations(one.to_obj())] == []
+    assert [wrong for each in proposals(job) for wrong in canonical_violations(each.to_obj())] == []
 
 
 def hive(name: str, *fields: str, **facets: Json) -> Json:
@@ -115,16 +115,16 @@ def statement(sql: str, *inputs: Json, output: Json) -> list[Json]:
 INSERT = "INSERT INTO db.out SELECT a, b FROM db.source"
 
 
-def test_what_openlineage_tells_of_a_column_stays_as_it_is() -> None:
+def test_openlineages_column_lineage_stays() -> None:
     known = column_lineage({"a": [column("/w/db.source", "b", "DIRECT:IDENTITY")]})
     found = convert(
         statement(INSERT, hive("db.source", "a", "b"), output=hive("db.out", "a", "b", columnLineage=known))
     )
-    told = {
-        (one["downstreams"][0][-2], one["upstreams"][0][-2], one["confidenceScore"])
-        for one in found.jobs[0].fine_grained
+    edges = {
+        (edge["downstreams"][0][-2], edge["upstreams"][0][-2], edge["confidenceScore"])
+        for edge in found.jobs[0].lineage.fine_grained
     }
-    assert told == {("a", "b", 0.5), ("b", "b", 0.2)}
+    assert edges == {("a", "b", 0.5), ("b", "b", 0.2)}
 
 
 def test_a_table_that_is_only_in_the_statement_is_an_input() -> None:
@@ -133,29 +133,31 @@ def test_a_table_that_is_only_in_the_statement_is_an_input() -> None:
     sql = "INSERT INTO db.out SELECT a, (SELECT max(most) FROM db.limits) FROM db.source"
     events = statement(sql, hive("db.source", "a"), output=hive("db.out", "a", "b"))
     found = convert([events[0], elsewhere, *events[1:]])
-    assert found.inputs == [f"urn:li:dataset:(urn:li:dataPlatform:hive,db.{one},PROD)" for one in ("limits", "source")]
+    assert found.inputs == [
+        f"urn:li:dataset:(urn:li:dataPlatform:hive,db.{name},PROD)" for name in ("limits", "source")
+    ]
 
 
-def test_why_nothing_is_known_is_told_once() -> None:
+def test_the_reason_for_a_gap_is_reported_once() -> None:
     sql = "INSERT INTO db.out SELECT * FROM a_view WHERE password = 'x'"
     events = statement(sql, hive("db.source", "a"), output=hive("db.out", "a"))
-    (gap,) = convert([*events[:2], *events[1:]]).column_gaps
+    (gap,) = convert([*events[:2], *events[1:]]).diagnostics.column_gaps
     assert gap.startswith("no column lineage from the statement 'INSERT INTO db.out")
-    assert gap.endswith(": no dataset of the job is known to be a_view")
+    assert gap.endswith(": no dataset of the job matches a_view")
 
 
-def test_of_a_name_that_two_datasets_have_nothing_is_told() -> None:
+def test_a_name_of_two_datasets_matches_neither() -> None:
     other = dataset("glue", "db.source", schema=schema(("a", "string"), ("b", "string")))
     found = convert(statement(INSERT, hive("db.source", "a", "b"), other, output=hive("db.out", "a", "b")))
     assert columns(found, parsed=True) == set()
-    assert len(found.column_gaps) == 1
+    assert len(found.diagnostics.column_gaps) == 1
 
 
 def test_without_sqlglot_the_option_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sqlglot", None)
     found = convert(statement(INSERT, hive("db.source", "a", "b"), output=hive("db.out", "a", "b")))
     assert list(found.outputs) == ["urn:li:dataset:(urn:li:dataPlatform:hive,db.out,PROD)"]
-    assert list(found.column_gaps) == [
+    assert list(found.diagnostics.column_gaps) == [
         "no column lineage from statements: sqlglot is not installed: pip install 'airflow-provider-spark-datahub[sql]'"
     ]
 

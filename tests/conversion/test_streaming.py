@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.run_tree import below
+from airflow_provider_spark_datahub.conversion.run_tree import attach_jobs
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage, RunResult
 from airflow_provider_spark_datahub.conversion.spark_log.streaming import (
     LogReading,
@@ -70,9 +70,9 @@ def jobs_of(
     **options: Any,
 ) -> list[JobLineage]:
     fold = folded(events, **options)
-    told = LogReading(read_log(log), **(reading or {}))
+    reading_of_log = LogReading(read_log(log), **(reading or {}))
     symlinks = fold.symlinks.by_dataset
-    return list(coalesce_with_queries(fold.applications(), told, symlinks, settings(**options), ending))
+    return list(coalesce_with_queries(fold.applications(), reading_of_log, symlinks, settings(**options), ending))
 
 
 def query_job(log: Iterable[Json], events: Iterable[Json] = (), **more: Any) -> JobLineage:
@@ -81,7 +81,7 @@ def query_job(log: Iterable[Json], events: Iterable[Json] = (), **more: Any) -> 
 
 
 def edges(job: JobLineage) -> tuple[list[str], list[str]]:
-    return list(job.inputs), list(job.outputs)
+    return list(job.lineage.inputs), list(job.lineage.outputs)
 
 
 def micro_batch(kind: str = "COMPLETE", *, group: str | None = QUERY_RUN, **more: Any) -> Json:
@@ -94,7 +94,10 @@ def test_queries_of_a_real_application_are_jobs_with_their_true_edges(version: s
     jobs = recorded_jobs(version)
     path = "lake.out.s.no__name__here" if version == "3.5.9" else "file_.lake.out.s.no__name__here"
     found = {
-        job.job_id.replace(f"file_sink_{path}", "nameless"): (*edges(job), job.result and job.result.type)
+        job.definition.id.replace(f"file_sink_{path}", "nameless"): (
+            *edges(job),
+            job.run.result and job.run.result.type,
+        )
         for job in jobs
     }
     assert found == TRUTH
@@ -105,18 +108,18 @@ def test_queries_of_a_real_application_are_jobs_with_their_true_edges(version: s
 def test_runs_of_real_queries_are_children_of_their_application(version: str) -> None:
     application, *queries = recorded_jobs(version)
     (logged,) = recorded_log(f"streaming-{version}")
-    assert [job.run_id for job in queries] == list(logged.queries)
-    assert {job.parent_instance for job in queries} == {application.run_urn}
-    assert (application.is_application, {job.is_application for job in queries}) == (True, {False})
+    assert [job.run.id for job in queries] == list(logged.queries)
+    assert {job.run.parent_urn for job in queries} == {application.run_urn}
+    assert (application.run.is_application, {job.run.is_application for job in queries}) == (True, {False})
     # Nothing new was found where no row was read; a query that failed adds only.
-    idle = {job.job_id for job, query in zip(queries, logged.queries.values(), strict=True) if not query.rows}
-    assert {job.job_id for job in queries if job.adds_only} == {"fails"} | idle
+    idle = {job.definition.id for job, query in zip(queries, logged.queries.values(), strict=True) if not query.rows}
+    assert {job.definition.id for job in queries if job.patch_edges} == {"fails"} | idle
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_columns_of_a_query_come_from_its_source_not_from_the_files_of_a_batch(version: str) -> None:
-    (job,) = [job for job in recorded_jobs(version) if job.job_id == "to_table"]
-    upstreams = {upstream for lineage in job.fine_grained for upstream in lineage["upstreams"]}
+    (job,) = [job for job in recorded_jobs(version) if job.definition.id == "to_table"]
+    upstreams = {upstream for lineage in job.lineage.fine_grained for upstream in lineage["upstreams"]}
     source = file_urns(IN)[0]
     assert upstreams == {f"urn:li:schemaField:({source},{name})" for name in ("order_id", "status", "amount")}
 
@@ -131,23 +134,23 @@ def test_gms_takes_every_proposal(version: str, options: Json) -> None:
 def corpus_log() -> list[Json]:
     """The progress of the corpus's job, which a listener of its own wrote, as the event log has it."""
     kinds = {"started": "QueryStartedEvent", "progress": "QueryProgressEvent", "terminated": "QueryTerminatedEvent"}
-    told = json_lines(CORPUS / "events" / "streaming_progress.ndjson")
-    return [{"Event": STREAMING + kinds[one["event"]], **one} for one in told if one["event"] in kinds]
+    lines = json_lines(CORPUS / "events" / "streaming_progress.ndjson")
+    return [{"Event": STREAMING + kinds[one["event"]], **one} for one in lines if one["event"] in kinds]
 
 
 def test_corpus_job_has_its_true_edges() -> None:
     truth = json.loads((CORPUS / "truth.json").read_text(encoding="utf-8"))["h_streaming"]
     jobs = jobs_of(corpus_log(), corpus_events("h_streaming"))
-    assert {job.job_id: edges(job) for job in jobs} == {
+    assert {job.definition.id: edges(job) for job in jobs} == {
         "h_streaming": (truth["inputs"], file_urns("/lake/out/h/in")),
         "paid_to_parquet": (file_urns("/lake/out/h/in"), file_urns("/lake/out/h/paid")),
         "rate_mem": ([], []),
         "rate_avail": ([], []),
         "foreach_batch": (file_urns("/lake/out/h/in"), file_urns("/lake/out/h/fb")),
     }
-    assert {output for job in jobs for output in job.outputs} == {*truth["outputs"], *truth["either_outputs"]}
+    assert {output for job in jobs for output in job.lineage.outputs} == {*truth["outputs"], *truth["either_outputs"]}
     # One of its queries was stopped in the middle of a batch, which is no failure of the query.
-    assert {job.result and job.result.type for job in jobs} == {"SUCCESS"}
+    assert {job.run.result and job.run.result.type for job in jobs} == {"SUCCESS"}
 
 
 def test_corpus_flow_and_job_properties_are_those_of_the_java_listener() -> None:
@@ -156,12 +159,12 @@ def test_corpus_flow_and_job_properties_are_those_of_the_java_listener() -> None
     jobs = jobs_of(corpus_log(), platform_instance="pi")
     for job in jobs:
         ours = {(each.entity_urn, each.aspect_name): each.aspect for each in proposals(job, platform_instance="pi")}
-        theirs = latest.get((job.flow.urn, "dataFlowInfo"))
+        theirs = latest.get((job.definition.flow.urn, "dataFlowInfo"))
         if theirs is None:
             # It was stopped before its first progress.
-            assert job.job_id == "rate_mem"
+            assert job.definition.id == "rate_mem"
             continue
-        flow = ours[job.flow.urn, "dataFlowInfo"]["customProperties"]
+        flow = ours[job.definition.flow.urn, "dataFlowInfo"]["customProperties"]
         assert flow["plan"] == theirs["customProperties"]["plan"]
         info = latest[job.job_urn, "dataJobInfo"]["customProperties"]
         assert info.items() <= ours[job.job_urn, "dataJobInfo"]["customProperties"].items()
@@ -179,8 +182,8 @@ def test_everything_of_a_query() -> None:
     assert job.run_urn == f"urn:li:dataProcessInstance:{QUERY_RUN}"
     assert edges(job) == (file_urns("/lake/in"), file_urns("/lake/paid"))
     plan = json.dumps(query_progressed(11)["progress"], separators=(",", ":"))
-    assert job.flow_properties == {"createdAt": str(START_MS), "id": QUERY_ID, "plan": plan}
-    assert job.job_properties == {
+    assert job.definition.flow_properties == {"createdAt": str(START_MS), "id": QUERY_ID, "plan": plan}
+    assert job.definition.properties == {
         "batchId": "0",
         "numInputRows": "5",
         "inputRowsPerSecond": "0.5",
@@ -188,15 +191,17 @@ def test_everything_of_a_query() -> None:
         "startTime": "2026-01-01T00:00:10Z",
         "endTime": "2026-01-01T00:00:12Z",
     }
-    assert (job.result, job.started, job.adds_only) == (RunResult("SUCCESS", "COMPLETE"), True, False)
+    assert (job.run.result, job.run.started, job.patch_edges) == (RunResult("SUCCESS", "COMPLETE"), True, False)
 
 
 def test_rates_of_all_sources_are_summed() -> None:
     two = ["FileStreamSource[file:/lake/in]", "FileStreamSource[file:/lake/more]", "FileStreamSource[file:/lake/in]"]
     job = query_job([app_started(), query_progressed(sources=two)])
-    rates = {key: job.job_properties[key] for key in ("numInputRows", "inputRowsPerSecond", "processedRowsPerSecond")}
+    rates = {
+        key: job.definition.properties[key] for key in ("numInputRows", "inputRowsPerSecond", "processedRowsPerSecond")
+    }
     assert rates == {"numInputRows": "15", "inputRowsPerSecond": "1.5", "processedRowsPerSecond": "6.0"}
-    assert list(job.inputs) == file_urns("/lake/in", "/lake/more")
+    assert list(job.lineage.inputs) == file_urns("/lake/in", "/lake/more")
 
 
 @pytest.mark.parametrize(
@@ -215,19 +220,22 @@ def test_name_of_a_query_is_the_same_in_every_run(name: str | None, sink: str, j
     for run_id, batch in ((QUERY_RUN, 3), (OTHER_RUN, 8)):
         progress = query_progressed(sink=sink, name=name, run_id=run_id, batch=batch)
         job = query_job([app_started(), query_started(name=name, run_id=run_id), progress])
-        assert (job.flow.flow_id, job.job_id, job.job_name) == (job_id, job_id, job_id)
+        assert (job.definition.flow.flow_id, job.definition.id, job.definition.name) == (job_id, job_id, job_id)
 
 
 def test_application_id_in_front_where_wanted() -> None:
     job = query_job(ONE_QUERY, reading={"app_id_prefix": True})
-    assert job.flow.flow_id == f"{APP_ID}.paid"
+    assert job.definition.flow.flow_id == f"{APP_ID}.paid"
 
 
 def test_flow_is_that_of_the_application_but_for_its_name() -> None:
     events = builders.whole_application(namespace="analytics", job="shop")
-    assert query_job(ONE_QUERY, events).flow.urn == "urn:li:dataFlow:(spark,paid,analytics)"
-    assert query_job(ONE_QUERY, reading={"namespace": "analytics"}).flow.urn == "urn:li:dataFlow:(spark,paid,analytics)"
-    assert query_job(ONE_QUERY, platform_instance="eu").flow.urn == "urn:li:dataFlow:(spark,paid,eu)"
+    assert query_job(ONE_QUERY, events).definition.flow.urn == "urn:li:dataFlow:(spark,paid,analytics)"
+    assert (
+        query_job(ONE_QUERY, reading={"namespace": "analytics"}).definition.flow.urn
+        == "urn:li:dataFlow:(spark,paid,analytics)"
+    )
+    assert query_job(ONE_QUERY, platform_instance="eu").definition.flow.urn == "urn:li:dataFlow:(spark,paid,eu)"
 
 
 def test_pipeline_name_makes_one_job_of_all_which_keeps_the_edges_of_all() -> None:
@@ -236,7 +244,7 @@ def test_pipeline_name_makes_one_job_of_all_which_keeps_the_edges_of_all() -> No
     )
     jobs = jobs_of(ONE_QUERY, events, pipeline_name="nightly")
     assert {job.job_urn for job in jobs} == {"urn:li:dataJob:(urn:li:dataFlow:(spark,nightly,default),nightly)"}
-    assert [(job.run_id, edges(job), job.adds_only) for job in jobs] == [
+    assert [(job.run.id, edges(job), job.patch_edges) for job in jobs] == [
         (builders.APP, (file_urns("/lake/raw"), file_urns("/lake/in")), False),
         (QUERY_RUN, (file_urns("/lake/in"), file_urns("/lake/paid")), True),
     ]
@@ -250,14 +258,14 @@ def test_query_started_twice_is_one_job_with_two_runs() -> None:
     ]
     jobs = jobs_of([*ONE_QUERY[:-1], *again, app_ended()])
     assert len({job.job_urn for job in jobs}) == 1
-    assert [(job.run_id, edges(job), job.adds_only) for job in jobs] == [
+    assert [(job.run.id, edges(job), job.patch_edges) for job in jobs] == [
         (QUERY_RUN, (file_urns("/lake/in"), file_urns("/lake/paid")), False),
         (OTHER_RUN, ([urn("kafka", "orders")], file_urns("/lake/paid")), True),
     ]
 
 
 @pytest.mark.parametrize(
-    ("told", "ending", "result"),
+    ("logged", "ending", "result"),
     [
         ([query_terminated()], Ending(succeeded=False), "SUCCESS"),
         ([query_terminated("boom")], Ending(succeeded=True), "FAILURE"),
@@ -268,10 +276,10 @@ def test_query_started_twice_is_one_job_with_two_runs() -> None:
         ([], Ending(final=False), None),
     ],
 )
-def test_result_of_a_query(told: list[Json], ending: Ending, result: str | None) -> None:
-    log = [app_started(), query_started(), query_progressed(), *told]
+def test_result_of_a_query(logged: list[Json], ending: Ending, result: str | None) -> None:
+    log = [app_started(), query_started(), query_progressed(), *logged]
     job = query_job(log, [micro_batch()], ending=ending)
-    assert (job.result and job.result.type) == result
+    assert (job.run.result and job.run.result.type) == result
 
 
 @pytest.mark.parametrize(
@@ -287,7 +295,7 @@ def test_result_of_a_query(told: list[Json], ending: Ending, result: str | None)
     ],
 )
 def test_run_that_may_not_tell_all_takes_no_edge_away(log: list[Json], more: Json) -> None:
-    assert query_job(log, [micro_batch()], **more).adds_only
+    assert query_job(log, [micro_batch()], **more).patch_edges
 
 
 def test_micro_batches_leave_the_application_and_add_to_their_query() -> None:
@@ -303,7 +311,7 @@ def test_micro_batches_leave_the_application_and_add_to_their_query() -> None:
     application, query = jobs_of(ONE_QUERY, events)
     assert edges(application) == ([], file_urns("/lake/batch"))
     assert edges(query) == (file_urns("/lake/in", "/lake/names"), file_urns("/lake/fb", "/lake/paid"))
-    assert query.parent_instance == application.run_urn
+    assert query.run.parent_urn == application.run_urn
 
 
 def test_operations_of_micro_batches_are_those_of_their_query() -> None:
@@ -312,8 +320,8 @@ def test_operations_of_micro_batches_are_those_of_their_query() -> None:
         micro_batch("RUNNING", outputs=[written]), builders.query("COMPLETE", outputs=[written])
     )
     application, query = jobs_of(ONE_QUERY, events, capture_operations=True)
-    assert [(one.dataset, one.statistics.rows) for one in query.operations] == [(*file_urns("/lake/fb"), 5)]
-    assert list(application.operations) == []
+    assert [(one.dataset, one.statistics.rows) for one in query.lineage.operations] == [(*file_urns("/lake/fb"), 5)]
+    assert list(application.lineage.operations) == []
 
 
 def test_a_table_that_micro_batches_wrote_and_no_event_names() -> None:
@@ -322,8 +330,8 @@ def test_a_table_that_micro_batches_wrote_and_no_event_names() -> None:
         builders.query("COMPLETE", job="shop.append_data.ice_db_paid"),
     )
     application, query = jobs_of(ONE_QUERY, events)
-    assert (application.untold, application.adds_only) == ((), False)
-    assert (query.untold, query.adds_only) == (("append_data.ice_db_paid",), True)
+    assert (application.diagnostics.unreported_queries, application.patch_edges) == ((), False)
+    assert (query.diagnostics.unreported_queries, query.patch_edges) == (("append_data.ice_db_paid",), True)
 
 
 def test_micro_batch_without_a_spark_job_is_known_by_its_times() -> None:
@@ -334,8 +342,8 @@ def test_micro_batch_without_a_spark_job_is_known_by_its_times() -> None:
         builders.query("START", run_id=builders.OTHER_QUERY, second=30, inputs=[builders.file("/lake/batch")]),
     )
     application, query = jobs_of(log, events)
-    assert list(application.inputs) == file_urns("/lake/batch")
-    assert list(query.inputs) == file_urns("/lake/in", "/lake/names")
+    assert list(application.lineage.inputs) == file_urns("/lake/batch")
+    assert list(query.lineage.inputs) == file_urns("/lake/in", "/lake/names")
 
 
 def test_time_that_fits_a_query_and_the_batch_job_proves_nothing() -> None:
@@ -343,21 +351,23 @@ def test_time_that_fits_a_query_and_the_batch_job_proves_nothing() -> None:
     log = [*ONE_QUERY, *execution(1, 20, 22, description=description), *execution(2, 20, 22)]
     events = builders.whole_application(builders.query("START", second=20, inputs=[builders.file("/lake/raw")]))
     application, query = jobs_of(log, events)
-    assert list(application.inputs) == file_urns("/lake/raw")
-    assert list(query.inputs) == file_urns("/lake/in")
+    assert list(application.lineage.inputs) == file_urns("/lake/raw")
+    assert list(query.lineage.inputs) == file_urns("/lake/in")
 
 
 def test_listing_of_what_a_query_reads_is_no_input_of_the_application() -> None:
     listing = builders.query("START", run_id=builders.OTHER_QUERY, job_type="RDD_JOB", inputs=[builders.file("/lake")])
     application, query = jobs_of(ONE_QUERY, builders.whole_application(listing))
-    assert list(application.inputs) == []
-    assert list(query.inputs) == file_urns("/lake/in")
+    assert list(application.lineage.inputs) == []
+    assert list(query.lineage.inputs) == file_urns("/lake/in")
 
 
 def test_path_without_scheme_is_on_the_default_file_system() -> None:
     progress = query_progressed(sink="FileSink[/lake/paid]")
-    assert list(query_job([environment("file:///"), app_started(), progress]).outputs) == file_urns("/lake/paid")
-    assert list(query_job([app_started(), progress]).outputs) == [urn("hdfs", "/lake/paid")]
+    assert list(query_job([environment("file:///"), app_started(), progress]).lineage.outputs) == file_urns(
+        "/lake/paid"
+    )
+    assert list(query_job([app_started(), progress]).lineage.outputs) == [urn("hdfs", "/lake/paid")]
 
 
 def test_applications_find_their_own_log() -> None:
@@ -368,10 +378,10 @@ def test_applications_find_their_own_log() -> None:
 
     log = [app_started("app-2"), *ONE_QUERY[1:], app_started("app-1", 60), app_ended(70)]
     other = "01900000-0000-7000-8000-0000000000bb"
-    told = [*events("app-1", builders.APP, 1), *events("app-2", other, 2)]
-    assert application_ids(folded(told).applications()) == {"app-1", "app-2"}
-    *_, query = jobs_of(log, told)
-    assert query.parent_instance == f"urn:li:dataProcessInstance:{other}"
+    reported = [*events("app-1", builders.APP, 1), *events("app-2", other, 2)]
+    assert application_ids(folded(reported).applications()) == {"app-1", "app-2"}
+    *_, query = jobs_of(log, reported)
+    assert query.run.parent_urn == f"urn:li:dataProcessInstance:{other}"
 
 
 def test_without_queries_nothing_changes() -> None:
@@ -381,13 +391,13 @@ def test_without_queries_nothing_changes() -> None:
 
 
 def test_run_tree_keeps_the_query_below_its_application() -> None:
-    from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
+    from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 
-    task_try = TaskTry(DagRun(AirflowSite(), "dag", "run"), "task", try_number=1)
-    application, query = below(jobs_of(ONE_QUERY, builders.whole_application()), task_try)
-    assert application.parent_instance == task_try.urn
-    assert query.parent_instance == application.run_urn
-    assert query.upstream_jobs == (task_try.job_urn,)
+    task_try = TaskAttempt(DagRun(AirflowSite(), "dag", "run"), "task", try_number=1)
+    application, query = attach_jobs(jobs_of(ONE_QUERY, builders.whole_application()), task_try)
+    assert application.run.parent_urn == task_try.urn
+    assert query.run.parent_urn == application.run_urn
+    assert query.definition.upstream_jobs == (task_try.job_urn,)
 
 
 def test_same_log_same_bytes() -> None:

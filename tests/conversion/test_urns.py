@@ -90,7 +90,7 @@ def test_guid(dag_id: str) -> None:
 
 @pytest.mark.parametrize("letter", ["a", "/", "*", "ä", "日", "😀"])
 @pytest.mark.parametrize("by", [-1, 0, 1])
-def test_too_long_is_what_gms_drops(letter: str, by: int) -> None:
+def test_gms_drops_urns_that_are_too_long(letter: str, by: int) -> None:
     """GMS measures the URN URL-encoded, as Java's ``URLEncoder`` does it."""
 
     def encoded_length(urn: str) -> int:
@@ -102,7 +102,7 @@ def test_too_long_is_what_gms_drops(letter: str, by: int) -> None:
 
 
 def test_too_long_takes_half_a_surrogate_pair() -> None:
-    """JSON can carry one; it is no reason to lose the other datasets."""
+    """JSON can carry half of a pair; that must not cost the other datasets."""
     assert urns.is_too_long(urns.dataset_urn("hive", "\ud800" * 600, "PROD"))
 
 
@@ -119,7 +119,7 @@ def test_flows_jobs_and_runs_of_any_name_are_kept_by_gms(orchestrator: str, flow
         assert dropping_violations({**proposal, "aspect": {"json": {"removed": False}}}) == []
 
 
-def test_two_long_names_that_begin_alike_are_two_jobs() -> None:
+def test_two_long_names_with_the_same_beginning_are_two_jobs() -> None:
     flow = urns.dataflow_urn("spark", "shop", "default")
     first, second = (urns.datajob_urn(flow, "x" * 600 + end) for end in "ab")
     assert first != second

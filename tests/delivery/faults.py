@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Fault(Generic[T]):
-    """Something that befalls a destination, as the table in `docs/reliability.md` lists it.
+    """Fault of a server, as the table in `docs/reliability.md` lists it.
 
     :param what: e.g. ``broker down``.
     :param begin: makes it happen, until the context is left.
-    :param says: what the user is told.
+    :param says: the message for the user.
     """
 
     what: str

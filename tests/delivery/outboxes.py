@@ -9,6 +9,7 @@ from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.format import Manifest
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from tests.delivery.samples import upserts
@@ -32,6 +33,14 @@ def put(
     return outbox.put(of or key(), content, spark_succeeded=True, connection_id=connection)
 
 
+def proposals_in(entry: Entry) -> list[Proposal]:
+    return [item for item in entry.items() if isinstance(item, Proposal)]
+
+
+def receipts_in(outbox: Outbox) -> list[Manifest]:
+    return [Manifest.read(outbox.storage.read(name)) for name in outbox.storage.stored("receipts")]
+
+
 def files(root: Path) -> list[Path]:
     return sorted(path for path in root.rglob("*") if path.is_file())
 
@@ -49,14 +58,14 @@ class Recording(Sink):
     @property
     def names(self) -> list[str]:
         """What the arrived proposals are named."""
-        return [one.aspect["name"] for one in self.arrived]
+        return [proposal.aspect["name"] for proposal in self.arrived]
 
     def describe(self) -> str:
         return "a list"
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
         self.calls += 1
-        for item in record.pending():
+        for item in record.pending(Proposal):
             if self.refuses(item[1]):
                 record.stop("it is full")
                 return

@@ -13,5 +13,5 @@ def test_doubles_up_to_its_limit(attempt: int, seconds: float) -> None:
     assert shortest.delay(attempt) == seconds / 2
 
 
-def test_two_tasks_do_not_wait_alike() -> None:
+def test_waits_are_random() -> None:
     assert len({Backoff().delay(3) for _ in range(10)}) > 1

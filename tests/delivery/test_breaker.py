@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from airflow_provider_spark_datahub.delivery.failure import Backoff, CircuitBreaker, breaker_of
+from airflow_provider_spark_datahub.delivery.failure import Backoff, CircuitBreaker
 from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
 from tests.delivery.samples import upserts
 
@@ -21,53 +21,53 @@ def breaker(clock: Clock) -> CircuitBreaker:
 
 
 def test_it_opens_after_failures_in_a_row() -> None:
-    one = breaker(Clock())
-    one.record(DOWN)
-    assert one.refusal() is None
-    one.record(DOWN)
-    assert one.refusal() == "2 deliveries in a row failed, the next attempt is due in 10 s: it is down"
+    tested = breaker(Clock())
+    tested.record(DOWN)
+    assert tested.refusal() is None
+    tested.record(DOWN)
+    assert tested.refusal() == "2 deliveries in a row failed, the next attempt is due in 10 s: it is down"
 
 
-def test_what_arrives_even_in_part_keeps_it_closed() -> None:
+def test_any_delivered_item_keeps_it_closed() -> None:
     for good in (
         Delivery(1),
         Delivery(0),
         Delivery(0, rejected=(Rejection(ONE, "no"),)),
         Delivery(1, pending=(TWO,), problem="it is full"),
     ):
-        one = breaker(Clock())
-        one.record(DOWN)
-        one.record(good)
-        one.record(DOWN)
-        assert one.refusal() is None
+        tested = breaker(Clock())
+        tested.record(DOWN)
+        tested.record(good)
+        tested.record(DOWN)
+        assert tested.refusal() is None
 
 
-def test_after_each_wait_one_may_try_and_the_waits_grow() -> None:
+def test_each_wait_lets_one_delivery_through_and_waits_grow() -> None:
     clock = Clock()
-    one = breaker(clock)
-    one.record(DOWN)
+    tested = breaker(clock)
+    tested.record(DOWN)
     for wait in (10, 20, 40, 40):
-        one.record(DOWN)
+        tested.record(DOWN)
         clock.now += wait - 1
-        assert str(one.refusal()).endswith("is due in 1 s: it is down")
+        assert str(tested.refusal()).endswith("is due in 1 s: it is down")
         clock.now += 1
-        assert one.refusal() is None
-        assert one.refusal() is not None  # only one
+        assert tested.refusal() is None
+        assert tested.refusal() is not None  # only one
 
 
 def test_a_delivery_that_arrives_closes_it() -> None:
     clock = Clock()
-    one = breaker(clock)
-    one.record(DOWN)
-    one.record(DOWN)
+    tested = breaker(clock)
+    tested.record(DOWN)
+    tested.record(DOWN)
     clock.now += 10
-    assert one.refusal() is None
-    one.record(Delivery(1))
-    assert one.refusal() is None
-    one.record(DOWN)
-    assert one.refusal() is None
+    assert tested.refusal() is None
+    tested.record(Delivery(1))
+    assert tested.refusal() is None
+    tested.record(DOWN)
+    assert tested.refusal() is None
 
 
 def test_a_connection_has_one() -> None:
-    assert breaker_of("a test's connection") is breaker_of("a test's connection")
-    assert breaker_of("a test's connection") is not breaker_of("another")
+    assert CircuitBreaker.for_connection("a test's connection") is CircuitBreaker.for_connection("a test's connection")
+    assert CircuitBreaker.for_connection("a test's connection") is not CircuitBreaker.for_connection("another")

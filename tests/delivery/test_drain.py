@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,11 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
-from airflow_provider_spark_datahub.delivery.outbox.drain import Drain, Drained, DrainLimits
+from airflow_provider_spark_datahub.delivery.outbox.drain import Drain, DrainLimits, _DrainResult
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox.lease import take_lease
+from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.sink import Sink
-from tests.delivery.outboxes import Recording, files, key, outbox_at, put
+from tests.delivery.outboxes import Recording, files, key, outbox_at, put, receipts_in
 from tests.delivery.samples import patch, upsert, upserts
 
 
@@ -28,7 +29,7 @@ def put_named(outbox: Outbox, task: str, try_number: int = 1, connection: str = 
     return put(outbox, key(try_number, task), [upsert(f"{task}{try_number}")], connection)
 
 
-def drain(outbox: Outbox, sink: Sink | None, problem: str | None = None, **options: Any) -> Drained:
+def drain(outbox: Outbox, sink: Sink | None, problem: str | None = None, **options: Any) -> _DrainResult:
     breakers: dict[str, CircuitBreaker] = {}
     given: dict[str, Any] = {
         "breaker": lambda connection: breakers.setdefault(connection, CircuitBreaker()),
@@ -44,7 +45,7 @@ def named(name: str) -> Callable[[Proposal], bool]:
 # -- order
 
 
-def test_tries_of_a_task_in_their_order(outbox: Outbox) -> None:
+def test_attempts_of_a_task_are_delivered_in_order(outbox: Outbox) -> None:
     sink = Recording()
     for try_number in (2, 1, 3):
         put_named(outbox, "build", try_number)
@@ -54,9 +55,9 @@ def test_tries_of_a_task_in_their_order(outbox: Outbox) -> None:
     assert outbox.names() == []
 
 
-def test_tasks_in_the_order_in_which_they_came(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_are_delivered_by_age(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter(range(1_000, 9_000))
-    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.outbox.entries.now_ms", lambda: next(moments))
+    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.outbox.entries._now_ms", lambda: next(moments))
     tasks = [f"task{number}-" for number in (5, 1, 4, 2, 3)]
     sink = Recording()
     for task in tasks:
@@ -65,7 +66,7 @@ def test_tasks_in_the_order_in_which_they_came(outbox: Outbox, monkeypatch: pyte
     assert sink.names == [f"{task}1" for task in tasks]
 
 
-def test_a_pending_try_holds_back_its_tasks_later_ones_only(outbox: Outbox) -> None:
+def test_a_pending_attempt_holds_back_only_later_attempts_of_its_task(outbox: Outbox) -> None:
     sink = Recording(named("build1"))
     for task, number in (("build", 1), ("build", 2), ("other", 1)):
         put_named(outbox, task, number)
@@ -74,8 +75,8 @@ def test_a_pending_try_holds_back_its_tasks_later_ones_only(outbox: Outbox) -> N
     assert (drained.settled, drained.waiting, list(drained.problems)) == (1, 2, ["it is full"])
 
 
-def test_a_later_trys_aspects_are_not_overwritten(outbox: Outbox) -> None:
-    """The older try's entry comes late: its worker was cut off when the newer one delivered."""
+def test_aspects_of_a_later_attempt_are_not_overwritten(outbox: Outbox) -> None:
+    """The older attempt's entry comes late: its worker was cut off when the newer one delivered."""
     event = Proposal("dataProcessInstance", "urn:li:dataProcessInstance:x", "dataProcessInstanceRunEvent", {"name": ""})
     shared, own, edge = upsert("job", "old"), upsert("try1"), patch("job")
     sink = Recording()
@@ -85,11 +86,11 @@ def test_a_later_trys_aspects_are_not_overwritten(outbox: Outbox) -> None:
     drained = drain(outbox, sink)
     assert sink.arrived[2:] == [event, own, edge]
     assert (drained.settled, drained.delivered, outbox.names()) == (1, 3, [])
-    first, second = sorted(outbox.receipts.all(), key=lambda one: one.key.try_number)
+    first, second = sorted(receipts_in(outbox), key=lambda receipt: receipt.key.try_number)
     assert (first.delivered, first.superseded, second.superseded) == (3, 1, 0)
 
 
-def test_a_later_runs_aspects_are_not_overwritten(outbox: Outbox) -> None:
+def test_aspects_of_a_later_run_are_not_overwritten(outbox: Outbox) -> None:
     """While DataHub was away, one run was kept; a later one of the same task was delivered when it ended."""
     sink = Recording()
     put(outbox, key(run_id="first"), [upsert("job", "old")])
@@ -99,7 +100,7 @@ def test_a_later_runs_aspects_are_not_overwritten(outbox: Outbox) -> None:
     assert sink.names == ["new"]
 
 
-def test_what_a_later_try_has_delivered_in_part_is_not_overwritten_either(outbox: Outbox) -> None:
+def test_aspects_of_a_partly_delivered_later_attempt_are_not_overwritten(outbox: Outbox) -> None:
     sink = Recording(named("rest"))
     put(outbox, key(2), [upsert("job", "new"), upsert("more", "rest")])
     drain(outbox, sink)
@@ -109,7 +110,7 @@ def test_what_a_later_try_has_delivered_in_part_is_not_overwritten_either(outbox
     assert sink.names == ["new", "older", "rest"]
 
 
-def test_another_connection_is_a_matter_of_its_own(outbox: Outbox) -> None:
+def test_connections_are_independent(outbox: Outbox) -> None:
     sinks = {"one": Recording(), "two": Recording(named("old"))}
     put(outbox, key(1), [upsert("job", "old")], "two")
     put(outbox, key(2), [upsert("job", "new")], "one")
@@ -152,7 +153,7 @@ def test_through_another_connection(outbox: Outbox) -> None:
     assert sinks["new"].names == ["build1"]
 
 
-def test_without_a_sink_everything_stays_and_the_reason_is_told_once(outbox: Outbox) -> None:
+def test_without_a_sink_everything_stays_and_the_reason_is_reported_once(outbox: Outbox) -> None:
     put_named(outbox, "build")
     put_named(outbox, "load")
     drained = drain(outbox, None, "no such connection")
@@ -160,13 +161,13 @@ def test_without_a_sink_everything_stays_and_the_reason_is_told_once(outbox: Out
     assert len(outbox.names()) == 2
 
 
-def test_a_destination_that_is_down_is_not_asked_by_every_entry(outbox: Outbox) -> None:
+def test_a_server_that_is_down_is_not_asked_for_every_entry(outbox: Outbox) -> None:
     for number in range(20):
         put_named(outbox, f"task{number}")
     sink = Recording(lambda _: True)
     drained = drain(outbox, sink)
     assert (sink.calls, drained.waiting) == (3, 20)
-    assert any("3 deliveries in a row failed, the next attempt is due in" in one for one in drained.problems)
+    assert any("3 deliveries in a row failed, the next attempt is due in" in problem for problem in drained.problems)
 
 
 def test_drains_of_one_process_share_the_breaker(outbox: Outbox) -> None:
@@ -181,20 +182,20 @@ def test_drains_of_one_process_share_the_breaker(outbox: Outbox) -> None:
 # -- limits
 
 
-def test_no_more_entries_than_told(outbox: Outbox) -> None:
+def test_limit_of_entries(outbox: Outbox) -> None:
     for number in range(5):
         put_named(outbox, f"task{number}")
     drained = drain(outbox, Recording(), limits=DrainLimits(entries=2))
     assert (drained.settled, drained.waiting, len(outbox.names())) == (2, 3, 3)
 
 
-def test_no_longer_than_told(outbox: Outbox) -> None:
+def test_limit_of_time(outbox: Outbox) -> None:
     put_named(outbox, "build")
     drained = drain(outbox, Recording(), limits=DrainLimits(seconds=0.0))
     assert (drained.settled, drained.waiting, len(outbox.names())) == (0, 1, 1)
 
 
-def test_only_what_is_wanted_and_the_older_tries_before_it(outbox: Outbox) -> None:
+def test_only_wanted_entries_and_older_attempts_before_them(outbox: Outbox) -> None:
     put_named(outbox, "build", 1)
     put_named(outbox, "build", 2)
     put_named(outbox, "load", 1)
@@ -228,10 +229,10 @@ def test_an_entry_that_is_too_old_gets_one_more_chance(tmp_path: Path) -> None:
 # -- beside other drainers
 
 
-def test_what_another_drainer_holds_is_left_to_it(outbox: Outbox) -> None:
+def test_entries_of_another_drainer_are_left_to_it(outbox: Outbox) -> None:
     build, load = put_named(outbox, "build"), put_named(outbox, "load")
     sink = Recording()
-    lease = take_lease(outbox.storage, build.name.group)
+    lease = Lease.take(outbox.storage, build.name.group)
     assert lease is not None
     with lease:
         drained = drain(outbox, sink)
@@ -241,9 +242,9 @@ def test_what_another_drainer_holds_is_left_to_it(outbox: Outbox) -> None:
     assert load.name not in outbox.names()
 
 
-def test_it_comes_back_to_what_another_drainer_held(outbox: Outbox) -> None:
+def test_it_comes_back_to_entries_that_another_drainer_held(outbox: Outbox) -> None:
     build = put_named(outbox, "build")
-    lease = take_lease(outbox.storage, build.name.group)
+    lease = Lease.take(outbox.storage, build.name.group)
     assert lease is not None
     held, sink = [lease], Recording()
 
@@ -255,7 +256,7 @@ def test_it_comes_back_to_what_another_drainer_held(outbox: Outbox) -> None:
     assert (sink.names, drained.settled, drained.elsewhere) == (["build1"], 1, 0)
 
 
-def test_what_was_settled_since_the_listing_is_not_delivered_again(outbox: Outbox) -> None:
+def test_entries_settled_since_the_listing_are_not_delivered_again(outbox: Outbox) -> None:
     names = [put_named(outbox, "build").name, put_named(outbox, "load").name]
     sink = Recording()
     drain(outbox, sink)
@@ -288,7 +289,7 @@ def test_eight_drainers_lose_nothing_and_leave_nothing(outbox: Outbox) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(one.settled for one in drained) == 80
+    assert sum(result.settled for result in drained) == 80
     assert sorted(sink.names) == sorted(f"task{number}{sign}0" for number in range(40) for sign in "-+")
     for number in range(40):
         assert sink.names.index(f"task{number}-0") < sink.names.index(f"task{number}+0")
@@ -319,24 +320,37 @@ def test_an_entry_that_changes_under_the_drain_costs_only_its_task(outbox: Outbo
 
     drained = drain(outbox, Recording(meddle))
     assert (drained.settled, drained.waiting, drained.delivered) == (1, 1, 1)
-    assert any("Cannot change the outbox's entry" in one for one in drained.problems)
+    assert any("Cannot change the outbox's entry" in problem for problem in drained.problems)
+
+
+def test_debug_logs_name_every_step_and_no_content(outbox: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "airflow_provider_spark_datahub.delivery")
+    put(outbox, proposals=[upsert("build", title="canary")])
+    drain(outbox, Recording())
+    steps = (
+        *("Entry written, 1 items", "Draining 1 entries", "Lease taken", "Delivering 1 of 1 items"),
+        *("Delivered 1 of 1 items", "Entry settled", "Lease released", "Drained"),
+    )
+    positions = [caplog.text.index(step) for step in steps]
+    assert positions == sorted(positions)
+    assert "canary" not in caplog.text
 
 
 # -- unfinished entries
 
 
-def test_an_unfinished_entry_waits_with_those_behind_it_until_it_can_be_finished(outbox: Outbox) -> None:
+def test_an_unfinished_entry_and_those_behind_it_stay_until_it_is_finished(outbox: Outbox) -> None:
     outbox.begin(key(1), connection_id="datahub", events=None, redo={})
     put(outbox, key(2), [upsert("second")])
     sink = Recording()
     assert drain(outbox, sink).waiting == 2
     assert drain(outbox, sink, finish=lambda *_: None).waiting == 2
     assert sink.names == []
-    told = []
+    followed_by_another = []
 
     def finish(entry: Entry, followed: bool) -> Entry:
-        told.append(followed)
+        followed_by_another.append(followed)
         return entry.finish([upsert("first")], spark_succeeded=False)
 
     drained = drain(outbox, sink, finish=finish)
-    assert (sink.names, drained.settled, drained.waiting, told) == (["first", "second"], 2, 0, [True])
+    assert (sink.names, drained.settled, drained.waiting, followed_by_another) == (["first", "second"], 2, 0, [True])

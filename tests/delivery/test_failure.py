@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.failure import FailureKind, kind_of_status
+from airflow_provider_spark_datahub.delivery.failure import FailureKind
 
 
 @pytest.mark.parametrize(
@@ -19,5 +19,5 @@ from airflow_provider_spark_datahub.delivery.failure import FailureKind, kind_of
     ],
 )
 def test_statuses(statuses: list[int], kind: FailureKind, may_pass: bool) -> None:
-    assert {kind_of_status(status) for status in statuses} == {kind}
+    assert {FailureKind.from_http_status(status) for status in statuses} == {kind}
     assert kind.may_pass is may_pass

@@ -17,7 +17,7 @@ from filelock import FileLock
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.sink import Delivery, SinkSettingsError, Verdict
+from airflow_provider_spark_datahub.delivery.sink import CheckStatus, Delivery, SinkSettingsError
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from tests.delivery.samples import append_one_by_one, dataset_urn, job_urn, patch, upsert, upserts
 from tests.patience import not_outlasting
@@ -91,6 +91,7 @@ def test_two_processes_append_at_once(tmp_path: Path, name: str) -> None:
     assert len(found) == 80
 
 
+@pytest.mark.slow
 @BOTH_FORMS
 def test_an_append_cut_off_at_any_byte_is_repaired_by_the_next(tmp_path: Path, name: str) -> None:
     whole, path = tmp_path / f"whole-{name}", tmp_path / name
@@ -178,7 +179,7 @@ def test_a_foreign_file_is_not_touched(tmp_path: Path, name: str, content: str) 
 
 
 def bytes_moved() -> int:
-    """What this process has read and written so far, from the page cache or not."""
+    """What this process has read and written, from the page cache or not."""
     counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(counts["rchar"]) + int(counts["wchar"])
 
@@ -256,24 +257,26 @@ def test_unusable_hosts(host: str | None) -> None:
         FileSink.from_connection(ConnectionParts(host))
 
 
-def verdicts(path: Path) -> list[tuple[Verdict, str]]:
-    return [(one.verdict, one.words) for one in FileSink(path).check(Deadline.after(1))]
+def verdicts(path: Path) -> list[tuple[CheckStatus, str]]:
+    return [(result.status, result.message) for result in FileSink(path).check(Deadline.after(1))]
 
 
 @BOTH_FORMS
 def test_a_check_writes_nothing(tmp_path: Path, name: str) -> None:
     path = tmp_path / "missing" / name
-    assert verdicts(path) == [(Verdict.GOOD, f"The file {path} can be written")]
+    assert verdicts(path) == [(CheckStatus.GOOD, f"The file {path} can be written")]
     assert not path.parent.exists()
     append(path, upserts(2))
     before = path.read_bytes()
-    assert verdicts(path) == [(Verdict.GOOD, f"The file {path} can be written")]
+    assert verdicts(path) == [(CheckStatus.GOOD, f"The file {path} can be written")]
     assert path.read_bytes() == before
 
 
-def test_a_check_finds_what_keeps_from_writing(tmp_path: Path) -> None:
+def test_a_check_finds_obstacles(tmp_path: Path) -> None:
     foreign = tmp_path / "foreign.json"
     foreign.write_text('{"name": "package"}')
-    assert verdicts(foreign) == [(Verdict.BAD, f"Nothing can be appended to the file {foreign}: it is no JSON array")]
-    assert verdicts(foreign / "out.json") == [(Verdict.BAD, f"{foreign} cannot be written by this user")]
-    assert verdicts(tmp_path) == [(Verdict.BAD, f"{tmp_path} cannot be written by this user")]
+    assert verdicts(foreign) == [
+        (CheckStatus.BAD, f"Nothing can be appended to the file {foreign}: it does not hold a JSON array")
+    ]
+    assert verdicts(foreign / "out.json") == [(CheckStatus.BAD, f"{foreign} cannot be written by this user")]
+    assert verdicts(tmp_path) == [(CheckStatus.BAD, f"{tmp_path} cannot be written by this user")]

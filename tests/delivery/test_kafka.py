@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.sink import Delivery, Verdict
+from airflow_provider_spark_datahub.delivery.sink import CheckStatus, Delivery
 from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSink
 from tests.delivery.kafka_target import Target, by_entity, contents
 from tests.delivery.samples import job_urn, patch, upsert, upserts
@@ -41,11 +41,11 @@ def test_half_a_surrogate_pair_arrives(target: Target) -> None:
 def test_a_urn_that_no_message_can_carry_is_rejected_alone(target: Target) -> None:
     proposals = [upsert("a"), upsert("broken \ud800 name"), upsert("b")]
     delivery = target.sink().deliver(proposals, Deadline.after(60))
-    assert (delivery.delivered, [each.proposal for each in delivery.rejected]) == (2, [proposals[1]])
+    assert (delivery.delivered, [rejection.item for rejection in delivery.rejected]) == (2, [proposals[1]])
     assert by_entity(target.stored()) == by_entity(contents([proposals[0], proposals[2]]))
 
 
-def test_nothing_is_sent_where_there_is_nothing(target: Target) -> None:
+def test_an_empty_delivery_sends_nothing(target: Target) -> None:
     assert target.sink("127.0.0.1:1").deliver([], Deadline.after(60)) == Delivery(delivered=0)
 
 
@@ -55,7 +55,7 @@ def test_a_message_that_is_too_large_is_rejected_alone(kafka: Kafka, schema_regi
     proposals = [upsert("a", title="1"), upsert("a", title="x" * 40_000), patch("a"), *upserts(300), upsert("a")]
     delivery = target.sink().deliver(proposals, Deadline.after(60))
     assert (delivery.delivered, delivery.pending, delivery.problem) == (303, (), None)
-    assert [each.proposal for each in delivery.rejected] == [proposals[1]]
+    assert [rejection.item for rejection in delivery.rejected] == [proposals[1]]
     assert "too large" in delivery.rejected[0].reason.lower()
     expected = by_entity(contents([*proposals[:1], *proposals[2:]]))
     # What stood in a refused batch was sent again, with all that comes after it in its entity.
@@ -66,7 +66,7 @@ def test_a_message_that_the_client_finds_too_large_is_rejected_alone(target: Tar
     proposals = [upsert("a", title="1"), upsert("a", title="x" * 40_000), patch("a")]
     sink = target.sink(producer_config={"message.max.bytes": 20_000})
     delivery = sink.deliver(proposals, Deadline.after(60))
-    assert (delivery.delivered, [each.proposal for each in delivery.rejected]) == (2, [proposals[1]])
+    assert (delivery.delivered, [rejection.item for rejection in delivery.rejected]) == (2, [proposals[1]])
     assert target.stored() == contents([proposals[0], proposals[2]])
 
 
@@ -86,7 +86,7 @@ def test_tls_with_a_ca_of_its_own_and_a_password(target: Target) -> None:
     assert by_entity(target.stored()) == by_entity(contents(upserts(3)))
 
 
-def test_a_wrong_password_is_told_at_once(target: Target, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_password_is_reported_at_once(target: Target, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     delivery = secure(target, "canary-wrong-password")()
     assert (delivery.delivered, delivery.pending) == (0, tuple(upserts(3)))
@@ -140,14 +140,17 @@ def test_a_registry_at_a_wrong_address(target: Target) -> None:
     assert "HTTP status code 404" in str(delivery.problem)
 
 
-def checked(sink: KafkaSink) -> tuple[Verdict, str]:
+def checked(sink: KafkaSink) -> tuple[CheckStatus, str]:
     (finding,) = sink.check(Deadline.after(8))
-    return finding.verdict, finding.words
+    return finding.status, finding.message
 
 
 def test_a_check_writes_nothing(target: Target) -> None:
-    verdict, words = checked(target.sink())
-    assert (verdict, words) == (Verdict.GOOD, f"{target.sink().describe()} answers, and so does the schema registry")
+    status, message = checked(target.sink())
+    assert (status, message) == (
+        CheckStatus.GOOD,
+        f"{target.sink().describe()} answers, and so does the schema registry",
+    )
     assert target.stored() == []
     assert f"{target.topic}-value" not in target.registry.subjects()
 
@@ -162,6 +165,6 @@ def test_a_check_writes_nothing(target: Target) -> None:
     ],
 )
 def test_what_a_check_finds(target: Target, changes: dict[str, Any], words: str) -> None:
-    verdict, told = checked(target.sink(**changes))
-    assert verdict is Verdict.BAD
-    assert words in told
+    status, message = checked(target.sink(**changes))
+    assert status is CheckStatus.BAD
+    assert words in message

@@ -32,7 +32,7 @@ def target(kafka: Kafka, schema_registry: SchemaRegistry) -> Target:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-def test_what_a_fault_holds_up_arrives_after_it(fault: Fault[Target], target: Target) -> None:
+def test_proposals_arrive_after_the_fault(fault: Fault[Target], target: Target) -> None:
     proposals = [proposal for number in range(20) for proposal in (upsert(f"job{number}"), patch(f"job{number}"))]
     survive(fault, target, target.sink(), proposals)
     assert by_entity(target.stored()) == by_entity(contents(proposals))
@@ -54,7 +54,7 @@ def test_a_broker_that_is_killed_and_restarted_amid_a_batch_loses_and_doubles_no
     assert by_entity(target.stored()) == by_entity(contents(proposals))
 
 
-def test_what_was_acknowledged_before_a_fault_is_not_pending_after_it(target: Target) -> None:
+def test_proposals_acknowledged_before_a_fault_are_not_pending_after_it(target: Target) -> None:
     """The registry holds no more schemas, and the brokers go on."""
     proposals = upserts(200)
     sink = target.sink()

@@ -112,5 +112,5 @@ def test_secrets_are_neither_in_the_repr_nor_in_redacted_text() -> None:
     }
     settings = read(password="canary-sasl", connection=connection)
     assert "canary" not in repr(settings)
-    told = settings.redact("me canary-sasl canary-oauth canary-registry me:canary-registry canary-proxy canary-url")
-    assert told == "me *** *** *** *** *** ***"
+    redacted = settings.redact("me canary-sasl canary-oauth canary-registry me:canary-registry canary-proxy canary-url")
+    assert redacted == "me *** *** *** *** *** ***"

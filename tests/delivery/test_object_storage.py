@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import storage as object_storage
 from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox, OutboxError
-from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage, Stored
+from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
 from tests.delivery.outboxes import put
 
 
@@ -23,18 +23,18 @@ def storage(request: pytest.FixtureRequest) -> ObjectStorage:
     return ObjectStorage(memory.MemoryFileSystem(), root, f"memory:/{root}")
 
 
-def test_what_is_written_is_listed_and_read(storage: ObjectStorage) -> None:
+def test_written_objects_are_listed_and_read(storage: ObjectStorage) -> None:
     storage.write("b/2", [b"t", b"wo"])
     storage.write("b/1/x", [b"one"])
     storage.write("bc/3", [])
-    assert storage.stored("b") == [Stored("b/1/x", 3), Stored("b/2", 3)]
-    assert storage.stored("missing") == []
+    assert storage.stored("b") == {"b/1/x": 3, "b/2": 3}
+    assert storage.stored("missing") == {}
     storage.write("b/1/x", [b"replaced"])
     assert storage.read("b/1/x") == b"replaced"
     assert storage.describe("b/2") == f"{storage.describe()}/b/2"
 
 
-def test_what_is_not_there(storage: ObjectStorage) -> None:
+def test_missing_objects(storage: ObjectStorage) -> None:
     with pytest.raises(FileNotFoundError):
         storage.read("a/b")
     with pytest.raises(FileNotFoundError):
@@ -45,11 +45,11 @@ def test_what_is_not_there(storage: ObjectStorage) -> None:
 def test_moving(storage: ObjectStorage) -> None:
     storage.write("a/1", [b"x"])
     storage.move("a/1", "b/1")
-    assert (storage.read("b/1"), storage.stored("a")) == (b"x", [])
+    assert (storage.read("b/1"), storage.stored("a")) == (b"x", {})
 
 
 class Failing:
-    """A file system of which every call does what it is told."""
+    """A file system whose calls do what the test says."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         self._act = act

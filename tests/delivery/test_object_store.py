@@ -11,8 +11,8 @@ from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff
 from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
-from airflow_provider_spark_datahub.delivery.sink import Delivery, Verdict
-from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSink, object_name
+from airflow_provider_spark_datahub.delivery.sink import CheckStatus, Delivery
+from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSink, _object_name
 from tests.delivery.samples import upsert, upserts
 
 RUN = "urn:li:dataProcessInstance:1"
@@ -24,7 +24,7 @@ def run_event(moment: Any) -> Proposal:
 
 
 class Store:
-    """A file system of fsspec's kind that does what it is told, attempt by attempt."""
+    """A file system of fsspec's kind that does what the test says, attempt by attempt."""
 
     def __init__(self, outcomes: Iterable[Callable[[], object]] = ()) -> None:
         self.objects: dict[str, bytes] = {}
@@ -74,18 +74,18 @@ def test_the_object_holds_the_proposals_one_a_line() -> None:
 def test_names_sort_by_the_time_of_the_last_run_event() -> None:
     early = [run_event(1_767_225_600_007), upsert("a"), run_event(1_767_225_599_999)]
     late = [run_event(1_767_225_601_000)]
-    names = [object_name(batch, b"") for batch in (late, early)]
+    names = [_object_name(batch, b"") for batch in (late, early)]
     assert names[1].startswith("2026-01-01T000000.007Z-")
     assert sorted(names) == [names[1], names[0]]
 
 
 @pytest.mark.parametrize("moment", [None, "1767225600007", -1, 10**18, 1.5])
-def test_a_time_that_is_none_is_not_in_the_name(moment: Any) -> None:
-    assert object_name([run_event(moment)], b"").startswith("undated-")
-    assert object_name([run_event(moment), run_event(0)], b"").startswith("1970-01-01T000000.000Z-")
+def test_an_invalid_time_is_not_in_the_name(moment: Any) -> None:
+    assert _object_name([run_event(moment)], b"").startswith("undated-")
+    assert _object_name([run_event(moment), run_event(0)], b"").startswith("1970-01-01T000000.000Z-")
 
 
-def test_what_may_pass_is_tried_again() -> None:
+def test_failures_that_may_pass_are_retried() -> None:
     waits: list[float] = []
     store = Store([failing(OSError("reset")), failing(RuntimeError("of a client")), failing(TimeoutError("slow"))])
     assert deliver(store, upserts(3), waits).delivered == 3
@@ -99,7 +99,7 @@ def test_what_may_pass_is_tried_again() -> None:
         (FileNotFoundError("no bucket"), "cannot be used with this connection (no bucket)."),
     ],
 )
-def test_what_will_not_pass_is_told_at_once(error: Exception, verdict: str) -> None:
+def test_failures_that_will_not_pass_are_reported_at_once(error: Exception, verdict: str) -> None:
     waits: list[float] = []
     delivery = deliver(Store([failing(OSError("reset")), failing(error)]), upserts(3), waits)
     assert (delivery.pending, waits) == (tuple(upserts(3)), [0.5])
@@ -109,12 +109,12 @@ def test_what_will_not_pass_is_told_at_once(error: Exception, verdict: str) -> N
 @pytest.mark.parametrize(
     ("error", "verdict", "said"),
     [
-        (FileNotFoundError("no such key"), Verdict.GOOD, "answers"),
-        (PermissionError("Access Denied"), Verdict.WARNING, "does not let us read (Access Denied)"),
-        (ConnectionError("refused"), Verdict.BAD, "is not available (refused)"),
+        (FileNotFoundError("no such key"), CheckStatus.GOOD, "answers"),
+        (PermissionError("Access Denied"), CheckStatus.WARNING, "does not let us read (Access Denied)"),
+        (ConnectionError("refused"), CheckStatus.BAD, "is not available (refused)"),
     ],
 )
-def test_a_check_only_reads(error: Exception, verdict: Verdict, said: str) -> None:
+def test_a_check_only_reads(error: Exception, verdict: CheckStatus, said: str) -> None:
     class Asked(Store):
         def cat_file(self, path: str) -> bytes:
             del path
@@ -122,5 +122,5 @@ def test_a_check_only_reads(error: Exception, verdict: Verdict, said: str) -> No
 
     store = Asked()
     (finding,) = ObjectStoreSink(ObjectStorage(store, "bucket", "s3://bucket")).check(Deadline.after(5))
-    assert (finding.verdict, store.objects) == (verdict, {})
-    assert said in finding.words
+    assert (finding.status, store.objects) == (verdict, {})
+    assert said in finding.message

@@ -6,7 +6,8 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSettings
+from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSink
+from tests.delivery.faults import RefusingStore
 
 
 @pytest.mark.parametrize(

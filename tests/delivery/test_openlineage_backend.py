@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff
-from airflow_provider_spark_datahub.delivery.outbox.format import as_items
-from airflow_provider_spark_datahub.delivery.sink import Delivery
+from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent
 from airflow_provider_spark_datahub.delivery.sinks.openlineage import OpenLineageSettings, OpenLineageSink
 from tests.delivery.faults import BUDGET
 from tests.delivery.samples import upsert
@@ -46,10 +45,14 @@ def events() -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def items(events: list[dict[str, Any]]) -> list[Proposal]:
-    """As the outbox keeps them."""
-    made = as_items(json.dumps(event).encode() for event in events)
-    return [Proposal.from_obj(json.loads(item.to_json())) for item in made]
+def items(events: list[dict[str, Any]]) -> list[OutboxItem]:
+    """Events as they come out of the outbox."""
+    stored = [RawEvent.from_json(json.dumps(event).encode()).to_json() for event in events]
+    return [RawEvent.from_stored(proposal) or proposal for proposal in map(Proposal.from_obj, map(json.loads, stored))]
+
+
+def rejected_events(delivery: Delivery) -> list[Mapping[str, Any]]:
+    return [rejection.item.decoded() for rejection in delivery.rejected if isinstance(rejection.item, RawEvent)]
 
 
 def sink_of(
@@ -77,7 +80,7 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-def test_what_may_pass_is_tried_again(backend: Backend, events: list[dict[str, Any]]) -> None:
+def test_failures_that_may_pass_are_retried(backend: Backend, events: list[dict[str, Any]]) -> None:
     backend.statuses = [503, 500, 429]
     waits: list[float] = []
     assert sink_of(backend.url, waits).deliver(items(events[:2]), Deadline.after(30)).delivered == 2
@@ -89,12 +92,12 @@ def test_only_the_culprit_is_rejected(backend: Backend, events: list[dict[str, A
     backend.refuses = "urn:no"
     bad = {"eventTime": "urn:no"}
     delivery = sink_of(backend.url).deliver(items([events[0], bad, events[1]]), Deadline.after(30))
-    assert (delivery.delivered, [each.proposal.aspect for each in delivery.rejected]) == (2, [bad])
+    assert (delivery.delivered, rejected_events(delivery)) == (2, [bad])
     assert "HTTP 422" in delivery.rejected[0].reason
     assert KEY not in delivery.rejected[0].reason
 
 
-def test_what_the_backend_fails_on_alone_is_rejected(backend: Backend, events: list[dict[str, Any]]) -> None:
+def test_poison_events_are_rejected(backend: Backend, events: list[dict[str, Any]]) -> None:
     """At the beginning, between others and at the end; the order of the others stays."""
     backend.stumbles_over = "urn:poison"
     first, middle, last = ({"eventTime": "urn:poison", "eventType": kind} for kind in ("START", "RUNNING", "COMPLETE"))
@@ -102,7 +105,7 @@ def test_what_the_backend_fails_on_alone_is_rejected(backend: Backend, events: l
         items([first, *events[:2], middle, *events[2:4], last]), Deadline.after(30)
     )
     assert (delivery.delivered, delivery.pending, delivery.problem) == (4, (), None)
-    assert [each.proposal.aspect for each in delivery.rejected] == [first, middle, last]
+    assert rejected_events(delivery) == [first, middle, last]
     assert delivery.rejected[0].reason.startswith("the OpenLineage backend failed on it alone, not on others: HTTP 500")
     # The last one that it took is asked about each: it may be there twice.
     arrived = [event for number, event in enumerate(backend.events) if event not in backend.events[:number]]
@@ -131,7 +134,7 @@ def test_a_backend_that_begins_to_fail_rejects_nothing(backend: Backend, events:
         (KEY, "elsewhere/", "cannot be used with this connection (HTTP 404"),
     ],
 )
-def test_what_will_not_pass_is_told_at_once(
+def test_failures_that_will_not_pass_are_reported_at_once(
     backend: Backend, events: list[dict[str, Any]], password: str, path: str, words: str
 ) -> None:
     sink = sink_of(backend.url, [], password, endpoint=f"{path}api/v1/lineage")
@@ -141,6 +144,7 @@ def test_what_will_not_pass_is_told_at_once(
     assert "canary" not in str(delivery.problem)
 
 
+@pytest.mark.slow
 def test_a_backend_that_is_down_or_hangs_does_not_outlast_the_deadline(
     backend: Backend, events: list[dict[str, Any]]
 ) -> None:
@@ -152,14 +156,14 @@ def test_a_backend_that_is_down_or_hangs_does_not_outlast_the_deadline(
         assert delivery.problem
 
 
-def test_what_came_before_the_request_that_hangs_is_told(events: list[dict[str, Any]]) -> None:
+def test_the_failure_before_a_hanging_request_is_reported(events: list[dict[str, Any]]) -> None:
     with serving(in_turn(answering(status="503 Maintenance"), slow_drip)) as address:
         delivery = sink_of(f"http://{address}").deliver(items(events), Deadline.after(2))
     assert delivery.pending == tuple(items(events))
     assert f"the OpenLineage backend at http://{address} is not available (HTTP 503" in str(delivery.problem)
 
 
-def test_proposals_are_not_for_it(backend: Backend) -> None:
+def test_proposals_are_refused(backend: Backend) -> None:
     delivery = sink_of(backend.url).deliver([upsert("a")], Deadline.after(30))
     assert (delivery.pending, backend.events) == ((upsert("a"),), [])
     assert "name it as openlineage_conn_id" in str(delivery.problem)
@@ -206,7 +210,7 @@ def test_an_event_that_is_too_large_for_kafka_costs_only_itself(kafka: Kafka, ev
     sink = sink_of(None, None, None, type="kafka", topic=topic, config={"bootstrap.servers": kafka.bootstrap})
     large = {**events[1], "job": {"namespace": "default", "name": "x" * 2_000_000}}
     delivery = sink.deliver(items([events[0], large, events[2]]), Deadline.after(60))
-    assert (delivery.delivered, [each.proposal.aspect for each in delivery.rejected]) == (2, [large])
+    assert (delivery.delivered, rejected_events(delivery)) == (2, [large])
     assert "too large" in delivery.rejected[0].reason.lower()
     assert [value for _, value in consumed(kafka, topic)] == [without_nulls(events[0]), without_nulls(events[2])]
 

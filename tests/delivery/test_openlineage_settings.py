@@ -35,8 +35,8 @@ def test_transport(
         (None, None, {}, "no host"),
         ("http://a", None, {"url": "http://b"}, "URL is given twice"),
         ("http://a", "canary-1", {"auth": {"type": "api_key", "apiKey": "canary-2"}}, "key is given twice"),
-        ("http://a", None, {"type": "console"}, "what that of 'console' needs is all in the extra"),
-        (None, None, {"type": "async_http", "url": "http://a"}, "'async_http' .* does not tell what arrived"),
+        ("http://a", None, {"type": "console"}, "Configure the transport 'console' in the extra alone"),
+        (None, None, {"type": "async_http", "url": "http://a"}, "'async_http' .* does not report which events arrived"),
         (None, None, {"type": "composite", "transports": [{"type": "kafka"}]}, "'kafka' within 'composite' does not"),
         (None, None, {"type": "composite", "transports": {"a": {"type": "async_http"}}}, "'async_http' within"),
     ],
@@ -57,6 +57,6 @@ def test_secrets_are_nowhere() -> None:
     settings = OpenLineageSettings.from_connection(connection)
     assert "canary" not in repr(connection)
     assert "canary" not in repr(settings)
-    assert settings.where == "at http://marquez"
-    told = settings.redact("canary-header canary-nested me:canary-proxy me:canary-url canary-key")
-    assert told == "*** *** *** *** ***"
+    assert settings.address == "at http://marquez"
+    redacted = settings.redact("canary-header canary-nested me:canary-proxy me:canary-url canary-key")
+    assert redacted == "*** *** *** *** ***"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxError, OutboxFullError, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxError, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError
-from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
-from tests.delivery.outboxes import DAG, RUN, TASK, files, key, outbox_at, put
+from airflow_provider_spark_datahub.delivery.sink import Delivery, RawEvent, Rejection
+from tests.delivery.outboxes import DAG, RUN, TASK, files, key, outbox_at, put, receipts_in
 from tests.delivery.samples import patch, upsert, upserts
 
 
@@ -23,14 +23,14 @@ def test_round_trip(tmp_path: Path) -> None:
     before = put(outbox_at(tmp_path / "outbox"), proposals=proposals)
     (entry,) = outbox_at(tmp_path / "outbox").entries(key().instance)
     assert (entry.name, entry.manifest) == (before.name, before.manifest)
-    assert entry.proposals() == tuple(proposals)
+    assert entry.items() == tuple(proposals)
 
 
 def test_an_entry_is_json_lines_with_its_manifest_first(tmp_path: Path) -> None:
     entry = put(outbox_at(tmp_path), key(2, map_index=4))
     with Path(str(entry)).open() as file:
         manifest = json.loads(file.readline())
-        assert [json.loads(line) for line in file] == [one.to_obj() for one in upserts(3)]
+        assert [json.loads(line) for line in file] == [proposal.to_obj() for proposal in upserts(3)]
     assert Path(str(entry)).parent.parent == tmp_path / "pending"
     assert manifest.pop("created_by").startswith("airflow-provider-spark-datahub ")
     assert manifest.pop("created_ms") == entry.name.created_ms
@@ -56,14 +56,33 @@ def test_an_entry_is_json_lines_with_its_manifest_first(tmp_path: Path) -> None:
     }
 
 
-def test_oldest_try_first(tmp_path: Path) -> None:
+def test_raw_events_keep_their_stored_form(tmp_path: Path) -> None:
+    event = b'{"run": {"runId": "1"}, "half": "\\ud800"}'
+    items = [RawEvent.from_json(event)]
+    entry = outbox_at(tmp_path).put(key(), items, spark_succeeded=False, connection_id="marquez")
+    _, line = Path(str(entry)).read_bytes().splitlines()
+    head = (
+        b'{"entityType":"openLineageRun","entityUrn":"","changeType":"UPSERT","aspectName":"openLineageEvent","aspect":'
+    )
+    assert line == head + b'{"json":' + event + b"}}"
+    (item,) = entry.items()
+    assert isinstance(item, RawEvent)
+    assert (entry.manifest.content, item.decoded()) == ("events", json.loads(event))
+    left = entry.settle(Delivery(0, pending=(item,), problem="later"), [item])
+    assert left == entry
+    entry.quarantine("too old")
+    ((_, quarantined),) = next(outbox_at(tmp_path).quarantined()).rejected
+    assert quarantined == item
+
+
+def test_oldest_attempt_first(tmp_path: Path) -> None:
     names = [put(outbox_at(tmp_path), key(number)).name for number in (10, 2, 1, 2, 11)]
     assert outbox_at(tmp_path).names(key().instance) == [names[2], names[1], names[3], names[0], names[4]]
 
 
 def test_a_clock_that_is_set_back_does_not_turn_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = put(outbox_at(tmp_path))
-    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.outbox.entries.now_ms", lambda: 1)
+    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.outbox.entries._now_ms", lambda: 1)
     second = put(outbox_at(tmp_path))
     assert outbox_at(tmp_path).names(key().instance) == [first.name, second.name]
 
@@ -87,7 +106,7 @@ def test_hostile_ids(tmp_path: Path, task_id: str, map_index: int) -> None:
     entry = put(outbox, key(task_id=task_id, map_index=map_index), connection="../c \ud800")
     assert max(len(name) for name in Path(str(entry)).parts) <= 255
     assert list(outbox.entries(key(task_id=task_id, map_index=map_index).instance)) == [entry]
-    assert files(tmp_path) == sorted(Path(str(one)) for one in [entry, *others])
+    assert files(tmp_path) == sorted(Path(str(entry)) for entry in [entry, *others])
     assert all(path.parent.parent == tmp_path / "deep/outbox/pending" for path in files(tmp_path))
 
 
@@ -97,11 +116,11 @@ def test_hostile_ids(tmp_path: Path, task_id: str, map_index: int) -> None:
 def test_all_delivered_leaves_a_receipt(tmp_path: Path) -> None:
     outbox = outbox_at(tmp_path)
     entry = put(outbox, proposals=[*upserts(2), patch("a")])
-    assert entry.settle(Delivery(delivered=3, stored=True), entry.proposals()) is None
+    assert entry.settle(Delivery(delivered=3, stored=True), entry.items()) is None
     assert list(outbox.entries()) == []
     assert files(tmp_path) == files(tmp_path / "receipts")
     assert not (tmp_path / "pending").exists()
-    (receipt,) = outbox.receipts.all()
+    (receipt,) = receipts_in(outbox)
     assert (receipt.key, receipt.connection_id, receipt.state) == (key(), "datahub", "delivered")
     assert (receipt.collected, receipt.delivered, receipt.rejected, receipt.stored) == (3, 3, 0, True)
     assert len(receipt.upserts) == 2  # a patch replaces nothing
@@ -110,11 +129,11 @@ def test_all_delivered_leaves_a_receipt(tmp_path: Path) -> None:
 def test_pending_stays_and_rejected_goes_to_the_quarantine(tmp_path: Path) -> None:
     outbox = outbox_at(tmp_path)
     entry = put(outbox, proposals=4)
-    first, second, third, _ = sent = entry.proposals()
+    first, second, third, _ = sent = entry.items()
     rest = entry.settle(Delivery(1, (Rejection(second, "no such field: größe"),), (first, third), "later"), sent)
     assert rest is not None
     assert list(outbox.entries()) == [rest]
-    assert rest.proposals() == (first, third)
+    assert rest.items() == (first, third)
     manifest = rest.manifest
     assert (manifest.collected, manifest.pending, manifest.delivered, manifest.rejected) == (4, 2, 1, 1)
     (quarantined,) = files(tmp_path / "quarantined")
@@ -122,8 +141,8 @@ def test_pending_stays_and_rejected_goes_to_the_quarantine(tmp_path: Path) -> No
     assert json.loads(head)["key"]["task_id"] == TASK
     assert json.loads(line) == {"reason": "no such field: größe", "proposal": second.to_obj()}
 
-    rest.settle(Delivery(1, (Rejection(third, "nor this"),)), rest.proposals())
-    (receipt,) = outbox.receipts.all()
+    rest.settle(Delivery(1, (Rejection(third, "nor this"),)), rest.items())
+    (receipt,) = receipts_in(outbox)
     assert (receipt.delivered, receipt.rejected, len(receipt.upserts)) == (2, 2, 2)
     assert len(files(tmp_path / "quarantined")) == 2
 
@@ -132,7 +151,7 @@ def test_nothing_delivered_changes_nothing(tmp_path: Path) -> None:
     entry = put(outbox_at(tmp_path))
     path = Path(str(entry))
     before = (path.read_bytes(), path.stat().st_ino)
-    pending = entry.proposals()
+    pending = entry.items()
     assert entry.settle(Delivery(0, pending=pending, problem="not available"), pending) == entry
     assert (path.read_bytes(), path.stat().st_ino) == before
 
@@ -143,14 +162,14 @@ def test_a_delivery_that_forgets_a_proposal_settles_nothing(
 ) -> None:
     entry = put(outbox_at(tmp_path))
     with pytest.raises(ValueError, match="cannot settle"):
-        entry.settle(Delivery(delivered), entry.proposals()[:sent], superseded)
-    assert len(entry.proposals()) == 3
+        entry.settle(Delivery(delivered), entry.items()[:sent], superseded)
+    assert len(entry.items()) == 3
 
 
 CRASH = """
 import os, signal, sys
 from pathlib import Path
-from tests.delivery.outboxes import outbox_at, put
+from tests.delivery.outboxes import outbox_at, put, receipts_in
 Path.replace = lambda self, target: os.kill(os.getpid(), signal.SIGKILL)
 put(outbox_at(Path(sys.argv[1])))
 """
@@ -167,7 +186,7 @@ def test_a_crash_before_the_rename_leaves_nothing_visible(tmp_path: Path) -> Non
 
 def test_a_crash_while_settling_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = put(outbox_at(tmp_path))
-    first, second, third = sent = entry.proposals()
+    first, second, third = sent = entry.items()
     result = Delivery(1, (Rejection(second, "no"),), (third,), "not available")
     replace_file = Path.replace
 
@@ -180,7 +199,7 @@ def test_a_crash_while_settling_loses_nothing(tmp_path: Path, monkeypatch: pytes
         patched.setattr(Path, "replace", fail_on_the_entry)
         with pytest.raises(OutboxError, match="Input/output error"):
             entry.settle(result, sent)
-    assert entry.proposals() == (first, second, third)
+    assert entry.items() == (first, second, third)
     entry.settle(result, sent)
     assert len(files(tmp_path / "quarantined")) == 1  # the second time wrote the same file
 
@@ -193,27 +212,27 @@ def test_an_unfinished_entry_is_finished_in_its_place(tmp_path: Path) -> None:
     begun = outbox.begin(key(), connection_id="c", events="/events/try1.ndjson", redo={"settings": {}})
     (listed,) = outbox.entries()
     assert (listed.manifest.state, listed.manifest.events) == ("unfinished", "/events/try1.ndjson")
-    assert (listed.proposals(), listed.manifest.redo) == ((), {"settings": {}})
+    assert (listed.items(), listed.manifest.redo) == ((), {"settings": {}})
     finished = begun.finish(upserts(2), spark_succeeded=True)
     (listed,) = outbox.entries()
     assert listed == finished
     assert (listed.manifest.state, listed.manifest.collected, listed.manifest.spark_succeeded) == ("pending", 2, True)
-    assert listed.proposals() == tuple(upserts(2))
+    assert listed.items() == tuple(upserts(2))
 
 
-def test_what_is_told_of_an_entry_is_durable(tmp_path: Path) -> None:
-    put(outbox_at(tmp_path)).told(awaits_retry=True)
+def test_updates_of_an_entry_are_durable(tmp_path: Path) -> None:
+    put(outbox_at(tmp_path)).update(awaits_retry=True)
     (entry,) = outbox_at(tmp_path).entries()
     assert entry.manifest.awaits_retry
-    assert len(entry.proposals()) == 3
+    assert len(entry.items()) == 3
 
 
 def test_raw_events_stay_as_long_as_their_entry(tmp_path: Path) -> None:
     outbox = outbox_at(tmp_path)
-    entry = put(outbox).keep_events([b"com", b"pressed"])
+    entry = put(outbox).attach_events([b"com", b"pressed"])
     assert (tmp_path / entry.name.events).read_bytes() == b"compressed"
-    assert [one.manifest.events for one in outbox.entries()] == [entry.name.events]
-    entry.settle(Delivery(3), entry.proposals())
+    assert [listed.manifest.events for listed in outbox.entries()] == [entry.name.events]
+    entry.settle(Delivery(3), entry.items())
     assert files(tmp_path) == files(tmp_path / "receipts")
 
 
@@ -224,17 +243,17 @@ def test_a_whole_entry_goes_to_the_quarantine(tmp_path: Path) -> None:
     head, *lines = map(json.loads, quarantined.read_text().splitlines())
     assert (head["state"], head["connection_id"]) == ("quarantined", "datahub")
     assert [line["reason"] for line in lines] == ["too old"] * 3
-    assert [line["proposal"] for line in lines] == [one.to_obj() for one in upserts(3)]
+    assert [line["proposal"] for line in lines] == [proposal.to_obj() for proposal in upserts(3)]
 
 
 # -- the quota
 
 
-def test_a_full_outbox_refuses_what_is_new_and_keeps_what_waits(tmp_path: Path) -> None:
+def test_a_full_outbox_refuses_new_entries_and_keeps_pending_ones(tmp_path: Path) -> None:
     size = Path(str(put(outbox_at(tmp_path)))).stat().st_size
     outbox = outbox_at(tmp_path, OutboxLimits(max_bytes=2 * size))
     put(outbox, key(2))
-    with pytest.raises(OutboxFullError, match=rf"{tmp_path} is full: it holds {2 * size} bytes, .*outbox_max_bytes"):
+    with pytest.raises(OutboxError, match=rf"{tmp_path} is full: it holds {2 * size} bytes, .*outbox_max_bytes"):
         put(outbox, key(3))
     assert [entry.manifest.key.try_number for entry in outbox.entries()] == [1, 2]
     next(outbox.entries()).discard()
@@ -246,8 +265,8 @@ def test_the_quarantine_counts_and_receipts_do_not(tmp_path: Path) -> None:
     size = Path(str(first)).stat().st_size
     outbox = outbox_at(tmp_path, OutboxLimits(max_bytes=size + 100))
     first.quarantine("no")
-    second.settle(Delivery(3), second.proposals())
-    with pytest.raises(OutboxFullError):
+    second.settle(Delivery(3), second.items())
+    with pytest.raises(OutboxError, match="is full"):
         put(outbox, key(3))
     for path in files(tmp_path / "quarantined"):
         path.unlink()
@@ -257,10 +276,10 @@ def test_the_quarantine_counts_and_receipts_do_not(tmp_path: Path) -> None:
 def test_a_full_outbox_takes_no_raw_events_and_no_finished_entry(tmp_path: Path) -> None:
     begun = outbox_at(tmp_path).begin(key(), connection_id="c", events=None, redo={})
     full = replace(begun, outbox=outbox_at(tmp_path, OutboxLimits(max_bytes=1)))
-    with pytest.raises(OutboxFullError):
+    with pytest.raises(OutboxError, match="is full"):
         full.finish(upserts(1), spark_succeeded=True)
-    with pytest.raises(OutboxFullError):
-        full.keep_events([b"events"])
+    with pytest.raises(OutboxError, match="is full"):
+        full.attach_events([b"events"])
     assert list(outbox_at(tmp_path).entries()) == [begun]
 
 
@@ -270,13 +289,13 @@ def test_a_full_outbox_takes_no_raw_events_and_no_finished_entry(tmp_path: Path)
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda content: content[:0], "no JSON"),
-        (lambda content: content[:100], "no JSON"),
+        (lambda content: content[:0], "not JSON"),
+        (lambda content: content[:100], "not JSON"),
         (lambda content: content[:-1], "2 proposals where its manifest says 3"),
         (lambda content: content[: content.rstrip().rfind(b"\n") + 1], "2 proposals"),
-        (lambda content: b"\x00" * len(content), "no JSON"),
-        (lambda content: b"\xff\xfe" + content, "no JSON"),
-        (lambda content: b"[]\n" + content, "no manifest"),
+        (lambda content: b"\x00" * len(content), "not JSON"),
+        (lambda content: b"\xff\xfe" + content, "not JSON"),
+        (lambda content: b"[]\n" + content, "not a manifest"),
         (lambda content: content.replace(b'"dag_id"', b'"dag"', 1), "other fields"),
         (lambda content: content.replace(b'"entityUrn"', b'"urn"', 1), "not a stored proposal"),
     ],
@@ -285,12 +304,12 @@ def test_a_corrupt_entry_is_set_aside_with_the_reason(
     tmp_path: Path, damage: Callable[[bytes], bytes], reason: str
 ) -> None:
     outbox = outbox_at(tmp_path)
-    good, bad = put(outbox, key(2)), put(outbox, key(1)).keep_events([b"raw"])
+    good, bad = put(outbox, key(2)), put(outbox, key(1)).attach_events([b"raw"])
     path = Path(str(bad))
     damaged = damage(path.read_bytes())
     path.write_bytes(damaged)
     with pytest.raises(EntryFormatError, match=reason):
-        bad.proposals()
+        bad.items()
     assert list(outbox.entries()) == [good]
     raw, aside, why = files(tmp_path / "corrupt")
     assert (raw.read_bytes(), aside.read_bytes()) == (b"raw", damaged)
@@ -326,4 +345,4 @@ def test_an_entry_that_cannot_be_read_or_moved_is_logged_only(tmp_path: Path, ca
 
 def test_an_outbox_that_is_not_there_is_empty(tmp_path: Path) -> None:
     outbox = outbox_at(tmp_path / "missing")
-    assert (list(outbox.entries()), outbox.names(key().instance), list(outbox.receipts.all())) == ([], [], [])
+    assert (list(outbox.entries()), outbox.names(key().instance), receipts_in(outbox)) == ([], [], [])

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox.lease import Lease, take_lease, wait_for_lease
-from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage, Stored
+from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from tests.delivery.outboxes import files
 
 GROUP = ("shop.build-0123", "89abcdef")
 
 
 def taken(storage: LocalStorage, seconds: float = 60.0) -> Lease:
-    lease = take_lease(storage, GROUP, seconds)
+    lease = Lease.take(storage, GROUP, seconds)
     assert lease is not None
     return lease
 
@@ -29,8 +29,8 @@ def taken(storage: LocalStorage, seconds: float = 60.0) -> Lease:
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     with taken(storage):
-        assert take_lease(storage, GROUP) is None
-        assert take_lease(storage, ("shop.load-4567", "89abcdef")) is not None
+        assert Lease.take(storage, GROUP) is None
+        assert Lease.take(storage, ("shop.load-4567", "89abcdef")) is not None
     assert taken(storage).until.remaining() > 50
 
 
@@ -40,20 +40,20 @@ def test_nothing_is_left_of_a_lease(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_two_that_come_at_once_at_most_one_holds_it(tmp_path: Path) -> None:
+def test_of_two_simultaneous_takers_at_most_one_holds_it(tmp_path: Path) -> None:
     """Each writes when the other has already looked: both must see the other then."""
 
     class Meeting(LocalStorage):
         barrier = threading.Barrier(2, timeout=20)
 
-        def stored(self, folder: str) -> list[Stored]:
+        def stored(self, folder: str) -> dict[str, int]:
             listed = super().stored(folder)
             if not listed:
                 self.barrier.wait()
             return listed
 
     found: list[Lease | None] = []
-    threads = [threading.Thread(target=lambda: found.append(take_lease(Meeting(tmp_path), GROUP))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: found.append(Lease.take(Meeting(tmp_path), GROUP))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -67,7 +67,7 @@ def test_many_threads_never_hold_it_together(tmp_path: Path) -> None:
 
     def work() -> None:
         for _ in range(5):
-            lease = wait_for_lease(storage, GROUP, Deadline.after(60), sleep=lambda _: time.sleep(0.001))
+            lease = Lease.wait_for(storage, GROUP, Deadline.after(60), sleep=lambda _: time.sleep(0.001))
             assert lease is not None
             with lease:
                 inside[0] += 1
@@ -108,13 +108,13 @@ def test_renewing(tmp_path: Path) -> None:
     time.sleep(0.25)
     assert lease.renew()
     time.sleep(0.25)
-    assert take_lease(storage, GROUP) is None
+    assert Lease.take(storage, GROUP) is None
 
 
 def test_of_a_process_that_died_on_this_machine_it_is_not_respected(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tests.delivery.test_outbox_lease import *;"
-        "assert take_lease(LocalStorage(Path(sys.argv[1])), GROUP)"
+        "assert Lease.take(LocalStorage(Path(sys.argv[1])), GROUP)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True)
@@ -124,17 +124,17 @@ def test_of_a_process_that_died_on_this_machine_it_is_not_respected(tmp_path: Pa
 
 
 @pytest.mark.parametrize("machine", ["another host", None])
-def test_of_a_process_elsewhere_it_is_respected(tmp_path: Path, machine: str | None) -> None:
+def test_leases_of_other_machines_are_respected(tmp_path: Path, machine: str | None) -> None:
     storage = LocalStorage(tmp_path)
     taken(storage)
     (path,) = files(tmp_path)
     holder = json.loads(path.read_text())
     path.write_text(json.dumps({**holder, "machine": machine, "process": 2**22 + 1}))
-    assert take_lease(storage, GROUP) is None
+    assert Lease.take(storage, GROUP) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"machine": 1, "process": 1, "expires_ms": "soon"}', b"\xff"])
-def test_what_is_no_lease_holds_nobody_up(tmp_path: Path, content: bytes) -> None:
+def test_objects_that_are_not_leases_block_nobody(tmp_path: Path, content: bytes) -> None:
     storage = LocalStorage(tmp_path)
     storage.write(f"leases/{'.'.join(GROUP)}/x.json", [content])
     taken(storage)
@@ -143,4 +143,4 @@ def test_what_is_no_lease_holds_nobody_up(tmp_path: Path, content: bytes) -> Non
 def test_waiting_ends_with_the_deadline(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     with taken(storage):
-        assert wait_for_lease(storage, GROUP, Deadline.after(0.2)) is None
+        assert Lease.wait_for(storage, GROUP, Deadline.after(0.2)) is None

@@ -1,4 +1,4 @@
-"""Receipts: kept for a while, and longer where something older still waits."""
+"""Receipts: kept for a while, and longer if an older entry is pending."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
 from airflow_provider_spark_datahub.delivery.sink import Delivery
-from tests.delivery.outboxes import files, key, outbox_at, put
+from tests.delivery.outboxes import files, key, outbox_at, put, receipts_in
 
 
 @pytest.fixture
@@ -19,44 +19,43 @@ def outbox(tmp_path: Path) -> Outbox:
 
 def delivered(outbox: Outbox, try_number: int = 1, task_id: str = "build", run_id: str = "run") -> Entry:
     entry = put(outbox, key(try_number, task_id, run_id=run_id), 2)
-    entry.settle(Delivery(2, stored=False), entry.proposals())
+    entry.settle(Delivery(2, stored=False), entry.items())
     return entry
 
 
-def test_a_receipt_is_small_and_tells_what_was_delivered(outbox: Outbox, tmp_path: Path) -> None:
+def test_a_receipt_is_small_and_names_the_delivered_aspects(outbox: Outbox, tmp_path: Path) -> None:
     entry = delivered(outbox)
     (path,) = files(tmp_path)
     assert path.stat().st_size < 1000
-    receipt, newer = outbox.receipts.about(entry.name, entry.manifest)
+    receipt, newer = outbox.receipts.find(entry.name, entry.manifest)
     assert receipt is not None
     assert (receipt.delivered, receipt.stored, newer) == (2, False, set())
     assert receipt.delivered_ms is not None
     assert receipt.delivered_ms >= receipt.created_ms
 
 
-def test_what_later_tries_and_runs_replaced(outbox: Outbox) -> None:
+def test_aspects_that_later_attempts_and_runs_replaced(outbox: Outbox) -> None:
     first, second = delivered(outbox, 1), delivered(outbox, 2)
-    upserts = set(next(outbox.receipts.all()).upserts)
+    upserts = set(receipts_in(outbox)[0].upserts)
     assert len(upserts) == 2
-    assert outbox.receipts.about(first.name, first.manifest)[1] == upserts
-    assert outbox.receipts.about(second.name, second.manifest)[1] == set()
+    assert outbox.receipts.find(first.name, first.manifest)[1] == upserts
+    assert outbox.receipts.find(second.name, second.manifest)[1] == set()
     later = delivered(outbox, 1, run_id="another run")
-    assert outbox.receipts.about(second.name, second.manifest)[1] == upserts
-    assert outbox.receipts.about(later.name, later.manifest)[1] == set()
+    assert outbox.receipts.find(second.name, second.manifest)[1] == upserts
+    assert outbox.receipts.find(later.name, later.manifest)[1] == set()
 
 
 def test_of_another_task_it_says_nothing(outbox: Outbox) -> None:
     first = delivered(outbox)
     delivered(outbox, 2, task_id="load")
-    assert outbox.receipts.about(first.name, first.manifest)[1] == set()
+    assert outbox.receipts.find(first.name, first.manifest)[1] == set()
 
 
 @pytest.mark.parametrize("content", [b"", b"[]\n", b"\x00\xff"])
 def test_a_receipt_that_cannot_be_read_says_nothing(outbox: Outbox, tmp_path: Path, content: bytes) -> None:
     entry = delivered(outbox)
     files(tmp_path)[0].write_bytes(content)
-    assert list(outbox.receipts.all()) == []
-    assert outbox.receipts.about(entry.name, entry.manifest) == (None, set())
+    assert outbox.receipts.find(entry.name, entry.manifest) == (None, set())
 
 
 def test_receipts_expire(outbox: Outbox, tmp_path: Path) -> None:

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage, Stored
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from tests.delivery.outboxes import files
 
 
-def test_what_is_written_is_listed_and_read(tmp_path: Path) -> None:
+def test_written_objects_are_listed_and_read(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / "root")
     storage.write("b/2", [b"two"])
     storage.write("b/1/x", [b"o", b"ne"])
     storage.write("c/3", [])
-    assert storage.stored("b") == [Stored("b/1/x", 3), Stored("b/2", 3)]
-    assert storage.stored("missing") == []
+    assert storage.stored("b") == {"b/1/x": 3, "b/2": 3}
+    assert storage.stored("missing") == {}
     assert storage.read("b/1/x") == b"one"
     storage.write("b/1/x", [b"replaced"])
     assert storage.read("b/1/x") == b"replaced"
     assert storage.describe("b/2") == str(tmp_path / "root/b/2")
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
+def test_missing_objects(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     with pytest.raises(FileNotFoundError):
         storage.read("a")
@@ -37,7 +37,7 @@ def test_drafts_are_no_objects(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     storage.write("a/1", [b""])
     (tmp_path / "a/.0123.draft").write_text("half")
-    assert storage.stored("a") == [Stored("a/1", 0)]
+    assert storage.stored("a") == {"a/1": 0}
 
 
 def test_moving_and_removing_leave_no_empty_folders(tmp_path: Path) -> None:

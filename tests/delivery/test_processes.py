@@ -21,5 +21,5 @@ def test_a_process_that_ended_is_gone() -> None:
 
 
 @pytest.mark.parametrize(("on", "process"), [("another host", 2**22 + 1), ("", 1), (machine(), 10**30)])
-def test_what_cannot_be_told_is_not_gone(on: str, process: int) -> None:
+def test_an_unknown_process_is_not_gone(on: str, process: int) -> None:
     assert not is_gone(on, process)

@@ -39,7 +39,7 @@ def _datahub_is_imported() -> None:
 
 
 def sink_of(url: str, waits: list[float] | None = None, token: str = TOKEN, **extra: Any) -> RestSink:
-    """A sink that notes its waits instead of waiting, where it is given a list."""
+    """A sink that notes its waits instead of waiting, if it is given a list."""
     settings = RestSettings.from_connection(ConnectionParts(url, password=token, extra=extra))
     if waits is None:
         return RestSink(settings)
@@ -93,21 +93,21 @@ def test_only_the_culprits_are_rejected(gms: GmsStandIn, openapi: bool) -> None:
     gms.reject(job_urn("job99"))
     delivery = sink_of(gms.url, openapi_ingestion=openapi).deliver(proposals, Deadline.after(30))
     assert (delivery.delivered, delivery.pending, delivery.problem) == (98, (), None)
-    assert [each.proposal for each in delivery.rejected] == [proposals[17], proposals[99]]
+    assert [rejection.item for rejection in delivery.rejected] == [proposals[17], proposals[99]]
     assert f"{job_urn('job17')} was rejected" in delivery.rejected[0].reason
     assert contents(gms) == expected([each for number, each in enumerate(proposals) if number not in (17, 99)])
     assert len(gms.requests) < 30
 
 
 @BOTH_PROTOCOLS
-def test_what_the_server_fails_on_alone_is_rejected(gms: GmsStandIn, openapi: bool) -> None:
+def test_poison_proposals_are_rejected(gms: GmsStandIn, openapi: bool) -> None:
     proposals = upserts(450)
     culprits = (0, 17, 449)  # before anything was taken, between, and after the last that is taken
     for number in culprits:
         gms.stumble_over(job_urn(f"job{number}"))
     delivery = sink_of(gms.url, [], openapi_ingestion=openapi).deliver(proposals, Deadline.after(30))
     assert (delivery.delivered, delivery.pending, delivery.problem) == (447, (), None)
-    assert [each.proposal for each in delivery.rejected] == [proposals[number] for number in culprits]
+    assert [rejection.item for rejection in delivery.rejected] == [proposals[number] for number in culprits]
     assert delivery.rejected[0].reason == (
         f"DataHub failed on it alone, not on others: HTTP 500: Failed to deserialize DataMap of {job_urn('job0')}"
     )
@@ -138,7 +138,7 @@ def test_a_server_that_begins_to_fail_rejects_nothing(gms: GmsStandIn) -> None:
     assert delivery.problem == f"DataHub at {gms.url} fails (HTTP 500: injected 500, 2 attempts)."
 
 
-def test_one_failure_of_a_server_that_was_away_blames_no_proposal(gms: GmsStandIn) -> None:
+def test_one_failure_after_an_outage_rejects_no_proposal(gms: GmsStandIn) -> None:
     proposals = upserts(2)
     gms.fail_next(503)
     gms.fail_next(500)
@@ -147,7 +147,7 @@ def test_one_failure_of_a_server_that_was_away_blames_no_proposal(gms: GmsStandI
 
 
 @pytest.mark.parametrize("status", [408, 425, 502, 503])
-def test_what_may_pass_is_tried_again(gms: GmsStandIn, status: int) -> None:
+def test_failures_that_may_pass_are_retried(gms: GmsStandIn, status: int) -> None:
     gms.fail_next(status, times=3)
     waits: list[float] = []
     delivery = sink_of(gms.url, waits).deliver(upserts(3), Deadline.after(30))
@@ -199,7 +199,7 @@ def test_retry_max_times_limits_the_repetitions(gms: GmsStandIn) -> None:
         (400, {"Content-Type": "text/html"}, "<html>", "cannot be used with this connection (HTTP 400: Bad Request)"),
     ],
 )
-def test_what_no_repetition_heals_is_tried_once_and_all_stays(
+def test_permanent_failures_are_not_retried_and_reject_nothing(
     gms: GmsStandIn, status: int, headers: dict[str, str], body: Any, words: str
 ) -> None:
     gms.fail_next(status, headers=headers, body=body)
@@ -212,7 +212,7 @@ def test_what_no_repetition_heals_is_tried_once_and_all_stays(
     assert words in delivery.problem
 
 
-def test_a_wrong_token_is_told(gms: GmsStandIn) -> None:
+def test_a_wrong_token_is_reported(gms: GmsStandIn) -> None:
     delivery = sink_of(gms.url, token="canary-wrong-token").deliver(upserts(1), Deadline.after(30))
     assert delivery.problem == (
         f"DataHub at {gms.url} refuses the connection's credentials (HTTP 401: Unauthorized to perform this action): "
@@ -220,7 +220,7 @@ def test_a_wrong_token_is_told(gms: GmsStandIn) -> None:
     )
 
 
-def test_a_request_too_large_for_what_stands_before_gms_is_halved(gms: GmsStandIn) -> None:
+def test_a_request_too_large_for_a_proxy_is_halved(gms: GmsStandIn) -> None:
     gms.fail_next(413, headers={"Content-Type": "text/html"}, body="<html>")
     assert sink_of(gms.url).deliver(upserts(4), Deadline.after(30)) == Delivery(delivered=4, stored=True)
     assert len(gms.requests) == 3
@@ -248,7 +248,7 @@ def test_accepted_is_not_called_stored(gms: GmsStandIn, mode: str, openapi: bool
 
 
 class TracingGms(GmsStandIn):
-    """A GMS that answers an asynchronous write with what it took, and later tells what became of it."""
+    """A GMS that answers an asynchronous write with what it took, and later reports the outcome."""
 
     def __init__(self, became: str) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ class TracingGms(GmsStandIn):
     ("became", "delivered", "stored", "rejected", "pending"),
     [("HISTORIC_STATE", 2, True, 0, 0), ("ERROR", 0, None, 2, 0), ("PENDING", 0, None, 0, 2)],
 )
-def test_async_wait_asks_what_became_of_the_write(
+def test_async_wait_asks_for_the_outcome_of_the_write(
     became: str, delivered: int, stored: bool | None, rejected: int, pending: int
 ) -> None:
     with TracingGms(became) as gms:
@@ -286,6 +286,7 @@ def test_the_body_of_a_success_does_not_matter(gms: GmsStandIn, openapi: bool, b
     assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(delivered=2, stored=True)
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_costs_no_more_than_the_time_given(gms: GmsStandIn) -> None:
     gms.hang(0)  # the first batch is answered
     gms.hang(HANGS)
@@ -296,7 +297,7 @@ def test_a_server_that_hangs_costs_no_more_than_the_time_given(gms: GmsStandIn) 
     assert delivery.problem is not None
 
 
-def test_what_came_before_the_request_that_hangs_is_told() -> None:
+def test_the_failure_before_a_hanging_request_is_reported() -> None:
     with serving(in_turn(answering(status="503 Maintenance"), slow_drip)) as address:
         delivery = sink_of(f"http://{address}").deliver(upserts(1), Deadline.after(2))
     assert len(delivery.pending) == 1
@@ -350,7 +351,7 @@ def test_connection_refused() -> None:
     assert delivery.problem.endswith("Connection refused, 2 attempts).")
 
 
-def test_an_impossible_host_is_told_at_once() -> None:
+def test_an_impossible_host_is_reported_at_once() -> None:
     waits: list[float] = []
     delivery = sink_of("http://*.example", waits).deliver(upserts(1), Deadline.after(30))
     assert waits == []
@@ -365,7 +366,7 @@ class Frontend(GmsStandIn):
         return Answer(200, {"appVersion": "1"}) if request.method == "GET" else super().answer(request, body)
 
 
-def test_datahubs_frontend_is_told_from_gms() -> None:
+def test_datahubs_frontend_is_not_taken_for_gms() -> None:
     with Frontend() as frontend:
         sink = sink_of(frontend.url, [], emit_mode="ASYNC_WAIT", openapi_ingestion=True)
         delivery = sink.deliver(upserts(1), Deadline.after(30))
@@ -373,7 +374,7 @@ def test_datahubs_frontend_is_told_from_gms() -> None:
     assert "You seem to have connected to the frontend service" in delivery.problem
 
 
-def test_a_missing_certificate_file_is_told_at_once() -> None:
+def test_a_missing_certificate_file_is_reported_at_once() -> None:
     waits: list[float] = []
     sink = sink_of(f"https://127.0.0.1:{closed_port()}", waits, ca_certificate_path="/no/such/ca.pem")
     delivery = sink.deliver(upserts(1), Deadline.after(30))

@@ -10,14 +10,14 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.sink import Finding, Verdict
+from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus
 from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
 from tests.oracles.gms import GmsStandIn
 
 TOKEN = "canary-token-0123456789"
 
 
-def check(url: str, token: str = TOKEN) -> list[Finding]:
+def check(url: str, token: str = TOKEN) -> list[CheckResult]:
     return RestSink(RestSettings.from_connection(ConnectionParts(url, password=token))).check(Deadline.after(10))
 
 
@@ -29,8 +29,8 @@ def gms() -> Iterator[GmsStandIn]:
 
 def test_gms_with_its_version_and_credentials(gms: GmsStandIn) -> None:
     assert check(gms.url) == [
-        Finding("DataHub", Verdict.GOOD, f"DataHub at {gms.url} answers: version v1.7.0"),
-        Finding("credentials", Verdict.GOOD, "DataHub lets us read"),
+        CheckResult("DataHub", CheckStatus.GOOD, f"DataHub at {gms.url} answers: version v1.7.0"),
+        CheckResult("credentials", CheckStatus.GOOD, "DataHub lets us read"),
     ]
     assert {request.method for request in gms.requests} == {"GET"}
     assert gms.stored == []
@@ -38,15 +38,15 @@ def test_gms_with_its_version_and_credentials(gms: GmsStandIn) -> None:
 
 def test_credentials_that_are_refused(gms: GmsStandIn) -> None:
     server, credentials = check(gms.url, token="another-token")
-    assert (server.verdict, credentials.verdict) == (Verdict.GOOD, Verdict.BAD)
-    assert "set a valid access token as its password" in credentials.words
-    assert "another-token" not in credentials.words
+    assert (server.status, credentials.status) == (CheckStatus.GOOD, CheckStatus.BAD)
+    assert "set a valid access token as its password" in credentials.message
+    assert "another-token" not in credentials.message
 
 
 def test_nobody_answers() -> None:
     (finding,) = check("http://127.0.0.1:9")
-    assert (finding.subject, finding.verdict) == ("DataHub", Verdict.BAD)
-    assert "is not available" in finding.words
+    assert (finding.subject, finding.status) == ("DataHub", CheckStatus.BAD)
+    assert "is not available" in finding.message
 
 
 class Other(BaseHTTPRequestHandler):
@@ -80,7 +80,7 @@ def other() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("what", ["json", "list", "page", "text"])
-def test_what_answers_is_not_gms(other: str, what: str) -> None:
+def test_servers_other_than_gms_are_recognised(other: str, what: str) -> None:
     (finding,) = check(f"{other}/{what}")
-    assert finding.verdict is Verdict.BAD
+    assert finding.status is CheckStatus.BAD
     assert "https://datahub.example/api/gms" in finding.advice

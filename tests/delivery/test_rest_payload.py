@@ -11,8 +11,8 @@ from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.sinks.mcp import to_mcp
-from airflow_provider_spark_datahub.delivery.sinks.rest_transport import _system_metadata, batch_bodies
+from airflow_provider_spark_datahub.delivery.sink import to_mcp
+from airflow_provider_spark_datahub.delivery.sinks.rest_transport import _batch_bodies, _system_metadata
 from tests.delivery.samples import patch, upsert, upserts
 
 HOSTILE = [upsert("a", title='broken \ud800 "name"\n\u2028'), upsert("\ud800"), upsert("ü€😀"), patch("b")]
@@ -40,7 +40,7 @@ def without_moment(body: Any) -> Any:
 
 
 def ours(proposals: list[Proposal], *, is_async: bool = False, largest: int = 1_000_000) -> list[Any]:
-    bodies = batch_bodies(proposals, is_async=is_async, system_metadata=_system_metadata(), largest=largest)
+    bodies = _batch_bodies(proposals, is_async=is_async, system_metadata=_system_metadata(), largest=largest)
     return [json.loads(body) for body in bodies]
 
 
@@ -50,7 +50,7 @@ def test_the_bodies_are_those_of_datahubs_emitter(mode: EmitMode, proposals: lis
     recorder = _Recorder()
     emitter = DataHubRestEmitter("http://gms", openapi_ingestion=False)
     emitter._session.mount("http://", recorder)
-    emitter.emit_mcps([to_mcp(one) for one in proposals], emit_mode=mode)
+    emitter.emit_mcps([to_mcp(proposal) for proposal in proposals], emit_mode=mode)
     ((url, theirs),) = recorder.requests
     assert url == "http://gms/aspects?action=ingestProposalBatch"
     (body,) = ours(proposals, is_async=mode is EmitMode.ASYNC)
@@ -59,20 +59,20 @@ def test_the_bodies_are_those_of_datahubs_emitter(mode: EmitMode, proposals: lis
 
 def test_no_body_is_larger_than_it_may_be() -> None:
     proposals = upserts(100)
-    (whole,) = batch_bodies(proposals, is_async=False, system_metadata={})
+    (whole,) = _batch_bodies(proposals, is_async=False, system_metadata={})
     limit = len(whole) // 3
-    bodies = list(batch_bodies(proposals, is_async=False, system_metadata={}, largest=limit))
+    bodies = list(_batch_bodies(proposals, is_async=False, system_metadata={}, largest=limit))
     assert all(len(body) <= limit + 2 for body in bodies)
     assert len(bodies) in (3, 4)
-    urns = [one["entityUrn"] for body in bodies for one in json.loads(body)["proposals"]]
-    assert urns == [one.entity_urn for one in proposals]
+    urns = [sent["entityUrn"] for body in bodies for sent in json.loads(body)["proposals"]]
+    assert urns == [proposal.entity_urn for proposal in proposals]
 
 
 def test_a_proposal_that_is_too_large_goes_alone() -> None:
     proposals = [upsert("a"), upsert("b", title="x" * 1000), upsert("c")]
     bodies = ours(proposals, largest=900)
-    assert [[one["entityUrn"] for one in body["proposals"]] for body in bodies] == [
-        [one.entity_urn] for one in proposals
+    assert [[sent["entityUrn"] for sent in body["proposals"]] for body in bodies] == [
+        [proposal.entity_urn] for proposal in proposals
     ]
 
 

@@ -46,7 +46,7 @@ def test_server(host: str, port: int | None, schema: str | None, server: str) ->
         ("gms", 8080, "public", "http or https, not 'public'"),
         ("http://:8080", None, None, "names no machine"),
         ("http://gms:8080", 8081, None, "port 8080, its port field 8081"),
-        ("http://gms:no", None, None, "no URL"),
+        ("http://gms:no", None, None, "not a URL"),
         ("http://me:canary-1@gms", None, None, "token belongs in the password"),
         ("http://gms?token=canary-1", None, None, "token belongs in the password"),
     ],

@@ -45,7 +45,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def server(certificate: tuple[Path, Path], request: pytest.FixtureRequest) -> Iterator[str]:
-    """A TLS server; one that wants the client's certificate too where the test's parameter is true."""
+    """A TLS server; one that wants the client's certificate too if the test's parameter is true."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
     if getattr(request, "param", False):
@@ -65,7 +65,7 @@ def deliver(server: str, waits: list[float], **extra: Any) -> Delivery:
     return RestSink(settings, backoff=Backoff(sleep=waits.append)).deliver(upserts(2), Deadline.after(30))
 
 
-def test_a_certificate_that_is_not_trusted_is_told_at_once(server: str) -> None:
+def test_an_untrusted_certificate_is_reported_at_once(server: str) -> None:
     waits: list[float] = []
     delivery = deliver(server, waits)
     assert (len(delivery.pending), waits) == (2, [])

@@ -7,7 +7,7 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, Rejection, Sink
+from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, RawEvent, Rejection, Sink
 from tests.delivery.samples import upsert, upserts
 from tests.patience import HANGS
 
@@ -69,19 +69,19 @@ def test_progress_before_the_deadline_is_known_and_later_progress_changes_nothin
     )
 
 
-def test_the_failure_before_an_attempt_that_hangs_is_told() -> None:
+def test_the_failure_before_a_hanging_attempt_is_reported() -> None:
     proposals = upserts(1)
     delivery = SlowSink(fail_once).deliver_until(proposals)
     assert delivery == Delivery(0, pending=tuple(proposals), problem="it is down.")
 
 
 @pytest.mark.parametrize("answer", [take_first, reject_second])
-def test_but_not_one_before_an_answer(answer: Step) -> None:
+def test_a_failure_before_an_answer_is_not_reported(answer: Step) -> None:
     delivery = SlowSink(fail_once, answer).deliver_until(upserts(3))
     assert delivery.problem == "a slow sink did not acknowledge everything before the time for lineage was over."
 
 
-def test_nothing_to_deliver_needs_no_destination() -> None:
+def test_an_empty_delivery_needs_no_server() -> None:
     assert SlowSink().deliver([], Deadline.after(10)) == Delivery(delivered=0)
 
 
@@ -91,7 +91,7 @@ def test_is_a_context_manager_that_closes() -> None:
     assert sink.closed
 
 
-def test_one_accepted_batch_makes_the_delivery_no_more_than_accepted() -> None:
+def test_one_accepted_batch_makes_the_delivery_accepted() -> None:
     record = DeliveryRecord(upserts(3))
     first, second, third = record.pending()
     record.confirm([first], stored=True)
@@ -100,10 +100,17 @@ def test_one_accepted_batch_makes_the_delivery_no_more_than_accepted() -> None:
     assert record.delivery() == Delivery(delivered=3, stored=False)
 
 
-def test_the_first_problem_stands_and_goes_where_nothing_is_pending() -> None:
+def test_the_first_problem_stands_until_nothing_is_pending() -> None:
     record = DeliveryRecord(upserts(1))
     record.stop("first")
     record.stop("second")
     assert record.delivery().problem == "first"
     record.confirm(record.pending(), stored=True)
     assert record.delivery().problem is None
+
+
+def test_raw_events_are_not_for_a_sink_of_proposals() -> None:
+    event = RawEvent.from_json(b"{}")
+    delivery = SlowSink().deliver([event], Deadline.after(10))
+    assert delivery.pending == (event,)
+    assert "a slow sink cannot be used with this connection (it takes proposals to DataHub" in str(delivery.problem)

@@ -14,7 +14,7 @@ from airflow.sdk import DAG, TaskGroup, task, task_group
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.injection import ParentRun
 from airflow_provider_spark_datahub.conversion.facets.run import DataInterval
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry, UpstreamTask
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, UpstreamTask
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run
 from tests.operators import tries
 from tests.operators.tries import RUN_ID, START, START_MS, TaskInstance, context_of
@@ -46,7 +46,7 @@ def test_site_is_that_of_datahubs_own_plugin(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, str], site: AirflowSite
 ) -> None:
     configure(monkeypatch, options)
-    assert airflow_run.airflow_site() == site
+    assert airflow_run.dag_run_of(tries.DagRun()).site == site
 
 
 @pytest.mark.parametrize(
@@ -70,25 +70,26 @@ def test_datahubs_own_plugin(
     monkeypatch.setattr(importlib.metadata, "distribution", distribution)
     configure(monkeypatch, options)
     assert airflow_run.datahub_plugin_is_active() is active
-    assert airflow_run.task_try(context_of(Task())).written_by_plugin is active
+    assert airflow_run.AttemptContext(context_of(Task())).attempt().written_by_plugin is active
 
 
 @pytest.mark.parametrize(("given", "expected"), [(-1, -1), (None, -1), (0, 0), (7, 7)])
 def test_identity(given: int | None, expected: int) -> None:
     ti = TaskInstance(task_id="group.build", try_number=3, map_index=given)
     context = context_of(Task(), ti)
-    assert airflow_run.attempt_key(context) == AttemptKey("shop", RUN_ID, "group.build", expected, 3)
-    assert airflow_run.task_instance_id(context) == "01990000-0000-7000-8000-000000000001"
+    attempt = airflow_run.AttemptContext(context)
+    assert attempt.key == AttemptKey("shop", RUN_ID, "group.build", expected, 3)
+    assert attempt.ti_id == "01990000-0000-7000-8000-000000000001"
 
 
-def test_task_try(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch, {"api.base_url": "https://airflow/"})
     dag = DAG("shop", schedule=None, description="The shop")
     with dag:
         build = tries_task("build")
-    found = airflow_run.task_try(context_of(build, TaskInstance(try_number=2, map_index=4)))
+    found = airflow_run.AttemptContext(context_of(build, TaskInstance(try_number=2, map_index=4))).attempt()
     run_page = "https://airflow/dags/shop/runs/scheduled__2026-01-01T00%3A00%3A00%2B00%3A00"
-    assert found == TaskTry(
+    assert found == TaskAttempt(
         dag_run=DagRun(
             AirflowSite(),
             "shop",
@@ -107,10 +108,10 @@ def test_task_try(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_what_airflow_does_not_tell_stays_open() -> None:
+def test_values_that_airflow_does_not_have_stay_open() -> None:
     run = tries.DagRun(start_date=None)
     ti = TaskInstance(start_date=None, log_url="", dag_run=run)
-    found = airflow_run.task_try(context_of(Task(), ti))
+    found = airflow_run.AttemptContext(context_of(Task(), ti)).attempt()
     assert (found.start_ms, found.log_url, found.dag_run.start_ms) == (None, None, None)
     assert (found.dag_run.url, found.dag_run.dag_url, found.dag_run.dag_description) == (None, None, None)
 
@@ -161,7 +162,7 @@ def test_upstream_tasks() -> None:
             second, first = tries_task("b"), tries_task("a")
         build = tries_task("build")
         [second, first] >> build >> tries_task("after")
-    found = airflow_run.task_try(context_of(build))
+    found = airflow_run.AttemptContext(context_of(build)).attempt()
     assert found.upstream == (UpstreamTask("group.a"), UpstreamTask("group.b"))
 
 
@@ -191,7 +192,7 @@ def behind_mapped_numbers() -> Any:
 )
 def test_runs_of_a_mapped_upstream_task(counts: Mapping[str, int] | Exception, indexes: tuple[int, ...]) -> None:
     build = behind_mapped_numbers()
-    found = airflow_run.task_try(context_of(build, TaskInstance(counts=counts)))
+    found = airflow_run.AttemptContext(context_of(build, TaskInstance(counts=counts))).attempt()
     assert found.upstream == (UpstreamTask("numbers", indexes),)
 
 
@@ -202,7 +203,7 @@ def test_an_airflow_that_cannot_count_runs() -> None:
             raise AttributeError("get_ti_count")
 
     build = behind_mapped_numbers()
-    found = airflow_run.task_try(context_of(build, OldTaskInstance()))
+    found = airflow_run.AttemptContext(context_of(build, OldTaskInstance())).attempt()
     assert found.upstream == (UpstreamTask("numbers", ()),)
 
 
@@ -217,9 +218,13 @@ def test_runs_of_upstream_tasks_in_a_mapped_group() -> None:
         shops.expand(name=["de", "fr"]) >> after
     inside = TaskInstance(task_id="shops.build", map_index=1)
     build = dag.get_task("shops.build")
-    assert airflow_run.task_try(context_of(build, inside)).upstream == (UpstreamTask("shops.load", (1,)),)
+    assert airflow_run.AttemptContext(context_of(build, inside)).attempt().upstream == (
+        UpstreamTask("shops.load", (1,)),
+    )
     outside = TaskInstance(task_id="after", counts={"shops.build": 2})
-    assert airflow_run.task_try(context_of(after, outside)).upstream == (UpstreamTask("shops.build", (0, 1)),)
+    assert airflow_run.AttemptContext(context_of(after, outside)).attempt().upstream == (
+        UpstreamTask("shops.build", (0, 1)),
+    )
 
 
 LOGICAL_DATE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -246,10 +251,10 @@ def test_openlineage_runs_are_those_of_airflows_provider(
         ParentRun(namespace or "default", "shop.group.build", macros.lineage_run_id(ti)),
         ParentRun(namespace or "default", "shop", macros.lineage_root_run_id(ti)),
     )
-    assert airflow_run.openlineage_runs(context_of(Task(), ti)) == expected
+    assert airflow_run.AttemptContext(context_of(Task(), ti)).openlineage_runs() == expected
 
     without_provider(monkeypatch)
-    assert airflow_run.openlineage_runs(context_of(Task(), ti)) == expected
+    assert airflow_run.AttemptContext(context_of(Task(), ti)).openlineage_runs() == expected
 
 
 def without_provider(monkeypatch: pytest.MonkeyPatch) -> None:

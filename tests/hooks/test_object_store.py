@@ -75,7 +75,7 @@ def test_a_bucket_without_a_prefix(bucket: Bucket, open_sink: OpenSink) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"password": "canary-wrong-secret"}, {"login": "canary-other-key"}])
-def test_wrong_keys_are_told_at_once(open_sink: OpenSink, bucket: Bucket, changes: dict[str, str]) -> None:
+def test_wrong_keys_are_reported_at_once(open_sink: OpenSink, bucket: Bucket, changes: dict[str, str]) -> None:
     delivery = open_sink(**changes).deliver(upserts(3), Deadline.after(20))
     assert (delivery.pending, bucket.objects()) == (tuple(upserts(3)), [])
     assert f"the object store at s3://{bucket.name}/a/b refuses the connection's credentials" in str(delivery.problem)

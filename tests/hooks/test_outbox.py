@@ -12,13 +12,12 @@ from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import (
     Outbox,
     OutboxError,
-    OutboxFullError,
     OutboxLimits,
 )
-from airflow_provider_spark_datahub.delivery.outbox.lease import take_lease
+from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
-from tests.delivery.outboxes import Recording, key, put
+from tests.delivery.outboxes import Recording, key, put, receipts_in
 from tests.delivery.samples import upsert, upserts
 from tests.servers.s3 import S3
 
@@ -43,28 +42,28 @@ def test_a_folder(tmp_path: Path) -> None:
 
 
 def test_an_entry_in_s3_from_its_writing_to_its_receipt(outbox: Outbox, location: str) -> None:
-    entry = put(outbox, proposals=3).keep_events([b"raw"])
+    entry = put(outbox, proposals=3).attach_events([b"raw"])
     assert str(entry).startswith(f"{location}/pending/shop.group-build-")
     (listed,) = open_outbox(location).entries()
-    assert (listed, listed.proposals()) == (entry, tuple(upserts(3)))
-    first, second, third = listed.proposals()
+    assert (listed, listed.items()) == (entry, tuple(upserts(3)))
+    first, second, third = listed.items()
     rest = listed.settle(Delivery(1, (Rejection(second, "no"),), (third,), "later"), [first, second, third])
     assert rest is not None
     assert rest.settle(Delivery(1), [third]) is None
-    assert outbox.storage.stored("pending") == []
+    assert outbox.storage.stored("pending") == {}
     held, events = outbox.storage.stored("quarantined")
-    assert (held.name.endswith(".jsonl"), events.name.endswith(".events.ndjson.gz")) == (True, True)
-    (receipt,) = outbox.receipts.all()
+    assert (held.endswith(".jsonl"), events.endswith(".events.ndjson.gz")) == (True, True)
+    (receipt,) = receipts_in(outbox)
     assert (receipt.delivered, receipt.rejected) == (2, 1)
 
 
 def test_leases_in_s3(outbox: Outbox) -> None:
     group = put(outbox).name.group
-    lease = take_lease(outbox.storage, group)
+    lease = Lease.take(outbox.storage, group)
     assert lease is not None
     with lease:
-        assert take_lease(outbox.storage, group) is None
-    assert outbox.storage.stored("leases") == []
+        assert Lease.take(outbox.storage, group) is None
+    assert outbox.storage.stored("leases") == {}
 
 
 def test_drainers_of_one_bucket_deliver_each_entry_once_in_order(location: str) -> None:
@@ -87,7 +86,7 @@ def test_drainers_of_one_bucket_deliver_each_entry_once_in_order(location: str) 
 
 
 def test_the_quota_holds_in_s3(location: str) -> None:
-    with pytest.raises(OutboxFullError, match="outbox_max_bytes"):
+    with pytest.raises(OutboxError, match="outbox_max_bytes"):
         put(open_outbox(location, OutboxLimits(max_bytes=10)))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.backfill.delivery import BATCH, BackfillDelivery, Delivered, Rate
+from airflow_provider_spark_datahub.backfill.delivery import BATCH, BackfillDelivery, DeliveryTotals, Rate
 from airflow_provider_spark_datahub.backfill.plan import PLAN_FILE, SUMMARY, BackfillPlan, PlanError
 from airflow_provider_spark_datahub.delivery.sink import Sink
 from airflow_provider_spark_datahub.hooks.storage import result_folder
@@ -40,7 +40,7 @@ def location(s3: S3, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     return f"s3://{bucket}/out"
 
 
-def deliver(location: str, sink: Receiver) -> Delivered:
+def deliver(location: str, sink: Receiver) -> DeliveryTotals:
     def opened() -> Sink:
         return sink.open()
 
@@ -82,11 +82,11 @@ def test_the_command_delivers_from_there(location: str, tmp_path: Path, monkeypa
     assert sent == [one.to_obj() for part in PARTS for one in part]
 
 
-def test_a_connection_that_is_not_there_is_told(location: str) -> None:
+def test_a_missing_connection_is_reported(location: str) -> None:
     with pytest.raises(PlanError, match="The conn_id `absent` isn't defined"):
         result_folder(location, "absent")
 
 
-def test_a_folder_that_cannot_be_reached_is_told() -> None:
+def test_a_folder_that_cannot_be_reached_is_reported() -> None:
     with pytest.raises(PlanError, match="cannot reach nowhere://bucket/out from here"):
         result_folder("nowhere://bucket/out")

@@ -13,10 +13,12 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub.backfill.plan import APPLICATION, PlanError
+from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
 from airflow_provider_spark_datahub.conversion.convert import convert_events
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings, SettingsError
 from airflow_provider_spark_datahub.operators.backfill import BackfillIncompleteError, BackfillLineageOperator
 from tests.operators import tries
+
+pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[2]
 EVENTS = (tries.CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()

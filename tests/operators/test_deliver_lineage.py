@@ -9,11 +9,11 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.operators.deliver_lineage import DeliverLineageOperator, LineageWaitsError
-from airflow_provider_spark_datahub.task.job_events import SparkEventLog
-from airflow_provider_spark_datahub.task.recovery import TryRecord
+from airflow_provider_spark_datahub.operators.deliver_lineage import DeliverLineageOperator, OutboxNotEmptyError
+from airflow_provider_spark_datahub.task.record import AttemptRecord
+from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.delivery.outboxes import outbox_at
 from tests.delivery.samples import upserts
 from tests.operators.tries import CORPUS, START_MS
@@ -32,7 +32,7 @@ def waiting(folder: Path) -> list[str]:
     return [entry.manifest.key.dag_id for entry in outbox_at(folder / "outbox").entries()]
 
 
-def test_what_waits_is_delivered_across_dags(tmp_path: Path) -> None:
+def test_pending_entries_of_all_dags_are_delivered(tmp_path: Path) -> None:
     put(tmp_path, "shop")
     put(tmp_path, "bank")
     result = execute()
@@ -41,7 +41,7 @@ def test_what_waits_is_delivered_across_dags(tmp_path: Path) -> None:
     assert waiting(tmp_path) == []
 
 
-def test_only_of_some_dags_and_no_more_than_told(tmp_path: Path) -> None:
+def test_only_some_dags_and_a_maximum_of_entries(tmp_path: Path) -> None:
     for number in range(3):
         put(tmp_path, "shop", task_id=f"task{number}")
     put(tmp_path, "bank")
@@ -50,7 +50,7 @@ def test_only_of_some_dags_and_no_more_than_told(tmp_path: Path) -> None:
     assert sorted(waiting(tmp_path)) == ["bank", "shop"]
 
 
-def test_not_longer_than_told(tmp_path: Path) -> None:
+def test_a_maximum_of_seconds(tmp_path: Path) -> None:
     put(tmp_path, "shop")
     assert execute(max_seconds="0")["waiting"] == 1
 
@@ -61,11 +61,11 @@ def test_through_another_connection_and_from_another_outbox(tmp_path: Path) -> N
     assert (result["settled"], waiting(tmp_path / "other")) == (1, [])
 
 
-def test_what_stays_is_told(tmp_path: Path) -> None:
+def test_entries_that_stay_are_reported(tmp_path: Path) -> None:
     put(tmp_path, "shop", "nowhere")
     (problem,) = execute()["problems"]
     assert "connection 'nowhere' cannot be used" in problem
-    with pytest.raises(LineageWaitsError, match="1 pending: connection 'nowhere' cannot be used") as caught:
+    with pytest.raises(OutboxNotEmptyError, match="1 pending: connection 'nowhere' cannot be used") as caught:
         execute(fail_when_waiting=True)
     assert isinstance(caught.value, AirflowException)
     assert waiting(tmp_path) == ["shop"]
@@ -95,8 +95,8 @@ class RunningTask:
 def test_a_killed_tasks_events_are_converted_when_airflow_says_that_it_is_over(
     tmp_path: Path, answer: int | Exception, settled: int
 ) -> None:
-    record = TryRecord.begun(
-        TaskTry(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS),
+    record = AttemptRecord.begun(
+        TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS),
         LineageSettings(),
         CORPUS / "a_csv_join_agg.ndjson",
         SparkEventLog(),

@@ -125,7 +125,7 @@ def test_without_a_record_that_only_lineage_is_missing_the_task_does_not_fail(
     def refuse(self: Entry, **_: object) -> Entry:
         raise OSError(28, "No space left on device", str(self))
 
-    monkeypatch.setattr(Entry, "told", refuse)
+    monkeypatch.setattr(Entry, "update", refuse)
     spark.writes("a_csv_join_agg")
     report = run_try(spark, 1, TaskState(), lineage_on_failure="retry")
     assert report["pending"] > 0

@@ -19,15 +19,16 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_spark_datahub.capture.collection import FileFollower
+from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
 from airflow_provider_spark_datahub.conversion import run_tree as relate
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
-from airflow_provider_spark_datahub.delivery import outbox as outbox_door
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
+from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run, datahub
 from airflow_provider_spark_datahub.operators import spark_submit
-from airflow_provider_spark_datahub.task import attempt as task_lineage
-from airflow_provider_spark_datahub.task.attempt import TaskLineage
+from airflow_provider_spark_datahub.task import attempt as task_lineage, job_events
+from airflow_provider_spark_datahub.task.attempt import AttemptLineage
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.options import LineageConfiguration
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag, execute, operator_with_lineage, raised_by
@@ -63,30 +64,30 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the switch": (LineageConfiguration, "is_enabled"),
     "the options": (LineageConfiguration, "resolve"),
     "the sink": (datahub, "open_sink"),
-    "the identity": (airflow_run, "attempt_key"),
-    "the place in the run tree": (airflow_run, "task_try"),
-    "an earlier try": (TaskDelivery, "awaited_try"),
-    "OpenLineage's runs": (airflow_run, "openlineage_runs"),
+    "the identity": (airflow_run, "AttemptContext"),
+    "the place in the run tree": (airflow_run.AttemptContext, "attempt"),
+    "an earlier attempt": (TaskDelivery, "attempt_to_deliver"),
+    "OpenLineage's runs": (airflow_run.AttemptContext, "openlineage_runs"),
     "Airflow's transport": (spark_submit.SparkSubmitDatahubOperator, "_conf_with_airflows_transport"),
     "spark-submit": (spark_submit.SparkSubmitDatahubOperator, "_spark_submit"),
-    "the installation": (task_lineage, "find_installation"),
+    "the installation": (SparkInstallation, "find"),
     "the jar": (task_lineage, "choose_jar"),
     "the location": (task_lineage, "event_file"),
     "the injection": (task_lineage, "inject"),
-    "the announcement": (TaskLineage, "announce"),
-    "following": (TaskLineage, "follow"),
-    "the end": (spark_submit.SparkSubmitDatahubOperator, "_try_end"),
+    "the announcement": (AttemptLineage, "announce"),
+    "following": (AttemptLineage, "follow"),
+    "the end": (spark_submit.SparkSubmitDatahubOperator, "_attempt_end"),
     "collecting": (FileFollower, "rest"),
     "converting an event": (Converter, "add"),
     "converting": (Converter, "finish"),
-    "relating": (relate, "task_proposals"),
-    "relating the Spark job": (relate, "below"),
+    "relating": (job_events, "task_proposals"),
+    "relating the Spark job": (job_events, "attach_jobs"),
     "the proposals": (Conversion, "proposals"),
     "the outbox before the submit": (Outbox, "begin"),
-    "the end in the outbox": (Entry, "told"),
-    "the lease": (outbox_door, "take_lease"),
+    "the end in the outbox": (Entry, "update"),
+    "the lease": (Lease, "take"),
     "the outbox": (Entry, "finish"),
-    "what is in the outbox": (Outbox, "entries"),
+    "the entries in the outbox": (Outbox, "entries"),
     "delivering": (FileSink, "deliver"),
     "sending": (FileSink, "send"),
     "settling": (Entry, "settle"),
@@ -181,7 +182,7 @@ def test_the_tasks_time_over_in_a_step_after_the_job(
 
     monkeypatch.setattr(*STEPS[step], fail)
     if step == "delivering":
-        monkeypatch.setattr(TaskLineage, "announce", lambda self: None)  # noqa: ARG005 (a method)
+        monkeypatch.setattr(AttemptLineage, "announce", lambda self: None)  # noqa: ARG005 (a method)
     assert_ends_as_plain(spark, ending)
 
 
@@ -227,7 +228,7 @@ def test_a_store_of_task_state_that_fails(spark: FakeSpark) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "max_tries", "told", "result"),
+    ("ending", "max_tries", "should_retry", "result"),
     [
         (ENDINGS["success"], 0, None, "SUCCESS"),
         (ENDINGS["exit 1"], 0, None, "FAILURE"),
@@ -244,22 +245,22 @@ def test_the_task_runs_result(
     monkeypatch: pytest.MonkeyPatch,
     ending: Ending,
     max_tries: int,
-    told: bool | None,
+    should_retry: bool | None,
     result: str,
 ) -> None:
     results: list[str | None] = []
     real: Callable[..., Any] = relate.task_proposals
 
-    def noting(task_try: relate.TaskTry, *arguments: Any) -> Any:
+    def noting(task_try: relate.TaskAttempt, *arguments: Any) -> Any:
         if task_try.result is not None:
             results.append(task_try.result)
         return real(task_try, *arguments)
 
-    monkeypatch.setattr(relate, "task_proposals", noting)
+    monkeypatch.setattr(job_events, "task_proposals", noting)
     operator = operator_with_lineage(spark)
     ti: Any = TaskInstance(max_tries=max_tries)
-    if told is not None:
-        ti._ti_context_from_server = type("Told", (), {"should_retry": told})()
+    if should_retry is not None:
+        ti._ti_context_from_server = type("Context", (), {"should_retry": should_retry})()
     with ending.arrange(spark):
         try:
             execute(operator, context_of(operator, ti))

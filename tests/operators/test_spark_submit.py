@@ -189,8 +189,8 @@ def test_the_drivers_output_says_why_there_is_no_lineage(spark: FakeSpark, capsy
     )
     context = context_of(operator := operator_with_lineage(spark))
     execute(operator, context)
-    told = context["ti"].xcoms["lineage_report"]["reason"]
-    assert told.endswith("OpenLineage says in the driver's output that it could not see SQL executions: 3")
+    reason = context["ti"].xcoms["lineage_report"]["reason"]
+    assert reason.endswith("the driver's output says that OpenLineage missed SQL executions: 3")
     shown = capsys.readouterr().out
     assert "the end" in shown
     assert "executionId 3" in shown
@@ -202,7 +202,7 @@ def test_a_hook_whose_output_cannot_be_watched_submits_all_the_same(
     def refuse(*_: object) -> None:
         raise AttributeError("no such method in this version")
 
-    monkeypatch.setattr(spark_submit, "watch_output", refuse)
+    monkeypatch.setattr(spark_submit, "_watch_output", refuse)
     spark.writes("a_csv_join_agg")
     context = context_of(operator := operator_with_lineage(spark))
     execute(operator, context)
@@ -269,14 +269,14 @@ def test_a_killed_task_has_four_seconds_for_lineage(
     spark.writes("k_killed")
     spark.signals("USR1")
     seconds: list[float] = []
-    real_end = SparkSubmitDatahubOperator._try_end
+    real_end = SparkSubmitDatahubOperator._attempt_end
 
     def noting(self: SparkSubmitDatahubOperator, *arguments: Any, **keywords: Any) -> Any:
         end = real_end(self, *arguments, **keywords)
         seconds.append(end.seconds)
         return end
 
-    monkeypatch.setattr(SparkSubmitDatahubOperator, "_try_end", noting)
+    monkeypatch.setattr(SparkSubmitDatahubOperator, "_attempt_end", noting)
     operator = operator_with_lineage(spark, lineage_timeout=30)
     context = context_of(operator, TaskInstance(try_number=1, max_tries=5))
 
@@ -357,7 +357,7 @@ def test_secrets_that_come_onto_the_command_line_are_masked(spark: FakeSpark, tm
     assert log.redact("key a-very-secret-key") == "key ***"
 
 
-def test_what_the_job_did_so_far_is_delivered_while_spark_submit_runs(spark: FakeSpark, tmp_path: Path) -> None:
+def test_lineage_is_delivered_while_spark_submit_runs(spark: FakeSpark, tmp_path: Path) -> None:
     spark.writes("a_csv_join_agg")
     sink = tmp_path / "sink" / "lineage.jsonl"
     operator = operator_with_lineage(spark, emit_periodically="1")

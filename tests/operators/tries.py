@@ -27,7 +27,7 @@ RUN_ID = "scheduled__2026-01-01T00:00:00+00:00"
 START = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
 START_MS = 1_767_225_900_000
 
-# Writes the canned events where the listener would, and ends as it is told.
+# Writes the canned events where the listener would, and ends as the test arranged.
 SPARK_SUBMIT = """#!/bin/bash
 echo "$*" >> "$FAKE_SPARK/runs"
 for argument in "$@"; do
@@ -54,7 +54,7 @@ exit "${FAKE_SPARK_EXIT:-0}"
 
 @dataclass
 class DagRun:
-    """What a context's ``dag_run`` has of what is read of it."""
+    """The attributes of a context's ``dag_run`` that are read."""
 
     dag_id: str = "shop"
     run_id: str = RUN_ID
@@ -73,7 +73,7 @@ class DagRun:
 
 @dataclass
 class TaskInstance:
-    """What a context's ``ti`` has of what is read of it; :attr:`xcoms` is what was pushed."""
+    """The attributes of a context's ``ti`` that are read. :attr:`xcoms` holds what was pushed."""
 
     task_id: str = "build"
     try_number: int = 1

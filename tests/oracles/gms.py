@@ -133,7 +133,7 @@ class GmsStandIn:
             self._faults.append(seconds)
 
     def reject(self, urn_or_predicate: str | Callable[[Proposal], bool]) -> None:
-        """Refuse, from now on, every batch with a proposal for this entity URN, or of which this is true."""
+        """Refuse, from now on, every batch with a proposal for this entity URN or that this predicate accepts."""
         if isinstance(urn_or_predicate, str):
             self._rejections.append(lambda proposal: proposal.get("entityUrn") == urn_or_predicate)
         else:

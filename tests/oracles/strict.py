@@ -69,7 +69,7 @@ def _entity_urn_problems(proposal: Mapping[str, Any]) -> list[UrnProblem]:
 
 def _envelope_violations(model: Model, proposal: Mapping[str, Any]) -> Iterator[str]:
     for key in sorted(proposal.keys() - _PROPOSAL_KEYS):
-        yield f"{key}: is no part of a proposal"
+        yield f"{key}: is not part of a proposal"
     entity_type, urn = proposal.get("entityType"), proposal.get("entityUrn")
     if isinstance(urn, str) and not urn.startswith(f"urn:li:{entity_type}:"):
         yield f"entityType: {entity_type!r} is not the type of {urn!r}"

@@ -37,7 +37,7 @@ def patch_violations(model: Model, aspect_name: str, document: Any) -> Iterator[
     operations = document
     if isinstance(document, Mapping):
         for name in sorted(document.keys() - _ENVELOPE_KEYS):
-            yield f"{aspect_name}: {name!r} is no part of a patch"
+            yield f"{aspect_name}: {name!r} is not part of a patch"
         primary_keys, operations = document.get("arrayPrimaryKeys", {}), document.get("patch")
     if not isinstance(operations, list) or not operations:
         yield f"{aspect_name}: a patch must be a list of operations that is not empty"
@@ -60,7 +60,7 @@ def _primary_key_violations(aspect_name: str, record: Record, primary_keys: Any)
         return
     for name, keys in primary_keys.items():
         if name not in record.fields:
-            yield f"{aspect_name}: arrayPrimaryKeys names {name!r}, which is no field of the aspect"
+            yield f"{aspect_name}: arrayPrimaryKeys names {name!r}, which is not a field of the aspect"
         if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
             yield f"{aspect_name}: arrayPrimaryKeys of {name!r} is not a list of field names"
 
@@ -79,7 +79,7 @@ def _shape_violations(raw: Any, record: Record, where: str, primary_keys: Mappin
         return
     name, *keys = _pointer_parts(path)
     if name not in record.fields:
-        yield f"{where}: path {path!r} starts at {name!r}, which is no field of the aspect"
+        yield f"{where}: path {path!r} starts at {name!r}, which is not a field of the aspect"
     # Only a key that the patch itself names may be empty, e.g. the source of a tag that nobody attributed.
     elif "" in keys and name not in primary_keys:
         yield f"{where}: path {path!r} has an empty part"

@@ -42,7 +42,7 @@ def urn_problems(
         prefix, namespace, type_name, key = urn.split(":", 3)
         parts = _key_parts(key)
     except ValueError as error:
-        return [UrnProblem(f"{urn!r} is no URN: {error}", is_dropped=False)]
+        return [UrnProblem(f"{urn!r} is not a URN: {error}", is_dropped=False)]
     if (prefix, namespace) != ("urn", "li"):
         return [UrnProblem(f"{urn!r} does not start with urn:li:", is_dropped=False)]
     entity_type = model.entity_type(type_name)

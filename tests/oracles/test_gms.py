@@ -116,6 +116,7 @@ def test_rejection_by_predicate_leaves_other_batches_alone(gms: GmsStandIn) -> N
     assert stored_names(gms) == [("UPSERT", "datasetProperties")]
 
 
+@pytest.mark.slow
 def test_the_emitter_retries_through_injected_failures(gms: GmsStandIn) -> None:
     gms.fail_next(503)
     gms.fail_next(429, headers={"Retry-After": "0"})

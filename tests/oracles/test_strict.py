@@ -185,9 +185,12 @@ REFUSED = {
     "reserved character": (status_of(dataset("t(1)")), "reserved character in key part 't(1)'"),
     "unknown aspect": (proposal(JOB, "jobInfo", {}), "no aspect is called 'jobInfo'"),
     "aspect of another": (proposal(TABLE, "dataJobInfo", JOB_INFO), "unknown aspect 'dataJobInfo' for entity dataset"),
-    "change type is no text": (proposal(JOB, "dataJobInfo", JOB_INFO, changeType=["UPSERT"]), "changeType: ['UPSERT']"),
+    "change type: no text": (
+        proposal(JOB, "dataJobInfo", JOB_INFO, changeType=["UPSERT"]),
+        "changeType: ['UPSERT']",
+    ),
     "change type": (proposal(JOB, "dataJobInfo", JOB_INFO, changeType="MERGE"), "changeType: 'MERGE'"),
-    "extra key": (proposal(JOB, "dataJobInfo", JOB_INFO, runId="x"), "runId: is no part of a proposal"),
+    "extra key": (proposal(JOB, "dataJobInfo", JOB_INFO, runId="x"), "runId: is not part of a proposal"),
     "system metadata": (proposal(JOB, "dataJobInfo", JOB_INFO, systemMetadata={"runId": 1}), "systemMetadata.runId"),
     "no aspect": (proposal(JOB, "dataJobInfo", {}) | {"aspect": None}, "aspect: is missing"),
     "content type": (
@@ -204,7 +207,7 @@ REFUSED = {
         "dataProcessInstanceRunEvent.status: field is required",
     ),
     "enum": (proposal(RUN, "dataProcessInstanceRunEvent", {**RUN_EVENT, "status": "DONE"}), "not a DataProcessRunStat"),
-    "enum is no text": (proposal(RUN, "dataProcessInstanceRunEvent", {**RUN_EVENT, "status": {}}), "{} is not a Data"),
+    "enum is not text": (proposal(RUN, "dataProcessInstanceRunEvent", {**RUN_EVENT, "status": {}}), "{} is not a Data"),
     "nested enum": (
         proposal(RUN, "dataProcessInstanceRunEvent", {**RUN_EVENT, "result": {"type": "OK", "nativeResultType": "x"}}),
         "RunEvent.result.type: 'OK' is not a RunResultType",
@@ -325,7 +328,7 @@ TABLE_EDGE = {"destinationUrn": TABLE}
 TAG_KEYS = {"tags": ["attribution\u241fsource", "tag"]}
 
 BAD_PATCHES = {
-    "no list": (patch({"op": "add"}), "'op' is no part of a patch"),
+    "no list": (patch({"op": "add"}), "'op' is not part of a patch"),
     "empty": (patch([]), "a patch must be a list of operations that is not empty"),
     "operation": (patch(["add"]), "an operation has op, path and value"),
     "from": (patch([{"op": "move", "path": "/inputDatasets", "from": "/x"}]), "an operation has op, path and value"),
@@ -333,13 +336,13 @@ BAD_PATCHES = {
     "no value": (patch([{"op": "add", "path": "/inputDatasetEdges"}]), "op 'add' without a value"),
     "pointer": (patch(edge("inputDatasetEdges", [])), "'inputDatasetEdges' is not a JSON pointer"),
     "escape": (patch(edge("/inputDatasetEdges/a~b", {})), "'/inputDatasetEdges/a~b' is not a JSON pointer"),
-    "field": (patch(edge(f"/inputs/{TABLE}", TABLE_EDGE)), "starts at 'inputs', which is no field of the aspect"),
+    "field": (patch(edge(f"/inputs/{TABLE}", TABLE_EDGE)), "starts at 'inputs', which is not a field of the aspect"),
     "empty part": (patch(edge("/inputDatasetEdges/", TABLE_EDGE)), "has an empty part"),
     "slash not escaped": (
         patch(edge(f"/inputDatasetEdges/{dataset('a/b')}", TABLE_EDGE)),
         "path has 2 keys of an edge",
     ),
-    "urn": (patch(edge("/inputDatasetEdges/t", {"destinationUrn": "t"})), "'t' is no URN"),
+    "urn": (patch(edge("/inputDatasetEdges/t", {"destinationUrn": "t"})), "'t' is not a URN"),
     "urn type": (patch(edge(f"/inputDatasetEdges/{JOB}", {"destinationUrn": JOB})), "is a dataJob, want one of"),
     "urn to remove": (patch(edge(f"/inputDatasetEdges/{JOB}", {}, "remove")), "is a dataJob, want one of"),
     "destination": (patch(edge(f"/inputDatasetEdges/{dataset('u')}", TABLE_EDGE)), "in the path"),
@@ -352,13 +355,13 @@ BAD_PATCHES = {
     "lineage keys": (patch(lineage("NONE", TABLE_ID, FILES_ID)), "want transform, downstream, query and upstream"),
     "downstream": (patch(lineage("NONE", TABLE, "NONE", FILES_ID)), "downstream: 'urn:li:dataset:"),
     "upstream": (patch(lineage("NONE", TABLE_ID, "NONE", JOB)), "upstream: 'urn:li:dataJob:"),
-    "query": (patch(lineage("NONE", TABLE_ID, "select 1", FILES_ID)), "query: 'select 1' is no URN"),
+    "query": (patch(lineage("NONE", TABLE_ID, "select 1", FILES_ID)), "query: 'select 1' is not a URN"),
     "score": (patch(lineage("NONE", TABLE_ID, QUERY, FILES_ID, value={"confidenceScore": "1"})), "not of type float"),
     "keys no object": (patch(tagged("/tags/urn:li:tag:a", []), "globalTags"), "arrayPrimaryKeys is not an object"),
-    "keys of no field": (patch(tagged("/tags/a", {"tag": ["tag"]}), "globalTags"), "names 'tag', which is no field"),
+    "keys of no field": (patch(tagged("/tags/a", {"tag": ["tag"]}), "globalTags"), "names 'tag', which is not a field"),
     "keys no list": (patch(tagged("/tags/a", {"tags": "tag"}), "globalTags"), "is not a list of field names"),
     "keys differ": (patch(tagged("/tags//urn:li:tag:b", TAG_KEYS), "globalTags"), "in the path differ from"),
-    "keyed item": (patch(tagged("/tags//x", TAG_KEYS, "x"), "globalTags"), "'x' is no URN"),
+    "keyed item": (patch(tagged("/tags//x", TAG_KEYS, "x"), "globalTags"), "'x' is not a URN"),
     "keys to remove": (
         patch({"arrayPrimaryKeys": TAG_KEYS, "patch": edge("/tags/a/b/c", {}, "remove")}, "globalTags"),
         "path has 3 keys, arrayPrimaryKeys names 2",

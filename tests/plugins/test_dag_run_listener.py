@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlu
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import RUN_ID, START_MS, DagRun
 
-# The run is told whole: its start may never have arrived.
+# The whole run is reported, since its start may not have been delivered.
 END_OF_A_RUN = [
     "dataProcessInstanceProperties",
     "dataProcessInstanceRelationships",
@@ -88,8 +88,8 @@ def end(dag: Any, *, succeeded: bool = True, **more: Any) -> None:
     let_threads_finish()
 
 
-def told(folder: Path) -> list[str]:
-    """The connections that were told."""
+def notified(folder: Path) -> list[str]:
+    """Return the connections that were notified."""
     return sorted(path.stem for path in folder.glob("*.jsonl"))
 
 
@@ -107,13 +107,13 @@ def test_the_end_of_a_dag_run(sinks: Path, seen: Any, succeeded: bool, result: s
     assert not (sinks / "outbox/pending").exists()
 
 
-def test_each_connection_of_the_dag_is_told_once(sinks: Path, seen: Any) -> None:
+def test_each_connection_of_the_dag_is_notified_once(sinks: Path, seen: Any) -> None:
     with new_dag(default_args={"datahub_conn_id": "two"}) as dag:
         lineage_task("a", datahub_conn_id="one")
         lineage_task("b", datahub_conn_id="one")
         lineage_task("c")
     end(seen(dag))
-    assert told(sinks) == ["one", "two"]
+    assert notified(sinks) == ["one", "two"]
     aspects = [json.loads(line)["aspectName"] for line in (sinks / "one.jsonl").read_text().splitlines()]
     assert sorted(aspects) == END_OF_A_RUN
 
@@ -122,7 +122,7 @@ def test_a_task_that_names_no_connection(sinks: Path, seen: Any) -> None:
     with new_dag() as dag:
         lineage_task("a")
     end(seen(dag))
-    assert told(sinks) == ["datahub_rest_default"]
+    assert notified(sinks) == ["datahub_rest_default"]
 
 
 def test_mapped_tasks(sinks: Path, seen: Any) -> None:
@@ -131,14 +131,14 @@ def test_mapped_tasks(sinks: Path, seen: Any) -> None:
             application_args=[["x"], ["y"]]
         )
     end(seen(dag))
-    assert told(sinks) == ["one"]
+    assert notified(sinks) == ["one"]
 
 
 def test_mapped_tasks_with_defaults_of_the_dag(sinks: Path, seen: Any) -> None:
     with new_dag(default_args={"datahub_conn_id": "two"}) as dag:
         SparkSubmitDatahubOperator.partial(task_id="a", application="job.py").expand(application_args=[["x"], ["y"]])
     end(seen(dag))
-    assert told(sinks) == ["two"]
+    assert notified(sinks) == ["two"]
 
 
 def test_connections_that_only_the_task_knows_are_left_out(sinks: Path, seen: Any) -> None:
@@ -148,7 +148,7 @@ def test_connections_that_only_the_task_knows_are_left_out(sinks: Path, seen: An
             datahub_conn_id=["one", "two"]
         )
     end(seen(dag))
-    assert told(sinks) == []
+    assert notified(sinks) == []
 
 
 @pytest.mark.parametrize("how", ["argument", "default_args", "configuration", "mapped"])
@@ -163,14 +163,14 @@ def test_tasks_whose_lineage_is_switched_off(sinks: Path, seen: Any, monkeypatch
         else:
             lineage_task("a", datahub_conn_id="one", **({"enabled": "false"} if how == "argument" else {}))
     end(seen(dag))
-    assert told(sinks) == []
+    assert notified(sinks) == []
 
 
 def test_a_switch_that_only_the_task_knows_counts_as_on(sinks: Path, seen: Any) -> None:
     with new_dag() as dag:
         lineage_task("a", datahub_conn_id="one", enabled="{{ params.lineage }}")
     end(seen(dag))
-    assert told(sinks) == ["one"]
+    assert notified(sinks) == ["one"]
 
 
 def test_a_dag_without_lineage_tasks(sinks: Path, seen: Any) -> None:
@@ -178,29 +178,27 @@ def test_a_dag_without_lineage_tasks(sinks: Path, seen: Any) -> None:
         SparkSubmitOperator(task_id="plain", application="job.py")
         EmptyOperator(task_id="empty")
     end(seen(dag))
-    assert told(sinks) == []
+    assert notified(sinks) == []
     assert not (sinks / "outbox").exists()
 
 
-def test_what_does_not_arrive_stays_in_the_outbox(sinks: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_undelivered_end_stays_in_the_outbox(sinks: Path, caplog: pytest.LogCaptureFixture) -> None:
     (sinks / "one.jsonl").mkdir()
     with new_dag() as dag:
         lineage_task("a", datahub_conn_id="one")
     end(dag)
     (entry,) = outbox_at(sinks / "outbox").entries()
     assert (entry.manifest.connection_id, entry.manifest.pending) == ("one", len(END_OF_A_RUN))
-    assert "is pending: Cannot write the file" in caplog.text
+    assert "of shop: Cannot write the file" in caplog.text
 
 
-def test_a_connection_that_is_missing_does_not_keep_others_from_it(
-    sinks: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_missing_connection_does_not_affect_others(sinks: Path, caplog: pytest.LogCaptureFixture) -> None:
     with new_dag() as dag:
         lineage_task("a", datahub_conn_id="missing")
         lineage_task("b", datahub_conn_id="one")
     end(dag)
-    assert told(sinks) == ["one"]
-    assert "is pending: connection 'missing' cannot be used" in caplog.text
+    assert notified(sinks) == ["one"]
+    assert "of shop: connection 'missing' cannot be used" in caplog.text
     (entry,) = outbox_at(sinks / "outbox").entries()
     assert entry.manifest.connection_id == "missing"
 
@@ -215,14 +213,14 @@ def test_without_a_dag_at_hand_it_is_asked_for(sinks: Path) -> None:
 
     dag_run_listener.on_dag_run_success(Run(end_date=None), "")
     let_threads_finish()
-    assert told(sinks) == ["one"]
+    assert notified(sinks) == ["one"]
 
 
 @pytest.mark.parametrize("dag_run", [None, object(), DagRun(dag=object())])
 def test_the_scheduler_never_sees_a_failure(dag_run: Any, caplog: pytest.LogCaptureFixture) -> None:
     dag_run_listener.on_dag_run_success(dag_run, "")
     dag_run_listener.on_dag_run_failed(dag_run, "")
-    assert caplog.text.count("is not told to DataHub") == 2
+    assert caplog.text.count("Could not report the end of DAG run") == 2
 
 
 def test_airflow_calls_the_listener(sinks: Path) -> None:
@@ -239,7 +237,7 @@ def test_airflow_calls_the_listener(sinks: Path) -> None:
         let_threads_finish()
     finally:
         manager.clear()
-    assert told(sinks) == ["one"]
+    assert notified(sinks) == ["one"]
 
 
 def test_all_is_in_the_outbox_while_a_delivery_hangs(
@@ -255,11 +253,14 @@ def test_all_is_in_the_outbox_while_a_delivery_hangs(
     assert dag_run_listener._keeper().wait(30)
     kept = {entry.manifest.key.run_id for entry in outbox_at(sinks / "outbox").entries()}
     assert kept == {f"manual__{number}" for number in range(4)}
-    assert "The end of DAG run manual__3 of shop stays in the outbox: 1 others already wait" in caplog.text
+    assert (
+        "Did not deliver the end of DAG run manual__3 of shop: 1 others already wait. It stays in the outbox."
+        in caplog.text
+    )
     goes_on.set()
 
 
-def test_what_is_told_last_arrives_before_the_process_ends(sinks: Path) -> None:
+def test_the_last_end_is_delivered_before_the_process_ends(sinks: Path) -> None:
     """``airflow dags test`` ends with its DAG run."""
     script = """
 from datetime import datetime, UTC
@@ -272,4 +273,4 @@ with DAG("shop", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as 
 dag_run_listener.on_dag_run_success(DagRun(dag=dag), "")
 """
     subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert told(sinks) == ["one"]
+    assert notified(sinks) == ["one"]

@@ -1,4 +1,4 @@
-"""The threads that work beside the scheduler."""
+"""Threads beside the scheduler that call one step after the other."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from airflow_provider_spark_datahub.plugins.dag_run_listener import WorkThread
 
 
 def working() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == "work"]
+    return [thread for thread in threading.enumerate() if thread.name == "work"]
 
 
-def test_everything_is_done_in_order_and_then_there_is_no_thread() -> None:
+def test_steps_are_called_in_order_and_the_thread_ends() -> None:
     thread, done = WorkThread("work", daemon=True), list[int]()
     for number in range(500):
-        assert thread.give(partial(done.append, number))
+        assert thread.submit(partial(done.append, number))
     assert thread.wait(30)
     assert done == list(range(500))
     assert working() == []
 
 
-def test_what_comes_later_has_a_thread_again() -> None:
+def test_a_later_step_starts_a_new_thread() -> None:
     thread, done = WorkThread("work", daemon=True, backlog=1), list[int]()
     for number in range(3):
-        assert thread.give(partial(done.append, number))
+        assert thread.submit(partial(done.append, number))
         assert thread.wait(30)
     assert done == [0, 1, 2]
 
 
-def test_one_at_a_time_and_no_more_than_the_backlog_waits() -> None:
+def test_one_step_at_a_time_and_a_limited_backlog() -> None:
     thread, done = WorkThread("work", daemon=True, backlog=1), list[str]()
     begun, goes_on = threading.Event(), threading.Event()
 
@@ -43,10 +43,10 @@ def test_one_at_a_time_and_no_more_than_the_backlog_waits() -> None:
         assert goes_on.wait(30)
         done.append("first")
 
-    assert thread.give(hang)
+    assert thread.submit(hang)
     assert begun.wait(30)
-    assert thread.give(partial(done.append, "second"))
-    assert not thread.give(partial(done.append, "third"))
+    assert thread.submit(partial(done.append, "second"))
+    assert not thread.submit(partial(done.append, "third"))
     assert len(working()) == 1
     assert not thread.wait(0.05)
     goes_on.set()
@@ -54,7 +54,7 @@ def test_one_at_a_time_and_no_more_than_the_backlog_waits() -> None:
     assert done == ["first", "second"]
 
 
-def test_to_wait_for_nothing_takes_no_time() -> None:
+def test_waiting_for_nothing_takes_no_time() -> None:
     assert WorkThread("work", daemon=True).wait(0)
 
 
@@ -71,23 +71,23 @@ def say(text):
     ("script", "said"),
     [
         pytest.param(
-            "WorkThread('w', daemon=False).give(lambda: (threading.Event().wait(0.2), say('done')))",
+            "WorkThread('w', daemon=False).submit(lambda: (threading.Event().wait(0.2), say('done')))",
             "done",
-            id="the end of a process waits for a thread that is no daemon",
+            id="the end of a process waits for a thread that is not a daemon",
         ),
         pytest.param(
-            "WorkThread('w', daemon=True).give(threading.Event().wait)",
+            "WorkThread('w', daemon=True).submit(threading.Event().wait)",
             "",
             id="and not for a daemon",
         ),
         pytest.param(
             """
 thread, begun = WorkThread('w', daemon=True), threading.Event()
-thread.give(lambda: (begun.set(), threading.Event().wait()))
+thread.submit(lambda: (begun.set(), threading.Event().wait()))
 begun.wait()
-thread.give(lambda: say('of the parent'))
+thread.submit(lambda: say('of the parent'))
 if os.fork() == 0:
-    thread.give(lambda: say('done in the child'))
+    thread.submit(lambda: say('done in the child'))
     thread.wait(30)
     os._exit(0)
 os.wait()
@@ -97,7 +97,7 @@ os.wait()
         ),
     ],
 )
-def test_of_processes(script: str, said: str) -> None:
+def test_the_end_and_the_fork_of_a_process(script: str, said: str) -> None:
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", IN_A_PROCESS + script]
     assert subprocess.run(command, cwd=root, check=True, capture_output=True, text=True, timeout=60).stdout == said

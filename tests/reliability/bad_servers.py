@@ -1,4 +1,4 @@
-"""Servers that are no good GMS, each on a free loopback port for a ``with`` block."""
+"""Servers that fail as GMS may fail, each on a free loopback port for a ``with`` block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DataHub was told, in a form in which two task tries can be compared."""
+"""Proposals that DataHub stored, in a form in which two attempts can be compared."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 from tests.oracles.gms import GmsStandIn
 
-# What a task's own end says is of that moment.
+# A task's own end has the time at which it happened.
 _CLOCK = ("timestampMillis", "durationMillis", "messageId")
 
 
 def catalogue(gms: GmsStandIn) -> set[str]:
-    """Every proposal that was stored, but for the moments at which the task itself ended."""
+    """Return every stored proposal, without the times at which the task itself ended."""
     assert gms.dropped == []
     return {
-        timeless(one["entityUrn"], one["aspectName"], one["changeType"], json.loads(one["aspect"]["value"]))
-        for one in gms.stored
+        timeless(stored["entityUrn"], stored["aspectName"], stored["changeType"], json.loads(stored["aspect"]["value"]))
+        for stored in gms.stored
     }
 
 
 def timeless(urn: str, aspect_name: str, change_type: str, aspect: Any) -> str:
-    """One proposal without these moments."""
+    """Return one proposal without these times."""
     if aspect_name == "dataProcessInstanceRunEvent":
         aspect = {name: value for name, value in aspect.items() if name not in _CLOCK}
     if "(airflow," in urn and isinstance(aspect, dict):

@@ -1,4 +1,4 @@
-"""Secrets in every place where a task can have one: none of them is told, kept or logged by lineage."""
+"""Secrets in every place where a task can have one: lineage delivers, keeps and logs none of them."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def _connection(gms: GmsStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_GMS", json.dumps(connection))
 
 
-def run_try(spark: FakeSpark, **arguments: Any) -> dict[str, Any]:
-    """What the try pushed to XCom."""
+def run_attempt(spark: FakeSpark, **arguments: Any) -> dict[str, Any]:
+    """Return what the attempt pushed to XCom."""
     spark.writes(events())
     operator = operator_with_lineage(
         spark,
@@ -79,7 +79,7 @@ def run_try(spark: FakeSpark, **arguments: Any) -> dict[str, Any]:
         conf=CONF,
         env_vars={"PGPASSWORD": secret("env")},
         lineage={"capture_spark_plan": True, "materialize_dataset": True, "include_schema_metadata": True},
-        lineage_timeout=3,
+        lineage_timeout=60,  # more than a busy machine needs: what fails here fails at once
         **arguments,
     )
     ti = TaskInstance(max_tries=1)
@@ -114,7 +114,7 @@ def test_in_what_is_delivered(
     spark: FakeSpark, gms: GmsStandIn, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    xcoms = run_try(spark)
+    xcoms = run_attempt(spark)
     assert xcoms["lineage_report"]["pending"] == 0
     assert "shop.public.orders" in json.dumps(gms.stored)  # the dataset whose namespace holds one arrived
     assert CANARY not in json.dumps(gms.stored)
@@ -126,8 +126,9 @@ def test_in_what_waits_and_why(
     policy: str, spark: FakeSpark, gms: GmsStandIn, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    gms.fail_next(503, times=1000, body={"message": f"you sent {TOKEN} and {secret('header')}"})
-    xcoms = run_try(spark, lineage_on_failure=policy)
+    body = {"message": f"you sent {TOKEN} and {secret('header')}"}
+    gms.fail_next(503, headers={"Retry-After": "3600"}, times=1000, body=body)
+    xcoms = run_attempt(spark, lineage_on_failure=policy)
     assert "you sent *** and ***" in xcoms["lineage_report"]["reason"]
     assert [
         path for path, text in files_below(tmp_path / "outbox").items() if path.endswith(".gz") and "COMPLETE" in text
@@ -143,7 +144,7 @@ def test_in_what_is_rejected(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     gms.fail_next(422, times=1000, body={"message": f"you sent {TOKEN} and {secret('header')}"})
-    xcoms = run_try(spark)
+    xcoms = run_attempt(spark)
     assert xcoms["lineage_report"]["rejected"] > 0
     assert_nothing_leaked(tmp_path, xcoms, caplog)
 
@@ -157,6 +158,6 @@ def test_in_what_a_bug_of_ours_says(
         raise RuntimeError(f"jdbc:postgresql://etl:{secret('exception')}@db/shop?password={secret('exception')}")
 
     monkeypatch.setattr(Converter, "finish", fail)
-    xcoms = run_try(spark)
+    xcoms = run_attempt(spark)
     assert "RuntimeError" in xcoms["lineage_report"]["reason"]
     assert_nothing_leaked(tmp_path, xcoms, caplog)

@@ -14,21 +14,22 @@ import pytest
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from tests.cli.commands import run as command
 from tests.delivery.kafka_target import Target
-from tests.operators.tries import FakeSpark, TaskState
 from tests.patience import PATIENCE
 from tests.reliability.catalogue import timeless
-from tests.reliability.lineage_tries import BUDGET, CASE, POLICIES, connect, run_try
+from tests.reliability.lineage_tries import POLICIES, connect, first_attempt, run_attempt
 from tests.servers.kafka import Kafka
 from tests.servers.s3 import S3
 from tests.servers.schema_registry import SchemaRegistry
 
+pytestmark = pytest.mark.servers
+
 
 class Destination(Protocol):
-    """A destination that can fail."""
+    """A sink's server that can fail."""
 
     def fail(self, fault: str) -> AbstractContextManager[object]: ...
 
-    def told(self) -> set[str]: ...
+    def stored(self) -> set[str]: ...
 
 
 class KafkaDestination:
@@ -47,7 +48,7 @@ class KafkaDestination:
         }
         return faults[fault]()
 
-    def told(self) -> set[str]:
+    def stored(self) -> set[str]:
         return {timeless(urn, name, change, aspect) for urn, name, change, aspect in self._target.stored()}
 
 
@@ -64,10 +65,13 @@ class BucketDestination:
     def fail(self, fault: str) -> AbstractContextManager[object]:
         return self._s3.stopped() if fault == "S3 down" else self._s3.without_bucket(self._name)
 
-    def told(self) -> set[str]:
+    def stored(self) -> set[str]:
         objects = (path for path in self._folder.rglob("*") if path.is_file())
-        proposals = (Proposal.from_obj(one) for path in objects for one in json.loads(path.read_text()))
-        return {timeless(one.entity_urn, one.aspect_name, one.change_type, one.aspect) for one in proposals}
+        proposals = (Proposal.from_obj(obj) for path in objects for obj in json.loads(path.read_text()))
+        return {
+            timeless(proposal.entity_urn, proposal.aspect_name, proposal.change_type, proposal.aspect)
+            for proposal in proposals
+        }
 
 
 @pytest.fixture
@@ -84,24 +88,23 @@ def test_fault(
     fault: str,
     policy: str,
     destination: Destination,
-    spark: FakeSpark,
     undisturbed: set[str],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     record_property: Callable[[str, object], None],
 ) -> None:
-    spark.writes(CASE)
-    state = TaskState()
     with destination.fail(fault):
-        succeeded, report = run_try(spark, policy, state)
+        first = first_attempt(tmp_path, monkeypatch.setenv, policy, said="")
+        report = first.report
         assert report["pending"] == report["proposals"] > 0
         assert report["reason"]
-        record_property("share of the budget", report["seconds"] / BUDGET)
-        assert report["seconds"] < BUDGET + PATIENCE
-        assert succeeded is (policy == "warn")
+        record_property("share of the budget", report["seconds"] / first.budget)
+        assert report["seconds"] < first.budget + PATIENCE
+        assert first.succeeded is (policy == "warn")
 
-    if not succeeded:
-        assert run_try(spark, policy, state, number=2, budget=30.0)[0]
-    assert command("emit", "--outbox", tmp_path / "outbox").exit_code == 0
-    assert len(spark.runs) == 1
-    assert destination.told() >= undisturbed
-    assert command("pending", "--outbox", tmp_path / "outbox").exit_code == 0
+    if not first.succeeded:
+        assert run_attempt(first.spark, policy, first.state, number=2)[0]
+    assert command("emit", "--outbox", first.outbox).exit_code == 0
+    assert len(first.spark.runs) == 1
+    assert destination.stored() >= undisturbed
+    assert command("pending", "--outbox", first.outbox).exit_code == 0

@@ -16,7 +16,7 @@ from tests.cli.commands import run as command
 from tests.operators.tries import CORPUS, FakeSpark, TaskState
 from tests.oracles.gms import GmsStandIn
 from tests.reliability.catalogue import catalogue
-from tests.reliability.lineage_tries import CASE, POLICIES, connect, run_try
+from tests.reliability.lineage_tries import CASE, POLICIES, connect, run_attempt
 
 EVENTS = (CORPUS / f"{CASE}.ndjson").read_bytes()
 each_policy = pytest.mark.parametrize("policy", POLICIES)
@@ -31,7 +31,7 @@ def gms(monkeypatch: pytest.MonkeyPatch) -> Iterator[GmsStandIn]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[..., None]]:
-    """Puts a small file system where the outbox is, with further mount options."""
+    """Return a function that mounts a small file system as the outbox, with further mount options."""
     folder = tmp_path / "outbox"
     folder.mkdir()
 
@@ -46,10 +46,14 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[..., None]]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
+def urns_of(proposals: set[str]) -> set[str]:
+    return {json.loads(proposal)[0] for proposal in proposals}
+
+
 def reported(spark: FakeSpark, policy: str, events: bytes = EVENTS) -> dict[str, Any]:
-    """The report of a try that must succeed, and run Spark once."""
+    """Return the report of an attempt that must succeed, and run Spark once."""
     spark.writes(events)
-    succeeded, report = run_try(spark, policy, TaskState(), budget=10)
+    succeeded, report = run_attempt(spark, policy, TaskState())
     assert (succeeded, len(spark.runs)) == (True, 1)
     return report
 
@@ -87,17 +91,15 @@ def test_a_torn_last_line(policy: str, undisturbed: set[str], spark: FakeSpark, 
     report = reported(spark, policy, EVENTS + EVENTS[:500])
     assert report["bad_events"] == 1
     assert "cut off" in " ".join(report["warnings"])
-    told = {json.loads(one)[0] for one in catalogue(gms)}
-    assert told == {json.loads(one)[0] for one in undisturbed}
+    assert urns_of(catalogue(gms)) == urns_of(undisturbed)
 
 
 @each_policy
-def test_lines_that_are_no_events(policy: str, undisturbed: set[str], spark: FakeSpark, gms: GmsStandIn) -> None:
+def test_lines_that_hold_no_event(policy: str, undisturbed: set[str], spark: FakeSpark, gms: GmsStandIn) -> None:
     huge = json.dumps({"eventType": "OTHER", "padding": "x" * 30_000_000}).encode()
     report = reported(spark, policy, b"\x00\xff garbage\n" + huge + b"\n" + EVENTS)
     assert report["bad_events"] == 2
-    told = {json.loads(one)[0] for one in catalogue(gms)}
-    assert told == {json.loads(one)[0] for one in undisturbed}
+    assert urns_of(catalogue(gms)) == urns_of(undisturbed)
 
 
 @each_policy
@@ -112,12 +114,12 @@ def test_a_bug_of_the_converter(
     state = TaskState()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Converter, "finish", _fail)
-        succeeded, report = run_try(spark, policy, state, budget=10)
+        succeeded, report = run_attempt(spark, policy, state)
     assert "a bug" in report["reason"]
     assert succeeded is (policy == "warn")
 
     if not succeeded:
-        assert run_try(spark, policy, state, 2, budget=10)[0]
+        assert run_attempt(spark, policy, state, 2)[0]
     assert command("emit", "--outbox", tmp_path / "outbox").exit_code == 0
     assert len(spark.runs) == 1
     assert catalogue(gms) >= undisturbed

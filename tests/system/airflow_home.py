@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,12 +20,13 @@ SPARK_ENV = REPOSITORY / ".venv-spark"
 OPENLINEAGE_JAR = REPOSITORY / ".cache/jars/openlineage-spark_2.13-1.53.0.jar"
 SPARK_CONNECTION = {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}}
 DAG_TEST_SECONDS = 400
+_DATABASE = "airflow.db"
 
 
 def spark_home() -> Path:
-    """The Spark that runs the jobs.
+    """Return the home of the Spark that runs the jobs.
 
-    :raises RuntimeError: it or the OpenLineage jar is not there.
+    :raises RuntimeError: if it or the OpenLineage jar is missing.
     """
     homes = sorted(SPARK_ENV.glob("lib/python3*/site-packages/pyspark"))
     missing = [str(path) for path in (SPARK_ENV / "bin/spark-submit", OPENLINEAGE_JAR) if not path.is_file()]
@@ -34,11 +37,11 @@ def spark_home() -> Path:
 
 @dataclass(frozen=True)
 class DagTest:
-    """What ``airflow dags test`` did.
+    """Result of ``airflow dags test``.
 
     :param succeeded: how the DAG run ended.
     :param output: everything it printed, the logs of its tasks included.
-    :param reports: the ``LineageReport`` of every try, by ``<task id>[<map index>] try <number>``.
+    :param reports: the ``LineageReport`` of every attempt, by ``<task id>[<map index>] try <number>``.
     """
 
     succeeded: bool
@@ -50,24 +53,32 @@ class DagTest:
 class AirflowHome:
     """``AIRFLOW_HOME`` with a migrated database.
 
-    :param folder: for this home alone.
+    :param folder: a folder of this home's own.
     """
 
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def create(cls, folder: Path) -> AirflowHome:
-        """A new home: ``airflow db migrate``."""
+    def create(cls, folder: Path, template: Path) -> AirflowHome:
+        """Return a new home.
+
+        :param template: the migrated database that all homes are copies of; made if it is missing.
+        """
         home = cls(folder, _environment(folder))
-        code, output = home._airflow("db", "migrate", environment=home.environment)
-        assert code == 0, output
+        with template.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not template.exists():
+                code, output = home._airflow("db", "migrate", environment=home.environment)
+                assert code == 0, output
+                shutil.copyfile(folder / _DATABASE, template)
+        shutil.copyfile(template, folder / _DATABASE)
         return home
 
     def dags_test(self, dag_id: str, folder: Path, connections: Mapping[str, Json], **variables: object) -> DagTest:
         """Run a DAG of ``dags/``.
 
-        :param folder: where its tasks find and leave their data; its outbox and events are there as well.
+        :param folder: holds the data that its tasks read and write, and its outbox and events.
         :param connections: Airflow's connections, beside ``spark_default``.
         :param variables: environment variables.
         """
@@ -79,12 +90,12 @@ class AirflowHome:
             "SYSTEM_FOLDER": str(folder),
             "AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION": str(folder / "outbox"),
             "AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION": str(folder / "events"),
-            **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(one) for name, one in connections.items()},
+            **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(connection) for name, connection in connections.items()},
             **{name: str(value) for name, value in variables.items()},
         }
         code, output = self._airflow("dags", "test", dag_id, environment=environment)
-        tries = {path.stem: json.loads(path.read_text()) for path in sorted(reports.iterdir())}
-        return DagTest(code == 0, output, tries)
+        attempts = {path.stem: json.loads(path.read_text()) for path in sorted(reports.iterdir())}
+        return DagTest(code == 0, output, attempts)
 
     def _airflow(self, *arguments: str, environment: Mapping[str, str]) -> tuple[int, str]:
         log = self.folder / f"{'-'.join(arguments)}.log"
@@ -114,11 +125,11 @@ def _environment(folder: Path) -> dict[str, str]:
         "AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR": str(OPENLINEAGE_JAR),
         "PATH": f"{SPARK_ENV / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "PYSPARK_PYTHON": str(SPARK_ENV / "bin/python"),
-        "PYTHONDONTWRITEBYTECODE": "1",
         # The DAGs save their reports with this package.
         "PYTHONPATH": str(REPOSITORY),
         "SPARK_HOME": str(spark_home()),
         # A Spark that is killed leaves its files there.
         "SPARK_LOCAL_DIRS": str(folder / "spark"),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SUBMIT_OPTS": os.environ["SPARK_SUBMIT_OPTS"],
     }

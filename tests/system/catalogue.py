@@ -1,4 +1,4 @@
-"""What a catalogue holds after proposals: looked up by entity and aspect."""
+"""Proposals of a catalogue, looked up by entity and aspect."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def patched_paths(operations: list[Json]) -> list[str]:
 
 
 def direct_columns(input_output: Json) -> set[tuple[Column, Column]]:
-    """Pairs of columns of which the second is computed from the first."""
+    """Return pairs of columns; the second is computed from the first."""
     return set(_column_pairs(input_output, "DIRECT"))
 
 

@@ -147,7 +147,7 @@ def test_a_retry_for_lineage_alone_does_not_run_spark_again(delivered: Delivered
     assert late.run_events(spark_run)[-1] == ("COMPLETE", None, "SUCCESS")
 
 
-def test_the_listener_tells_every_connection_how_the_dag_run_ended(delivered: Delivered) -> None:
+def test_the_listener_reports_the_end_of_the_dag_run_to_every_connection(delivered: Delivered) -> None:
     for catalogue in (delivered.catalogue, delivered.late):
         dag_run = instance(DagRunKey(dag_id=DAG, run_id=run_id_in(catalogue)))
         assert catalogue.run_events(dag_run) == [("STARTED", None, None), ("COMPLETE", None, "SUCCESS")]

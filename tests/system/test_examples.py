@@ -79,5 +79,5 @@ def test_backfill_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
     assert edges(job, "output") == {file_dataset(Path("/lake/out/a/revenue_by_country"))}
     summary = json.loads((tmp_path / "backfill/2026-01-01_2027-01-01/summary.json").read_text())
     assert (summary["events"], summary["runs"]) == (271, 10)
-    # The progress of streaming queries is no run event.
+    # The progress of streaming queries is not a run event.
     assert summary["quarantined"] == 13

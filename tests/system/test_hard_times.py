@@ -50,7 +50,7 @@ def test_a_task_whose_time_is_over_leaves_no_spark_submit_behind(hard_times: Har
         os.kill(int((hard_times.folder / "jvm_pid").read_text()), 0)
 
 
-def test_a_task_whose_time_is_over_tells_what_its_job_had_done(hard_times: HardTimes) -> None:
+def test_a_task_whose_time_is_over_reports_what_its_job_had_done(hard_times: HardTimes) -> None:
     catalogue = hard_times.catalogue
     assert not hard_times.run.succeeded
     assert "AirflowTaskTimeout" in hard_times.run.output

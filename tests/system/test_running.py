@@ -26,7 +26,7 @@ def wait_until(condition: Callable[[], object], run: Future[DagTest]) -> None:
 
 
 def patches(sink: Path) -> list[Any]:
-    """What was added to the query's edges so far."""
+    """Return the patches of the query's edges that have arrived."""
     if not sink.exists():
         return []
     # The last line may still be written.

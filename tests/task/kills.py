@@ -1,4 +1,4 @@
-"""Kills tries while they collect, convert, keep and deliver, drains what is left, and looks at what arrived.
+"""Kill attempts while they collect, convert, store and deliver; then drain the outbox, and check what was delivered.
 
 A process of its own, since it forks: everything is imported once, and each try is a fork of it.
 """
@@ -18,15 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.format import CORRUPT
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
-from airflow_provider_spark_datahub.task.attempt import TaskLineage, TryEnd
-from airflow_provider_spark_datahub.task.job_events import SparkEventLog
+from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
 from airflow_provider_spark_datahub.task.options import LineageOptions
-from airflow_provider_spark_datahub.task.recovery import TryRecord, finisher
+from airflow_provider_spark_datahub.task.record import AttemptRecord
+from airflow_provider_spark_datahub.task.recovery import entry_recovery
+from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import connections_to
 
@@ -40,7 +41,7 @@ State = dict[str, Any]
 
 @dataclass
 class Kills:
-    """What became of the tries. :param repeated: proposals that arrived more than once, over all tries."""
+    """Outcome of all attempts. :param repeated: number of proposals that were delivered more than once."""
 
     tries: int = 0
     killed: Counter[str] = field(default_factory=Counter)
@@ -54,8 +55,8 @@ class Kills:
         return {**vars(self), "killed": dict(self.killed)}
 
 
-def lineage_of(folder: Path) -> TaskLineage:
-    """A try whose job has been submitted: its events are there, and the outbox knows of it."""
+def lineage_of(folder: Path) -> AttemptLineage:
+    """Return an attempt whose job was submitted: its events are there, and its outbox entry, too."""
     options = LineageOptions(
         connection="datahub",
         settings=LineageSettings(),
@@ -67,12 +68,12 @@ def lineage_of(folder: Path) -> TaskLineage:
         namespace="default",
         keep_event_files=False,
     )
-    task_try = TaskTry(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS)
+    task_try = TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS)
     sink = FileSink(folder / "sink/lineage.jsonl")
-    lineage = TaskLineage(options, AttemptKey("shop", "run", "build", -1, 1), task_try, connections_to(sink))
+    lineage = AttemptLineage(options, AttemptKey("shop", "run", "build", -1, 1), task_try, connections_to(sink))
     lineage._events_file = folder / "events/shop/try1.ndjson"
     lineage._events_file.parent.mkdir(parents=True)
-    lineage._record = TryRecord.begun(task_try, options.settings, lineage._events_file, SparkEventLog())
+    lineage._record = AttemptRecord.begun(task_try, options.settings, lineage._events_file, SparkEventLog())
     lineage.delivery.begin(lineage._record.to_obj(), str(lineage._events_file))
     lineage._events_file.write_bytes(EVENTS.read_bytes())
     os.utime(lineage._events_file, (START_MS / 1000 + 50, START_MS / 1000 + 50))
@@ -82,7 +83,7 @@ def lineage_of(folder: Path) -> TaskLineage:
 def run_try(folder: Path, armed: Callable[[], None]) -> None:
     lineage = lineage_of(folder)
     armed()
-    lineage.finish(TryEnd(True, "SUCCESS", START_MS + 60_000, 30.0))
+    lineage.finish(AttemptEnd(True, "SUCCESS", START_MS + 60_000, 30.0))
 
 
 def drain(folder: Path, armed: Callable[[], None]) -> None:
@@ -90,7 +91,7 @@ def drain(folder: Path, armed: Callable[[], None]) -> None:
     Drain(
         outbox_at(folder / "outbox"),
         lambda _: (FileSink(folder / "sink/lineage.jsonl"), None),
-        finish=finisher(60.0, lambda _: False),
+        finish=entry_recovery(60.0, lambda _: False),
     ).run()
 
 
@@ -100,17 +101,17 @@ def forked(work: Callable[[Callable[[], None]], None], *, at_step: int | None, a
     :param at_step: kill it before this step, counted from where it says that it is armed.
     :param after: kill it so many seconds after.
     """
-    ready, tell = os.pipe()
+    ready, signal_ready = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.close(ready)
-            work(lambda: _arm(tell, at_step))
+            work(lambda: _arm(signal_ready, at_step))
         except BaseException as error:  # noqa: BLE001 (a fork ends here, whatever happens)
             os.write(2, f"{error!r}\n".encode())
             os._exit(1)
         os._exit(0)
-    os.close(tell)
+    os.close(signal_ready)
     os.read(ready, 1)
     os.close(ready)
     if after is not None:
@@ -123,8 +124,8 @@ def forked(work: Callable[[Callable[[], None]], None], *, at_step: int | None, a
     return code != 0
 
 
-def _arm(tell: int, at_step: int | None) -> None:
-    os.write(tell, b"x")
+def _arm(signal_ready: int, at_step: int | None) -> None:
+    os.write(signal_ready, b"x")
     if at_step is None:
         return
     seen = 0
@@ -140,7 +141,7 @@ def _arm(tell: int, at_step: int | None) -> None:
 
 
 def state_of(folder: Path) -> tuple[State, int]:
-    """What a catalogue holds that got everything in the sink, in its order; and how many proposals it got."""
+    """Return the state of a catalogue after all proposals of the sink, and the number of proposals."""
     state: State = {}
     path = folder / "sink/lineage.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
@@ -154,7 +155,7 @@ def state_of(folder: Path) -> tuple[State, int]:
 
 
 def undisturbed(folder: Path, *, ended: bool) -> tuple[State, int]:
-    """The state after a try that nobody kills, or that is killed before it told its end, and a drain."""
+    """Return the state after an attempt that is not killed, or killed before it recorded its end, and a drain."""
     if ended:
         forked(lambda armed: run_try(folder, armed), at_step=None, after=None)
     else:
@@ -167,7 +168,7 @@ def undisturbed(folder: Path, *, ended: bool) -> tuple[State, int]:
 
 
 def undisturbed_seconds(folder: Path) -> float:
-    """How long a try takes from where it may be killed to its end; the shortest of some, so that most kills hit one."""
+    """Return the shortest time from the first moment of a kill to the end, so that most kills hit an attempt."""
 
     def measure(folder: Path) -> float:
         started = [0.0]
@@ -178,7 +179,7 @@ def undisturbed_seconds(folder: Path) -> float:
 
 
 class Runner:
-    """Kills one try after the other, each in a folder of its own."""
+    """Killer of one attempt after the other, each in a folder of its own."""
 
     def __init__(self, root: Path, seed: int) -> None:
         self._root = root
@@ -188,7 +189,7 @@ class Runner:
         self._longest = undisturbed_seconds(root / "measured")
 
     def at_steps(self, stride: int) -> None:
-        """Kill before each ``stride``-th step in turn, until a try comes to its end; and so the drain after it."""
+        """Kill before each ``stride``-th step in turn, until an attempt reaches its end; then the drain likewise."""
         step = 1
         while self._try("finish", at_step=step):
             step += stride
@@ -197,7 +198,7 @@ class Runner:
             step += stride
 
     def at_random(self, count: int) -> None:
-        """Kill at random moments; the drain too, in every other try."""
+        """Kill at random moments; in every other attempt, kill the drain, too."""
         for number in range(count):
             after = self._random.uniform(0, self._longest)
             drain_after = self._random.uniform(0, self._longest) if number % 2 else None
@@ -212,14 +213,14 @@ class Runner:
         drain_at_step: int | None = None,
         drain_after: float | None = None,
     ) -> bool:
-        """Whether what was to be killed last was killed."""
+        """Whether the last kill hit its process."""
         kills = self.kills
         kills.tries += 1
         folder = self._root / f"{kills.tries:05d}"
         killed = forked(lambda armed: run_try(folder, armed), at_step=at_step, after=after)
         kills.killed[kind if killed else f"{kind}, too late"] += 1
         unfinished = [one for one in outbox_at(folder / "outbox").entries() if one.manifest.state == "unfinished"]
-        ended = all(TryRecord.from_obj(one.manifest.redo).spark_succeeded is not None for one in unfinished)
+        ended = all(AttemptRecord.from_obj(one.manifest.redo).spark_succeeded is not None for one in unfinished)
         if drain_at_step is not None or drain_after is not None:
             killed = forked(lambda armed: drain(folder, armed), at_step=drain_at_step, after=drain_after)
             kills.killed["drain" if killed else "drain, too late"] += 1
@@ -241,7 +242,7 @@ class Runner:
 
 
 def main(root: Path, stride: int, random_kills: int, seed: int) -> Kills:
-    """Kill, and tell what became of it."""
+    """Kill, and return the outcome."""
     runner = Runner(root, seed)
     runner.at_steps(stride)
     runner.at_random(random_kills)

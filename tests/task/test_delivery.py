@@ -1,4 +1,4 @@
-"""Delivery of one try beside other drainers of the same outbox."""
+"""Delivery of one attempt beside other drainers of the same outbox."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ import pytest
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox import lease as outbox_lease
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox.format import connection_hash
-from airflow_provider_spark_datahub.delivery.outbox.lease import Lease, take_lease
+from airflow_provider_spark_datahub.delivery.outbox.format import EntryName
+from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.options import LineageOptions
 from airflow_provider_spark_datahub.task.report import LineageReport
-from tests.delivery.outboxes import Recording, outbox_at
+from tests.delivery.outboxes import Recording, outbox_at, receipts_in
 from tests.delivery.samples import upserts
 from tests.operators.tries import connections_to
 
 KEY = AttemptKey("shop", "run", "build", -1, 1)
-GROUP = (KEY.instance, connection_hash("datahub"))
+GROUP = (KEY.instance, EntryName.connection_hash("datahub"))
 
 
 def delivery(folder: Path, sink: Recording, limits: OutboxLimits | None = None) -> tuple[TaskDelivery, LineageReport]:
@@ -45,45 +44,45 @@ def delivery(folder: Path, sink: Recording, limits: OutboxLimits | None = None) 
     return TaskDelivery(options, AttemptKey("shop", "run", "build", -1, 1), connections_to(sink), report), report
 
 
-def test_what_another_drainer_holds_is_pending(tmp_path: Path) -> None:
+def test_entries_that_another_drainer_holds_are_pending(tmp_path: Path) -> None:
     sink = Recording()
     one, report = delivery(tmp_path, sink)
-    lease = take_lease(LocalStorage(tmp_path), GROUP)
+    lease = Lease.take(LocalStorage(tmp_path), GROUP)
     assert lease is not None
     with lease:
         one.deliver(upserts(2), Deadline.after(0.2), spark_succeeded=True)
     assert (report.delivered, report.pending, sink.arrived) == (0, 2, [])
-    assert "another drainer of the outbox is at work" in str(report.reason)
+    assert "another drainer of the outbox holds the entries" in str(report.reason)
     (entry,) = outbox_at(tmp_path).entries()
     assert report.outbox_entry == str(entry)
 
 
-def test_it_waits_for_another_drainer_within_its_time(tmp_path: Path) -> None:
+def test_delivery_waits_for_another_drainer_within_its_time(tmp_path: Path) -> None:
     sink = Recording()
     one, report = delivery(tmp_path, sink)
-    lease = take_lease(LocalStorage(tmp_path), GROUP)
+    lease = Lease.take(LocalStorage(tmp_path), GROUP)
     assert lease is not None
     threading.Timer(0.3, lease.__exit__, (None, None, None)).start()
     one.deliver(upserts(2), Deadline.after(30), spark_succeeded=True)
     assert (report.delivered, report.pending, report.outbox_entry) == (2, 0, None)
 
 
-def test_what_another_drainer_delivered_first_is_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_that_another_drainer_delivered_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = Recording()
     one, report = delivery(tmp_path, sink)
-    wait = outbox_lease.wait_for_lease
+    wait = Lease.wait_for
 
     def after_a_drain(*_: object, **__: object) -> Lease | None:
         Drain(outbox_at(tmp_path), lambda _: (sink, None)).run()
         return wait(LocalStorage(tmp_path), GROUP, Deadline.after(5))
 
-    monkeypatch.setattr(outbox_lease, "wait_for_lease", after_a_drain)
+    monkeypatch.setattr(Lease, "wait_for", after_a_drain)
     one.deliver(upserts(2), Deadline.after(30), spark_succeeded=True)
     assert (report.delivered, report.pending, report.stored, report.outbox_entry) == (2, 0, True, None)
     assert len(sink.arrived) == 2
 
 
-def test_a_full_outbox_is_told_and_lineage_is_delivered_all_the_same(tmp_path: Path) -> None:
+def test_a_full_outbox_is_reported_and_lineage_is_delivered(tmp_path: Path) -> None:
     sink = Recording()
     one, report = delivery(tmp_path, sink, OutboxLimits(max_bytes=10))
     one.deliver(upserts(2), Deadline.after(30), spark_succeeded=True)
@@ -96,7 +95,7 @@ def test_receipts_expire_with_the_tasks_own_deliveries(tmp_path: Path) -> None:
     for _ in range(3):
         one, _report = delivery(tmp_path, Recording(), OutboxLimits(receipts=-1.0))
         one.deliver(upserts(2), Deadline.after(30), spark_succeeded=True)
-    assert list(outbox_at(tmp_path).receipts.all()) == []
+    assert receipts_in(outbox_at(tmp_path)) == []
     one, _report = delivery(tmp_path, Recording())
     one.deliver(upserts(2), Deadline.after(30), spark_succeeded=True)
     (path,) = (tmp_path / "receipts").rglob("*.json")

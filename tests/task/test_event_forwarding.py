@@ -1,4 +1,4 @@
-"""Raw events to a second destination: neither it nor DataHub waits for the other, and nothing is lost."""
+"""Raw events to an OpenLineage backend: neither it nor DataHub waits for the other, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.capture.collection import FileFollower
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox.format import CONTENT, as_items
+from airflow_provider_spark_datahub.delivery.sink import RawEvent
 from airflow_provider_spark_datahub.hooks.datahub import open_sink
 from airflow_provider_spark_datahub.operators.spark_submit import LineagePendingError
+from airflow_provider_spark_datahub.task.raw_events import RawEvents
 from tests.cli.commands import run as command
-from tests.delivery.outboxes import Recording, key, outbox_at
+from tests.delivery.outboxes import Recording, key, outbox_at, receipts_in
 from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, context_of, execute, operator_with_lineage
 from tests.servers.openlineage import Backend
 from tests.servers.process import free_port
@@ -35,7 +37,7 @@ def connect(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
 
 
 def run_try(spark: FakeSpark, number: int = 1, max_tries: int = 5, **arguments: Any) -> dict[str, Any]:
-    """The report of one try; one that was to fail for its lineage has failed."""
+    """Return the report of one attempt; an attempt that must fail for its lineage has failed."""
     operator = operator_with_lineage(spark, openlineage_conn_id="marquez", lineage_timeout=3, **arguments)
     ti = TaskInstance(try_number=number, max_tries=max_tries)
     execute(operator, context_of(operator, ti))
@@ -47,7 +49,7 @@ def forwarded(backend: Backend) -> list[str]:
     return [event["run"]["runId"] for event in backend.events]
 
 
-def test_both_destinations_get_theirs(spark: FakeSpark, backend: Backend, tmp_path: Path) -> None:
+def test_both_destinations_get_their_part(spark: FakeSpark, backend: Backend, tmp_path: Path) -> None:
     spark.writes(CASE)
     report = run_try(spark)
     assert forwarded(backend) == RUN_IDS
@@ -57,14 +59,40 @@ def test_both_destinations_get_theirs(spark: FakeSpark, backend: Backend, tmp_pa
     assert list(outbox_at(tmp_path / "outbox").names()) == []
 
 
-def test_without_a_second_destination_there_is_none(spark: FakeSpark, tmp_path: Path) -> None:
+@pytest.mark.parametrize("datahub_is_down", [False, True])
+def test_the_event_file_is_read_once(
+    spark: FakeSpark, backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, datahub_is_down: bool
+) -> None:
+    reads: list[FileFollower[bytes]] = []
+    real = FileFollower.rest
+
+    def counted(self: FileFollower[bytes], deadline: Any) -> Iterator[bytes]:
+        reads.append(self)
+        return real(self, deadline)
+
+    monkeypatch.setattr(FileFollower, "rest", counted)
+    spark.writes(CASE)
+    if datahub_is_down:
+        (tmp_path / "sink").write_text("in the way")
+    report = run_try(spark)
+    assert forwarded(backend) == RUN_IDS
+    assert len(reads) == 1
+    kept = list((tmp_path / "outbox").rglob("*.gz"))
+    assert len(kept) == datahub_is_down == bool(report["pending"])
+    assert [path.read_bytes() for path in kept] == [
+        RawEvents.read(CORPUS / f"{CASE}.ndjson", lambda: False).compressed() for _ in kept
+    ]
+
+
+def test_without_a_backend_nothing_is_forwarded(spark: FakeSpark, tmp_path: Path) -> None:
     spark.writes(CASE)
     operator, ti = operator_with_lineage(spark), TaskInstance()
     execute(operator, context_of(operator, ti))
     assert ti.xcoms["lineage_report"]["forwarded"] is None
-    assert [one.connection_id for one in outbox_at(tmp_path / "outbox").receipts.all()] == ["datahub_file"]
+    assert [one.connection_id for one in receipts_in(outbox_at(tmp_path / "outbox"))] == ["datahub_file"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["warn", "retry", "fail"])
 def test_a_backend_that_is_down_fails_no_task_and_loses_nothing(
     policy: str, spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -74,17 +102,19 @@ def test_a_backend_that_is_down_fails_no_task_and_loses_nothing(
     report = run_try(spark, lineage_on_failure=policy)
     assert (report["pending"], report["forwarded"], report["events_file"]) == (0, 0, None)
     (warning,) = report["warnings"]
-    assert warning.startswith("OpenLineage backend (marquez): events wait in the outbox: the OpenLineage backend at ")
+    assert warning.startswith(
+        "OpenLineage backend (marquez): events are pending in the outbox: the OpenLineage backend at "
+    )
     with Backend() as backend:
         connect(monkeypatch, backend.url)
         assert command("emit", "--outbox", tmp_path / "outbox").exit_code == 0
         assert forwarded(backend) == RUN_IDS
 
 
-def test_events_that_wait_do_not_keep_spark_from_running(
+def test_pending_events_do_not_keep_spark_from_running(
     spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Only the try that failed for its lineage is followed by one that does not run Spark."""
+    """Only an attempt that failed for its lineage is followed by one that does not run Spark."""
     spark.writes(CASE)
     connect(monkeypatch, f"http://127.0.0.1:{free_port()}")
     obstacle = tmp_path / "sink"
@@ -101,7 +131,7 @@ def test_events_that_wait_do_not_keep_spark_from_running(
     assert len(spark.runs) == 2
 
 
-def test_an_outbox_that_is_full_leaves_the_event_file(
+def test_a_full_outbox_leaves_the_event_file(
     spark: FakeSpark, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spark.writes(CASE)
@@ -112,10 +142,10 @@ def test_an_outbox_that_is_full_leaves_the_event_file(
     assert backend.events == []
 
 
-def test_another_connection_to_datahub_is_none_for_events(backend: Backend, tmp_path: Path) -> None:
+def test_another_connection_to_datahub_gets_no_raw_events(backend: Backend, tmp_path: Path) -> None:
     outbox = outbox_at(tmp_path / "outbox")
-    items = list(as_items([b'{"run": {"runId": "1"}}']))
-    outbox.put(key(), items, spark_succeeded=False, connection_id="marquez", content=CONTENT)
+    event = RawEvent.from_json(b'{"run": {"runId": "1"}}')
+    outbox.put(key(), [event], spark_succeeded=False, connection_id="marquez")
     datahub = Recording()
     drained = Drain(
         outbox, lambda name: (datahub, None) if name == "other" else open_sink(name), connection="other"

@@ -1,4 +1,4 @@
-"""Raw events as the outbox keeps them."""
+"""Raw events in the outbox."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.task.raw_events import kept_events
+from airflow_provider_spark_datahub.task.raw_events import RawEvents
 from tests.operators.tries import CORPUS
 
 
@@ -19,14 +19,14 @@ def never() -> bool:
 @pytest.mark.parametrize("name", ["a_csv_join_agg", "b_multi_sql_hive", "f_delta"])
 def test_events_without_secrets_are_kept_as_they_are(name: str) -> None:
     path = CORPUS / f"{name}.ndjson"
-    content = kept_events(path, never)
+    content = RawEvents.read(path, never).compressed()
     assert content is not None
     assert [json.loads(line) for line in gzip.decompress(content).splitlines()] == [
         json.loads(line) for line in path.read_bytes().splitlines()
     ]
 
 
-def test_secrets_are_taken_out_wherever_they_are(tmp_path: Path) -> None:
+def test_secrets_are_redacted_everywhere(tmp_path: Path) -> None:
     event = {
         "properties": {"spark.hadoop.fs.s3a.secret.key": "canary", "spark.app.name": "shop"},
         "inputs": [{"namespace": "postgres://user:canary@db:5432", "name": "orders"}],
@@ -35,7 +35,7 @@ def test_secrets_are_taken_out_wherever_they_are(tmp_path: Path) -> None:
     }
     path = tmp_path / "events.ndjson"
     path.write_text(json.dumps(event) + "\n")
-    content = kept_events(path, never)
+    content = RawEvents.read(path, never).compressed()
     assert content is not None
     text = gzip.decompress(content).decode()
     assert "canary" not in text
@@ -47,18 +47,18 @@ def test_secrets_are_taken_out_wherever_they_are(tmp_path: Path) -> None:
 def test_bad_lines_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "events.ndjson"
     path.write_bytes(b'no json\n{"a": 1}\n{"torn": ')
-    content = kept_events(path, never)
+    content = RawEvents.read(path, never).compressed()
     assert content is not None
     assert gzip.decompress(content) == b'{"a": 1}\n'
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no json\n"])
-def test_where_there_is_no_event_nothing_is_kept(tmp_path: Path, content: bytes | None) -> None:
+def test_without_events_nothing_is_kept(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "events.ndjson"
     if content is not None:
         path.write_bytes(content)
-    assert kept_events(path, never) is None
+    assert RawEvents.read(path, never).compressed() is None
 
 
-def test_where_the_time_is_too_short_nothing_is_kept() -> None:
-    assert kept_events(CORPUS / "a_csv_join_agg.ndjson", lambda: True) is None
+def test_without_time_nothing_is_kept() -> None:
+    assert RawEvents.read(CORPUS / "a_csv_join_agg.ndjson", lambda: True).compressed() is None

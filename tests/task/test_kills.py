@@ -1,4 +1,4 @@
-"""A try that is killed at any moment of its end loses nothing; a drain delivers what is left of it."""
+"""An attempt that is killed at any moment of its end loses nothing; a drain delivers the rest."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ STRIDE = int(os.environ.get("KILL_STRIDE", "3"))
 RANDOM_KILLS = int(os.environ.get("RANDOM_KILLS", "15"))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_killed_tries_lose_nothing(tmp_path: Path) -> None:
+def test_killed_attempts_lose_nothing(tmp_path: Path) -> None:
     arguments = [str(tmp_path), str(STRIDE), str(RANDOM_KILLS), "1"]
     done = subprocess.run(
         [sys.executable, "-m", "tests.task.kills", *arguments],

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from airflow.configuration import AIRFLOW_HOME
 
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings, SettingsError
+from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
 from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, OutboxLimits
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration
 from airflow_provider_spark_datahub.task.options import LineageOptions, OptionError
@@ -14,7 +14,7 @@ from airflow_provider_spark_datahub.task.options import LineageOptions, OptionEr
 
 @pytest.fixture(autouse=True)
 def airflow_configuration() -> None:
-    """Instead of the package's: here the defaults are tested."""
+    """Replace the package's configuration: the defaults are tested here."""
 
 
 def resolved(**arguments: Any) -> LineageOptions:
@@ -139,7 +139,7 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> N
 
 
 def test_wrong_converter_options_are_named() -> None:
-    with pytest.raises(SettingsError, match="unknown lineage option 'tag'; did you mean 'tags'"):
+    with pytest.raises(SettingsError, match="unknown lineage setting 'tag'; did you mean 'tags'"):
         resolved(lineage={"tag": "a"})
 
 
@@ -182,7 +182,7 @@ def test_limits_of_the_outbox(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1 GB"])
 @pytest.mark.parametrize("option", ["outbox_max_bytes", "outbox_max_age", "receipt_days"])
-def test_a_limit_that_is_no_number_above_zero(monkeypatch: pytest.MonkeyPatch, option: str, value: str) -> None:
+def test_a_limit_must_be_a_number_above_zero(monkeypatch: pytest.MonkeyPatch, option: str, value: str) -> None:
     configure(monkeypatch, option, value)
     with pytest.raises(OptionError, match=f"{option} is '{value}', want a number above 0"):
         resolved()

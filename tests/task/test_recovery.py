@@ -1,4 +1,4 @@
-"""What the outbox knows of a try before its events are converted, and when and how they are."""
+"""Records of attempts in the outbox, and when and how their events are converted."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry, UpstreamTask
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, UpstreamTask
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxError, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError
-from airflow_provider_spark_datahub.task.job_events import SparkEventLog
-from airflow_provider_spark_datahub.task.recovery import TryRecord, finish_entry, finisher
-from tests.delivery.outboxes import key, outbox_at
+from airflow_provider_spark_datahub.task.record import AttemptRecord
+from airflow_provider_spark_datahub.task.recovery import entry_recovery, recover_entry
+from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from tests.delivery.outboxes import key, outbox_at, proposals_in
 from tests.operators.tries import CORPUS, START_MS
 
 EVENTS = CORPUS / "a_csv_join_agg.ndjson"
-TRY = TaskTry(
+TRY = TaskAttempt(
     DagRun(AirflowSite("prod", "eu"), "shop", "run"), "build", 1, start_ms=START_MS, upstream=(UpstreamTask("load"),)
 )
 SETTINGS = LineageSettings.from_mapping(
@@ -32,15 +33,15 @@ SETTINGS = LineageSettings.from_mapping(
 GONE = 2**22 + 1
 
 
-def begun(events_file: Path = EVENTS) -> TryRecord:
-    return TryRecord.begun(TRY, SETTINGS, events_file, SparkEventLog())
+def begun(events_file: Path = EVENTS) -> AttemptRecord:
+    return AttemptRecord.begun(TRY, SETTINGS, events_file, SparkEventLog())
 
 
-def ended() -> TryRecord:
+def ended() -> AttemptRecord:
     return begun().ended(START_MS + 60_000, "SUCCESS", spark_succeeded=True)
 
 
-def entry_of(folder: Path, record: TryRecord | None, limits: OutboxLimits | None = None) -> Entry:
+def entry_of(folder: Path, record: AttemptRecord | None, limits: OutboxLimits | None = None) -> Entry:
     redo: dict[str, Any] = record.to_obj() if record else {"x": 1}
     outbox_at(folder, limits).begin(key(), connection_id="datahub", events=str(EVENTS), redo=redo)
     (entry,) = outbox_at(folder, limits).entries()
@@ -54,95 +55,95 @@ def never() -> bool:
 def results(entry: Entry) -> set[str]:
     return {
         one.aspect["result"]["type"]
-        for one in entry.proposals()
+        for one in proposals_in(entry)
         if one.aspect_name == "dataProcessInstanceRunEvent" and "result" in one.aspect
     }
 
 
 @pytest.mark.parametrize("record", [begun(), ended()])
-def test_it_is_the_same_after_the_outbox(tmp_path: Path, record: TryRecord) -> None:
-    assert TryRecord.from_obj(entry_of(tmp_path, record).manifest.redo) == record
+def test_the_outbox_keeps_the_record(tmp_path: Path, record: AttemptRecord) -> None:
+    assert AttemptRecord.from_obj(entry_of(tmp_path, record).manifest.redo) == record
 
 
-def test_it_is_over_when_it_says_so_or_its_process_is_gone() -> None:
+def test_an_attempt_is_over_if_it_ended_or_its_process_is_gone() -> None:
     assert not begun().is_over
     assert ended().is_over
     assert replace(begun(), process=GONE).is_over
     assert not replace(begun(), process=GONE, machine="another").is_over
 
 
-def test_the_lineage_of_a_try_that_told_its_end(tmp_path: Path) -> None:
-    entry = finish_entry(entry_of(tmp_path, ended()), never)
+def test_an_attempt_with_a_recorded_end(tmp_path: Path) -> None:
+    entry = recover_entry(entry_of(tmp_path, ended()), never)
     assert entry is not None
     assert (entry.manifest.state, entry.manifest.spark_succeeded) == ("pending", True)
     assert results(entry) == {"SUCCESS"}
-    assert any(one.aspect_name == "dataJobInputOutput" and one.change_type == "UPSERT" for one in entry.proposals())
+    assert any(one.aspect_name == "dataJobInputOutput" and one.change_type == "UPSERT" for one in proposals_in(entry))
 
 
-def test_of_one_that_was_killed_before_it_is_a_failure_whose_edges_are_only_added(tmp_path: Path) -> None:
-    entry = finish_entry(entry_of(tmp_path, replace(begun(), process=GONE)), never)
+def test_an_attempt_without_a_recorded_end_is_a_failure_that_only_adds_edges(tmp_path: Path) -> None:
+    entry = recover_entry(entry_of(tmp_path, replace(begun(), process=GONE)), never)
     assert entry is not None
     assert results(entry) == {"FAILURE"}
     spark_edges = [
-        one for one in entry.proposals() if one.aspect_name == "dataJobInputOutput" and "spark" in one.entity_urn
+        one for one in proposals_in(entry) if one.aspect_name == "dataJobInputOutput" and "spark" in one.entity_urn
     ]
     assert {one.change_type for one in spark_edges} == {"PATCH"}
-    moments = {one.aspect["timestampMillis"] for one in entry.proposals() if "RunEvent" in one.aspect_name}
+    moments = {one.aspect["timestampMillis"] for one in proposals_in(entry) if "RunEvent" in one.aspect_name}
     assert round(EVENTS.stat().st_mtime * 1000) in moments
 
 
-def test_the_events_of_a_killed_try_are_kept_for_a_second_destination(tmp_path: Path) -> None:
+def test_the_events_of_a_killed_attempt_are_kept_for_a_backend(tmp_path: Path) -> None:
     record = replace(begun(), process=GONE, openlineage_connection="marquez")
-    assert finish_entry(entry_of(tmp_path, record), never) is not None
+    assert recover_entry(entry_of(tmp_path, record), never) is not None
     forwarded = [one for one in outbox_at(tmp_path).entries() if one.manifest.connection_id == "marquez"]
-    assert [len(one.proposals()) for one in forwarded] == [len(EVENTS.read_text().splitlines())]
+    assert [len(one.items()) for one in forwarded] == [len(EVENTS.read_text().splitlines())]
 
 
-def test_of_one_that_runs_there_is_none_yet(tmp_path: Path) -> None:
+def test_a_running_attempt_is_left_alone(tmp_path: Path) -> None:
     entry = entry_of(tmp_path, begun())
-    assert finish_entry(entry, never) is None
-    assert finish_entry(entry, never, over=True) is not None
+    assert recover_entry(entry, never) is None
+    assert recover_entry(entry, never, over=True) is not None
 
 
-def test_without_the_time_to_read_the_events_there_is_none_yet(tmp_path: Path) -> None:
-    assert finish_entry(entry_of(tmp_path, ended()), lambda: True) is None
+def test_without_time_to_read_the_events_the_entry_stays(tmp_path: Path) -> None:
+    assert recover_entry(entry_of(tmp_path, ended()), lambda: True) is None
 
 
 def test_events_on_another_machine_are_left_to_it(tmp_path: Path) -> None:
     elsewhere = replace(ended(), machine="another", events_file=str(tmp_path / "not-here"))
-    assert finish_entry(entry_of(tmp_path / "a", elsewhere), never) is None
-    assert finish_entry(entry_of(tmp_path / "b", replace(elsewhere, events_file=str(EVENTS))), never) is not None
+    assert recover_entry(entry_of(tmp_path / "a", elsewhere), never) is None
+    assert recover_entry(entry_of(tmp_path / "b", replace(elsewhere, events_file=str(EVENTS))), never) is not None
 
 
-def test_but_not_for_ever(tmp_path: Path) -> None:
+def test_events_on_another_machine_are_given_up_after_the_maximum_age(tmp_path: Path) -> None:
     elsewhere = replace(ended(), machine="another", events_file=str(tmp_path / "not-here"))
-    entry = finish_entry(entry_of(tmp_path, elsewhere, OutboxLimits(max_age=-1.0)), never)
+    entry = recover_entry(entry_of(tmp_path, elsewhere, OutboxLimits(max_age=-1.0)), never)
     assert entry is not None
     assert results(entry) == {"SUCCESS"}
 
 
-def test_what_is_no_record(tmp_path: Path) -> None:
-    with pytest.raises(EntryFormatError, match="holds no record of a try"):
-        finish_entry(entry_of(tmp_path, None), never)
+def test_an_entry_without_a_record(tmp_path: Path) -> None:
+    with pytest.raises(EntryFormatError, match="holds no record of an attempt"):
+        recover_entry(entry_of(tmp_path, None), never)
 
 
-def test_an_outbox_that_is_full_keeps_the_record(tmp_path: Path) -> None:
+def test_a_full_outbox_keeps_the_record(tmp_path: Path) -> None:
     entry = entry_of(tmp_path, ended())
     full = replace(entry, outbox=outbox_at(tmp_path, OutboxLimits(max_bytes=1)))
     with pytest.raises(OutboxError, match="is full"):
-        finish_entry(full, never)
+        recover_entry(full, never)
     assert list(outbox_at(tmp_path).entries()) == [entry]
 
 
-def test_a_drain_asks_whether_it_is_over(tmp_path: Path) -> None:
+def test_a_drain_asks_whether_the_attempt_is_over(tmp_path: Path) -> None:
     entry = entry_of(tmp_path, begun())
-    assert finisher(60.0, lambda _: False)(entry, False) is None
-    assert finisher(60.0, lambda _: False)(entry, True) is not None
-    assert finisher(60.0, lambda one: one == entry)(entry_of(tmp_path / "b", begun()), False) is None
+    assert entry_recovery(60.0, lambda _: False)(entry, False) is None
+    assert entry_recovery(60.0, lambda _: False)(entry, True) is not None
+    assert entry_recovery(60.0, lambda one: one == entry)(entry_of(tmp_path / "b", begun()), False) is None
 
 
-def test_the_process_that_began_it_is_the_one_that_counts() -> None:
+def test_an_attempt_is_over_when_the_process_that_began_it_is_gone() -> None:
     code = "import json; from tests.task.test_recovery import begun; print(json.dumps(begun().to_obj()))"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert TryRecord.from_obj(json.loads(done.stdout.splitlines()[-1])).is_over
+    assert AttemptRecord.from_obj(json.loads(done.stdout.splitlines()[-1])).is_over

@@ -1,4 +1,4 @@
-"""A job that is told of while it runs: its events come bit by bit, its lineage goes to a real file."""
+"""Lineage of a job while it runs: its events come bit by bit, its lineage goes to a real file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import pytest
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, RawEvent, Sink
 from airflow_provider_spark_datahub.task import job_events
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import CORPUS
@@ -35,7 +35,7 @@ PERIOD = 0.02
 CASE = "a_csv_join_agg"
 LINES = (CORPUS / f"{CASE}.ndjson").read_bytes().splitlines(keepends=True)
 UNTIL_ITS_END = 22
-"""How many of its events tell of everything that it read and wrote, but not of its end."""
+"""Number of its events that name everything that it read and wrote, but not its end."""
 READ = {f"urn:li:dataset:(urn:li:dataPlatform:file,/lake/raw/{name}.csv,PROD)" for name in ("customers", "orders")}
 WRITTEN = {"urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/a/revenue_by_country,PROD)"}
 
@@ -47,7 +47,7 @@ def job(folder: Path, sink: Sink | None = None, **options: Any) -> Try:
 
 
 class Job:
-    """The job of a try that writes its events when it is told to."""
+    """The job of an attempt, which writes events on request."""
 
     def __init__(self, one: Try) -> None:
         self._path = one.job_writes(b"")
@@ -66,7 +66,7 @@ def followed(one: Try) -> Iterator[Job]:
     try:
         yield running
     finally:
-        one.lineage._running.stop(Deadline.after(0.0))
+        one.lineage._job_ended.set()
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -97,18 +97,18 @@ def patched_edges(proposals: list[Json], urn: str, field: str) -> set[str]:
 # -- while the job runs
 
 
-def test_what_the_job_did_so_far_is_there_before_its_end(tmp_path: Path) -> None:
+def test_lineage_is_there_before_the_end_of_the_job(tmp_path: Path) -> None:
     one = job(tmp_path)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
         wait_until(lambda: patched_edges(delivered(one), JOB, "outputDatasetEdges"))
-        so_far = delivered(one)
-        assert patched_edges(so_far, JOB, "inputDatasetEdges") == READ
-        assert patched_edges(so_far, JOB, "outputDatasetEdges") == WRITTEN
-        assert {each["aspect"]["json"]["status"] for each in aspects(so_far, "dataProcessInstanceRunEvent")} == {
+        early = delivered(one)
+        assert patched_edges(early, JOB, "inputDatasetEdges") == READ
+        assert patched_edges(early, JOB, "outputDatasetEdges") == WRITTEN
+        assert {each["aspect"]["json"]["status"] for each in aspects(early, "dataProcessInstanceRunEvent")} == {
             "STARTED"
         }
-        assert [canonical_violations(each) for each in so_far] == [[]] * len(so_far)
+        assert [canonical_violations(each) for each in early] == [[]] * len(early)
         running.writes(LINES[UNTIL_ITS_END:])
         report = one.lineage.finish(ENDED)
     assert (report.events, report.pending, set(report.inputs), set(report.outputs)) == (23, 0, READ, WRITTEN)
@@ -184,7 +184,7 @@ def test_without_the_option_nothing_is_told_before_the_end(tmp_path: Path) -> No
 
 
 def test_every_event_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_events, "MOST_SINGLE_EVENTS", 3)
+    monkeypatch.setattr(job_events, "MAX_SINGLE_EVENTS", 3)
     one = job(tmp_path, settings=LineageSettings(coalesce_jobs=False))
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
@@ -201,7 +201,7 @@ def test_every_event_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def renaming_job(folder: Path, lines_told: int, **options: Any) -> tuple[list[Json], Json, int]:
-    """Follow a job that renames a table after its first events were told, and fails then: what was delivered."""
+    """Follow a job that renames a table after its first events were delivered, and fails then."""
     lines = gzip.decompress((CORPUS.parents[1] / "more_jobs/events/drop_rename-4.3.0.ndjson.gz").read_bytes())
     events = lines.splitlines(keepends=True)
     one = job(folder, **options)
@@ -235,7 +235,7 @@ def test_a_table_that_was_renamed_after_it_was_told_is_taken_back(tmp_path: Path
 def test_of_a_job_of_which_not_all_is_known_nothing_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_events, "MOST_RUNS", 2)
+    monkeypatch.setattr(job_events, "MAX_KEPT_RUNS", 2)
     monkeypatch.setattr(job_events, "READ_AGAIN_BYTES", 1000)
     delivered, _, _ = renaming_job(tmp_path, 28)
     operations = [
@@ -252,15 +252,15 @@ def test_of_a_job_of_which_not_all_is_known_nothing_is_taken_back(
 def test_of_a_long_job_queries_are_forgotten_and_the_end_still_tells_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_events, "MOST_RUNS", 2)
+    monkeypatch.setattr(job_events, "MAX_KEPT_RUNS", 2)
     forgotten: list[int] = []
-    forget = Converter.forget
+    forget = Converter.discard_reported
 
     def forget_and_count(self: Converter, *, with_log: bool = False) -> None:
         forget(self, with_log=with_log)
         forgotten.append(self.run_count)
 
-    monkeypatch.setattr(Converter, "forget", forget_and_count)
+    monkeypatch.setattr(Converter, "discard_reported", forget_and_count)
     one = job(tmp_path)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
@@ -274,12 +274,14 @@ def test_of_a_long_job_queries_are_forgotten_and_the_end_still_tells_all(
 
 
 def test_what_did_not_arrive_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_events, "MOST_RUNS", 2)
+    monkeypatch.setattr(job_events, "MAX_KEPT_RUNS", 2)
     sink = Broken()
     one = job(tmp_path, sink=sink)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
         wait_until(lambda: sink.calls > 2)
+        one.lineage._job_ended.set()
+        assert one.lineage._running is not None
         events = one.lineage._running.stop(Deadline.after(10.0))
     assert events is not None
     assert events._converter.run_count > 2
@@ -288,7 +290,7 @@ def test_what_did_not_arrive_is_not_forgotten(tmp_path: Path, monkeypatch: pytes
 def test_a_huge_file_is_not_read_again_where_queries_were_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_events, "MOST_RUNS", 2)
+    monkeypatch.setattr(job_events, "MAX_KEPT_RUNS", 2)
     monkeypatch.setattr(job_events, "READ_AGAIN_BYTES", 1000)
     one = job(tmp_path)
     with followed(one) as running:
@@ -299,7 +301,7 @@ def test_a_huge_file_is_not_read_again_where_queries_were_forgotten(
         report = one.lineage.finish(ENDED)
     assert report.events == 23
     last = aspects(one.delivered[-report.proposals :], "dataJobInputOutput", JOB)
-    assert {each["changeType"] for each in last} <= {"PATCH"}, "what was told before stays"
+    assert {each["changeType"] for each in last} <= {"PATCH"}, "what was delivered before stays"
     results = [each["aspect"]["json"].get("result") for each in aspects(one.delivered, "dataProcessInstanceRunEvent")]
     assert {"type": "SUCCESS", "nativeResultType": "COMPLETE"} in results
 
@@ -344,8 +346,8 @@ def test_what_does_not_arrive_is_told_again(tmp_path: Path, caplog: pytest.LogCa
         report = one.lineage.finish(ENDED)
     assert (report.pending, report.reason) == (0, None)
     messages = [record.getMessage() for record in caplog.records]
-    assert len([each for each in messages if "a broken sink is broken" in each]) == 1, "told once"
-    assert len([each for each in messages if each.startswith("Lineage so far: 2 inputs, 1 outputs;")]) == 1
+    assert len([each for each in messages if "a broken sink is broken" in each]) == 1, "logged once"
+    assert len([each for each in messages if each.startswith("Lineage of the running job: 2 inputs, 1 outputs;")]) == 1
 
 
 class Hanging(Broken):
@@ -366,6 +368,7 @@ class Hanging(Broken):
         super().send(record, deadline)
 
 
+@pytest.mark.slow
 def test_a_delivery_that_hangs_costs_half_of_the_time_at_most(tmp_path: Path) -> None:
     sink = Hanging()
     one = job(tmp_path, sink=sink)
@@ -378,8 +381,21 @@ def test_a_delivery_that_hangs_costs_half_of_the_time_at_most(tmp_path: Path) ->
     assert (report.events, report.pending, set(report.outputs)) == (23, 0, WRITTEN)
 
 
+def test_all_raw_events_of_a_followed_job_are_forwarded(tmp_path: Path) -> None:
+    one = job(tmp_path, openlineage_connection="openlineage_missing")
+    with followed(one) as running:
+        running.writes(LINES[:UNTIL_ITS_END])
+        wait_until(lambda: delivered(one))
+        running.writes(LINES[UNTIL_ITS_END:])
+        report = one.lineage.finish(ENDED)
+    (entry,) = outbox_at(tmp_path / "outbox").entries()
+    events = [item.decoded() for item in entry.items() if isinstance(item, RawEvent)]
+    assert events == [json.loads(line) for line in LINES]
+    assert (report.pending, report.forwarded) == (0, 0)
+
+
 def test_the_end_waits_for_what_is_under_way(tmp_path: Path) -> None:
-    """Else what is older could arrive after it, and stay."""
+    """Otherwise something older could be delivered after it, and stay."""
     sink = Hanging()
     one = job(tmp_path, sink=sink)
     with followed(one) as running:
@@ -400,7 +416,7 @@ def test_a_try_that_is_over_before_anything_was_told(tmp_path: Path) -> None:
     assert report.proposals == len(delivered(one))
 
 
-@pytest.mark.parametrize("broken", ["so_far", "_coalesced", "proposals"])
+@pytest.mark.parametrize("broken", ["snapshot", "_coalesced", "proposals"])
 def test_a_bug_while_it_runs_is_none_of_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     holder = Conversion if broken == "proposals" else Converter
     real = getattr(holder, broken)
@@ -470,24 +486,25 @@ IMPORTS_OF_THE_END = """
     from pathlib import Path
     from tests.oracles.gms import GmsStandIn
     from airflow_provider_spark_datahub.attempt_key import AttemptKey
-    from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskTry
+    from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
     from airflow_provider_spark_datahub.hooks.airflow_context import configuration
     from airflow_provider_spark_datahub.hooks.storage import open_outbox
     from airflow_provider_spark_datahub.task.delivery import Connections
-    from airflow_provider_spark_datahub.task.attempt import TaskLineage, TryEnd
+    from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
 
     options = configuration().resolve(
         datahub_conn_id="gms", events_location=sys.argv[1], outbox_location=sys.argv[1]
     )
     connections = Connections(open_sink, open_outbox)
     identity = AttemptKey("shop", "run", "build", -1, 1)
-    lineage = TaskLineage(options, identity, TaskTry(DagRun(AirflowSite(), "shop", "run"), "build", 1), connections)
+    attempt = TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1)
+    lineage = AttemptLineage(options, identity, attempt, connections)
     lineage._events_file = Path(sys.argv[2])
     if sys.argv[3] == "announced":
         lineage.announce()
     before = set(sys.modules)
-    lineage.finish(TryEnd(True, "SUCCESS", 1_767_225_900_000, 30.0))
+    lineage.finish(AttemptEnd(True, "SUCCESS", 1_767_225_900_000, 30.0))
     assert lineage.report.delivered == lineage.report.proposals, lineage.report
     print(*sorted(set(sys.modules) - before))
 """
@@ -510,10 +527,12 @@ def imports_of_the_end(folder: Path, announced: str) -> list[str]:
     return done.stdout.splitlines()[-1].split()
 
 
+@pytest.mark.slow
 def test_after_the_announcement_the_end_imports_nothing(tmp_path: Path) -> None:
     assert imports_of_the_end(tmp_path, "announced") == []
 
 
+@pytest.mark.slow
 def test_without_one_it_imports_the_converter_and_the_emitter(tmp_path: Path) -> None:
     found = imports_of_the_end(tmp_path, "not announced")
     assert {"airflow_provider_spark_datahub.conversion.convert", "datahub.emitter.rest_emitter"} <= set(found)

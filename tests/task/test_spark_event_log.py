@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.location import event_log_folder
+from airflow_provider_spark_datahub.capture.injection import event_log_folder
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.task.job_events import SparkEventLog
+from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
 RECORDED = Path(__file__).parents[1] / "data" / "event_logs"
 OPENLINEAGE = RECORDED / "streaming-4.3.0.openlineage.ndjson"

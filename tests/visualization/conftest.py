@@ -1,4 +1,4 @@
-"""A DAG run as the operator reports it: two Spark tasks in a chain, the first with a failed try."""
+"""A DAG run as the operator reports it: two Spark tasks in a chain, the first with a failed attempt."""
 
 from __future__ import annotations
 
@@ -149,31 +149,31 @@ def dataset(name: str) -> str:
 @pytest.fixture
 def hostile() -> list[Proposal]:
     """Jobs, datasets, columns, types, transformations, runs, links and results that are all hostile."""
-    found = []
+    proposals = []
     for number, name in enumerate(HOSTILE):
         job, run = f"urn:li:dataJob:(urn:li:dataFlow:(spark,{name},x),{name})", f"urn:li:dataProcessInstance:{name}"
-        one, other = dataset(f"{number}{name}"), dataset(f"{number}{name}/out")
+        source, target = dataset(f"{number}{name}"), dataset(f"{number}{name}/out")
         fields = [{"fieldPath": name, "nativeDataType": name}]
         edges = {
-            "inputDatasetEdges": [{"destinationUrn": one}],
-            "outputDatasetEdges": [{"destinationUrn": other}],
+            "inputDatasetEdges": [{"destinationUrn": source}],
+            "outputDatasetEdges": [{"destinationUrn": target}],
             "fineGrainedLineages": [
                 {
-                    "upstreams": [f"urn:li:schemaField:({one},{name})"],
-                    "downstreams": [f"urn:li:schemaField:({other},{name})"],
+                    "upstreams": [f"urn:li:schemaField:({source},{name})"],
+                    "downstreams": [f"urn:li:schemaField:({target},{name})"],
                     "transformOperation": name,
                 }
             ],
         }
         properties = {"name": name, "externalUrl": f"javascript:{name}", "customProperties": {"run_id": name}}
         result = {"timestampMillis": MIDNIGHT, "status": "COMPLETE", "result": {"type": name}}
-        found += [
+        proposals += [
             Proposal("dataJob", job, "dataJobInfo", {"name": name}),
             Proposal("dataJob", job, "dataJobInputOutput", edges),
-            Proposal("dataset", one, "schemaMetadata", {"fields": fields}),
+            Proposal("dataset", source, "schemaMetadata", {"fields": fields}),
             Proposal("dataProcessInstance", run, "dataProcessInstanceProperties", properties),
             Proposal("dataProcessInstance", run, "dataProcessInstanceRelationships", {"parentTemplate": job}),
             Proposal("dataProcessInstance", run, "dataProcessInstanceRunEvent", result),
             Proposal("dataJob", name, "dataJobInputOutput", {}),
         ]
-    return found
+    return proposals

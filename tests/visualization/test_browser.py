@@ -159,7 +159,7 @@ def test_a_column_is_traced_from_where_it_comes_to_where_it_goes(
     assert lit_lines(chain) == set()
 
 
-def test_what_only_decides_which_rows_there_are_is_traced_where_it_is_asked_for(chain: Chromium) -> None:
+def test_filters_and_joins_are_traced_on_request(chain: Chromium) -> None:
     trace_column(chain, "chain.agg", "total")
     assert shown_columns(chain) == TOTALS
     # GROUP BY customer_id makes the totals; the filter on them leaves rows of `big` out.
@@ -210,7 +210,7 @@ def test_a_column_is_traced_without_what_goes_past_it(around: Chromium) -> None:
     assert lit_lines(around) == {"a > past", "past > c"}
 
 
-def test_where_several_statements_write_a_table_each_source_names_its_own(around: Chromium) -> None:
+def test_each_source_names_its_statement_if_several_write_a_table(around: Chromium) -> None:
     cell = around.run(
         """return [...document.querySelectorAll("tr[data-column]")].find((row) =>
             row.closest(".table").querySelector(".name").textContent === "c"

@@ -10,11 +10,11 @@ from airflow_provider_spark_datahub.visualization.graph import build_graph
 from tests.visualization.conftest import DAG_RUN, MIDNIGHT, RAW, TABLE, dataset
 
 
-def test_runs_with_their_tries(daily_sales: list[Proposal]) -> None:
+def test_runs_with_their_attempts(daily_sales: list[Proposal]) -> None:
     runs = {run["urn"]: run for run in render_json(build_graph(daily_sales))["runs"]}
     build = runs["urn:li:dataProcessInstance:build_orders"]
     assert (build["kind"], build["parent"]) == ("task", DAG_RUN)
-    assert [(each["number"], each["state"], each["duration"]) for each in build["attempts"]] == [
+    assert [(attempt["number"], attempt["state"], attempt["duration"]) for attempt in build["attempts"]] == [
         (1, "UP_FOR_RETRY", 12_300),
         (2, "SUCCESS", 35_000),
     ]
@@ -41,10 +41,10 @@ def test_jobs_with_their_columns(daily_sales: list[Proposal]) -> None:
 
 
 def test_datasets_with_their_columns() -> None:
-    told = Proposal(
+    schema = Proposal(
         "dataset", dataset("a"), "schemaMetadata", {"fields": [{"fieldPath": "x", "nativeDataType": "int"}]}
     )
-    assert render_json(build_graph([told]))["datasets"] == [
+    assert render_json(build_graph([schema]))["datasets"] == [
         {
             "urn": dataset("a"),
             "platform": "hive",

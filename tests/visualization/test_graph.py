@@ -6,7 +6,15 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.graph import build_graph
-from airflow_provider_spark_datahub.visualization.model import Attempt, Column, Graph, RunEvent, RunKind, RunNode
+from airflow_provider_spark_datahub.visualization.model import (
+    Attempt,
+    ColumnLineage,
+    Graph,
+    RunKind,
+    RunNode,
+    RunStateEvent,
+)
+from airflow_provider_spark_datahub.visualization.names import Column
 
 RUN = "urn:li:dataProcessInstance:{}"
 JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,app,default),app)"
@@ -53,7 +61,7 @@ def escaped(urn: str) -> str:
     return urn.replace("~", "~0").replace("/", "~1")
 
 
-def test_nothing_folds_to_nothing() -> None:
+def test_no_proposals_make_an_empty_graph() -> None:
     assert build_graph([]) == Graph()
 
 
@@ -79,7 +87,7 @@ def test_the_runs_of_a_dag_run_hang_under_it_upstream_first(daily_sales: list[Pr
         (None, RunKind.UNKNOWN),
     ],
 )
-def test_the_template_tells_what_a_run_is(template: str | None, kind: RunKind) -> None:
+def test_the_template_decides_the_kind_of_a_run(template: str | None, kind: RunKind) -> None:
     relationships: dict[str, Any] = {"parentTemplate": template, "upstreamInstances": []}
     urn = RUN.format("r")
     graph = build_graph([Proposal("dataProcessInstance", urn, "dataProcessInstanceRelationships", relationships)])
@@ -94,7 +102,7 @@ def test_the_template_tells_what_a_run_is(template: str | None, kind: RunKind) -
         pytest.param([*run("b", None, "a"), *run("a", created=5)], {"a": {}, "b": {}}, id="upstream before time"),
         pytest.param([*run("a", "b"), *run("b", "a")], {"a": {"b": {}}}, id="each other's parent"),
         pytest.param([*run("a", "a")], {"a": {}}, id="its own parent"),
-        pytest.param([*run("a", "b"), *run("b", "c"), *run("c", "b")], {"b": {"a": {}, "c": {}}}, id="below a circle"),
+        pytest.param([*run("a", "b"), *run("b", "c"), *run("c", "b")], {"b": {"a": {}, "c": {}}}, id="below a cycle"),
         pytest.param([*run("a", None, "b"), *run("b", None, "a")], {"a": {}, "b": {}}, id="each other's upstream"),
         pytest.param([*run("a", None, "a")], {"a": {}}, id="its own upstream"),
     ],
@@ -105,7 +113,7 @@ def test_every_run_is_in_the_tree_once(proposals: list[Proposal], expected: dict
     assert list(outline(graph.roots)) == list(expected)
 
 
-def test_a_circle_of_parents_is_reported() -> None:
+def test_a_cycle_of_parents_is_reported() -> None:
     [problem] = build_graph([*run("a", "b"), *run("b", "a")]).problems
     assert problem.startswith(RUN.format("a"))
 
@@ -120,7 +128,7 @@ def test_the_last_upsert_of_an_aspect_wins_and_events_add_up() -> None:
     [node] = graph.roots
     assert node.parent is None
     assert node.created == 7
-    assert node.events == (RunEvent(1, "STARTED"), RunEvent(5, "COMPLETE", result="SUCCESS"))
+    assert node.events == (RunStateEvent(1, "STARTED"), RunStateEvent(5, "COMPLETE", result="SUCCESS"))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +144,7 @@ def test_the_last_upsert_of_an_aspect_wins_and_events_add_up() -> None:
         pytest.param(
             [event(10, 1), event(20, 1, "UP_FOR_RETRY", durationMillis=9), event(30, 2), event(40, 2, "FAILURE")],
             [Attempt(1, 10, 20, "UP_FOR_RETRY", 9), Attempt(2, 30, 40, "FAILURE", 10)],
-            id="two tries",
+            id="two attempts",
         ),
         pytest.param(
             [event(40, 2, "SUCCESS"), event(30, 2), event(20, 1, "UP_FOR_RETRY"), event(10, 1)],
@@ -161,7 +169,7 @@ def test_the_last_upsert_of_an_aspect_wins_and_events_add_up() -> None:
         ),
     ],
 )
-def test_the_events_of_a_run_make_its_tries(events: list[Proposal], attempts: list[Attempt]) -> None:
+def test_events_of_a_run_become_attempts(events: list[Proposal], attempts: list[Attempt]) -> None:
     [node] = build_graph([*run("r"), *events]).roots
     assert node.attempts() == attempts
 
@@ -170,7 +178,7 @@ def test_the_events_of_a_run_make_its_tries(events: list[Proposal], attempts: li
     ("attempt", "state"),
     [(Attempt(1, 10), "RUNNING"), (Attempt(1, 10, 20), "COMPLETE"), (Attempt(1, 10, 20, "SUCCESS"), "SUCCESS")],
 )
-def test_the_state_of_a_try(attempt: Attempt, state: str) -> None:
+def test_the_state_of_an_attempt(attempt: Attempt, state: str) -> None:
     assert attempt.state == state
 
 
@@ -268,7 +276,7 @@ def test_a_patch_adds_one_input_column_after_the_other() -> None:
         Proposal("dataJob", "no urn", "dataJobInputOutput", {}),
     ],
 )
-def test_a_malformed_proposal_costs_only_itself(broken: Proposal) -> None:
+def test_a_malformed_proposal_is_skipped_and_reported(broken: Proposal) -> None:
     graph = build_graph([*run("a"), edges(WHOLE), broken])
     assert [node.name for node in graph.roots] == ["a"]
     assert [(job.inputs, job.outputs) for job in graph.jobs] == [((A,), (B,))]
@@ -276,7 +284,7 @@ def test_a_malformed_proposal_costs_only_itself(broken: Proposal) -> None:
     assert broken.entity_urn in graph.problems[0]
 
 
-def test_aspects_without_picture_are_counted() -> None:
+def test_aspects_that_no_view_shows_are_counted() -> None:
     status = Proposal("dataset", A, "status", {"removed": False})
     tags = Proposal("dataFlow", "urn:li:dataFlow:(spark,app,default)", "globalTags", [add("/tags/x")], "PATCH")
     graph = build_graph([status, status, tags])
@@ -285,12 +293,12 @@ def test_aspects_without_picture_are_counted() -> None:
     assert not graph.problems
 
 
-def test_a_task_that_repeats_the_lineage_of_its_spark_job_tells_nothing() -> None:
+def test_a_task_that_repeats_the_lineage_of_its_spark_job_is_left_out() -> None:
     same = {**WHOLE, "inputDatajobs": [], "fineGrainedLineages": []}
     more = {**same, "inputDatasetEdges": [{"destinationUrn": A}, {"destinationUrn": B}]}
-    assert [job.urn for job in build_graph([edges(same, job=AIRFLOW_JOB), edges(WHOLE)]).telling_jobs()] == [JOB]
-    assert len(build_graph([edges(more, job=AIRFLOW_JOB), edges(WHOLE)]).telling_jobs()) == 2
-    assert len(build_graph([edges(same, job=AIRFLOW_JOB)]).telling_jobs()) == 1
+    assert [job.urn for job in build_graph([edges(same, job=AIRFLOW_JOB), edges(WHOLE)]).distinct_jobs()] == [JOB]
+    assert len(build_graph([edges(more, job=AIRFLOW_JOB), edges(WHOLE)]).distinct_jobs()) == 2
+    assert len(build_graph([edges(same, job=AIRFLOW_JOB)]).distinct_jobs()) == 1
 
 
 def test_a_run_keeps_what_it_read_and_wrote() -> None:
@@ -305,3 +313,18 @@ def test_a_run_keeps_what_it_read_and_wrote() -> None:
     )
     assert [(node.inputs, node.outputs) for node in graph.roots] == [((A, B), ())]
     assert len(graph.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("transformation", "text"),
+    [
+        (None, ""),
+        ("DIRECT:IDENTITY", "identity"),
+        ("-- DIRECT:IDENTITY,INDIRECT:GROUP_BY\nSELECT 1", "identity, indirect group by"),
+        ("SELECT a\nFROM b", "SELECT a"),
+        ("TRANSFORM", "TRANSFORM"),
+    ],
+)
+def test_a_transformation_in_a_few_words(transformation: str | None, text: str) -> None:
+    lineage = ColumnLineage(Column(B, "y"), (), transformation)
+    assert ", ".join(lineage.labels()) == text

@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from airflow_provider_spark_datahub.visualization.layout import GAP_BETWEEN_BOXES, Layout, lay_out
+from airflow_provider_spark_datahub.visualization.layout import GAP_BETWEEN_BOXES, Layout
 
 SIZE = (100.0, 40.0)
 
@@ -27,13 +27,13 @@ def middle(layout: Layout, key: str) -> float:
 @pytest.mark.parametrize("seed", range(10))
 def test_no_two_boxes_overlap_and_all_are_inside(seed: int) -> None:
     sizes, links = network(seed)
-    layout = lay_out(sizes, links)
+    layout = Layout.of(sizes, links)
     assert layout.corners.keys() == sizes.keys()
-    for one, other in combinations(sizes, 2):
-        (x, y), (to_x, to_y) = layout.corners[one], layout.corners[other]
-        apart_x = max(to_x - x - sizes[one][0], x - to_x - sizes[other][0])
-        apart_y = max(to_y - y - sizes[one][1], y - to_y - sizes[other][1])
-        assert apart_x > 0 or apart_y >= GAP_BETWEEN_BOXES - 0.2, (one, other)
+    for first, second in combinations(sizes, 2):
+        (x, y), (to_x, to_y) = layout.corners[first], layout.corners[second]
+        apart_x = max(to_x - x - sizes[first][0], x - to_x - sizes[second][0])
+        apart_y = max(to_y - y - sizes[first][1], y - to_y - sizes[second][1])
+        assert apart_x > 0 or apart_y >= GAP_BETWEEN_BOXES - 0.2, (first, second)
     for key, (x, y) in layout.corners.items():
         assert x >= 0
         assert y >= 0
@@ -44,7 +44,7 @@ def test_no_two_boxes_overlap_and_all_are_inside(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_a_route_leads_from_the_side_of_its_source_to_the_side_of_its_target(seed: int) -> None:
     sizes, links = network(seed)
-    layout = lay_out(sizes, links)
+    layout = Layout.of(sizes, links)
     assert layout.routes.keys() == set(links)
     for (source, target), route in layout.routes.items():
         for key, (x, y) in ((source, route[0]), (target, route[-1])):
@@ -55,21 +55,21 @@ def test_a_route_leads_from_the_side_of_its_source_to_the_side_of_its_target(see
 
 
 def test_a_chain_is_straight() -> None:
-    layout = lay_out(dict.fromkeys("abc", SIZE), [("a", "b"), ("b", "c")])
+    layout = Layout.of(dict.fromkeys("abc", SIZE), [("a", "b"), ("b", "c")])
     assert middle(layout, "a") == middle(layout, "b") == middle(layout, "c")
     assert layout.corners["a"][0] < layout.corners["b"][0] < layout.corners["c"][0]
 
 
 def test_what_joins_several_stands_in_their_middle() -> None:
-    layout = lay_out(dict.fromkeys("abcd", SIZE), [("a", "d"), ("b", "d"), ("c", "d")])
+    layout = Layout.of(dict.fromkeys("abcd", SIZE), [("a", "d"), ("b", "d"), ("c", "d")])
     assert middle(layout, "d") == pytest.approx(sum(middle(layout, key) for key in "abc") / 3, abs=0.2)
 
 
 def test_what_no_link_connects_stands_below_each_other() -> None:
-    layout = lay_out(dict.fromkeys("abcd", SIZE), [("a", "b"), ("c", "d")])
+    layout = Layout.of(dict.fromkeys("abcd", SIZE), [("a", "b"), ("c", "d")])
     assert layout.corners["c"][1] > layout.corners["a"][1] + SIZE[1]
     assert layout.corners["c"][0] == layout.corners["a"][0]
 
 
 def test_nothing_needs_no_room() -> None:
-    assert lay_out({}, []) == Layout({}, {}, 0.0, 0.0)
+    assert Layout.of({}, []) == Layout({}, {}, 0.0, 0.0)

@@ -7,32 +7,32 @@ import re
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from airflow_provider_spark_datahub.visualization.drawing import UNICODE, Drawing, Pen, cells, draw, shortened
-from airflow_provider_spark_datahub.visualization.flow import FlowJob, flows
-from airflow_provider_spark_datahub.visualization.model import DatasetName
+from airflow_provider_spark_datahub.visualization.flow import UNICODE, _Drawing, cell_width, draw_flows
+from airflow_provider_spark_datahub.visualization.model import GraphJob
+from airflow_provider_spark_datahub.visualization.names import ShortName
 
 TO_THE_LEFT, TO_THE_RIGHT = set("─╴╮╯┤┴┬┼"), set("─╶╰╭├┴┬┼")
 CORNERS = set("╮╯┤┴┬┼╰╭├")
 UPWARDS, DOWNWARDS = set("│╵╯┤╰├┴┼"), set("│╷╮┤╭├┬┼")
 
 
-def job(key: str, reads: str = "", writes: str = "") -> FlowJob:
-    return FlowJob(key, key, tuple(reads.split()), tuple(writes.split()))
+def job(key: str, reads: str = "", writes: str = "") -> GraphJob:
+    return GraphJob(key, key, tuple(reads.split()), tuple(writes.split()))
 
 
-def drawn(jobs: list[FlowJob], width: int = 100) -> list[Drawing]:
-    return [draw(flow, Pen(width, UNICODE, lambda key: DatasetName("p", key))) for flow in flows(jobs)]
+def drawn(jobs: list[GraphJob], width: int = 100) -> list[_Drawing]:
+    return draw_flows(jobs, width, UNICODE, lambda key: ShortName("p", key))
 
 
-def text_of(drawing: Drawing) -> str:
+def text_of(drawing: _Drawing) -> str:
     return "\n".join("".join(text for text, _ in row).rstrip() for row in drawing.rows)
 
 
 class Finger:
-    """Follows the lines of a picture from a job's box to the names of datasets."""
+    """Follows the lines of a drawing from a job's box to the names of datasets."""
 
-    def __init__(self, picture: str) -> None:
-        self.lines = picture.splitlines()
+    def __init__(self, drawing: str) -> None:
+        self.lines = drawing.splitlines()
         self.starts, self.ends, self.boxes = {}, {}, {}
         for y, line in enumerate(self.lines):
             for name in re.finditer(r"(?:↳ )?p (d\d+)(?: \(again\))?(?: ↓)?", line):
@@ -77,19 +77,20 @@ DATASETS = st.lists(st.integers(0, 9).map("d{}".format), max_size=4, unique=True
 SIDES = st.lists(st.tuples(DATASETS, DATASETS).filter(any), min_size=1, max_size=7)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
 @given(SIDES, st.sampled_from([60, 100, 160]))
 def test_every_job_is_joined_to_its_datasets_and_to_no_others(
     sides: list[tuple[tuple[str, ...], tuple[str, ...]]], width: int
 ) -> None:
-    jobs = {f"j{number}": FlowJob(f"j{number}", f"j{number}", *side) for number, side in enumerate(sides)}
-    found = {}
+    jobs = {f"j{number}": GraphJob(f"j{number}", f"j{number}", *side) for number, side in enumerate(sides)}
+    joined = {}
     for drawing in drawn(list(jobs.values()), width):
-        picture = text_of(drawing)
-        assert max(map(cells, picture.splitlines())) <= width
-        finger = Finger(picture)
-        found.update({key: (finger.inputs(key), finger.outputs(key)) for key in finger.boxes})
-    assert found == {key: (set(job.inputs), set(job.outputs)) for key, job in jobs.items()}
+        text = text_of(drawing)
+        assert max(map(cell_width, text.splitlines())) <= width
+        finger = Finger(text)
+        joined.update({key: (finger.inputs(key), finger.outputs(key)) for key in finger.boxes})
+    assert joined == {key: (set(job.inputs), set(job.outputs)) for key, job in jobs.items()}
 
 
 def test_a_chain_of_jobs_is_one_line() -> None:
@@ -103,14 +104,14 @@ def test_many_readers_of_one_dataset_fit_the_width() -> None:
     assert {key: (finger.inputs(key), finger.outputs(key)) for key in finger.boxes} == {
         f"j{number}": ({"d0"}, {f"d{number + 1}"}) for number in range(20)
     }
-    assert max(map(cells, finger.lines)) <= 60
+    assert max(map(cell_width, finger.lines)) <= 60
 
 
 def test_wide_and_combining_characters_keep_the_lines_in_place() -> None:
     [drawing] = drawn([job("j", "日本 e\u0301 abcde", "out")])
     rows = text_of(drawing).splitlines()
-    assert [cells(row[: row.index("─")]) for row in rows if row.startswith("p")] == [7, 4, 8]
-    assert len({cells(re.split("[╮┤┼╯]", row)[0]) for row in rows if row.startswith("p")}) == 1
+    assert [cell_width(row[: row.index("─")]) for row in rows if row.startswith("p")] == [7, 4, 8]
+    assert len({cell_width(re.split("[╮┤┼╯]", row)[0]) for row in rows if row.startswith("p")}) == 1
 
 
 def test_jobs_that_share_no_dataset_are_drawn_apart() -> None:
@@ -122,7 +123,7 @@ def test_a_dataset_that_is_read_and_written_stands_on_both_sides() -> None:
     assert text_of(drawing).splitlines()[1] == "p d1 ───▶│ append │───▶ p d1 (again)"
 
 
-def test_a_circle_of_jobs_is_drawn_from_the_first_one_on() -> None:
+def test_a_cycle_of_jobs_is_drawn_from_its_first_job_on() -> None:
     [drawing] = drawn([job("j1", "b", "a"), job("j2", "a", "b")])
     assert text_of(drawing).splitlines()[1] == "p b ───▶│ j1 │───▶ p a ───▶│ j2 │───▶ p b (again)"
 
@@ -148,7 +149,7 @@ def test_a_flow_that_is_too_wide_goes_on_below_and_says_so() -> None:
     text = text_of(drawing)
     assert drawing.broken
     assert text.count("table_number_2 ↓") == text.count("↳ p table_number_2") == 1
-    assert max(map(cells, text.splitlines())) <= 80
+    assert max(map(cell_width, text.splitlines())) <= 80
 
 
 def test_a_shortened_name_keeps_its_end_and_is_listed_in_full() -> None:
@@ -170,5 +171,5 @@ def test_a_shortened_name_keeps_its_end_and_is_listed_in_full() -> None:
     ],
 )
 def test_names_are_shortened_where_a_part_of_them_begins(text: str, width: int, expected: str) -> None:
-    assert shortened(text, width, "…") == expected
-    assert cells(expected) <= width
+    assert UNICODE.shorten(text, width) == expected
+    assert cell_width(expected) <= width

@@ -7,9 +7,10 @@ import re
 import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.visualization.export import quoted, render_mermaid
+from airflow_provider_spark_datahub.visualization.export import render_mermaid
 from airflow_provider_spark_datahub.visualization.graph import build_graph
-from airflow_provider_spark_datahub.visualization.network import build_network
+from airflow_provider_spark_datahub.visualization.layout import Layout
+from airflow_provider_spark_datahub.visualization.network import Box, Network, build_network
 from tests.visualization.conftest import HOSTILE, dataset, lineage
 
 LINE = re.compile(
@@ -33,7 +34,9 @@ def test_boxes_and_arrows() -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_is_never_syntax_markup_or_link(name: str) -> None:
-    assert re.fullmatch(r"(?:[^\W]|[ ._/:=@+,-]|#\d+;)*", quoted(name.replace("\n", "")))
+    box = Box("j1", "urn:li:dataJob:x", name.replace("\n", ""), "", name)
+    text = render_mermaid(Network({"j1": box}, (), {}, {}, Layout({}, {}, 0, 0), {}))
+    assert re.search(r'j1\(\["<b>(?:[^\W]|[ ._/:=@+,-]|#\d+;)*</b>"\]\)\n', text)
 
 
 def test_hostile_names_leave_every_line_in_its_shape(hostile: list[Proposal]) -> None:

@@ -1,8 +1,16 @@
 from __future__ import annotations
 
+from zoneinfo import ZoneInfo
+
 import pytest
 
-from airflow_provider_spark_datahub.visualization.model import LONGEST_NAME, DatasetNames, harmless
+from airflow_provider_spark_datahub.visualization.names import (
+    LONGEST_NAME,
+    ShortNames,
+    format_duration,
+    format_time,
+    harmless,
+)
 
 DATASET = "urn:li:dataset:(urn:li:dataPlatform:{},{},{})"
 
@@ -46,7 +54,7 @@ def test_an_endless_name_is_cut() -> None:
 )
 def test_a_dataset_is_named_by_platform_and_name(urn: str, text: str) -> None:
     instances = {DATASET.format("kafka", "eu.orders", env): "eu" for env in ("PROD", "QA")}
-    assert DatasetNames(instances).of(urn).text == text
+    assert ShortNames(instances).of(urn).text == text
 
 
 @pytest.mark.parametrize(
@@ -62,4 +70,32 @@ def test_the_shortest_end_of_a_name_that_no_other_has(
     first: tuple[str, str], second: tuple[str, str], tails: list[str]
 ) -> None:
     urns = [DATASET.format(*name, "PROD") for name in (first, second)]
-    assert list(DatasetNames().tails(urns).values()) == tails
+    assert list(ShortNames().tails(urns).values()) == tails
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (None, ""),
+        (0, "0.0 s"),
+        (12_345, "12.3 s"),
+        (59_999, "1 min 00 s"),
+        (252_000, "4 min 12 s"),
+        (3_599_900, "1 h 00 min"),
+        (3_840_000, "1 h 04 min"),
+    ],
+)
+def test_durations(milliseconds: int | None, text: str) -> None:
+    assert format_duration(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(None, ""), (0, "1970-01-01 00:00:00"), (1_795_132_800_999, "2026-11-20 00:00:00"), (10**30, ""), (-(10**17), "")],
+)
+def test_moments_are_in_utc(milliseconds: int | None, text: str) -> None:
+    assert format_time(milliseconds) == text
+
+
+def test_times_in_another_zone() -> None:
+    assert format_time(1_795_132_800_000, zone=ZoneInfo("Asia/Kolkata")) == "2026-11-20 05:30:00"

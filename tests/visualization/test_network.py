@@ -1,10 +1,10 @@
-"""What the boxes of a picture say."""
+"""Boxes, links and columns of a network."""
 
 from __future__ import annotations
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.graph import build_graph
-from airflow_provider_spark_datahub.visualization.network import Network, Source, Statement, build_network, text_width
+from airflow_provider_spark_datahub.visualization.network import ColumnSource, Network, _text_width, build_network
 from tests.visualization.conftest import RAW, TABLE, dataset, lineage
 
 
@@ -28,7 +28,7 @@ def test_each_job_is_linked_with_what_it_reads_and_writes(daily_sales: list[Prop
     }
 
 
-def test_a_box_tells_platform_folder_and_last_result(daily_sales: list[Proposal]) -> None:
+def test_a_box_shows_platform_folder_and_last_result(daily_sales: list[Proposal]) -> None:
     boxes = {box.title: box for box in build_network(build_graph(daily_sales)).boxes.values()}
     assert boxes["orders.csv"].note == "s3 shop-raw/2026"
     assert boxes["sales.orders"].note == "hive"
@@ -51,7 +51,7 @@ def test_columns_are_those_of_the_schema_then_those_that_lineage_names() -> None
         ),
     ]
     shown = build_network(build_graph(proposals))
-    columns = {shown.boxes[key].title: found for key, found in shown.columns.items()}
+    columns = {shown.boxes[key].title: several for key, several in shown.columns.items()}
     assert [(column.name, column.type) for column in columns["orders"]] == [
         ("id", "long"),
         ("address.street", "string"),
@@ -60,30 +60,28 @@ def test_columns_are_those_of_the_schema_then_those_that_lineage_names() -> None
     (made,) = columns["clean"]
     (job,) = [key for key, box in shown.boxes.items() if box.is_job]
     known, _, lost = columns["orders"]
-    assert made.sources == (Source(known.key, "identity", job, 1), Source(lost.key, "identity", job, 1))
+    assert made.sources == (ColumnSource(known.key, "identity", job, 1), ColumnSource(lost.key, "identity", job, 1))
 
 
 def test_each_source_names_its_job_and_statement() -> None:
-    one, made = dataset("one"), dataset("made")
-    told = [f"-- DIRECT:IDENTITY\nSELECT x -- {number}\n\tFROM one" for number in range(2)]
-    shown = build_network(
-        build_graph(
-            [
-                lineage("a", [one], [made], [(f"{made}#x", [f"{one}#x"], text) for text in (*told, told[0])]),
-                lineage("b", [one], [made], [(f"{made}#x", [f"{one}#x"], text) for text in (told[0], "by hand")]),
-            ]
-        )
-    )
+    source, made = dataset("one"), dataset("made")
+    columns = f"{made}#x", [f"{source}#x"]
+    queries = [f"-- DIRECT:IDENTITY\nSELECT x -- {number}\n\tFROM one" for number in range(2)]
+    proposals = [
+        lineage("a", [source], [made], [(*columns, text) for text in (*queries, queries[0])]),
+        lineage("b", [source], [made], [(*columns, text) for text in (queries[0], "by hand")]),
+    ]
+    shown = build_network(build_graph(proposals))
     (key,) = [box.key for box in shown.boxes.values() if box.title == "made"]
     first, second = [box.key for box in shown.boxes.values() if box.is_job]
     texts = [f"SELECT x -- {number}\n    FROM one" for number in range(2)]
     assert shown.statements[key] == (
-        Statement(first, texts[0]),
-        Statement(first, texts[1]),
-        Statement(second, texts[0]),
+        (first, texts[0]),
+        (first, texts[1]),
+        (second, texts[0]),
     )
     (column,) = shown.columns[key]
-    assert [(source.way, source.job, source.statement) for source in column.sources] == [
+    assert [(source.label, source.job, source.statement) for source in column.sources] == [
         ("identity", first, 1),
         ("identity", first, 2),
         ("identity", second, 3),
@@ -102,10 +100,10 @@ def test_long_names_keep_both_ends_and_fit_their_box() -> None:
     shown = build_network(build_graph([lineage("job", [long], [RAW.format("a")], [])]))
     box = next(iter(shown.boxes.values()))
     assert box.title.startswith("start_")
-    assert text_width(box.title, 13) < shown.sizes[box.key][0]
+    assert _text_width(box.title, 13) < shown.sizes[box.key][0]
 
 
 def test_hostile_names_cannot_steer_what_reads_them(hostile: list[Proposal]) -> None:
     shown = build_network(build_graph(hostile))
-    said = "".join(box.title + box.note + box.full for box in shown.boxes.values())
-    assert not {"\u202e", "\n", "\x00", "\x1b"} & set(said)
+    text = "".join(box.title + box.note + box.full for box in shown.boxes.values())
+    assert not {"\u202e", "\n", "\x00", "\x1b"} & set(text)

@@ -1,4 +1,4 @@
-"""The picture as a page."""
+"""The HTML page."""
 
 from __future__ import annotations
 
@@ -107,12 +107,12 @@ def test_a_failure_that_a_retry_mended_is_led_to(daily_sales: list[Proposal]) ->
 
 def test_a_failed_dag_run_leads_to_what_made_it_fail(daily_sales: list[Proposal]) -> None:
     ends = {DAG_RUN: {}, "urn:li:dataProcessInstance:revenue": {"attempt": 1}, LAST_APPLICATION: {}}
-    proposals = [*daily_sales, *(event(urn, 92, "FAILURE", lasted=1, **told) for urn, told in ends.items())]
+    proposals = [*daily_sales, *(event(urn, 92, "FAILURE", lasted=1, **more) for urn, more in ends.items())]
     assert "4 failed</a>" in render_page(build_graph(proposals))
     assert LAST_APPLICATION.split(":")[-1] in failed_row(proposals)
 
 
-def test_a_table_tells_its_columns_and_where_they_come_from(daily_sales: list[Proposal]) -> None:
+def test_a_table_lists_its_columns_and_their_sources(daily_sales: list[Proposal]) -> None:
     text = read(daily_sales).text
     assert "sales.daily_revenue 1 column · written by revenue" in text
     assert "revenue sales.orders.amount aggregation sales.rates.rate aggregation" in text
@@ -147,12 +147,13 @@ def test_only_web_pages_are_linked(hostile: list[Proposal]) -> None:
     assert outside == ["https://airflow.example/dags/x?a=1&b=2"]
 
 
-def test_what_was_skipped_is_told() -> None:
+def test_skipped_proposals_are_reported() -> None:
     text = read([Proposal("dataJob", "urn:li:dataJob:x", "dataJobInputOutput", "<torn>")]).text
     assert "1 problem" in text
-    assert "dataJobInputOutput of urn:li:dataJob:x skipped: the aspect is no JSON object" in text
+    assert "dataJobInputOutput of urn:li:dataJob:x skipped: the aspect is not a JSON object" in text
 
 
+@pytest.mark.slow
 def test_runs_may_hang_deep_below_each_other() -> None:
     proposals = []
     for number in range(3000):

@@ -1,10 +1,10 @@
-"""The words of the tables on a page."""
+"""Names in the tables of a page."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.visualization.page import breakable, first_of
+from airflow_provider_spark_datahub.visualization.page import _breakable, _first_of
 
 
 @pytest.mark.parametrize(
@@ -17,9 +17,9 @@ from airflow_provider_spark_datahub.visualization.page import breakable, first_o
     ],
 )
 def test_only_long_names_wrap_and_only_behind_their_joints(name: str, html: str) -> None:
-    assert breakable(name) == html
+    assert _breakable(name) == html
 
 
 @pytest.mark.parametrize(("most", "said"), [(3, "a, b, c"), (2, "a, b and 1 more")])
 def test_many_names_are_folded(most: int, said: str) -> None:
-    assert first_of(["a", "b", "c"], most) == said
+    assert _first_of(["a", "b", "c"], most) == said

@@ -12,7 +12,6 @@ from rich.console import Console
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.graph import build_graph
-from airflow_provider_spark_datahub.visualization.tables import moment, span, wording
 from airflow_provider_spark_datahub.visualization.terminal import SHOWN_PROBLEMS, render_terminal
 
 RUN = "urn:li:dataProcessInstance:r"
@@ -28,10 +27,10 @@ def shown(proposals: list[Proposal], width: int = 100, *, terminal: bool = True,
 
 def in_order(text: str, *parts: str) -> bool:
     places = [text.find(part) for part in parts]
-    return places[0] >= 0 and all(one < other for one, other in pairwise(places))
+    return places[0] >= 0 and all(place < following for place, following in pairwise(places))
 
 
-def test_every_try_stands_on_a_line_of_its_own_with_its_application_below(daily_sales: list[Proposal]) -> None:
+def test_every_attempt_has_its_own_line_with_its_application_below(daily_sales: list[Proposal]) -> None:
     lines = [re.sub(r"\s+", " ", line).strip() for line in shown(daily_sales, 110).split("Lineage")[0].splitlines()]
     assert lines[1:11] == [
         "DAG run daily_sales scheduled__2026-11-20T00:00:00+00:00 SUCCESS 1 min 30 s 2026-11-20 00:00:01",
@@ -87,14 +86,14 @@ def test_all_that_matters_is_there_at_every_width(daily_sales: list[Proposal], w
         assert part in text
 
 
-def test_an_explicit_width_is_that_of_the_picture(daily_sales: list[Proposal]) -> None:
+def test_an_explicit_width_is_that_of_the_output(daily_sales: list[Proposal]) -> None:
     console = Console(file=io.StringIO(), width=200, force_terminal=True, color_system=None)
     with console.capture() as capture:
         render_terminal(build_graph(daily_sales), console, width=60)
     assert max(cell_len(line) for line in capture.get().splitlines()) <= 60
 
 
-def test_what_is_no_terminal_gets_plain_ascii(daily_sales: list[Proposal]) -> None:
+def test_a_file_gets_plain_ascii(daily_sales: list[Proposal]) -> None:
     text = shown(daily_sales, terminal=False)
     assert text.isascii()
     assert "task revenue  <- build_orders" in text
@@ -159,11 +158,11 @@ def test_hostile_text_cannot_steer_the_terminal(width: int) -> None:
         ),
     ],
 )
-def test_where_there_is_nothing_to_show_the_reason_is_told(proposals: list[Proposal], reason: str) -> None:
+def test_the_reason_is_shown_if_there_is_nothing_to_show(proposals: list[Proposal], reason: str) -> None:
     assert shown(proposals).splitlines()[0] == reason
 
 
-def test_what_was_left_out_is_told(daily_sales: list[Proposal]) -> None:
+def test_what_was_left_out_is_reported(daily_sales: list[Proposal]) -> None:
     broken = Proposal("dataProcessInstance", RUN, "dataProcessInstanceRunEvent", 1)
     status = Proposal("dataset", "urn:li:dataset:x", "status", {})
     text = shown([*daily_sales, *[broken] * (SHOWN_PROBLEMS + 2), status], 160)
@@ -172,7 +171,7 @@ def test_what_was_left_out_is_told(daily_sales: list[Proposal]) -> None:
     assert f"1 of {len(daily_sales) + SHOWN_PROBLEMS + 3} proposals are of other aspects: status 1" in text
 
 
-def test_a_run_tells_its_datasets_its_map_index_and_an_upstream_run_that_is_not_there() -> None:
+def test_a_run_shows_its_datasets_its_map_index_and_an_upstream_run_that_is_not_there() -> None:
     properties = {"name": "x", "customProperties": {"map_index": "3"}}
     template = "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),load)"
     relationships = {"parentTemplate": template, "upstreamInstances": ["urn:li:dataProcessInstance:0123456789"]}
@@ -191,44 +190,6 @@ def test_many_upstream_runs_are_folded() -> None:
     relationships = {"upstreamInstances": upstreams}
     text = shown([Proposal("dataProcessInstance", RUN, "dataProcessInstanceRelationships", relationships)], 160)
     assert "00000005…, … 3 more" in text
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "text"),
-    [
-        (None, ""),
-        (0, "0.0 s"),
-        (12_345, "12.3 s"),
-        (59_999, "1 min 00 s"),
-        (252_000, "4 min 12 s"),
-        (3_599_900, "1 h 00 min"),
-        (3_840_000, "1 h 04 min"),
-    ],
-)
-def test_durations(milliseconds: int | None, text: str) -> None:
-    assert span(milliseconds) == text
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "text"),
-    [(None, ""), (0, "1970-01-01 00:00:00"), (1_795_132_800_999, "2026-11-20 00:00:00"), (10**30, ""), (-(10**17), "")],
-)
-def test_moments_are_in_utc(milliseconds: int | None, text: str) -> None:
-    assert moment(milliseconds) == text
-
-
-@pytest.mark.parametrize(
-    ("transformation", "text"),
-    [
-        (None, ""),
-        ("DIRECT:IDENTITY", "identity"),
-        ("-- DIRECT:IDENTITY,INDIRECT:GROUP_BY\nSELECT 1", "identity, indirect group by"),
-        ("SELECT a\nFROM b", "SELECT a"),
-        ("TRANSFORM", "TRANSFORM"),
-    ],
-)
-def test_a_transformation_in_a_few_words(transformation: str | None, text: str) -> None:
-    assert wording(transformation) == text
 
 
 def test_rich_is_imported_only_to_draw() -> None:

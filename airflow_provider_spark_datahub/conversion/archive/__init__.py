@@ -7,31 +7,28 @@ from typing import TYPE_CHECKING
 from airflow_provider_spark_datahub._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.conversion.archive.compaction import Version as Version, kept_of as kept_of
-    from airflow_provider_spark_datahub.conversion.archive.conversion import (
-        ArchivedEvent as ArchivedEvent,
-        ArchiveFacts as ArchiveFacts,
-        GroupConversion as GroupConversion,
-        Selection as Selection,
-    )
     from airflow_provider_spark_datahub.conversion.archive.grouping import (
         NO_TIME as NO_TIME,
         EventHead as EventHead,
         Link as Link,
         LinkKind as LinkKind,
-        group_of as group_of,
-        joined as joined,
-        joining as joining,
-        links_of as links_of,
+        joining_links as joining_links,
+        merge_groups as merge_groups,
         read_head as read_head,
-        united as united,
+    )
+    from airflow_provider_spark_datahub.conversion.archive.replay import (
+        ArchivedEvent as ArchivedEvent,
+        ArchiveFacts as ArchiveFacts,
+        ArchiveFilter as ArchiveFilter,
+        AspectVersion as AspectVersion,
+        GroupConverter as GroupConverter,
+        compact_versions as compact_versions,
     )
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "compaction": "Version kept_of",
-            "conversion": "ArchiveFacts ArchivedEvent GroupConversion Selection",
-            "grouping": "EventHead Link LinkKind NO_TIME group_of joined joining links_of read_head united",
+            "grouping": "EventHead Link LinkKind NO_TIME joining_links merge_groups read_head",
+            "replay": "ArchiveFacts ArchiveFilter ArchivedEvent AspectVersion GroupConverter compact_versions",
         },
     )

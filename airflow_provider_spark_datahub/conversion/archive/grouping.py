@@ -1,10 +1,8 @@
-"""What must be known of a run event to tell which others it belongs to, without decoding the rest of it.
+"""Groups of an archive: which events must be converted together.
 
-Which events of an archive must be converted together.
-
-The events of one application are spread over files, in any order. Each event by itself tells a first group: the run
-of its application. Where that is not the whole truth (a query of a query, a Hive session, a run whose events name its
-parent only sometimes) the links between runs and groups tell which groups are one.
+The events of one application are spread over files, in any order. An event's head, which is read without decoding the
+rest, gives a first group: the run of its application. That is not enough for a query of a query, a Hive session, or a
+run whose events name its parent only sometimes: links between runs and groups show which groups to merge.
 """
 
 from __future__ import annotations
@@ -15,21 +13,37 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from airflow_provider_spark_datahub.conversion.events import RunEvent, parse_run_event, parse_time_ms
-from airflow_provider_spark_datahub.conversion.facets.properties import hive_session_id
 from airflow_provider_spark_datahub.conversion.runs.fold import APPLICATION, QUERY_TYPES
 from airflow_provider_spark_datahub.conversion.runs.hive_sessions import is_of_hive
 
 NO_TIME = -1
-"""The time of an event that tells none: before all others of its application."""
+"""The time of an event without one: before all others of its application."""
+
+
+LinkKind = Literal["application", "query", "run", "child"]
+
+
+class Link(NamedTuple):
+    """A connection between a run and a group.
+
+    :param kind: ``application``: the run is an application with its own group. ``query``: the run is a query that names
+        no application. ``run``: the group holds events of the run, or queries that name it as their parent. ``child``:
+        the group holds a run that names this run as its parent. It belongs to it only if the parent is an application
+        or the child is a query.
+    """
+
+    kind: LinkKind
+    run_id: str
+    group: str
 
 
 class EventHead(NamedTuple):
-    """The parts of a run event by which events are grouped and ordered.
+    """The parts of a run event that decide its group and order.
 
     :param time_ms: in ms since the epoch, or :data:`NO_TIME`.
     :param run_id: as in :class:`RunEvent`, likewise :attr:`job_type` and :attr:`parent_run_id`.
     :param session_id: of the ``hive_session`` facet, or empty.
-    :param of_hive: Hive sent it.
+    :param of_hive: whether Hive sent the event.
     """
 
     time_ms: int
@@ -38,6 +52,45 @@ class EventHead(NamedTuple):
     parent_run_id: str
     session_id: str = ""
     of_hive: bool = False
+
+    @classmethod
+    def of(cls, event: RunEvent) -> EventHead:
+        """Return the head of a decoded event."""
+        return cls(
+            NO_TIME if event.time_ms is None else event.time_ms,
+            event.run_id,
+            event.job_type,
+            event.parent_run_id,
+            event.hive_session_id,
+            is_of_hive(event),
+        )
+
+    @property
+    def group(self) -> str:
+        """Return the first group of the event."""
+        if self.session_id:
+            return f"hive session {self.session_id}"
+        if self.job_type in QUERY_TYPES and self.parent_run_id:
+            return self.parent_run_id
+        return self.run_id
+
+    def links(self) -> Iterator[Link]:
+        """Yield what the event shows about groups that belong together.
+
+        The links cover everything by which
+        :meth:`Fold.applications <airflow_provider_spark_datahub.conversion.runs.fold.Fold.applications>` and
+        :class:`~airflow_provider_spark_datahub.conversion.runs.hive_sessions.HiveSessions` join runs.
+        """
+        group, is_query = self.group, self.job_type in QUERY_TYPES
+        yield Link("application" if self.job_type == APPLICATION else "run", self.run_id, group)
+        if is_query and self.parent_run_id in ("", self.run_id):
+            yield Link("query", self.run_id, group)
+        if self.session_id:
+            # The run of a session may have the session's id.
+            yield Link("run", self.session_id.lower(), group)
+        if self.parent_run_id and self.job_type != APPLICATION:
+            together = is_query or self.of_hive or self.session_id
+            yield Link("run" if together else "child", self.parent_run_id, group)
 
 
 class _Id(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -82,20 +135,20 @@ _SPARK = frozenset({"APPLICATION", "SQL_JOB", "RDD_JOB"})
 
 
 def read_head(text: bytes) -> EventHead:
-    """The head of one event.
+    """Read the head of an event.
 
     :param text: the event as JSON.
-    :raises EventError: where it is no run event, or has no run id or no job name.
+    :raises EventError: if it is not a run event, or has no run id or job name.
     """
     try:
         event = _decode(text)
     except (msgspec.MsgspecError, RecursionError):
-        # A null or a number where the spec says otherwise costs only itself.
-        return head_of(parse_run_event(text))
+        # The full parser tolerates a null or a number that the spec does not allow.
+        return EventHead.of(parse_run_event(text))
     run, job_type = event.run, event.job.facets.job_type.job_type
-    # Events of Spark's, which most are, are told here; what else there may be is left to the full reading.
+    # Most events are Spark's, which the head decides. The full parser reads the others.
     if job_type not in _SPARK or run.facets.hive_session or not (run.run_id.strip() and event.job.name.strip(".")):
-        return head_of(parse_run_event(text))
+        return EventHead.of(parse_run_event(text))
     time_ms = parse_time_ms(event.event_time)
     return EventHead(
         NO_TIME if time_ms is None else time_ms,
@@ -105,67 +158,27 @@ def read_head(text: bytes) -> EventHead:
     )
 
 
-def head_of(event: RunEvent) -> EventHead:
-    """The head of an event that is decoded already."""
-    return EventHead(
-        NO_TIME if event.time_ms is None else event.time_ms,
-        event.run_id,
-        event.job_type,
-        event.parent_run_id,
-        hive_session_id(event),
-        is_of_hive(event),
-    )
+def merge_groups(links: Iterable[Link]) -> dict[str, str]:
+    """Map each group that belongs to others to their shared name: the least of their names.
 
-
-LinkKind = Literal["application", "query", "run", "child"]
-
-
-class Link(NamedTuple):
-    """A run and a group in which something of it is.
-
-    :param kind: ``application``: the run is one, and the group is its own; ``query``: it is one that does not say of
-        what; ``run``: the group holds the run, or queries that name it as their parent; ``child``: the group holds a
-        run that names it as its parent, and that belongs to it if the one is an application or the other a query.
+    :param links: all links, or those that :func:`joining_links` selected.
     """
+    above: dict[str, str] = {}
 
-    kind: LinkKind
-    run_id: str
-    group: str
+    def root(group: str) -> str:
+        while (parent := above.setdefault(group, group)) != group:
+            above[group] = above[parent]
+            group = parent
+        return group
 
-
-def group_of(head: EventHead) -> str:
-    """The first group of an event."""
-    if head.session_id:
-        return f"hive session {head.session_id}"
-    if head.job_type in QUERY_TYPES and head.parent_run_id:
-        return head.parent_run_id
-    return head.run_id
-
-
-def links_of(head: EventHead) -> Iterator[Link]:
-    """What an event tells of how groups belong together.
-
-    It is what :meth:`Fold.applications <airflow_provider_spark_datahub.conversion.runs.fold.Fold.applications>` and
-    :class:`~airflow_provider_spark_datahub.conversion.runs.hive_sessions.HiveSessions` join by, or more than that.
-    """
-    group, is_query = group_of(head), head.job_type in QUERY_TYPES
-    yield Link("application" if head.job_type == APPLICATION else "run", head.run_id, group)
-    if is_query and head.parent_run_id in ("", head.run_id):
-        yield Link("query", head.run_id, group)
-    if head.session_id:
-        # A session's own run may be called what the session is.
-        yield Link("run", head.session_id.lower(), group)
-    if head.parent_run_id and head.job_type != APPLICATION:
-        together = is_query or head.of_hive or head.session_id
-        yield Link("run" if together else "child", head.parent_run_id, group)
+    for group, other in _pairs(links):
+        low, high = sorted((root(group), root(other)))
+        above[high] = low
+    return {group: root(group) for group in above}
 
 
-def joined(links: Iterable[Link]) -> Iterator[tuple[str, str]]:
-    """Pairs of groups that are one.
-
-    :param links: all of them, or at least those of each run that has links to several groups, and of each run that a
-        child names which is to be joined with it.
-    """
+def _pairs(links: Iterable[Link]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of groups that belong together."""
     groups: dict[str, set[str]] = {}
     children = []
     applications, queries = set(), set()
@@ -178,19 +191,19 @@ def joined(links: Iterable[Link]) -> Iterator[tuple[str, str]]:
             applications.add(link.run_id)
         elif link.kind == "query":
             queries.add(link.run_id)
-    queries.update(run_id for run_id, several in groups.items() if len(several) > 1)
+    queries.update(run_id for run_id, of_run in groups.items() if len(of_run) > 1)
     for child in children:
         if child.run_id in applications or child.group in queries:
             groups.setdefault(child.run_id, {child.run_id}).add(child.group)
-    for several in groups.values():
-        first, *others = sorted(several)
+    for of_run in groups.values():
+        first, *others = sorted(of_run)
         yield from ((first, other) for other in others)
 
 
-def joining(links: Iterable[Link]) -> Iterator[Link]:
-    """Those of some links that :func:`joined` needs, which few are: a run's events are in one group nearly always.
+def joining_links(links: Iterable[Link]) -> Iterator[Link]:
+    """Yield the few links that :func:`merge_groups` needs. Nearly always, a run's events are in one group.
 
-    :param links: of some runs all, and besides all of children whose groups are called as these runs are.
+    :param links: all links of some runs, and all of children whose groups have the names of these runs.
     """
     distinct = set(links)
     groups: dict[str, str] = {}
@@ -211,19 +224,3 @@ def joining(links: Iterable[Link]) -> Iterator[Link]:
     needed.update(child.group for child in children)
     yield from children
     yield from (link for link in distinct if link.kind != "child" and link.run_id in needed)
-
-
-def united(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """From each group that is one with others to the name that they share: the least of theirs."""
-    above: dict[str, str] = {}
-
-    def root(group: str) -> str:
-        while (parent := above.setdefault(group, group)) != group:
-            above[group] = above[parent]
-            group = parent
-        return group
-
-    for one, other in pairs:
-        low, high = sorted((root(one), root(other)))
-        above[high] = low
-    return {group: root(group) for group in above}

@@ -1,6 +1,6 @@
-"""The ``lineage`` facet of datasets and jobs, which follows ``columnLineage`` in OpenLineage's spec, as that facet.
+"""Column lineage from the facets ``columnLineage`` and ``lineage`` (conversion rules, section 4.1).
 
-Column-level lineage as producers tell it (conversion rules, section 4).
+``lineage``, of datasets and of jobs, is the successor of ``columnLineage`` in OpenLineage's spec.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw, structs
 
+from airflow_provider_spark_datahub.conversion.diagnostics import compressed, decompressed
 from airflow_provider_spark_datahub.conversion.events import (
     NOT_DECODABLE,
     DatasetId,
@@ -24,35 +25,13 @@ from airflow_provider_spark_datahub.conversion.events import (
     dataset_id,
 )
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
-from airflow_provider_spark_datahub.conversion.limits import packed, unpacked
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 
-LINEAGE = "lineage"
-
-
-def as_column_lineage(facet: JsonObject) -> dict[str, Any]:
-    """The ``columnLineage`` facet that would have told the same. Jobs among the inputs are no datasets."""
-    fields = {
-        name: {"inputFields": _dataset_inputs(as_object(field))}
-        for name, field in as_object(facet.get("fields")).items()
-    }
-    return {"fields": fields, "dataset": _dataset_inputs(facet)}
-
-
-def facets_of_output(job_facets: Facets, output: EventDataset) -> Facets:
-    """The facets of an output with what the job's ``lineage`` facet tells of it."""
-    for entry in as_objects(job_facets[LINEAGE].get("entries")):
-        if DatasetId(as_text(entry.get("namespace")), as_text(entry.get("name"))) == output.id:
-            return Facets({LINEAGE: entry, "schema": output.facets["schema"]})
-    return Facets()
-
-
-def _dataset_inputs(entry: JsonObject) -> list[JsonObject]:
-    return [one for one in as_objects(entry.get("inputs")) if one.get("type", "DATASET") == "DATASET"]
+_LINEAGE = "lineage"
 
 
 class ColumnId(NamedTuple):
-    """A column as OpenLineage names it."""
+    """OpenLineage's name of a column."""
 
     dataset: DatasetId
     field: str
@@ -61,10 +40,10 @@ class ColumnId(NamedTuple):
 class ColumnEdge(msgspec.Struct, frozen=True):
     """Output columns and the input columns that they come from.
 
-    :param downstreams: columns of the output; several where the inputs act on the whole dataset.
-    :param upstreams: the input columns, without repetition.
+    :param downstreams: columns of the output; several if the inputs act on all rows.
+    :param upstreams: input columns, without repetition.
     :param transform: ``TYPE:SUBTYPE`` of the transformations, joined by commas.
-    :param confidence: as in the Java listener, for what OpenLineage tells.
+    :param confidence: the default is the Java listener's.
     """
 
     downstreams: tuple[str, ...]
@@ -74,35 +53,35 @@ class ColumnEdge(msgspec.Struct, frozen=True):
 
 
 class _Texts(NamedTuple):
-    """The facets of an output that tell its column lineage, decoded or as packed text."""
+    """Facets of an output with its column lineage, decoded or as compressed text."""
 
     lineage: JsonObject | bytes
     schema: JsonObject | bytes
 
 
-class _Told(NamedTuple):
+class _Content(NamedTuple):
     edges: tuple[ColumnEdge, ...]
     inputs: tuple[DatasetId, ...]
 
 
 class DatasetColumns:
-    """The column lineage of one output of one query: kept as text, and read when it is asked for.
+    """Column lineage of one output of one query, kept as text until it is needed.
 
-    Compared by identity, which costs nothing: of equal texts :meth:`Fold.add` keeps one.
+    It is compared by identity, which is fast; :meth:`Fold.add` keeps one object for equal texts.
 
-    :param sql: the query's statement, or empty.
+    :param sql: statement of the query, or empty.
     """
 
-    __slots__ = ("_texts", "_told", "sql")
+    __slots__ = ("_content", "_texts", "sql")
 
     def __init__(self, texts: _Texts, sql: str) -> None:
         self._texts = texts
-        self._told: _Told | None = None
+        self._content: _Content | None = None
         self.sql = redact_text(sql.strip())
 
     @property
     def key(self) -> tuple[bytes, bytes, str] | None:
-        """Equal to that of another one that tells the same; ``None`` where it did not come as text."""
+        """Key that is equal for equal column lineage; ``None`` if it did not come as text."""
         lineage, schema = self._texts
         return (lineage, schema, self.sql) if isinstance(lineage, bytes) and isinstance(schema, bytes) else None
 
@@ -113,66 +92,92 @@ class DatasetColumns:
 
     @property
     def inputs(self) -> tuple[DatasetId, ...]:
-        """Every dataset that it names, those of no edge included."""
+        """All datasets that it names, including those without an edge."""
         return self._read().inputs
 
     @classmethod
     def of(cls, edges: Sequence[ColumnEdge], sql: str) -> DatasetColumns:
-        """Column lineage that no facet tells."""
+        """Return column lineage that comes from no facet."""
         return cls(_Texts({}, {}), sql).with_edges(edges)
 
     def with_edges(self, edges: Sequence[ColumnEdge]) -> DatasetColumns:
-        """The same with further edges."""
+        """Return a copy with more edges."""
         inputs = (*self.inputs, *(column.dataset for edge in edges for column in edge.upstreams))
-        return self._telling((*self.edges, *edges), inputs, self.sql)
+        return self._copy((*self.edges, *edges), inputs, self.sql)
 
     def renamed(self, named: Callable[[DatasetId], DatasetId]) -> DatasetColumns:
-        """The same with other names of the datasets that it names."""
+        """Return a copy with other names of its datasets."""
         edges = (
-            structs.replace(edge, upstreams=tuple(ColumnId(named(one.dataset), one.field) for one in edge.upstreams))
+            structs.replace(edge, upstreams=tuple(ColumnId(named(dataset), field) for dataset, field in edge.upstreams))
             for edge in self.edges
         )
-        return self._telling(edges, map(named, self.inputs), self.sql)
+        return self._copy(edges, map(named, self.inputs), self.sql)
 
     def without_sql(self) -> DatasetColumns:
-        """The same without its statement."""
-        return self._telling(self.edges, self.inputs, "")
+        """Return a copy without the statement."""
+        return self._copy(self.edges, self.inputs, "")
 
-    def _telling(self, edges: Iterable[ColumnEdge], inputs: Iterable[DatasetId], sql: str) -> DatasetColumns:
+    def _copy(self, edges: Iterable[ColumnEdge], inputs: Iterable[DatasetId], sql: str) -> DatasetColumns:
         other = DatasetColumns(self._texts, sql)
-        other._told = _Told(tuple(edges), tuple(dict.fromkeys(inputs)))
+        other._content = _Content(tuple(edges), tuple(dict.fromkeys(inputs)))
         return other
 
-    def _read(self) -> _Told:
-        if self._told is None:
-            self._told = _read(*map(_readable, self._texts))
-        return self._told
+    def _read(self) -> _Content:
+        if self._content is None:
+            self._content = _read(*map(_readable, self._texts))
+        return self._content
 
 
-def read_columns(facets: Facets, sql: str) -> DatasetColumns | None:
-    """The column lineage of an output dataset, or ``None`` where its facets tell none."""
+def read_columns(output: EventDataset, job_facets: Facets, sql: str) -> DatasetColumns | None:
+    """Read the column lineage of an output from its facets, else from the job's; ``None`` if there is none.
+
+    :param sql: statement of the query, or empty.
+    """
+    facets, texts = output.facets, None
     if "columnLineage" in facets:
         texts = facets.once(_texts)
-    elif LINEAGE in facets:
+    elif _LINEAGE in facets:
         texts = facets.once(_texts_of_lineage)
-    else:
-        return None
+    if texts is None and _LINEAGE in job_facets:
+        texts = _texts_of_lineage(_facets_of_output(job_facets, output))
     if texts is None:
         return None
     lineage, schema = texts
     if isinstance(lineage, bytes) and isinstance(schema, bytes):
-        return _columns_again(lineage, schema, sql)
+        return _cached_columns(lineage, schema, sql)
     return DatasetColumns(texts, sql)
 
 
+def _facets_of_output(job_facets: Facets, output: EventDataset) -> Facets:
+    """Return the entry of an output in the job's ``lineage`` facet as if it were a facet of the output."""
+    for entry in as_objects(job_facets[_LINEAGE].get("entries")):
+        if DatasetId(as_text(entry.get("namespace")), as_text(entry.get("name"))) == output.id:
+            return Facets({_LINEAGE: entry, "schema": output.facets["schema"]})
+    return Facets()
+
+
 def _texts_of_lineage(facets: Facets) -> _Texts | None:
-    told, schema = as_column_lineage(facets[LINEAGE]), facets["schema"]
-    return _Texts(told, schema) if any(_read(told, schema)) else None
+    lineage, schema = _as_column_lineage(facets[_LINEAGE]), facets["schema"]
+    return _Texts(lineage, schema) if any(_read(lineage, schema)) else None
+
+
+def _as_column_lineage(facet: JsonObject) -> dict[str, Any]:
+    """Return the ``columnLineage`` facet that is equal to a ``lineage`` facet."""
+    fields = {
+        name: {"inputFields": _dataset_inputs(as_object(field))}
+        for name, field in as_object(facet.get("fields")).items()
+    }
+    return {"fields": fields, "dataset": _dataset_inputs(facet)}
+
+
+def _dataset_inputs(entry: JsonObject) -> list[JsonObject]:
+    """Return the inputs that are datasets, not jobs."""
+    return [item for item in as_objects(entry.get("inputs")) if item.get("type", "DATASET") == "DATASET"]
 
 
 @lru_cache(maxsize=16)
-def _columns_again(lineage: bytes, schema: bytes, sql: str) -> DatasetColumns:
-    """The events of a query repeat its column lineage byte by byte, which may be hundreds of kilobytes."""
+def _cached_columns(lineage: bytes, schema: bytes, sql: str) -> DatasetColumns:
+    """Share one object: the events of a query repeat its column lineage, which may be hundreds of kilobytes."""
     return DatasetColumns(_Texts(lineage, schema), sql)
 
 
@@ -181,12 +186,12 @@ def _texts(facets: Facets) -> _Texts | None:
     if not _names_columns(lineage) and not any(_read(lineage, schema)):
         return None
     if isinstance(lineage, bytes) and isinstance(schema, bytes):
-        return _Texts(packed(lineage), packed(schema))
+        return _Texts(compressed(lineage), compressed(schema))
     return _Texts(lineage, schema)
 
 
 def _readable(facet: JsonObject | bytes) -> JsonObject | bytes:
-    return unpacked(facet) if isinstance(facet, bytes) else facet
+    return decompressed(facet) if isinstance(facet, bytes) else facet
 
 
 class _Shape(msgspec.Struct, gc=False):
@@ -197,7 +202,7 @@ _decode_shape = msgspec.json.Decoder(_Shape).decode
 
 
 def _names_columns(lineage: JsonObject | bytes) -> bool:
-    """Whether the facet names output columns, as far as can be told without decoding it."""
+    """Return whether the facet certainly names output columns; this does not decode it."""
     if not isinstance(lineage, bytes) or not lineage.isascii() or b"\\u" in lineage:
         return False
     try:
@@ -241,7 +246,7 @@ def _decoded(lineage: JsonObject | bytes) -> _Facet:
         try:
             return _decode_facet(lineage)
         except NOT_DECODABLE:
-            # A null or a number where the spec says otherwise costs only itself.
+            # A null or a wrong type must cost only the value itself.
             pass
     facet = as_object(lineage)
     fields = as_object(facet.get("fields")).items()
@@ -265,10 +270,10 @@ def _tolerant_inputs(items: object) -> list[_Input]:
 
 def _tolerant_transformations(item: JsonObject) -> list[_Transformation]:
     listed = as_objects(item.get("transformations"))
-    return [_Transformation(*(str(one.get(key) or "") for key in ("type", "subtype"))) for one in listed]
+    return [_Transformation(*(str(listing.get(key) or "") for key in ("type", "subtype"))) for listing in listed]
 
 
-def _read(lineage: JsonObject | bytes, schema: JsonObject | bytes) -> _Told:
+def _read(lineage: JsonObject | bytes, schema: JsonObject | bytes) -> _Content:
     facet = _decoded(lineage)
     edges = [ColumnEdge((name,), *_inputs(field.input_fields)) for name, field in facet.fields.items() if name]
     if facet.dataset:
@@ -276,32 +281,32 @@ def _read(lineage: JsonObject | bytes, schema: JsonObject | bytes) -> _Told:
         edges += _dataset_edges(facet.dataset, tuple(column for column in columns if column))
     inputs = dict.fromkeys([column.dataset for edge in edges for column in edge.upstreams])
     inputs |= dict.fromkeys(item.dataset for item in facet.dataset if all(item.dataset))
-    return _Told(tuple(edges), tuple(inputs))
+    return _Content(tuple(edges), tuple(inputs))
 
 
 def _dataset_edges(items: Iterable[_Input], columns: tuple[str, ...]) -> Iterator[ColumnEdge]:
-    """Inputs that act on all rows (``columnLineage.dataset``: filters, joins, sort keys).
+    """Yield the edges of inputs that act on all rows (``columnLineage.dataset``: filters, joins, sort keys).
 
-    One edge per transformation, to all columns at once: what is kept of a query stays linear in the facet's length.
-    OpenLineage also lists columns there that only go into another expression (a partition key's, say): with nothing
-    but ``DIRECT`` transformations, they are no input of *every* column.
+    There is one edge per transformation, to all columns at once, so memory stays linear in the facet's length.
+    OpenLineage also lists columns here that only go into another expression, such as a partition key. They have only
+    ``DIRECT`` transformations and are left out, because they are not inputs of *every* column.
     """
     by_transform: dict[str, list[_Input]] = {}
     for item in items:
-        kept = [one for one in item.transformations if one.type != "DIRECT"]
+        kept = [transformation for transformation in item.transformations if transformation.type != "DIRECT"]
         if kept or not item.transformations:
             by_transform.setdefault(_transform(kept), []).append(item)
-    for transform, several in by_transform.items():
-        upstreams, _ = _inputs(several)
+    for transform, inputs in by_transform.items():
+        upstreams, _ = _inputs(inputs)
         if upstreams and columns:
             yield ColumnEdge(columns, upstreams, transform)
 
 
 def _inputs(items: list[_Input]) -> tuple[tuple[ColumnId, ...], str]:
     columns = dict.fromkeys([ColumnId(item.dataset, item.field) for item in items if item.field])
-    return tuple(columns), _transform([one for item in items for one in item.transformations])
+    return tuple(columns), _transform([transformation for item in items for transformation in item.transformations])
 
 
 def _transform(transformations: Iterable[_Transformation]) -> str:
-    texts = {f"{one.type or 'null'}:{one.subtype or 'null'}" for one in transformations}
+    texts = {f"{part.type or 'null'}:{part.subtype or 'null'}" for part in transformations}
     return ",".join(sorted(texts, key=lambda text: (text.lower(), text)) if len(texts) > 1 else texts)

@@ -1,4 +1,4 @@
-"""The ``fineGrainedLineages`` of a job, from the column lineage of its queries (conversion rules, section 4)."""
+"""``fineGrainedLineages`` of a job, from the column lineage of its queries (conversion rules, section 4.1)."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ import msgspec
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, DatasetColumns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.events import DatasetId
-from airflow_provider_spark_datahub.conversion.limits import (
+from airflow_provider_spark_datahub.conversion.diagnostics import (
     COLUMN_EDGES_LEFT_OUT,
     LONG_STATEMENTS,
     STATEMENTS_LEFT_OUT,
-    Cuts,
+    TextLimit,
     cut,
-    pair_limit,
 )
+from airflow_provider_spark_datahub.conversion.events import DatasetId
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+_SHORTEST_COLUMN_URN = len('"urn:li:schemaField:(urn:li:dataset:(urn:li:dataPlatform:p,t,EI),c)",')
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnLimits:
-    """How much column lineage a job may have.
+    """Limits on the column lineage of a job.
 
-    :param pairs: of columns.
-    :param characters: of the ``fineGrainedLineages`` as JSON, about.
-    :param sql: characters of a statement.
+    :param pairs: pairs of columns.
+    :param characters: approximate length of the ``fineGrainedLineages`` as JSON.
+    :param sql: length of a statement in characters.
     """
 
     pairs: int
@@ -41,48 +42,53 @@ class ColumnLimits:
     @staticmethod
     @lru_cache(maxsize=4)
     def of(settings: LineageSettings) -> ColumnLimits:
-        """What the options say."""
+        """Return the limits in the settings."""
         longest = settings.max_string_length
-        return ColumnLimits(pair_limit(settings), longest, min(settings.max_sql_length or longest, longest))
+        # No more pairs fit into an aspect, even with the shortest names.
+        pairs = longest // _SHORTEST_COLUMN_URN
+        if settings.max_column_edges is not None:
+            pairs = min(pairs, settings.max_column_edges)
+        return ColumnLimits(pairs, longest, min(settings.max_sql_length or longest, longest))
 
 
 def fine_grained_lineages(
-    lineages: Iterable[tuple[str, DatasetColumns]], namer: DatasetNamer, limits: ColumnLimits, cuts: Cuts
+    lineages: Iterable[tuple[str, DatasetColumns]], namer: DatasetNamer, limits: ColumnLimits, text_limit: TextLimit
 ) -> list[dict[str, Any]]:
-    """The ``fineGrainedLineages`` of a job: the union over all queries (Deviation 2), each edge once.
+    """Return the ``fineGrainedLineages`` of a job: the union over all queries (Deviation 2), each edge once.
 
-    Each has one downstream: where the catalogue holds one of several, GMS refuses every later patch of the job's edges
-    (``FineGrainedLineageTemplateHelper``). What is too much for the limits is left out: first the statements, then the
-    inputs that act on all rows, which are pairs of every such input with every column.
+    Each lineage has one downstream: if DataHub holds one with several, GMS refuses every later patch of the job's edges
+    (``FineGrainedLineageTemplateHelper``). Lineage beyond the limits is left out: first the statements, then the inputs
+    that act on all rows, which are pairs of every such input with every column.
 
-    :param lineages: the output's URN and its column lineage, per query.
-    :param cuts: takes how much was left out.
+    :param lineages: URN of the output and its column lineage, per query.
+    :param text_limit: counts what was left out.
     """
-    told = [
-        (output, columns, tuple((one, name.urn) for one in columns.inputs if (name := namer.name(one)) is not None))
+    queries = [
+        (output, columns, tuple((item, name.urn) for item in columns.inputs if (name := namer.name(item)) is not None))
         for output, columns in dict.fromkeys(lineages)
     ]
-    if not told:
+    if not queries:
         return []
-    statements = {columns.sql for _, columns, _ in told if len(columns.sql) > limits.sql}
-    if statements:
-        cuts.count(LONG_STATEMENTS, len(statements))
-    found = _union(told, limits)
-    if found.characters > limits.characters and any(columns.sql for _, columns, _ in told):
-        cuts.count(STATEMENTS_LEFT_OUT, len({columns.sql for _, columns, _ in told if columns.sql}))
-        found = _union([(output, columns.without_sql(), names) for output, columns, names in told], limits)
-    if found.left_out or found.pairs > limits.pairs or found.characters > limits.characters:
-        found = _first_that_fit(found, limits)
-        cuts.count(COLUMN_EDGES_LEFT_OUT, found.left_out)
-    return [one.aspect for one in found.lineages]
+    statements = {columns.sql for _, columns, _ in queries if columns.sql}
+    long_statements = [sql for sql in statements if len(sql) > limits.sql]
+    if long_statements:
+        text_limit.count(LONG_STATEMENTS, len(long_statements))
+    union = _union(queries, limits)
+    if union.characters > limits.characters and statements:
+        text_limit.count(STATEMENTS_LEFT_OUT, len(statements))
+        union = _union([(output, columns.without_sql(), names) for output, columns, names in queries], limits)
+    if union.left_out or union.pairs > limits.pairs or union.characters > limits.characters:
+        union = _first_that_fit(union, limits)
+        text_limit.count(COLUMN_EDGES_LEFT_OUT, union.left_out)
+    return [lineage.aspect for lineage in union.lineages]
 
 
 class _Lineage(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """One of the ``fineGrainedLineages``.
+    """Element of ``fineGrainedLineages``.
 
     :param source: its upstreams and its transform.
-    :param pairs: of columns.
-    :param of_all_rows: its inputs act on every column of the output alike.
+    :param pairs: how many pairs of columns it has.
+    :param of_all_rows: whether its inputs act on all rows, and so on every column of the output.
     """
 
     downstream: str
@@ -94,7 +100,10 @@ class _Lineage(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class _Lineages(NamedTuple):
-    """Several, each once, with their sums. :param left_out: pairs of columns beside them."""
+    """Distinct lineages with their sums.
+
+    :param left_out: pairs of columns that are not among them.
+    """
 
     lineages: list[_Lineage]
     pairs: int
@@ -102,37 +111,39 @@ class _Lineages(NamedTuple):
     left_out: int
 
 
-_Told = tuple[str, DatasetColumns, tuple[tuple[DatasetId, str], ...]]
+# URN of the output, its column lineage, and the URNs of its inputs.
+_Query = tuple[str, DatasetColumns, tuple[tuple[DatasetId, str], ...]]
 
 
-def _union(told: Sequence[_Told], limits: ColumnLimits) -> _Lineages:
-    """Those of several queries. Only those to one output can be the same."""
+def _union(queries: Sequence[_Query], limits: ColumnLimits) -> _Lineages:
+    """Return the lineages of all queries, each once. Only lineages of one output can be equal."""
     groups: dict[str, list[_Lineages]] = {}
-    for output, columns, names in told:
+    for output, columns, names in queries:
         groups.setdefault(output, []).append(_fine_grained(output, columns, names, limits))
-    of_outputs = [_each_once(several) if len(several) > 1 else several[0] for several in groups.values()]
+    of_outputs = [_deduplicated(group) if len(group) > 1 else group[0] for group in groups.values()]
     if len(of_outputs) == 1:
         return of_outputs[0]
     lineages, pairs, characters, left_out = zip(*of_outputs, strict=True)
     return _Lineages(list(chain.from_iterable(lineages)), sum(pairs), sum(characters), sum(left_out))
 
 
-def _each_once(groups: Sequence[_Lineages]) -> _Lineages:
+def _deduplicated(groups: Sequence[_Lineages]) -> _Lineages:
     lineages: list[_Lineage] = []
     known: dict[tuple[tuple[str, ...], str], set[str]] = {}
     source, downstreams = None, set[str]()
-    for one in chain.from_iterable(group.lineages for group in groups):
-        if one.source is not source:
-            source = one.source
+    for lineage in chain.from_iterable(group.lineages for group in groups):
+        if lineage.source is not source:
+            source = lineage.source
             downstreams = known.setdefault(source, set())
-        if one.downstream not in downstreams:
-            downstreams.add(one.downstream)
-            lineages.append(one)
+        if lineage.downstream not in downstreams:
+            downstreams.add(lineage.downstream)
+            lineages.append(lineage)
     return _lineages(lineages, sum(group.left_out for group in groups))
 
 
-def _lineages(found: list[_Lineage], left_out: int) -> _Lineages:
-    return _Lineages(found, sum([one.pairs for one in found]), sum([one.characters for one in found]), left_out)
+def _lineages(lineages: list[_Lineage], left_out: int) -> _Lineages:
+    pairs, characters = sum([item.pairs for item in lineages]), sum([item.characters for item in lineages])
+    return _Lineages(lineages, pairs, characters, left_out)
 
 
 @lru_cache(maxsize=16)
@@ -141,9 +152,9 @@ def _fine_grained(
 ) -> _Lineages:
     urn_of = dict(names)
     sql = cut(columns.sql, limits.sql)
-    found: list[_Lineage] = []
+    lineages: list[_Lineage] = []
     left_out = 0
-    # Whatever is equal is one object: a wide table has thousands of lineages.
+    # Equal values are one object: a wide table has thousands of lineages.
     downstreams: dict[str, list[str]] = {}
     for edge in columns.edges:
         pairs = len(edge.upstreams) * len(edge.downstreams)
@@ -153,11 +164,12 @@ def _fine_grained(
         for column in edge.downstreams:
             if column not in downstreams:
                 downstreams[column] = [urns.schema_field_urn(output, column)]
-        found += _lineages_of(edge, [downstreams[column] for column in edge.downstreams], sql, urn_of)
-    return _each_once([_lineages(found, left_out)]) if len(downstreams) < len(found) else _lineages(found, left_out)
+        lineages += _lineages_of(edge, [downstreams[column] for column in edge.downstreams], sql, urn_of)
+    every = _lineages(lineages, left_out)
+    return _deduplicated([every]) if len(downstreams) < len(lineages) else every
 
 
-# What stands around the URNs and the text in the JSON of one lineage.
+# Length of the JSON around the URNs and the text of one lineage.
 _FRAME_CHARACTERS = 130
 
 
@@ -185,17 +197,17 @@ def _lineages_of(
         yield _Lineage(urn, source, aspect, characters + len(urn), pairs, of_all_rows)
 
 
-def _first_that_fit(found: _Lineages, limits: ColumnLimits) -> _Lineages:
-    """Those of single columns first, then those of all rows, each in their order, as long as there is room."""
+def _first_that_fit(union: _Lineages, limits: ColumnLimits) -> _Lineages:
+    """Keep the lineages that fit: first those of single columns, then those of all rows. They stay in their order."""
     pairs = characters = 0
     kept: set[int] = set()
-    for one in sorted(found.lineages, key=lambda one: one.of_all_rows):
-        if pairs + one.pairs > limits.pairs or characters + one.characters > limits.characters:
+    for lineage in sorted(union.lineages, key=lambda lineage: lineage.of_all_rows):
+        if pairs + lineage.pairs > limits.pairs or characters + lineage.characters > limits.characters:
             continue
-        pairs, characters = pairs + one.pairs, characters + one.characters
-        kept.add(id(one))
-    lineages = [one for one in found.lineages if id(one) in kept]
-    return _Lineages(lineages, pairs, characters, found.left_out + found.pairs - pairs)
+        pairs, characters = pairs + lineage.pairs, characters + lineage.characters
+        kept.add(id(lineage))
+    lineages = [lineage for lineage in union.lineages if id(lineage) in kept]
+    return _Lineages(lineages, pairs, characters, union.left_out + union.pairs - pairs)
 
 
 def _transform_text(transform: str, sql: str) -> str:

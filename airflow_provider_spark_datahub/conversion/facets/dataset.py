@@ -1,10 +1,6 @@
-"""The ``schemaMetadata`` of a dataset from OpenLineage's ``schema`` facet (conversion rules, section 4).
+"""Facets of datasets: schema, metadata, data-quality checks, statistics and lifecycle (conversion rules, section 4).
 
-Documentation, owners and tags that a producer's facets give a dataset, as patches that take nothing away.
-
-Results of data-quality checks that a run made, as the ``testResults`` of the run.
-
-What a run did to a dataset by its facets: how much it wrote, and what became of the dataset.
+Metadata is what people wrote about a dataset: documentation, owners and tags.
 """
 
 from __future__ import annotations
@@ -20,6 +16,7 @@ from msgspec import Raw
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
+from airflow_provider_spark_datahub.conversion.diagnostics import compressed, decompressed
 from airflow_provider_spark_datahub.conversion.events import (
     DatasetId,
     EventDataset,
@@ -30,7 +27,6 @@ from airflow_provider_spark_datahub.conversion.events import (
     as_objects,
     as_text,
 )
-from airflow_provider_spark_datahub.conversion.limits import unpacked
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
     SharedObject,
@@ -40,8 +36,8 @@ from airflow_provider_spark_datahub.conversion.proposals import (
 )
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
-# DataHub type class and the type's name in a version 2 field path (which are Avro's names, as acryl-datahub's
-# own Hive reader writes them).
+# DataHub's type class, and the type's name in a version 2 field path. These are Avro's names, as in acryl-datahub's own
+# Hive reader.
 _TYPES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("string", "char", "varchar", "uuid"), ("StringType", "string")),
     **dict.fromkeys(("byte", "tinyint", "short", "smallint", "int", "integer"), ("NumberType", "int")),
@@ -60,10 +56,10 @@ _TYPES: dict[str, tuple[str, str]] = {
 }
 _UNKNOWN = ("NullType", "null")
 _SHOWN, _PLAIN = ("name", "type", "description"), (str, int, float)
-# Of structs in structs; a producer's mistake could be as deep as Python's stack.
+# Levels of structs in structs; a producer's mistake could be as deep as Python's stack.
 _MAX_DEPTH = 50
 _NESTED = frozenset({"array", "map", "struct", "record"})
-# How producers name the one child of an array, and the value of a map.
+# Producers' names of the only child of an array, and of the value of a map.
 _ELEMENT_NAMES = frozenset({"_element", "element", "array_element", "item"})
 _VALUE_NAMES = frozenset({"value", "_value"})
 
@@ -75,8 +71,31 @@ class _Shape(msgspec.Struct):
 _decode_shape = msgspec.json.Decoder(_Shape).decode
 
 
-def lists_fields(facet: JsonObject | bytes) -> bool:
-    """Whether a ``schema`` facet tells a schema at all: one without ``fields`` takes none away that is known."""
+class DatasetFacets(NamedTuple):
+    """Facets of a dataset in one event that are kept until the end; empty or ``None`` if the event lacks them.
+
+    :param schema: the ``schema`` facet if it lists fields, decoded or as compressed text.
+    :param lifecycle: ``CREATE``, ``DROP`` … from the ``lifecycleStateChange`` facet, in upper case.
+    :param previous: old name of a renamed dataset, from the same facet.
+    """
+
+    schema: JsonObject | bytes | None
+    lifecycle: str
+    previous: DatasetId | None
+
+    @staticmethod
+    def of(facets: Facets) -> DatasetFacets:
+        """Read the facets of a dataset."""
+        schema = facets.kept("schema") if "schema" in facets else b""
+        kept = (compressed(schema) if isinstance(schema, bytes) else schema) if _lists_fields(schema) else None
+        change = facets["lifecycleStateChange"]
+        previous = as_object(change.get("previousIdentifier"))
+        name = DatasetId(as_text(previous.get("namespace")), as_text(previous.get("name")))
+        return DatasetFacets(kept, as_text(change.get("lifecycleStateChange")).upper(), name if all(name) else None)
+
+
+def _lists_fields(facet: JsonObject | bytes) -> bool:
+    """Return whether a ``schema`` facet has ``fields``: a facet without them does not replace a known schema."""
     if isinstance(facet, bytes):
         try:
             return bytes(_decode_shape(facet).fields).startswith(b"[")
@@ -86,47 +105,47 @@ def lists_fields(facet: JsonObject | bytes) -> bool:
 
 
 def field_names(facet: JsonObject | bytes | None) -> tuple[str, ...]:
-    """The names of a ``schema`` facet's fields, in their order.
+    """Return the names of the fields in a ``schema`` facet, in their order.
 
-    :param facet: decoded, or as packed text.
+    :param facet: decoded, or as compressed text.
     """
-    told = as_object(unpacked(facet)) if isinstance(facet, bytes) else facet or {}
-    return tuple(name for field in as_objects(told.get("fields")) if (name := as_text(field.get("name"))))
+    decoded = as_object(decompressed(facet)) if isinstance(facet, bytes) else facet or {}
+    return tuple(name for field in as_objects(decoded.get("fields")) if (name := as_text(field.get("name"))))
 
 
 def schema_metadata(
     facet: JsonObject | bytes, platform: str, *, with_descriptions: bool = False
 ) -> dict[str, Any] | None:
-    """The aspect, or ``None`` where the facet lists no fields. Not to be changed by the caller.
+    """Return the ``schemaMetadata``, or ``None`` if the facet lists no fields. The caller must not change it.
 
-    :param facet: the ``schema`` dataset facet, decoded or as packed text.
-    :param platform: the URN of the dataset's platform.
-    :param with_descriptions: of the fields.
+    :param facet: the ``schema`` facet, decoded or as compressed text.
+    :param platform: URN of the dataset's platform.
+    :param with_descriptions: include the descriptions of fields.
     """
     if isinstance(facet, bytes):
-        return _metadata_again(facet, platform, with_descriptions)
-    return _metadata(facet, platform, with_descriptions)
+        return _cached_schema(facet, platform, with_descriptions)
+    return _read_schema(facet, platform, with_descriptions)
 
 
 @lru_cache(maxsize=64)
-def _metadata_again(facet: bytes, platform: str, with_descriptions: bool) -> dict[str, Any] | None:
-    """The events of a job repeat the schemas of its datasets byte by byte."""
-    aspect = _metadata(as_object(unpacked(facet)), platform, with_descriptions)
+def _cached_schema(facet: bytes, platform: str, with_descriptions: bool) -> dict[str, Any] | None:
+    """Read a schema once: the events of a job repeat the schemas of its datasets byte by byte."""
+    aspect = _read_schema(as_object(decompressed(facet)), platform, with_descriptions)
     return None if aspect is None else SharedObject(aspect)
 
 
-def _metadata(facet: JsonObject, platform: str, with_descriptions: bool) -> dict[str, Any] | None:
+def _read_schema(facet: JsonObject, platform: str, with_descriptions: bool) -> dict[str, Any] | None:
     listed = facet.get("fields")
     if not isinstance(listed, list):
         return None
     fields = [field for field in as_objects(listed) if as_text(field.get("name"))]
     unknown = {"time": 0, "actor": "urn:li:corpuser:unknown"}
     unique: dict[str, dict[str, Any]] = {}
-    for listed in fields:
-        for described, told in _schema_fields(listed):
-            if with_descriptions and (description := as_text(told.get("description")).strip()):
-                described["description"] = description
-            unique.setdefault(described["fieldPath"], described)
+    for top_level in fields:
+        for schema_field, source in _schema_fields(top_level):
+            if with_descriptions and (description := as_text(source.get("description")).strip()):
+                schema_field["description"] = description
+            unique.setdefault(schema_field["fieldPath"], schema_field)
     return {
         "schemaName": "",
         "platform": platform,
@@ -152,9 +171,9 @@ def _table_schema(fields: list[JsonObject]) -> str:
 
 
 def _schema_fields(field: JsonObject) -> Iterator[tuple[dict[str, Any], JsonObject]]:
-    """One field with, for a nested type, its descendants under version 2 field paths; each as DataHub's and as told.
+    """Yield a field and all fields nested in it, each with its source in the facet.
 
-    A field without nested ones keeps its plain name as path, which is what column lineage calls it.
+    Nested fields get version 2 field paths. A field of a plain type has its name as path, as column lineage names it.
     """
     if "fields" in field and _base_type(_native(field)) in _NESTED and any(as_objects(field["fields"])):
         yield from _nested_fields(field, "[version=2.0].[type=struct]")
@@ -174,7 +193,7 @@ def _nested_fields(field: JsonObject, prefix: str, depth: int = 0) -> Iterator[t
 
 
 def _type_tokens(field: JsonObject) -> tuple[list[str], JsonObject | None]:
-    """The types from the field down to the first struct or scalar, and the struct whose fields come next."""
+    """Return the types from the field down to the first struct or scalar, and that struct or ``None``."""
     tokens: list[str] = []
     inner = field
     while True:
@@ -189,13 +208,13 @@ def _type_tokens(field: JsonObject) -> tuple[list[str], JsonObject | None]:
 
 
 def _content(field: JsonObject) -> JsonObject | None:
-    """What an array holds, or the values of a map."""
+    """Return the type of an array's elements or of a map's values, as a field."""
     children = list(as_objects(field.get("fields")))
     wanted = _VALUE_NAMES if _base_type(_native(field)) == "map" else _ELEMENT_NAMES
     named = [child for child in children if as_text(child.get("name")) in wanted]
     if named:
         return named[0]
-    # Older producers list a struct's fields right below the array that holds it.
+    # Older producers list the fields of an array's struct directly below the array.
     return {"type": "struct", "fields": children} if children else None
 
 
@@ -205,7 +224,7 @@ def _native(field: JsonObject) -> str:
 
 @lru_cache(maxsize=1024)
 def _base_type(native: str) -> str:
-    """The type's name without parameters, lower case: ``decimal(10,2)`` → ``decimal``."""
+    """Return the type's name in lower case, without parameters: ``decimal(10,2)`` → ``decimal``."""
     name = native.strip().lower()
     for end in ("(", "<"):
         name = name.partition(end)[0]
@@ -231,7 +250,7 @@ def _type(native: str, body: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _plain_type(native: str) -> dict[str, Any]:
-    """One object for all columns of a type: a wide table has hundreds of few types."""
+    """Share one object between all columns of a type: a wide table has hundreds of columns of a few types."""
     return _type(native, {})
 
 
@@ -247,32 +266,36 @@ def _type_body(field: JsonObject) -> dict[str, Any]:
     return {"keyType": as_text(keys[0].get("type")) if keys else "string", "valueType": name}
 
 
-DOCUMENTATION, OWNERSHIP, TAGS = "documentation", "ownership", "tags"
+_DOCUMENTATION, _OWNERSHIP, _TAGS = "documentation", "ownership", "tags"
 _OWNER_KEYS = {"owners": ["owner", "type", "typeUrn", "attribution␟source"]}
 _TAG_KEYS = {"tags": ["attribution␟source", "tag"]}
 
-# DataHub's OwnershipType without CUSTOM, which needs the URN of a type, and NONE.
+# DataHub's OwnershipType without NONE and without CUSTOM, which needs the URN of a type.
 _OWNER_TYPES = frozenset(
     {"BUSINESS_OWNER", "CONSUMER", "DATAOWNER", "DATA_STEWARD", "DELEGATE"}
     | {"DEVELOPER", "PRODUCER", "STAKEHOLDER", "TECHNICAL_OWNER"}
 )
 _ANY_OWNER_TYPE = "TECHNICAL_OWNER"
-# What OpenLineage's spec puts in front of an owner's name.
+# Prefixes of an owner's name in OpenLineage's spec.
 _OWNER_PREFIXES = {
     "user:": "urn:li:corpuser:",
     "team:": "urn:li:corpGroup:",
     "group:": "urn:li:corpGroup:",
 }
 _OWNER_URNS = ("urn:li:corpuser:", "urn:li:corpGroup:")
-# Everything of a version 2 field path that is no name.
+# The parts of a version 2 field path that are not names.
 _PATH_TYPES = re.compile(r"\[(?:version|type|key)=[^\]]*\]\.")
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetNotes:
-    """What people wrote about a dataset.
+# Values of facets by name, each with the index of its event.
+_IndexedFacets = Mapping[str, tuple[int, JsonObject]]
 
-    :param description: empty where there is none.
+
+@dataclass(frozen=True, slots=True)
+class DatasetMetadata:
+    """Documentation, owners and tags of a dataset.
+
+    :param description: empty if there is none.
     :param owners: URN and type (DataHub's ``OwnershipType``) of each.
     :param tags: URNs of the dataset's tags.
     :param field_tags: URNs of the tags of its fields, by the field's name.
@@ -283,42 +306,95 @@ class DatasetNotes:
     tags: tuple[str, ...] = ()
     field_tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @staticmethod
+    @lru_cache(maxsize=4)
+    def facets(settings: LineageSettings) -> tuple[str, ...]:
+        """Return the names of the dataset facets that the settings ask for."""
+        wanted = {
+            _DOCUMENTATION: settings.capture_dataset_documentation,
+            _OWNERSHIP: settings.capture_dataset_owners,
+            _TAGS: settings.capture_dataset_tags,
+        }
+        return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 
-NO_NOTES = DatasetNotes()
+    @staticmethod
+    def collect(
+        known: dict[str, tuple[int, JsonObject]], facets: Facets, wanted: tuple[str, ...], index: int
+    ) -> dict[str, tuple[int, JsonObject]]:
+        """Add an event's facets to the known ones and return them; the last facet of a name counts.
+
+        :param known: facets by name, each with the index of its event.
+        :param wanted: from :meth:`facets`.
+        :param index: index of the event.
+        """
+        for name in wanted:
+            if name in facets and (content := facets[name]):
+                known[name] = index, content
+        return known
+
+    @staticmethod
+    def merge(first: _IndexedFacets, second: _IndexedFacets) -> _IndexedFacets:
+        """Merge the collected facets of two runs; of each name, the facet of the later event counts."""
+        newer = {name: facet for name, facet in second.items() if name not in first or facet[0] >= first[name][0]}
+        return {**first, **newer}
+
+    @classmethod
+    def read(cls, facets: Mapping[str, JsonObject]) -> DatasetMetadata:
+        """Read the facets of a dataset; a mistake in them costs only its own part."""
+        owners = (_owner(owner) for owner in as_objects(facets.get(_OWNERSHIP, {}).get("owners")))
+        tags: dict[str, dict[str, None]] = {}
+        for tag in as_objects(facets.get(_TAGS, {}).get("tags")):
+            urn = _tag_urn(tag)
+            if urn:
+                tags.setdefault(as_text(tag.get("field")), {})[urn] = None
+        return cls(
+            description=as_text(facets.get(_DOCUMENTATION, {}).get("description")).strip(),
+            owners=tuple(dict.fromkeys(owner for owner in owners if owner is not None)),
+            tags=tuple(tags.pop("", ())),
+            field_tags={name: tuple(tag_urns) for name, tag_urns in tags.items()},
+        )
+
+    def proposals(self, urn: str) -> Iterator[Proposal]:
+        """Yield the metadata, without tags of fields, as acryl-datahub's ``DatasetPatchBuilder`` writes it.
+
+        The patches remove nothing.
+
+        :param urn: URN of the dataset.
+        """
+        if self.description:
+            operation = {"op": "add", "path": "/description", "value": self.description}
+            yield Proposal("dataset", urn, "datasetProperties", [operation], "PATCH")
+        if self.owners:
+            added = [
+                _added(f"/owners/{pointer_part(owner)}/{kind}//", {"owner": owner, "type": kind, "source": _SOURCE})
+                for owner, kind in self.owners
+            ]
+            yield Proposal("dataset", urn, "ownership", {"arrayPrimaryKeys": _OWNER_KEYS, "patch": added}, "PATCH")
+        if self.tags:
+            added = [_added(f"/tags//{pointer_part(tag)}", {"tag": tag}) for tag in self.tags]
+            yield Proposal("dataset", urn, "globalTags", {"arrayPrimaryKeys": _TAG_KEYS, "patch": added}, "PATCH")
+
+    def tag_fields(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return a ``schemaMetadata`` with the tags of its fields; the given one stays as it is.
+
+        A nested field is named by the names on the way to it, with dots between them.
+        """
+        if not self.field_tags:
+            return schema
+
+        def tagged(schema_field: dict[str, Any]) -> dict[str, Any]:
+            tags = self.field_tags.get(_PATH_TYPES.sub("", schema_field["fieldPath"]), ())
+            return {**schema_field, "globalTags": {"tags": [{"tag": tag} for tag in tags]}} if tags else schema_field
+
+        return {**schema, "fields": [tagged(schema_field) for schema_field in schema["fields"]]}
 
 
-@lru_cache(maxsize=4)
-def noted_facets(settings: LineageSettings) -> tuple[str, ...]:
-    """The dataset facets that the options ask for."""
-    wanted = {
-        DOCUMENTATION: settings.capture_dataset_documentation,
-        OWNERSHIP: settings.capture_dataset_owners,
-        TAGS: settings.capture_dataset_tags,
-    }
-    return tuple(name for name, is_wanted in wanted.items() if is_wanted)
-
-
-def read_notes(facets: Mapping[str, JsonObject]) -> DatasetNotes:
-    """What the facets say; each mistake in them costs only itself.
-
-    :param facets: those of :func:`noted_facets` that the dataset has, decoded.
-    """
-    owners = (_owner(owner) for owner in as_objects(facets.get(OWNERSHIP, {}).get("owners")))
-    tags: dict[str, dict[str, None]] = {}
-    for tag in as_objects(facets.get(TAGS, {}).get("tags")):
-        urn = _tag_urn(tag)
-        if urn:
-            tags.setdefault(as_text(tag.get("field")), {})[urn] = None
-    return DatasetNotes(
-        description=as_text(facets.get(DOCUMENTATION, {}).get("description")).strip(),
-        owners=tuple(dict.fromkeys(owner for owner in owners if owner is not None)),
-        tags=tuple(tags.pop("", ())),
-        field_tags={name: tuple(found) for name, found in tags.items()},
-    )
+NO_METADATA = DatasetMetadata()
+_SOURCE = {"type": "SERVICE"}
 
 
 def _owner(owner: JsonObject) -> tuple[str, str] | None:
-    """URN and type; ``None`` where the name is no user's and no group's."""
+    """Return an owner's URN and type; ``None`` if the name is neither a user's nor a group's."""
     name = as_text(owner.get("name")).strip()
     prefix = next((prefix for prefix in _OWNER_PREFIXES if name.startswith(prefix)), "")
     urn = urns.encode(_OWNER_PREFIXES[prefix] + name[len(prefix) :] if prefix else urns.owner_urn(name))
@@ -328,72 +404,14 @@ def _owner(owner: JsonObject) -> tuple[str, str] | None:
 
 
 def _tag_urn(tag: JsonObject) -> str:
-    """``key``, or ``key:value`` where the value is not the ``true`` that OpenLineage gives a tag without one."""
+    """Return the URN of ``key`` or ``key:value``; OpenLineage gives a tag without a value the value ``true``."""
     key, value = as_text(tag.get("key")).strip(), as_text(tag.get("value")).strip()
     urn = urns.encode(urns.tag_urn(key if value.lower() in ("", "true") else f"{key}:{value}"))
     return "" if not key or urn == "urn:li:tag:" or urns.is_too_long(urn) else urn
 
 
-def note_proposals(urn: str, notes: DatasetNotes) -> Iterator[Proposal]:
-    """The notes as acryl-datahub's ``DatasetPatchBuilder`` spells them, but for those of fields.
-
-    :param urn: the dataset's.
-    """
-    if notes.description:
-        operation = {"op": "add", "path": "/description", "value": notes.description}
-        yield Proposal("dataset", urn, "datasetProperties", [operation], "PATCH")
-    if notes.owners:
-        added = [
-            _added(f"/owners/{pointer_part(owner)}/{kind}//", {"owner": owner, "type": kind, "source": _SOURCE})
-            for owner, kind in notes.owners
-        ]
-        yield Proposal("dataset", urn, "ownership", {"arrayPrimaryKeys": _OWNER_KEYS, "patch": added}, "PATCH")
-    if notes.tags:
-        added = [_added(f"/tags//{pointer_part(tag)}", {"tag": tag}) for tag in notes.tags]
-        yield Proposal("dataset", urn, "globalTags", {"arrayPrimaryKeys": _TAG_KEYS, "patch": added}, "PATCH")
-
-
-_SOURCE = {"type": "SERVICE"}
-
-
 def _added(path: str, value: dict[str, Any]) -> dict[str, Any]:
     return {"op": "add", "path": path, "value": value}
-
-
-def with_field_tags(schema: dict[str, Any], notes: DatasetNotes) -> dict[str, Any]:
-    """A ``schemaMetadata`` with the tags of its fields; the given one stays as it is.
-
-    A nested field is named by the names on the way to it, with dots between them.
-    """
-    if not notes.field_tags:
-        return schema
-
-    def tagged(described: dict[str, Any]) -> dict[str, Any]:
-        tags = notes.field_tags.get(_PATH_TYPES.sub("", described["fieldPath"]), ())
-        return {**described, "globalTags": {"tags": [{"tag": tag} for tag in tags]}} if tags else described
-
-    return {**schema, "fields": [tagged(described) for described in schema["fields"]]}
-
-
-def learn_notes(
-    known: dict[str, tuple[int, JsonObject]], facets: Facets, wanted: tuple[str, ...], index: int
-) -> dict[str, tuple[int, JsonObject]]:
-    """What is known with the facets that are wanted; of each the last one counts.
-
-    :param known: where each stood among all events, and its content.
-    """
-    for name in wanted:
-        if name in facets and (content := facets[name]):
-            known[name] = index, content
-    return known
-
-
-def with_later_notes(
-    known: Mapping[str, tuple[int, JsonObject]], told: Mapping[str, tuple[int, JsonObject]]
-) -> Mapping[str, tuple[int, JsonObject]]:
-    """What two runs tell of a dataset: of each facet the one that stood last among all events."""
-    later = {name: one for name, one in told.items() if name not in known or one[0] >= known[name][0]}
-    return {**known, **later}
 
 
 _ASSERTIONS = "dataQualityAssertions"
@@ -401,10 +419,10 @@ _PASSED = {"pass": True, "fail": False}
 
 
 class Check(NamedTuple):
-    """What was checked.
+    """Data-quality check.
 
-    :param dataset: ``None`` where the check is of the run as a whole.
-    :param column: empty where the check is of the whole dataset.
+    :param dataset: ``None`` if the check is of the run as a whole.
+    :param column: empty if the check is of the whole dataset.
     """
 
     dataset: DatasetId | None
@@ -413,57 +431,58 @@ class Check(NamedTuple):
 
 
 def checks_of(event: RunEvent) -> dict[Check, bool]:
-    """The checks that an event tells of, and whether each was passed; what was skipped is not told.
+    """Return the checks in an event, and whether each has passed; skipped checks are left out.
 
-    From the ``dataQualityAssertions`` facet of datasets (an input facet, which older producers put among the others)
-    and the ``test`` run facet.
+    They come from the ``dataQualityAssertions`` facet of datasets (an input facet, which older producers put among the
+    dataset's own) and from the ``test`` run facet.
     """
-    found = {check: passed for one in (*event.inputs, *event.outputs) for check, passed in _of_dataset(one)}
+    checks = {
+        check: passed for dataset in (*event.inputs, *event.outputs) for check, passed in _checks_of_dataset(dataset)
+    }
     for test in as_objects(event.run_facets["test"].get("tests")):
         name, passed = as_text(test.get("name")).strip(), _PASSED.get(as_text(test.get("status")))
         if name and passed is not None:
-            found[Check(None, "", name)] = passed
-    return found
+            checks[Check(None, "", name)] = passed
+    return checks
 
 
-def _of_dataset(dataset: EventDataset) -> Iterator[tuple[Check, bool]]:
+def _checks_of_dataset(dataset: EventDataset) -> Iterator[tuple[Check, bool]]:
     facets = dataset.facets[_ASSERTIONS], as_object(as_object(dataset.input_facets).get(_ASSERTIONS))
     for facet in facets:
-        for one in as_objects(facet.get("assertions")):
-            name = as_text(one.get("name")).strip() or as_text(one.get("assertion")).strip()
-            if name and isinstance(one.get("success"), bool):
-                yield Check(dataset.id, as_text(one.get("column")).strip(), name), one["success"]
+        for assertion in as_objects(facet.get("assertions")):
+            name = as_text(assertion.get("name")).strip() or as_text(assertion.get("assertion")).strip()
+            if name and isinstance(assertion.get("success"), bool):
+                yield Check(dataset.id, as_text(assertion.get("column")).strip(), name), assertion["success"]
 
 
-def results_by_test(checks: Iterable[Mapping[Check, bool]], namer: DatasetNamer) -> dict[str, bool]:
-    """Whether each test was passed, by its URN, sorted; of one that was made again the last result.
+def results_by_test(runs: Iterable[Mapping[Check, bool]], namer: DatasetNamer) -> dict[str, bool]:
+    """Return whether each test has passed, sorted by its URN; the last result of a test counts.
 
-    A test has no entity of its own: its id says what was checked, ``<platform>.<dataset>.<column>.<name>``.
+    OpenLineage has no entity for a test: its id is ``<platform>.<dataset>.<column>.<name>``.
+
+    :param runs: the checks of each run.
     """
-    found: dict[str, bool] = {}
-    for one in checks:
-        for check, passed in one.items():
+    results: dict[str, bool] = {}
+    for checks in runs:
+        for check, passed in checks.items():
             name = namer.name(check.dataset) if check.dataset is not None else None
             if name is not None or check.dataset is None:
                 place = (name.platform, name.full_name) if name is not None else ()
-                found[urns.test_urn(".".join(part for part in (*place, check.column, check.name) if part))] = passed
-    return dict(sorted(found.items()))
+                results[urns.test_urn(".".join(part for part in (*place, check.column, check.name) if part))] = passed
+    return dict(sorted(results.items()))
 
 
 def test_results(results: Mapping[str, bool], time_ms: int | None) -> dict[str, Any]:
-    """The aspect.
+    """Return the ``testResults`` of a run.
 
-    :param time_ms: when the run ended.
+    :param time_ms: end of the run.
     """
+
+    def listed(passed: bool, kind: str) -> list[dict[str, Any]]:
+        return [{"test": urn, "type": kind, "lastComputed": computed} for urn, one in results.items() if one is passed]
+
     computed = audit_stamp(time_ms)
-    return {
-        "failing": [
-            {"test": urn, "type": "FAILURE", "lastComputed": computed} for urn, passed in results.items() if not passed
-        ],
-        "passing": [
-            {"test": urn, "type": "SUCCESS", "lastComputed": computed} for urn, passed in results.items() if passed
-        ],
-    }
+    return {"failing": listed(False, "FAILURE"), "passing": listed(True, "SUCCESS")}
 
 
 # The largest ``long`` of DataHub's aspects.
@@ -471,7 +490,7 @@ _MAX_COUNT = 2**63 - 1
 
 
 class OutputStatistics(NamedTuple):
-    """What a run wrote; ``None`` is what the producer did not count.
+    """Amount of data that a run wrote; ``None`` if the producer did not count it.
 
     :param size: in bytes.
     """
@@ -480,17 +499,17 @@ class OutputStatistics(NamedTuple):
     size: int | None = None
     files: int | None = None
 
+    @classmethod
+    def read(cls, output_facets: object) -> OutputStatistics:
+        """Read the ``outputStatistics`` facet of an output.
+
+        :param output_facets: as in :class:`EventDataset`.
+        """
+        facet = as_object(as_object(output_facets).get("outputStatistics"))
+        return cls(_count(facet, "rowCount"), _count(facet, "size"), _count(facet, "fileCount"))
+
 
 NOT_COUNTED = OutputStatistics()
-
-
-def read_statistics(output_facets: object) -> OutputStatistics:
-    """The ``outputStatistics`` facet of an output.
-
-    :param output_facets: the output's ``outputFacets``, undecoded where it came as text.
-    """
-    facet = as_object(as_object(output_facets).get("outputStatistics"))
-    return OutputStatistics(_count(facet, "rowCount"), _count(facet, "size"), _count(facet, "fileCount"))
 
 
 def _count(facet: JsonObject, key: str) -> int | None:
@@ -499,19 +518,22 @@ def _count(facet: JsonObject, key: str) -> int | None:
 
 
 def read_partitions(output_facets: object) -> tuple[str, ...]:
-    """The partitions that the run wrote (``subset`` facet of an output), sorted, as ``year=2026/month=1`` or as the
-    producer calls them."""
+    """Return the partitions that the run wrote, sorted, from the ``subset`` facet of an output.
+
+    They are named by the producer, or as ``year=2026/month=1``.
+    """
     if not _may_have_subset(output_facets):
         return ()
     facets = as_object(output_facets)
     condition = as_object(as_object(facets.get("subset", facets.get("outputSubset"))).get("outputCondition"))
     if condition.get("type") != "partition":
         return ()
-    return tuple(sorted({name for one in as_objects(condition.get("partitions")) if (name := _partition_name(one))}))
+    names = (_partition_name(partition) for partition in as_objects(condition.get("partitions")))
+    return tuple(sorted({name for name in names if name}))
 
 
 def _may_have_subset(output_facets: object) -> bool:
-    """Whether it is worth decoding: hardly any producer sends one."""
+    """Return whether decoding is worthwhile: hardly any producer sends this facet."""
     return b"ubset" in bytes(output_facets) if type(output_facets) is Raw else isinstance(output_facets, dict)
 
 
@@ -519,15 +541,3 @@ def _partition_name(partition: JsonObject) -> str:
     dimensions = as_object(partition.get("dimensions"))
     named = "/".join(f"{key}={value}" for key, value in dimensions.items() if isinstance(value, str | int | float))
     return as_text(partition.get("identifier")) or named
-
-
-def lifecycle_change(facet: JsonObject) -> str:
-    """What became of the dataset (``lifecycleStateChange`` facet): ``CREATE``, ``DROP`` … in upper case, or empty."""
-    return as_text(facet.get("lifecycleStateChange")).upper()
-
-
-def previous_name(facet: JsonObject) -> DatasetId | None:
-    """What a renamed dataset was called (``lifecycleStateChange`` facet)."""
-    previous = as_object(facet.get("previousIdentifier"))
-    name = DatasetId(as_text(previous.get("namespace")), as_text(previous.get("name")))
-    return name if all(name) else None

@@ -1,7 +1,4 @@
-"""The ``hive_session`` run facet, which OpenLineage's Hive hook puts on each query (conversion rules, section 9).
-
-Custom properties, tags, owners and description that an event's facets carry (conversion rules, sections 1 and 5).
-"""
+"""Custom properties of flows and jobs, and tags of flows, from an event's facets (conversion rules, section 5)."""
 
 from __future__ import annotations
 
@@ -28,21 +25,12 @@ _KEYS = ("username", "clientIp", "sessionId", "creationTime")
 
 
 def hive_session_properties(facet: JsonObject) -> dict[str, str]:
-    """Custom properties of a query's run and job: the facet's texts under the facet's own keys.
+    """Return the custom properties of a Hive query's run and job: the facet's texts under the facet's own keys.
 
-    A key that is missing, empty or no text costs only itself. User and client address are shown, as the Spark user is:
-    whose session it was is what the facet is for.
+    A key that is missing, empty or not a text is skipped. User and client address are shown, as the Spark user is: the
+    facet exists to say whose session it was.
     """
     return {key: redact(key, text) for key in _KEYS if (text := as_text(facet.get(key)).strip())}
-
-
-def hive_session_id(event: RunEvent) -> str:
-    """The id of the Hive session that the event's run belongs to, or empty."""
-    return event.run_facets.once(_session_id)
-
-
-def _session_id(run_facets: Facets) -> str:
-    return as_text(run_facets[HIVE_SESSION].get("sessionId")).strip()
 
 
 _ENGINE_KEYS = {
@@ -55,37 +43,38 @@ _APPLICATION_FACET = "spark_applicationDetails"
 
 
 class PropertyLayers(msgspec.Struct, frozen=True, gc=False):
-    """Properties of a job and of its flow, a layer per facet: where two have the same key, the later one counts.
+    """Properties of a job and of its flow, one layer per facet. If two layers have the same key, the later one counts.
 
-    Facets of the same text are the same layer, so that the queries of an application have equal layers, mostly.
+    Facets with the same text are the same layer object, so most queries of an application have equal layers.
     """
 
     job: tuple[SharedObject, ...]
     flow: tuple[SharedObject, ...]
 
+    @staticmethod
+    def of(event: RunEvent, *, spark_plan: bool = False) -> PropertyLayers:
+        """Read the properties of an event's job, and of its flow with the application's metadata.
 
-def property_layers(event: RunEvent, *, spark_plan: bool = False) -> PropertyLayers:
-    """Properties of the job that the event describes, and of its flow, with the application's metadata.
+        :param spark_plan: keep the ``spark.logicalPlan`` facet as JSON text, on the flow.
+        """
+        return event.run_facets.once(_layers_with_plan if spark_plan else _layers)
 
-    :param spark_plan: keep the ``spark.logicalPlan`` facet as JSON text, on the flow.
-    """
-    return event.run_facets.once(_layers_with_plan if spark_plan else _layers)
+    @staticmethod
+    def merged(events: Sequence[PropertyLayers]) -> tuple[dict[str, str], dict[str, str]]:
+        """Merge the properties of events, sorted by key; for each key, the first event that has it counts.
 
-
-def first_wins(told: Sequence[PropertyLayers]) -> tuple[dict[str, str], dict[str, str]]:
-    """The properties of a job and of its flow, by key; of one key's values the one that was told first.
-
-    :param told: by the events, in their order.
-    """
-    return _first_wins([one.job for one in told]), _first_wins([one.flow for one in told])
+        :param events: the layers of each event, in the order of the events.
+        :returns: the properties of the job and those of the flow.
+        """
+        return _merged([layers.job for layers in events]), _merged([layers.flow for layers in events])
 
 
-def _first_wins(told: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for layers in reversed(told):
+def _merged(events: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, str]:
+    merged: dict[str, str] = {}
+    for layers in reversed(events):
         for layer in layers:
-            found.update(layer)
-    return dict(sorted(found.items()))
+            merged.update(layer)
+    return dict(sorted(merged.items()))
 
 
 def _layers(facets: Facets) -> PropertyLayers:
@@ -117,12 +106,12 @@ def _layers_with_plan(facets: Facets) -> PropertyLayers:
 def _layer(name: str, facets: Facets, pattern: str) -> SharedObject:
     facet = facets.kept(name)
     if isinstance(facet, bytes):
-        return _layer_again(name, facet, pattern)
+        return _cached_layer(name, facet, pattern)
     return SharedObject(_LAYERS[name](facet, pattern))
 
 
 @lru_cache(maxsize=512)
-def _layer_again(name: str, facet: bytes, pattern: str) -> SharedObject:
+def _cached_layer(name: str, facet: bytes, pattern: str) -> SharedObject:
     return SharedObject(_LAYERS[name](as_object(facet), pattern))
 
 
@@ -152,9 +141,9 @@ def _application(facet: JsonObject, pattern: str) -> dict[str, str]:
     }
 
 
-# What the flow and the job both show, in this order.
+# Facets that both the flow and the job show, in this order.
 _SHARED = ("processing_engine", "spark_version", "spark_jobDetails", "spark_properties")
-# By run facet; given the facet and the job's own pattern of what to redact.
+# Readers by run facet. They get the facet and the job's own redaction pattern.
 _LAYERS: dict[str, Callable[[JsonObject, str], dict[str, str]]] = {
     "processing_engine": _engine,
     "spark_version": _versions,
@@ -164,27 +153,8 @@ _LAYERS: dict[str, Callable[[JsonObject, str], dict[str, str]]] = {
 }
 
 
-def description(event: RunEvent) -> str | None:
-    """The ``documentation`` job facet's text."""
-    return event.job_facets.once(_description)
-
-
-def _description(job_facets: Facets) -> str | None:
-    return as_text(job_facets["documentation"].get("description")) or None
-
-
-def owner_names(event: RunEvent) -> list[str]:
-    """Who the ``ownership`` job facet names."""
-    return event.job_facets.once(_owner_names)
-
-
-def _owner_names(job_facets: Facets) -> list[str]:
-    owners = as_objects(job_facets["ownership"].get("owners"))
-    return [name for owner in owners if (name := as_text(owner.get("name")).strip())]
-
-
 def airflow_tags(event: RunEvent) -> list[str] | None:
-    """The tags of an Airflow event's DAG: a list, or the text of a Python list; ``None`` where there are none."""
+    """Return the tags of an Airflow event's DAG, or ``None`` if it has none. They are a list, or its text in Python."""
     return event.run_facets.once(_airflow_tags)
 
 
@@ -201,29 +171,29 @@ def _airflow_tags(run_facets: Facets) -> list[str] | None:
 
 
 def _content(facet: JsonObject) -> dict[str, Any]:
-    """A facet without the spec's own keys."""
+    """Return a facet without the spec's own keys."""
     return {key: value for key, value in facet.items() if key not in ("_producer", "_schemaURL")}
 
 
 def _redaction_pattern(run_facets: Facets) -> str:
-    """The job's own ``spark.redaction.regex``."""
+    """Return the job's own ``spark.redaction.regex``."""
     properties = as_object(run_facets["spark_properties"].get("properties"))
     return as_text(properties.get("spark.redaction.regex"))
 
 
-# What is nested deeper is no property that a person reads, and could be as deep as Python's stack.
+# Nobody reads a property that is nested deeper, and it could be as deep as Python's stack.
 _MAX_DEPTH = 50
 
 
 def _flattened(properties: Mapping[str, Any], pattern: str, depth: int = 0) -> dict[str, str]:
-    """Leaves by their own key, without the keys above them, as the Java listener has it; the later one wins."""
-    found: dict[str, str] = {}
+    """Return the leaves under their own keys, without the keys above them, as the Java listener does; the last wins."""
+    leaves: dict[str, str] = {}
     for key, value in properties.items():
         if isinstance(value, dict):
-            found.update(_flattened(value, pattern, depth + 1) if depth < _MAX_DEPTH else {})
+            leaves.update(_flattened(value, pattern, depth + 1) if depth < _MAX_DEPTH else {})
         elif value is not None:
-            found[key] = redact(key, _text(value), pattern)
-    return found
+            leaves[key] = redact(key, _text(value), pattern)
+    return leaves
 
 
 def _without_nulls(value: Any, depth: int = 0) -> Any:
@@ -238,7 +208,7 @@ _ELLIPSIS = "…"
 
 
 def _text(value: object, depth: int = 0) -> str:
-    """A JSON value as the text that Java's ``toString`` gives it."""
+    """Return a JSON value as Java's ``toString`` prints it."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

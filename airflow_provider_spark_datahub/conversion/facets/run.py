@@ -1,6 +1,6 @@
-"""The aspects of a DataProcessInstance: the run of a job, of a DAG or of a session.
+"""Aspects of a DataProcessInstance: the run of a job, of a DAG or of a session (conversion rules, section 6).
 
-What an event's facets tell of its run beside lineage: where it is shown, what it is for, why it failed.
+:class:`RunDetails` holds what the facets of events say about a run: its page, its data interval, its errors.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _UNITS = (("WEEK", 604_800_000), ("DAY", 86_400_000), ("HOUR", 3_600_000), ("MIN
 
 @dataclass(frozen=True, slots=True)
 class DataInterval:
-    """The time whose data a run is for: Airflow's data interval, OpenLineage's nominal time. In ms since the epoch.
+    """Time whose data a run processes, in ms since the epoch: Airflow's data interval or OpenLineage's nominal time.
 
-    :param end_ms: the first moment after it.
+    :param end_ms: the first moment after the interval.
     """
 
     start_ms: int
@@ -49,7 +49,7 @@ class DataInterval:
 
     @property
     def granularity(self) -> dict[str, Any] | None:
-        """DataHub's ``TimeWindowSize``; ``None`` where it is no whole number of seconds, or a moment."""
+        """DataHub's ``TimeWindowSize``; ``None`` if the length is zero or has a fraction of a second."""
         length = self.end_ms - self.start_ms
         for unit, unit_ms in _UNITS:
             if length > 0 and length % unit_ms == 0:
@@ -58,12 +58,12 @@ class DataInterval:
 
 
 def partition_spec(interval: DataInterval | None, partitions: Sequence[str] = ()) -> dict[str, Any]:
-    """Which part of the data a run or an operation was about.
+    """Return the ``partitionSpec``, which says which part of the data a run or an operation processed.
 
-    The interval is spelled in ``partition``: GMS refuses to index a spec that has a ``timePartition`` beside it
-    (``TimeseriesAspectTransformer``), and ``partition`` must be there.
+    The interval is written as text in ``partition``, which is required: GMS refuses to index a spec that also has a
+    ``timePartition`` (``TimeseriesAspectTransformer``).
 
-    :param partitions: what the producer calls them; they count before the interval.
+    :param partitions: the producer's names of partitions; they have priority over the interval.
     """
     if partitions:
         return {"partition": ",".join(sorted(partitions)), "type": "PARTITION"}
@@ -81,10 +81,10 @@ def run_properties(
     url: str | None = None,
     run_type: RunType | None = None,
 ) -> Iterator[Proposal]:
-    """What a run is, and that it is there.
+    """Yield the properties and the status of a run.
 
-    One that was deleted softly, as DataHub's garbage collection does, and happens again (a task that is cleared) would
-    else stay hidden.
+    DataHub's garbage collection deletes runs softly. Without the status, a run that happens again, such as a cleared
+    task, would stay hidden.
     """
     aspect: dict[str, Any] = {"customProperties": custom}
     if url:
@@ -108,13 +108,13 @@ def run_event(
     kind: str | None = None,
     **more: Any,
 ) -> Proposal:
-    """A run event of a DataProcessInstance.
+    """Return a run event of a DataProcessInstance.
 
-    GMS keeps one per run, time, granularity, partition and message id: with the id a start and an end, or two tries, of
-    one millisecond are two, and a replay is none more.
+    GMS keeps one run event per run, time, granularity, partition and message id. The message id keeps apart a start and
+    an end, or two attempts, in the same millisecond, and it makes a replay replace the first delivery.
 
-    :param kind: what tells the event from others of the run that have its status, as its OpenLineage event type does.
-    :param more: ``attempt``, ``durationMillis``, ``externalUrl``; left out where ``None``.
+    :param kind: distinguishes run events with the same status, as the OpenLineage event type does.
+    :param more: ``attempt``, ``durationMillis``, ``externalUrl``; left out if ``None``.
     """
     attempt = more.get("attempt")
     aspect: dict[str, Any] = {"timestampMillis": time_ms}
@@ -135,7 +135,7 @@ _AIRFLOW_RUN_TYPES: dict[str, RunType] = {
     **dict.fromkeys(("scheduled", "backfill", "asset_triggered", "dataset_triggered"), "BATCH_SCHEDULED"),
 }
 _SPARK_APPLICATION = "spark_applicationDetails"
-# Spark's pages of an application: the history server's outlives it, the driver's own is gone with it.
+# Spark's pages of an application. The history server's page outlives the application, the driver's own does not.
 _SPARK_PAGES = ("historyUrl", "proxyUrl", "uiWebUrl")
 _APPLICATION_PROPERTIES = {
     "applicationId": "appId",
@@ -148,11 +148,11 @@ _APPLICATION_PROPERTIES = {
 
 @dataclass(slots=True)
 class RunDetails:
-    """What facets tell of a run. Events share what their facets have in common: not to be changed once it is read.
+    """Details of a run from its facets. Events share them, so they must not change once they are read.
 
-    :param url: of its page in the system that ran it.
-    :param attempt: which try it is, from 1.
-    :param upstream_runs: ids of the runs that it waited for.
+    :param url: page of the run in the system that ran it.
+    :param attempt: the attempt's number, from 1.
+    :param upstream_runs: ids of the runs that this run waited for.
     """
 
     url: str = ""
@@ -162,16 +162,46 @@ class RunDetails:
     properties: dict[str, str] = field(default_factory=dict)
     upstream_runs: dict[str, None] = field(default_factory=dict)
 
+    @staticmethod
+    def of(event: RunEvent) -> RunDetails | None:
+        """Read the details in an event's facets; ``None`` if there are none."""
+        details = event.run_facets.once(_details)
+        if not event.job_facets.once(_is_streaming):
+            return details
+        return replace(details or NO_DETAILS, run_type="STREAMING")
+
+    @staticmethod
+    def updated(known: RunDetails | None, later: RunDetails | None) -> RunDetails | None:
+        """Return the details of two events of one run; the later event has priority."""
+        if known is None or later is None or known is later:
+            return later or known
+        return RunDetails(
+            url=later.url or known.url,
+            run_type=later.run_type or known.run_type,
+            attempt=later.attempt or known.attempt,
+            interval=later.interval or known.interval,
+            properties=known.properties | later.properties,
+            upstream_runs=known.upstream_runs | later.upstream_runs,
+        )
+
+    @staticmethod
+    def merged(own: RunDetails | None, others: Iterable[RunDetails | None]) -> RunDetails:
+        """Return the details of an application.
+
+        :param own: details of the application's own run. Only its attempt and its upstream runs count.
+        :param others: details of its other runs, by priority, for what its own run does not say.
+        """
+        merged = replace(own or NO_DETAILS)
+        for other in others:
+            if other is not None:
+                merged.url = merged.url or other.url
+                merged.run_type = merged.run_type or other.run_type
+                merged.interval = merged.interval or other.interval
+                merged.properties = other.properties | merged.properties
+        return merged
+
 
 NO_DETAILS = RunDetails()
-
-
-def details_of(event: RunEvent) -> RunDetails | None:
-    """What an event tells of its run; ``None`` where that is nothing."""
-    details = event.run_facets.once(_details)
-    if not event.job_facets.once(_is_streaming):
-        return details
-    return replace(details or NO_DETAILS, run_type="STREAMING")
 
 
 def _is_streaming(facets: Facets) -> bool:
@@ -183,7 +213,7 @@ def _details(facets: Facets) -> RunDetails | None:
     if not names:
         return None
     if names == {_SPARK_APPLICATION} and isinstance(facet := facets.kept(_SPARK_APPLICATION), bytes):
-        return _of_spark_application(facet)
+        return _cached_application(facet)
     details = RunDetails()
     for name, read in _READERS.items():
         if name in names:
@@ -192,41 +222,11 @@ def _details(facets: Facets) -> RunDetails | None:
 
 
 @lru_cache(maxsize=256)
-def _of_spark_application(facet: bytes) -> RunDetails:
-    """The queries of an application repeat it byte by byte."""
+def _cached_application(facet: bytes) -> RunDetails:
+    """Read the facet once: the queries of an application repeat it byte by byte."""
     details = RunDetails()
     _spark_application(details, as_object(Raw(facet)))
     return details
-
-
-def with_later(known: RunDetails | None, told: RunDetails | None) -> RunDetails | None:
-    """What two events of one run tell of it: of each part the later one's counts, where it tells it."""
-    if known is None or told is None or known is told:
-        return told or known
-    return RunDetails(
-        url=told.url or known.url,
-        run_type=told.run_type or known.run_type,
-        attempt=told.attempt or known.attempt,
-        interval=told.interval or known.interval,
-        properties=known.properties | told.properties,
-        upstream_runs=known.upstream_runs | told.upstream_runs,
-    )
-
-
-def merged_details(own: RunDetails | None, others: Iterable[RunDetails | None]) -> RunDetails:
-    """What the runs of one application tell of it.
-
-    :param own: the application's own run's: its try and the runs that it waited for count alone.
-    :param others: of each of their other parts the first that tells it counts.
-    """
-    merged = replace(own or NO_DETAILS)
-    for one in others:
-        if one is not None:
-            merged.url = merged.url or one.url
-            merged.run_type = merged.run_type or one.run_type
-            merged.interval = merged.interval or one.interval
-            merged.properties = one.properties | merged.properties
-    return merged
 
 
 def _nominal_time(known: RunDetails, facet: JsonObject) -> None:
@@ -285,9 +285,9 @@ def _dependencies(known: RunDetails, facet: JsonObject) -> None:
 
 
 def _plain(facet: JsonObject, names: Mapping[str, str]) -> dict[str, str]:
-    """Texts and numbers by our names for them."""
-    told = ((name, facet.get(key)) for key, name in names.items())
-    return {name: redact_text(str(value)) for name, value in told if isinstance(value, str | int | float)}
+    """Return the texts and numbers of a facet, under our names for them."""
+    values = ((name, facet.get(key)) for key, name in names.items())
+    return {name: redact_text(str(value)) for name, value in values if isinstance(value, str | int | float)}
 
 
 def _url(value: object) -> str:
@@ -297,7 +297,7 @@ def _url(value: object) -> str:
 
 # The largest ``int`` of DataHub's aspects.
 _MAX_INT = 2**31 - 1
-# Where several tell the same, the later one counts.
+# If several facets have the same detail, the last one counts.
 _READERS: dict[str, Callable[[RunDetails, JsonObject], None]] = {
     _SPARK_APPLICATION: _spark_application,
     "spark.exception": _error,

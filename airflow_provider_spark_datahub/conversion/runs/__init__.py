@@ -1,1 +1,1 @@
-"""TODO."""
+"""Runs folded from events, their lineage, and the jobs that are made of them."""

@@ -1,56 +1,41 @@
-"""All events of one run folded into one run, and runs grouped into applications (conversion rules, section 7).
+"""State of runs and applications, folded from their events (conversion rules, section 7).
 
-Runs that tell the same are one: what an application of a million micro-batches leaves in memory.
+The events of a run become one :class:`RunState`, and runs are grouped into applications. Runs with equal content are
+deduplicated: an application of a million micro-batches must fit into memory.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec import structs
 
-from airflow_provider_spark_datahub.conversion.columns.facet import (
-    LINEAGE,
-    DatasetColumns,
-    facets_of_output,
-    read_columns,
-)
+from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns, read_columns
 from airflow_provider_spark_datahub.conversion.datasets import Symlinks
 from airflow_provider_spark_datahub.conversion.events import (
     FAILED_TYPES,
     TERMINAL_TYPES,
     DatasetId,
     EventDataset,
-    Facets,
     JsonObject,
     RunEvent,
 )
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
     NOT_COUNTED,
     Check,
+    DatasetFacets,
+    DatasetMetadata,
     OutputStatistics,
     checks_of,
-    learn_notes,
-    lifecycle_change,
-    lists_fields,
-    noted_facets,
-    previous_name,
     read_partitions,
-    read_statistics,
 )
-from airflow_provider_spark_datahub.conversion.facets.properties import (
-    PropertyLayers,
-    description,
-    owner_names,
-    property_layers,
-)
-from airflow_provider_spark_datahub.conversion.facets.run import RunDetails, details_of, merged_details, with_later
-from airflow_provider_spark_datahub.conversion.identity import FlowIdentity, application_names, flow_identity
-from airflow_provider_spark_datahub.conversion.limits import packed
+from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
+from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.urns import FlowIdentity, flow_identity
 
 APPLICATION = "APPLICATION"
 RDD_JOB = "RDD_JOB"
@@ -62,35 +47,17 @@ _NON_MATERIALISING = tuple(
 )
 DROP, RENAME = "DROP", "RENAME"
 NOT_WRITTEN = frozenset({DROP, RENAME})
-"""What the ``lifecycleStateChange`` facet says of tables that were not written (Deviation 9)."""
+"""Values of the ``lifecycleStateChange`` facet for tables that were not written (Deviation 9)."""
 
 
-class _Told(NamedTuple):
-    """What one event says of a dataset; empty or ``None`` where it says nothing.
-
-    :param schema: decoded, or as packed text.
-    """
-
-    schema: JsonObject | bytes | None
-    lifecycle: str
-    previous: DatasetId | None
-
-
-def _told(facets: Facets) -> _Told:
-    schema = facets.kept("schema") if "schema" in facets else b""
-    kept = (packed(schema) if isinstance(schema, bytes) else schema) if lists_fields(schema) else None
-    change = facets["lifecycleStateChange"]
-    return _Told(kept, lifecycle_change(change), previous_name(change))
-
-
-# The states of a job are many, and hold nothing that holds them: the garbage collector need not go through them.
+# A job has many states, none in a reference cycle: the garbage collector does not have to visit them.
 class DatasetState(msgspec.Struct, gc=False):
-    """What the events of one run say of one of its datasets; of each facet the last one counts.
+    """State of a dataset in one run. The last event with a facet wins.
 
-    :param schema: the ``schema`` facet, decoded or as packed text.
-    :param previous: what a renamed dataset was called.
-    :param partitions: those that were written, where the producer tells.
-    :param notes: facets by name, each with the index of its event; ``None`` where there are none.
+    :param schema: the ``schema`` facet, decoded or as compressed text.
+    :param previous: the old name of a renamed dataset.
+    :param partitions: the written partitions, if the producer reports them.
+    :param metadata: facets of its metadata by name, each with the index of its event; ``None`` if there are none.
     """
 
     schema: JsonObject | bytes | None = None
@@ -100,13 +67,14 @@ class DatasetState(msgspec.Struct, gc=False):
     previous: DatasetId | None = None
     partitions: tuple[str, ...] = ()
     statistics: OutputStatistics = NOT_COUNTED
-    notes: dict[str, tuple[int, JsonObject]] | None = None
+    metadata: dict[str, tuple[int, JsonObject]] | None = None
 
 
 class RunState(msgspec.Struct, gc=False):
-    """One run: a query, an RDD job, or the application itself.
+    """State of one run: a query, an RDD job, or the application itself.
 
-    :param index: where its first event stands among all events.
+    :param index: index of its first event among all events.
+    :param properties: each with the index of its event; those that an event repeats are left out.
     """
 
     run_id: str
@@ -128,27 +96,26 @@ class RunState(msgspec.Struct, gc=False):
     inputs: dict[DatasetId, DatasetState] = {}
     outputs: dict[DatasetId, DatasetState] = {}
     properties: list[tuple[int, PropertyLayers]] = []
-    """What its events told, each with the index of its event; what an event repeats is left out."""
     owners: tuple[str, ...] = ()
     details: RunDetails | None = None
     checks: dict[Check, bool] | None = None
 
     def job_property(self, key: str) -> str:
-        """A property of its job as first told, or empty."""
+        """Return the first value of a job property, or an empty string."""
         return _first(key, (layers.job for _, layers in self.properties))
 
     def flow_property(self, key: str) -> str:
-        """A property of its flow as first told, or empty."""
+        """Return the first value of a flow property, or an empty string."""
         return _first(key, (layers.flow for _, layers in self.properties))
 
     @property
     def is_query(self) -> bool:
-        """A Spark query or RDD job, which belongs to the application that its parent facet names."""
+        """Whether it is a Spark query or RDD job, which belongs to the application in its parent facet."""
         return self.job_type in QUERY_TYPES
 
     @property
     def changed(self) -> Collection[tuple[DatasetId, DatasetState]]:
-        """Its outputs without those that it only passed through: written, dropped or renamed."""
+        """The outputs that the run wrote, dropped or renamed, without those that it only passed through."""
         if self.job_type == RDD_JOB and self.job_name.endswith(_NON_MATERIALISING):
             read, passed = ({dataset.name for dataset in datasets} for datasets in (self.inputs, self.outputs))
             if read == passed:
@@ -157,53 +124,91 @@ class RunState(msgspec.Struct, gc=False):
 
     @property
     def written(self) -> list[tuple[DatasetId, DatasetState]]:
-        """Its outputs without those that it only dropped, renamed or passed through."""
-        return [one for one in self.changed if one[1].lifecycle not in NOT_WRITTEN]
+        """The outputs that the run wrote."""
+        return [(dataset, state) for dataset, state in self.changed if state.lifecycle not in NOT_WRITTEN]
+
+    def is_known_until(self, log_ms: int | None) -> bool:
+        """Whether Spark's event log is read up to the latest event of the run.
+
+        :param log_ms: time of the last entry that was read, in ms since the epoch; ``None`` if no log is read.
+        """
+        if log_ms is None or self.job_type == APPLICATION:
+            return True
+        latest_ms = self.end_ms if self.ended else self.start_ms
+        return latest_ms is not None and latest_ms <= log_ms
+
+    def is_final(self, log_ms: int | None) -> bool:
+        """Whether a snapshot has all that will ever be known of this query. An RDD job often sends no end.
+
+        :param log_ms: as in :meth:`is_known_until`.
+        """
+        return self.is_query and (self.ended or self.job_type == RDD_JOB) and self.is_known_until(log_ms)
+
+    def certain(self) -> RunState:
+        """Return the run with the inputs and outputs that its end cannot take back."""
+        inputs = {} if self.job_type == RDD_JOB else self.inputs
+        return structs.replace(self, inputs=inputs, outputs=dict(self.changed) if self.ended else {})
 
 
-def _first(key: str, told: Iterable[Sequence[Mapping[str, str]]]) -> str:
-    return next((layer[key] for layers in told for layer in reversed(layers) if key in layer), "")
+def _first(key: str, events: Iterable[Sequence[Mapping[str, str]]]) -> str:
+    return next((layer[key] for layers in events for layer in reversed(layers) if key in layer), "")
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The runs of one application, in the order of their first events.
+    """Runs of one application, in the order of their first events.
 
-    :param run_id: the application's own run id.
+    :param run_id: id of the application's own run.
+    :param own_run: the application's own run; ``None`` if only its queries sent events.
     """
 
     run_id: str
     runs: tuple[RunState, ...]
     own_run: RunState | None
-    """The application's own run; ``None`` where only its queries sent events."""
 
     @property
     def details(self) -> RunDetails:
-        """What its events tell of its run: its own first, and then those of a query that failed, which say why."""
+        """Details of the application's run, completed by those of its queries; failed queries come first."""
         own = self.own_run
         others = sorted((run for run in self.runs if run is not own), key=lambda run: not run.failure)
-        return merged_details(own.details if own is not None else None, (run.details for run in others))
+        return RunDetails.merged(own.details if own is not None else None, (run.details for run in others))
+
+    def certain(self, log_ms: int | None = None) -> Application | None:
+        """Return the application with the inputs and outputs that its end cannot take back.
+
+        Left to the end is what often changes: the outputs of a running query, which may fail (Deviation 10); the reads
+        of an RDD job, which a query may turn into a mere listing (Deviation 5); and queries that Spark's event log does
+        not have yet, which may belong to a streaming query. What still changes (a renamed table, a path whose table
+        only the outer query names) is removed at the end, see
+        :func:`~airflow_provider_spark_datahub.conversion.aspects.retractions`.
+
+        :param log_ms: as in :meth:`RunState.is_known_until`.
+        :returns: ``None`` if the application's name may still change.
+        """
+        if not any(run.app_name for run in self.runs):
+            return None
+        return replace(self, runs=tuple(run.certain() for run in self.runs if run.is_known_until(log_ms)))
 
 
 class Fold:
-    """Folds a stream of events; what it keeps grows with the distinct content, not with the number of events."""
+    """Folds a stream of events into runs. Its memory grows with the distinct content, not with the number of events."""
 
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
-        self._noted = noted_facets(settings)
+        self._metadata_facets = DatasetMetadata.facets(settings)
         self._runs: dict[str, RunState] = {}
         self._count = 0
-        # Of what equal texts tell, one is kept.
+        # Equal texts and equal column lineages are kept once.
         self._texts: dict[bytes, bytes] = {}
         self._columns: dict[tuple[bytes, bytes, str], DatasetColumns] = {}
         self.symlinks = Symlinks()
 
     def add(self, event: RunEvent) -> None:
-        """Take one more event.
+        """Add an event.
 
-        :raises EventError: where no flow can be named after it; the fold is as before then.
+        :raises EventError: if its flow cannot be named; the fold is unchanged then.
         """
-        app_name, session_name = application_names(event)
+        app_name, session_name = event.application_names
         flow = flow_identity(event, self._settings, app_name or session_name)
         index, self._count = self._count, self._count + 1
         run = self._runs.get(event.run_id)
@@ -214,9 +219,9 @@ class Fold:
         run.parent_run_id = event.parent_run_id or run.parent_run_id
         run.app_name = run.app_name or app_name
         run.session_name = session_name or run.session_name
-        run.description = run.description or description(event)
+        run.description = run.description or event.description
         run.sql = event.sql or run.sql
-        run.details = with_later(run.details, details_of(event))
+        run.details = RunDetails.updated(run.details, RunDetails.of(event))
         self._add_time_and_state(run, event)
         self._add_properties(run, event, index)
         if self._settings.capture_test_results:
@@ -226,14 +231,12 @@ class Fold:
         with_columns = self._settings.capture_column_level_lineage
         for dataset in event.outputs:
             state = self._add_dataset(run.outputs, dataset, index)
-            columns = read_columns(dataset.facets, run.sql) if with_columns else None
-            if columns is None and with_columns and LINEAGE in event.job_facets:
-                columns = read_columns(facets_of_output(event.job_facets, dataset), run.sql)
+            columns = read_columns(dataset, event.job_facets, run.sql) if with_columns else None
             if columns is not None:
                 state.columns = self._columns.setdefault(columns.key, columns) if columns.key else columns
             state.partitions = read_partitions(dataset.output_facets) or state.partitions
             if self._settings.capture_operations:
-                statistics = read_statistics(dataset.output_facets)
+                statistics = OutputStatistics.read(dataset.output_facets)
                 state.statistics = statistics if statistics != NOT_COUNTED else state.statistics
 
     @staticmethod
@@ -247,10 +250,10 @@ class Fold:
             run.failure = event.type
 
     def _add_properties(self, run: RunState, event: RunEvent, index: int) -> None:
-        layers = property_layers(event, spark_plan=self._settings.capture_spark_plan)
+        layers = PropertyLayers.of(event, spark_plan=self._settings.capture_spark_plan)
         if not any(known is layers for _, known in run.properties):
             run.properties.append((index, layers))
-        owners = owner_names(event)
+        owners = event.owner_names
         if owners:
             run.owners = tuple(dict.fromkeys((*run.owners, *owners)))
 
@@ -260,51 +263,52 @@ class Fold:
             state = known[dataset.id] = DatasetState()
         if not self.symlinks.learn(dataset.id, dataset.facets, self._settings):
             return state
-        schema, lifecycle, previous = dataset.facets.once(_told)
+        schema, lifecycle, previous = dataset.facets.once(DatasetFacets.of)
         if schema is not None:
             state.schema = self._texts.setdefault(schema, schema) if isinstance(schema, bytes) else schema
             state.schema_index = index
         state.lifecycle = lifecycle or state.lifecycle
         state.previous = previous or state.previous
-        if self._noted:
-            state.notes = learn_notes(state.notes or {}, dataset.facets, self._noted, index) or None
+        if self._metadata_facets:
+            state.metadata = (
+                DatasetMetadata.collect(state.metadata or {}, dataset.facets, self._metadata_facets, index) or None
+            )
         return state
 
     @property
     def run_count(self) -> int:
-        """How many runs are kept."""
+        """Number of runs in the fold."""
         return len(self._runs)
 
-    def reduce(self, reduced: Callable[[Mapping[str, RunState], int], dict[str, RunState]]) -> None:
-        """Keep fewer runs.
+    def deduplicate(self, keep_last: int, most: int) -> None:
+        """Merge queries with equal content into the first of them.
 
-        :param reduced: from the runs by their ids, and the number of events up to now, to those that are kept.
+        :param keep_last: events whose runs are left alone.
+        :param most: only applications with more queries than that are deduplicated.
         """
-        self._runs = reduced(self._runs, self._count)
+        self._runs = _deduplicated(self._runs, self._count - keep_last, most)
 
-    def forget(self, is_over: Callable[[RunState], bool]) -> None:
-        """Let go of runs, so that the applications are from now on what is left of them.
-
-        :param is_over: says True of a run of which no more events are to be expected.
-        """
-        self._runs = {run_id: run for run_id, run in self._runs.items() if not is_over(run)}
+    def discard(self, runs: Iterable[RunState]) -> None:
+        """Forget runs of which no more events are expected."""
+        for run in runs:
+            del self._runs[run.run_id]
         self._texts, self._columns = {}, {}
 
     def applications(self) -> list[Application]:
-        """The applications in the order of their first events."""
+        """Return the applications in the order of their first events."""
         groups: dict[str, list[RunState]] = {}
         for run in self._runs.values():
             groups.setdefault(self._application_of(run), []).append(run)
         return [Application(run_id, tuple(runs), self._runs.get(run_id)) for run_id, runs in groups.items()]
 
     def take_applications(self) -> list[Application]:
-        """:meth:`applications`, which are no longer in the fold then: whoever takes them can let them go."""
+        """Return the applications and empty the fold, so that the caller can free each one."""
         taken = self.applications()
         self._runs, self._texts, self._columns = {}, {}, {}
         return taken
 
     def _application_of(self, run: RunState) -> str:
-        """The run id of the application: the parent's, where the run is a query of it."""
+        """Return the run id of the application: that of the parent if the run is a query."""
         seen = {run.run_id}
         while run.job_type != APPLICATION and run.parent_run_id and run.parent_run_id not in seen:
             parent = self._runs.get(run.parent_run_id)
@@ -317,62 +321,62 @@ class Fold:
         return run.run_id
 
 
-def merged(runs: Mapping[str, RunState], before: int, most: int) -> dict[str, RunState]:
-    """The runs without those queries that say nothing that an earlier one of the same application did not say.
+def _deduplicated(runs: Mapping[str, RunState], before: int, most: int) -> dict[str, RunState]:
+    """Return the runs without the queries that repeat an earlier query of the same application.
 
-    What a job is coalesced from stays the same: of what the two differ in, times are joined, the later schema and the
-    earlier properties count (conversion rules, section 7). An event for a run that was merged begins it anew.
+    The coalesced job stays the same: of what may differ, times are joined, the later schema and the earlier properties
+    win (conversion rules, section 7). A later event of a merged run begins that run anew.
 
     :param runs: by run id, in the order of their first events.
     :param before: only runs whose last event has a lower index.
-    :param most: only of applications with more queries than that.
+    :param most: only applications with more queries than that.
     """
-    several_names = _with_several_session_names(runs.values())
+    renamed_applications = _with_several_session_names(runs.values())
     queries = Counter(run.parent_run_id for run in runs.values())
     kept: dict[str, RunState] = {}
-    firsts: dict[Hashable, _First] = {}
+    representatives: dict[Hashable, _Representative] = {}
     for run_id, run in runs.items():
         may_merge = run.is_query and run.last_index < before and (run.ended or not run.outputs)
         may_merge = may_merge and queries[run.parent_run_id] > most
-        told = _what_it_tells(run) if may_merge and run.parent_run_id not in several_names else None
-        if told is None:
+        key = _content_key(run) if may_merge and run.parent_run_id not in renamed_applications else None
+        if key is None:
             kept[run_id] = run
-        elif told in firsts:
-            firsts[told].take(run)
+        elif key in representatives:
+            representatives[key].take(run)
         else:
-            kept[run_id], firsts[told] = run, _First(run)
+            kept[run_id], representatives[key] = run, _Representative(run)
     return kept
 
 
 def _with_several_session_names(runs: Iterable[RunState]) -> set[str]:
-    """Applications whose name is told by the last session, which must stay the last."""
+    """Return the applications that are named after their last session, whose run must stay the last."""
     names: dict[str, set[str]] = {}
     for run in runs:
         if run.session_name and run.parent_run_id:
             names.setdefault(run.parent_run_id, set()).add(run.session_name)
-    return {run_id for run_id, told in names.items() if len(told) > 1}
+    return {run_id for run_id, sessions in names.items() if len(sessions) > 1}
 
 
-def _what_it_tells(run: RunState) -> Hashable | None:
-    """All but its times, schemas and properties; ``None`` where it has notes, of which each may be another one."""
-    if any(state.notes for datasets in (run.inputs, run.outputs) for state in datasets.values()):
+def _content_key(run: RunState) -> Hashable | None:
+    """Return a key of all but times, schemas and properties; ``None`` if a dataset has metadata, which may differ."""
+    if any(state.metadata for datasets in (run.inputs, run.outputs) for state in datasets.values()):
         return None
     return (
         (run.parent_run_id, run.job_type, run.job_name, run.flow, run.app_name, run.session_name),
         (run.description, run.sql, run.owners, repr(run.details), run.started, run.ended, run.failure),
-        tuple((dataset, _changes(state)) for dataset, state in run.inputs.items()),
-        tuple((dataset, _changes(state)) for dataset, state in run.outputs.items()),
+        tuple((dataset, _state_key(state)) for dataset, state in run.inputs.items()),
+        tuple((dataset, _state_key(state)) for dataset, state in run.outputs.items()),
     )
 
 
-def _changes(state: DatasetState) -> Hashable:
+def _state_key(state: DatasetState) -> Hashable:
     # Equal column lineages are one object in a fold.
     return state.lifecycle, state.previous, state.partitions, id(state.columns), state.statistics
 
 
 @dataclass(slots=True)
-class _First:
-    """The first of the runs that are alike. :param keys: of the properties that it has."""
+class _Representative:
+    """First of several runs with equal content. :param keys: names of its job's and its flow's properties."""
 
     run: RunState
     keys: tuple[set[str], set[str]] = field(init=False)
@@ -383,7 +387,7 @@ class _First:
             self._learn(layers)
 
     def take(self, other: RunState) -> None:
-        """Take what another one says beside what is the same."""
+        """Merge a later run into this one."""
         run = self.run
         if other.start_ms is not None:
             run.start_ms = other.start_ms if run.start_ms is None else min(run.start_ms, other.start_ms)
@@ -395,14 +399,14 @@ class _First:
                 if state.schema is not None and state.schema_index >= mine[dataset].schema_index:
                     mine[dataset].schema, mine[dataset].schema_index = state.schema, state.schema_index
         for index, layers in other.properties:
-            # Of one key's values the earliest counts: only new keys matter.
+            # The earliest value of a key wins: only new keys matter.
             if self._learn(layers):
                 run.properties.append((index, layers))
 
     def _learn(self, layers: PropertyLayers) -> bool:
-        """Whether there are keys that were not there before."""
+        """Add the keys of these properties, and return whether any of them is new."""
         before = sum(map(len, self.keys))
-        for known, told in zip(self.keys, (layers.job, layers.flow), strict=True):
-            for layer in told:
+        for known, maps in zip(self.keys, (layers.job, layers.flow), strict=True):
+            for layer in maps:
                 known.update(layer)
         return sum(map(len, self.keys)) > before

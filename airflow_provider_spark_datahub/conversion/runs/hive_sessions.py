@@ -1,4 +1,4 @@
-"""Hive sessions: the queries of one session below one run (conversion rules, section 9)."""
+"""Hive sessions: each session is a run above the runs of its queries (conversion rules, section 9)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from airflow_provider_spark_datahub.conversion.events import (
 )
 from airflow_provider_spark_datahub.conversion.facets.properties import (
     HIVE_SESSION,
-    hive_session_id,
     hive_session_properties,
 )
 from airflow_provider_spark_datahub.conversion.facets.run import KIND, run_event, run_properties
@@ -28,12 +27,12 @@ _NEVER = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
-    """A time in which a session was never idle for as long as the timeout. Times are in ms since the epoch.
+class _Activity:
+    """Span in which a session was never idle for as long as the timeout. Times are in ms since the epoch.
 
-    :param result: the event type that stands for how the session's queries ended up to here (``COMPLETE``, ``FAIL``,
-        ``ABORT``); empty where none of them told its end.
-    :param closed: the session was idle for the timeout after it.
+    :param result: event type of the worst end of a query until then (``COMPLETE``, ``FAIL``, ``ABORT``); empty if no
+        query has ended.
+    :param closed: the session was idle for the timeout afterwards.
     """
 
     start_ms: int
@@ -44,34 +43,29 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class HiveSession:
-    """One Hive session.
+    """Hive session.
 
-    :param session_id: as the ``hive_session`` facet has it; where no facet tells, the id of the session's own run.
+    :param session_id: as in the ``hive_session`` facet; without a facet, the id of the session's own run.
     :param urn: its DataProcessInstance.
-    :param parent_urn: the DataProcessInstance below which it runs.
-    :param told: the session's own run sent events, from which it is written; only what these lack is added.
-    :param told_end: those events tell its end, or are coalesced with its queries into one job, whose end it is.
-    :param properties: the facet's, by key.
-    :param activities: when it was active, in order; more than one where it went on after it had been closed.
+    :param parent_urn: DataProcessInstance of the parent run.
+    :param reported: the session's own run sent events and is converted from them: only the rest is written here.
+    :param end_reported: those events have its end, or are coalesced with its queries into one job, which has it.
+    :param properties: those of the facet.
+    :param activities: in order; several if the session went on after it had been closed.
     """
 
     session_id: str
     urn: str
     parent_urn: str | None
-    told: bool
-    told_end: bool
+    reported: bool
+    end_reported: bool
     properties: dict[str, str]
-    activities: tuple[Activity, ...]
-
-    @property
-    def closed(self) -> bool:
-        """Whether its end was told, or nothing came of it for the timeout."""
-        return self.told_end or (bool(self.activities) and self.activities[-1].closed)
+    activities: tuple[_Activity, ...]
 
 
 @dataclass(slots=True)
 class _Run:
-    """What the events of one run say of sessions."""
+    """State of one run, as far as sessions depend on it."""
 
     run_id: str
     session_id: str = ""
@@ -101,34 +95,34 @@ class _Run:
 
 @dataclass(slots=True)
 class _Group:
-    """The queries of one session, and its own run where there is one.
+    """Queries of one session.
 
-    :param own: the id of its own run, or empty.
-    :param told: that run, where it sent events.
+    :param own: id of the session's own run, or empty.
+    :param own_run: that run, if it sent events.
     """
 
     session_id: str
     own: str = ""
-    told: _Run | None = None
+    own_run: _Run | None = None
     queries: list[_Run] = field(default_factory=list)
 
     @property
     def parent(self) -> str:
-        """The id of the run below which the session runs: the one that its own run, or all of its queries, name."""
-        if self.told is not None:
-            return self.told.parent
+        """Id of the parent run, as named by the session's own run or by all of its queries."""
+        if self.own_run is not None:
+            return self.own_run.parent
         members = {query.run_id for query in self.queries}
         named = {query.parent for query in self.queries} - members - {"", self.own}
         return named.pop() if len(named) == 1 else ""
 
     def parents(self, cluster: str | None) -> Iterator[tuple[str, str]]:
-        """Each query's run id with the URN of the run below which it belongs."""
+        """Yield the run id of each query with the URN of its parent run."""
         urn, session_parents = self.urn(cluster), ("", self.own, self.parent)
         for query in self.queries:
             yield query.run_id, urn if query.parent in session_parents else urns.dpi_urn(query.parent)
 
     def urn(self, cluster: str | None) -> str:
-        """The session's DataProcessInstance."""
+        """Return the URN of the session's DataProcessInstance."""
         if self.own:
             return urns.dpi_urn(self.own)
         key = {"orchestrator": "hive", "session_id": self.session_id}
@@ -136,18 +130,18 @@ class _Group:
 
 
 class HiveSessions:
-    """Collects the sessions of a stream of events, in whatever order these come.
+    """Collector of the sessions in a stream of events, in any order.
 
-    What it keeps grows with the runs and sessions of Hive, not with the number of events. Ask it after the last event.
+    Its memory grows with the runs and sessions of Hive, not with the number of events.
 
-    A session has either a run of its own, told by the producer (run id = session id, or the ``parent`` facet of its
-    queries names a run that is called ``<user>@<client address>`` or that sent events of Hive without being a query),
-    or the facet alone, and then the run is named after the session id. Job namespaces are no part of that name: a user
-    may set another one for each query of a session, and the hook of OpenLineage 1.34 made one of each query's text.
+    A session has a run of its own if the producer sends one: its run id is the session id, or it is in the ``parent``
+    facet of the queries and either is called ``<user>@<client address>`` or sent events of Hive without being a query.
+    Otherwise the run is named after the session id in the facet. The name has no job namespace: users may set one for
+    each query, and the hook of OpenLineage 1.34 makes one of each query's text.
 
-    :param timeout_ms: a session that sent no event for so long is closed.
-    :param cluster: the configured ``platform_instance``, which tells Hives with the same session ids apart.
-    :raises ValueError: where the timeout is not positive.
+    :param timeout_ms: a session without events for so long is closed.
+    :param cluster: the configured ``platform_instance``, which distinguishes Hives with the same session ids.
+    :raises ValueError: if the timeout is not positive.
     """
 
     def __init__(self, timeout_ms: int, cluster: str | None = None) -> None:
@@ -156,19 +150,19 @@ class HiveSessions:
         self._timeout_ms = timeout_ms
         self._cluster = cluster
         self._runs: dict[str, _Run] = {}
-        # Of a session's values the earliest counts, so that the order of the events does not.
+        # The earliest value of a session's property wins, so that the order of events does not matter.
         self._values: dict[str, dict[str, tuple[int, str]]] = {}
         self._latest_ms = -_NEVER
         self._groups: list[_Group] | None = None
         self._parents: dict[str, str] = {}
 
     def observe(self, event: RunEvent) -> None:
-        """Take one more event, of any producer: those of others only tell how late it is."""
+        """Add an event of any producer. Events of others than Hive only advance the time."""
         if event.time_ms is not None and event.time_ms > self._latest_ms:
             self._latest_ms = event.time_ms
         if not is_of_hive(event):
             return
-        session_id = hive_session_id(event)
+        session_id = event.hive_session_id
         self._groups = None
         run = self._runs.get(event.run_id)
         if run is None:
@@ -178,22 +172,19 @@ class HiveSessions:
             self._learn_values(session_id, event)
 
     def sessions(self, known_until_ms: int | None = None) -> list[HiveSession]:
-        """All sessions, by start and id.
+        """Return all sessions, by start and id.
 
-        :param known_until_ms: up to when it is known that there are no more events, where that is later than the
-            last event: closes the sessions that have been idle for the timeout by then.
+        :param known_until_ms: up to when there are no more events, if that is later than the last event: sessions that
+            were idle for the timeout by then are closed.
         """
         until_ms = self._latest_ms if known_until_ms is None else max(self._latest_ms, known_until_ms)
-        found = [self._session(group, until_ms) for group in self._resolved()]
-        return sorted(found, key=_by_start)
+        return sorted((self._session(group, until_ms) for group in self._resolved()), key=_by_start)
 
     def parent_of(self, run_id: str) -> str | None:
-        """The DataProcessInstance below which a query's run belongs; ``None`` for a run that is of no session.
+        """Return the parent's DataProcessInstance of a query's run; ``None`` if the run belongs to no session.
 
-        That is its session, unless the query itself names another parent that is not the session's parent as well: a
-        task whose lineage must not be lost to a connection that it shares with others.
-
-        :param run_id: the query's, as in :class:`RunEvent`.
+        That is its session, unless the query names another parent that is not the session's parent: a task keeps its
+        lineage even if it shares the connection with others.
         """
         self._resolved()
         return self._parents.get(run_id)
@@ -214,7 +205,7 @@ class HiveSessions:
         return self._groups
 
     def _grouped(self) -> dict[str, _Group]:
-        """Groups by the id of the session."""
+        """Return the groups by session id."""
         groups: dict[str, _Group] = {}
         for run in self._runs.values():
             if run.session_id:
@@ -241,20 +232,20 @@ class HiveSessions:
         for group in groups.values():
             own = group.session_id.lower()
             if own not in self._runs and own not in {query.parent for query in group.queries}:
-                # A run that several sessions name stands above them.
+                # A run that several sessions name is their parent.
                 own = min((run for run, claimed in claims.items() if claimed == {group.session_id}), default="")
-            group.own, group.told = own, self._runs.get(own)
+            group.own, group.own_run = own, self._runs.get(own)
             group.queries = [query for query in group.queries if query.run_id != own]
 
     def _possible_own_runs(self, run: _Run) -> Iterator[str]:
-        """Which runs, by what this one says, may be that of its session."""
+        """Yield the ids of runs that may be that of a run's session."""
         if run.may_be_session:
             yield run.run_id
         if self._is_session(run.parent, run.session_id) or (run.parent_is_session and run.parent not in self._runs):
             yield run.parent
 
     def _is_session(self, run_id: str, session_id: str) -> bool:
-        """Whether it is a run of Hive, but of no query, and of no other session."""
+        """Return whether it is a run of Hive that is not a query, and that belongs to no other session."""
         run = self._runs.get(run_id)
         return run is not None and run.may_be_session and run.session_id in ("", session_id)
 
@@ -262,43 +253,43 @@ class HiveSessions:
         values = self._values.get(group.session_id, {})
         properties = {key: value for key, (_, value) in sorted(values.items())}
         creation_ms = parse_time_ms(properties.get("creationTime"))
-        told, parent = group.told, group.parent
-        if creation_ms is None and told is not None:
-            creation_ms = told.first_ms
+        own_run, parent = group.own_run, group.parent
+        if creation_ms is None and own_run is not None:
+            creation_ms = own_run.first_ms
         return HiveSession(
             session_id=group.session_id,
             urn=group.urn(self._cluster),
             parent_urn=urns.dpi_urn(parent) if parent else None,
-            told=told is not None,
-            told_end=told is not None and (told.ended or told.is_application),
+            reported=own_run is not None,
+            end_reported=own_run is not None and (own_run.ended or own_run.is_application),
             properties=properties,
             activities=tuple(_activities(group, creation_ms, until_ms, self._timeout_ms)),
         )
 
 
 def session_proposals(session: HiveSession) -> list[Proposal]:
-    """The session's run. Of one that told itself only the end that no event told, and when it went on after that."""
-    return [*_entity(session), *_run_events(session)]
-
-
-def _entity(session: HiveSession) -> Iterator[Proposal]:
-    if session.told:
-        return
+    """Return the proposals of a session's run; only the missing end and later activities if events report the run."""
+    events = list(_run_events(session))
+    if session.reported:
+        return events
     start_ms = session.activities[0].start_ms if session.activities else None
     name = session.properties.get("sessionId", session.session_id)
-    yield from run_properties(session.urn, name=name, created_ms=start_ms, custom=session.properties)
     parent = {"parentInstance": session.parent_urn} if session.parent_urn else {}
     relationships = {**parent, "upstreamInstances": []}
-    yield Proposal(KIND, session.urn, "dataProcessInstanceRelationships", relationships)
+    return [
+        *run_properties(session.urn, name=name, created_ms=start_ms, custom=session.properties),
+        Proposal(KIND, session.urn, "dataProcessInstanceRelationships", relationships),
+        *events,
+    ]
 
 
 def _run_events(session: HiveSession) -> Iterator[Proposal]:
-    if session.told_end:
+    if session.end_reported:
         return
     for number, activity in enumerate(session.activities):
-        # GMS takes the latest event for the state: of two that are of the same millisecond only the end counts.
-        told = (number == 0 and session.told) or (activity.closed and activity.start_ms == activity.end_ms)
-        if not told:
+        # GMS takes the latest event for the state: if start and end are in the same millisecond, only the end counts.
+        at_once = activity.closed and activity.start_ms == activity.end_ms
+        if not (at_once or (number == 0 and session.reported)):
             yield run_event(session.urn, activity.start_ms, "STARTED")
         if activity.closed:
             kind = "FAILURE" if activity.result in FAILED_TYPES else "SUCCESS"
@@ -311,10 +302,10 @@ def _run_events(session: HiveSession) -> Iterator[Proposal]:
             )
 
 
-def _activities(group: _Group, creation_ms: int | None, until_ms: int, timeout_ms: int) -> Iterator[Activity]:
-    """The times in which the session was not idle for the timeout; a query that runs is no idleness.
+def _activities(group: _Group, creation_ms: int | None, until_ms: int, timeout_ms: int) -> Iterator[_Activity]:
+    """Yield the spans in which the session was not idle for the timeout. A running query counts as activity.
 
-    Each shows how the queries ended up to its end: a failure stays (conversion rules, section 7).
+    A failed query fails all later spans, too (conversion rules, section 7).
     """
     runs = sorted(_active(group), key=lambda run: (run.first_ms or 0, run.last_ms or 0))
     failures: set[str] = set()
@@ -322,29 +313,25 @@ def _activities(group: _Group, creation_ms: int | None, until_ms: int, timeout_m
     for run in runs:
         first_ms, last_ms = run.first_ms or 0, run.last_ms or 0
         if start_ms is None:
-            start_ms = _start(creation_ms, first_ms)
+            # The creation may be unknown, later than the first event, or before 1970.
+            start_ms = creation_ms if creation_ms is not None and 0 <= creation_ms <= first_ms else first_ms
         elif first_ms - end_ms >= timeout_ms:
-            yield Activity(start_ms, end_ms, _result(failures, ended), closed=True)
+            yield _Activity(start_ms, end_ms, _result(failures, ended), closed=True)
             start_ms = first_ms
         end_ms = max(end_ms, last_ms)
         ended = ended or run.ended
         failures |= run.failures
     if start_ms is not None:
-        yield Activity(start_ms, end_ms, _result(failures, ended), closed=until_ms - end_ms >= timeout_ms)
+        yield _Activity(start_ms, end_ms, _result(failures, ended), closed=until_ms - end_ms >= timeout_ms)
 
 
 def _active(group: _Group) -> Iterator[_Run]:
-    """The runs that tell when the session was active: its queries, and its own run where that says more than START."""
+    """Yield the runs that show when the session was active: queries, and its own run unless it only sent START."""
     queries = [query for query in group.queries if query.first_ms is not None]
     yield from queries
-    own = group.told
+    own = group.own_run
     if own is not None and own.first_ms is not None and (not queries or own.last_ms != own.first_ms):
         yield own
-
-
-def _start(creation_ms: int | None, first_ms: int) -> int:
-    """When the session was created; its first event, where the creation is not known, later, or before 1970."""
-    return creation_ms if creation_ms is not None and 0 <= creation_ms <= first_ms else first_ms
 
 
 def _result(failures: Iterable[str], ended: bool) -> str:
@@ -356,9 +343,9 @@ def _by_start(session: HiveSession) -> tuple[int, str]:
 
 
 def is_of_hive(event: RunEvent) -> bool:
-    """Whether the event may tell of a Hive session."""
+    """Return whether the event may belong to a Hive session."""
     if (
-        hive_session_id(event)
+        event.hive_session_id
         or event.producer.endswith("/integration/hive")
         or event.job_namespace.startswith("hive://")
     ):
@@ -373,7 +360,7 @@ def _is_query(event: RunEvent) -> bool:
 
 
 def _names_its_session_as_parent(event: RunEvent) -> bool:
-    """Whether the parent's job is called the way a session's is: ``<user>@<client address>``."""
+    """Return whether the parent's job has the name of a session: ``<user>@<client address>``."""
     if HIVE_SESSION not in event.run_facets:
         return False
     facet, parent = event.run_facets[HIVE_SESSION], event.run_facets["parent"]

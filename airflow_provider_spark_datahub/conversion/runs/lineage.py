@@ -1,8 +1,7 @@
-"""Tables that an application wrote and then renamed: its edges go to the names that are left (Deviation 9).
+"""Lineage of an application: datasets that its runs read and wrote, column lineage, operations and tests.
 
-What an application's runs did to datasets, as DataHub's operations (Deviation 18).
-
-What the runs of an application read and wrote: the edges of its job (conversion rules, sections 4 and 7).
+See the conversion rules, sections 4 and 7. Tables that the application wrote and then renamed count under their last
+name (Deviation 9).
 """
 
 from __future__ import annotations
@@ -22,21 +21,17 @@ from airflow_provider_spark_datahub.conversion.columns.fine_grained import (
     fine_grained_lineages,
 )
 from airflow_provider_spark_datahub.conversion.columns.sql import with_columns_of_statements
-from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer
+from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, is_parent_folder
+from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics, TextLimit
 from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
-    NO_NOTES,
+    NO_METADATA,
     NOT_COUNTED,
-    DatasetNotes,
+    DatasetMetadata,
     OutputStatistics,
-    read_notes,
     results_by_test,
     schema_metadata,
-    with_field_tags,
-    with_later_notes,
 )
-from airflow_provider_spark_datahub.conversion.limits import Cuts
-from airflow_provider_spark_datahub.conversion.paths import is_parent_folder
 from airflow_provider_spark_datahub.conversion.runs.fold import (
     DROP,
     NOT_WRITTEN,
@@ -51,12 +46,12 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 _Named = Callable[[DatasetId], DatasetId]
 
 
-def under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[RunState, ...]:
-    """The runs as if each table had the last of its names from the beginning.
+def _under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[RunState, ...]:
+    """Return the runs as if each table had its last name from the beginning.
 
-    Only what the application itself wrote: a table that it only read and then renamed is known by the name under which
-    it was read, since that is where the next run of the job finds one. What is dropped in the end keeps the name under
-    which it was written.
+    This is about tables that the application wrote. A table that it only read and then renamed keeps the name under
+    which it was read, where the job's next run finds one. A table that is dropped in the end keeps the name under which
+    it was written.
 
     :param runs: in the order of their first events.
     """
@@ -76,7 +71,7 @@ def under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[R
 
 
 def _renames(runs: Iterable[RunState], namer: DatasetNamer) -> dict[DatasetId, list[tuple[int, DatasetId]]]:
-    """By old name: when what the application wrote under it was renamed, and to what; in their order."""
+    """Return the renames of written tables by old name: index of the event and new name, in order."""
     changes = [(run.index, dataset, state) for run in runs if not run.failure for dataset, state in run.changed]
     gone = _dropped_in_the_end(((dataset, state) for _, dataset, state in changes), namer)
     found: dict[DatasetId, list[tuple[int, DatasetId]]] = {}
@@ -96,7 +91,7 @@ def _renames(runs: Iterable[RunState], namer: DatasetNamer) -> dict[DatasetId, l
 def _dropped_in_the_end(
     changes: Iterable[tuple[DatasetId, DatasetState]], namer: DatasetNamer
 ) -> set[DatasetName | None]:
-    """Names of tables that are dropped and not made anew; OpenLineage has another path for a table that is dropped."""
+    """Return names of tables that are dropped and not created anew. OpenLineage gives a dropped table another path."""
     gone: set[DatasetName | None] = set()
     for dataset, state in changes:
         (gone.add if state.lifecycle == DROP else gone.discard)(namer.name(dataset))
@@ -104,7 +99,7 @@ def _dropped_in_the_end(
 
 
 def _renamed(run: RunState, named: _Named) -> RunState:
-    datasets = (*run.inputs, *run.outputs, *(one for state in run.outputs.values() for one in _column_inputs(state)))
+    datasets = (*run.inputs, *run.outputs, *(read for state in run.outputs.values() for read in _column_inputs(state)))
     if all(named(dataset) == dataset for dataset in datasets):
         return run
     outputs = {
@@ -120,7 +115,7 @@ def _column_inputs(state: DatasetState) -> tuple[DatasetId, ...]:
     return state.columns.inputs if state.columns is not None else ()
 
 
-# What OpenLineage's lifecycle says, in DataHub's words (``OperationType``).
+# DataHub's ``OperationType`` by OpenLineage's lifecycle.
 _BY_LIFECYCLE = {
     "ALTER": "ALTER",
     "CREATE": "CREATE",
@@ -129,7 +124,7 @@ _BY_LIFECYCLE = {
     "RENAME": "ALTER",
     "TRUNCATE": "DELETE",
 }
-# Likewise the first words of a statement, as acryl-datahub's ``QueryTypeProps`` and its Delta source have them.
+# Likewise by the first words of a statement, as in acryl-datahub's ``QueryTypeProps`` and its Delta source.
 _BY_STATEMENT = {
     "CREATE": "CREATE",
     "DELETE": "DELETE",
@@ -144,13 +139,13 @@ _WRITTEN = "INSERT"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What one run did to one dataset. Times are in ms since the epoch.
+    """Operation of one run on one dataset. Times are in ms since the epoch.
 
     :param dataset: its URN.
     :param kind: one of DataHub's ``OperationType``.
-    :param time_ms: when the run ended.
-    :param previous: the URN that a renamed dataset had, or empty.
-    :param partitions: of the dataset that it was about; empty where it was all of it, or nobody told.
+    :param time_ms: end of the run.
+    :param previous: the old URN of a renamed dataset, or empty.
+    :param partitions: the affected partitions; empty for the whole dataset, or if the producer does not report them.
     """
 
     dataset: str
@@ -163,22 +158,22 @@ class Operation:
     partitions: tuple[str, ...] = ()
 
 
-def operations(runs: Iterable[RunState], namer: DatasetNamer) -> list[Operation]:
-    """Operations of the runs that are known to have ended well, by dataset and time.
+def _operations(runs: Iterable[RunState], namer: DatasetNamer) -> list[Operation]:
+    """Return the operations of the runs that ended well, by dataset and time.
 
-    A dataset that a run names twice, such as a table by two paths, is one operation.
+    A dataset that a run names twice, such as a table by two paths, has one operation.
     """
-    found: dict[tuple[str, str], Operation] = {}
+    by_run: dict[tuple[str, str], Operation] = {}
     for run in runs:
-        for one in _operations_of(run, namer):
-            key = one.dataset, one.run_id
-            if key not in found or found[key].statistics == NOT_COUNTED:
-                found[key] = one
+        for operation in _operations_of(run, namer):
+            key = operation.dataset, operation.run_id
+            if key not in by_run or by_run[key].statistics == NOT_COUNTED:
+                by_run[key] = operation
     by_dataset: dict[tuple[str, OutputStatistics], list[Operation]] = {}
-    for one in found.values():
-        by_dataset.setdefault((one.dataset, one.statistics), []).append(one)
-    outer = [one for same in by_dataset.values() for one in _without_inner(same)]
-    return sorted(outer, key=lambda one: (one.dataset, one.time_ms, one.run_id))
+    for operation in by_run.values():
+        by_dataset.setdefault((operation.dataset, operation.statistics), []).append(operation)
+    outer = [operation for same in by_dataset.values() for operation in _without_inner(same)]
+    return sorted(outer, key=lambda operation: (operation.dataset, operation.time_ms, operation.run_id))
 
 
 def _operations_of(run: RunState, namer: DatasetNamer) -> Iterator[Operation]:
@@ -202,7 +197,7 @@ def _operations_of(run: RunState, namer: DatasetNamer) -> Iterator[Operation]:
 
 
 def _kind(run: RunState, state: DatasetState) -> str:
-    """By the output's lifecycle, else by the statement; a producer that tells neither has written rows."""
+    """Return the type by the output's lifecycle, else by the statement, else as if rows were inserted."""
     if state.lifecycle:
         return _BY_LIFECYCLE.get(state.lifecycle, "UNKNOWN")
     words = run.sql.upper().split(maxsplit=2)[:2]
@@ -210,83 +205,87 @@ def _kind(run: RunState, state: DatasetState) -> str:
 
 
 def _without_inner(same: list[Operation]) -> Iterator[Operation]:
-    """Spark runs a CREATE TABLE AS SELECT as a query around the one that writes, and both count the same rows.
+    """Yield the operations that are not part of another.
+
+    Spark runs a CREATE TABLE AS SELECT as a query around the query that writes, and both count the same rows.
 
     :param same: operations on one dataset with the same statistics.
     """
     covered_ms = -1
-    for one in sorted(same, key=lambda one: (one.start_ms, one.kind != "CREATE", -one.time_ms)):
-        if one.statistics != NOT_COUNTED and one.time_ms <= covered_ms:
+    for operation in sorted(same, key=lambda other: (other.start_ms, other.kind != "CREATE", -other.time_ms)):
+        if operation.statistics != NOT_COUNTED and operation.time_ms <= covered_ms:
             continue
-        if one.kind == "CREATE":
-            covered_ms = max(covered_ms, one.time_ms)
-        yield one
+        if operation.kind == "CREATE":
+            covered_ms = max(covered_ms, operation.time_ms)
+        yield operation
 
 
 class JobDataset(msgspec.Struct):
-    """A dataset of a job with what is to be written of it."""
+    """Dataset of a job, with the content of its aspects.
+
+    :param ids: OpenLineage's names of it.
+    :param schema: the ``schemaMetadata`` aspect.
+    """
 
     name: DatasetName
     ids: list[DatasetId] = []
     schema: dict[str, Any] | None = None
-    notes: DatasetNotes = NO_NOTES
+    metadata: DatasetMetadata = NO_METADATA
     edge_properties: Mapping[str, str] = {}
 
 
-class RunLineage(msgspec.Struct, frozen=True):
-    """What runs read and wrote, by the URNs of the datasets.
+class Lineage(msgspec.Struct, gc=False):
+    """Datasets that runs read and wrote, by URN, and what the runs did with them.
 
-    :param unusable: datasets that no URN can be made of, and why.
-    :param column_gaps: why statements tell nothing of columns, for people.
-    :param partitions: those that were written, where producers tell.
-    :param tests: data-quality checks, and whether each was passed.
+    :param fine_grained: column lineage, as in ``fineGrainedLineages``.
+    :param partitions: the written partitions, if producers report them.
+    :param tests: results of data-quality checks by the URN of the test: True if it passed.
     """
 
     inputs: dict[str, JobDataset]
     outputs: dict[str, JobDataset]
     fine_grained: list[dict[str, Any]]
-    operations: Sequence[Operation]
-    unusable: dict[DatasetId, str]
-    column_gaps: tuple[str, ...]
-    partitions: tuple[str, ...]
-    tests: dict[str, bool]
+    operations: Sequence[Operation] = ()
+    partitions: tuple[str, ...] = ()
+    tests: Mapping[str, bool] = {}
 
 
 def lineage_of(
     application: Application,
     namer: DatasetNamer,
     settings: LineageSettings,
-    cuts: Cuts,
+    diagnostics: Diagnostics,
     *,
     lost_in_flight: bool = False,
-) -> RunLineage:
-    """The lineage of an application's runs.
+) -> Lineage:
+    """Return the lineage of an application's runs.
 
-    :param cuts: takes how much was left out.
-    :param lost_in_flight: queries without end were still running when the driver died.
+    :param diagnostics: receives what could not be converted.
+    :param lost_in_flight: queries without an end were still running when the driver died.
     """
-    runs, gaps = application.runs, tuple[str, ...]()
+    runs = application.runs
     if settings.capture_columns_from_sql and settings.capture_column_level_lineage:
-        runs, gaps = with_columns_of_statements(runs, namer)
-    edges = _Edges(under_last_names(runs, namer), namer, lost_in_flight=lost_in_flight, settings=settings, cuts=cuts)
-    return RunLineage(
+        runs, diagnostics.column_gaps = with_columns_of_statements(runs, namer)
+    limit = TextLimit(settings.max_string_length, diagnostics.truncations)
+    edges = _Edges(_under_last_names(runs, namer), namer, lost_in_flight=lost_in_flight, settings=settings, limit=limit)
+    lineage = Lineage(
         inputs=edges.inputs(),
         outputs=edges.outputs(),
-        fine_grained=fine_grained_lineages(edges.columns(), namer, ColumnLimits.of(settings), cuts),
-        operations=operations(application.runs, namer) if settings.capture_operations else (),
-        unusable=namer.unusable,
-        column_gaps=gaps,
+        fine_grained=fine_grained_lineages(edges.columns(), namer, ColumnLimits.of(settings), limit),
+        operations=_operations(application.runs, namer) if settings.capture_operations else (),
         partitions=edges.partitions(),
         tests=results_by_test((run.checks for run in application.runs if run.checks), namer),
     )
+    diagnostics.unusable_datasets = namer.unusable
+    return lineage
 
 
 _Touched = list[tuple[DatasetId, DatasetState]]
-_UNTOLD = DatasetState()
+_ONLY_IN_COLUMNS = DatasetState()
 
 
 class _Edges:
-    """The datasets of an application's runs that are edges of its job."""
+    """Datasets of an application's runs that are edges of its job."""
 
     def __init__(
         self,
@@ -295,9 +294,9 @@ class _Edges:
         *,
         lost_in_flight: bool,
         settings: LineageSettings,
-        cuts: Cuts,
+        limit: TextLimit,
     ) -> None:
-        self._cuts = cuts
+        self._limit = limit
         self._with_schemas = settings.materialize_dataset and settings.include_schema_metadata
         self._with_descriptions = settings.capture_dataset_documentation
         self._namer = namer
@@ -306,22 +305,22 @@ class _Edges:
         ]
 
     def outputs(self) -> dict[str, JobDataset]:
-        """What was written, by URN."""
-        return self._by_urn(one for _, written in self._written for one in written)
+        """Return the written datasets, by URN."""
+        return self._by_urn(touched for _, written in self._written for touched in written)
 
     def inputs(self) -> dict[str, JobDataset]:
-        """What was read, by URN: inputs of queries, and what only column lineage names (Deviation 8)."""
+        """Return the read datasets, by URN, with those that only column lineage names (Deviation 8)."""
         reads = [(run, self._read(run, written)) for run, written in self._written]
         phantoms = self._phantom_reads(reads)
-        return self._by_urn(one for _, read in reads for one in read if one[0] not in phantoms)
+        return self._by_urn(touched for _, read in reads for touched in read if touched[0] not in phantoms)
 
     def partitions(self) -> tuple[str, ...]:
-        """Those that were written, where producers tell."""
-        found = {one for _, written in self._written for _, state in written for one in state.partitions}
-        return tuple(sorted(found)) if found else ()
+        """Return the written partitions, if producers report them."""
+        partitions = {name for _, written in self._written for _, state in written for name in state.partitions}
+        return tuple(sorted(partitions)) if partitions else ()
 
     def columns(self) -> list[tuple[str, DatasetColumns]]:
-        """Column lineage of what was written: the output's URN with what one query says of it."""
+        """Return the column lineage of written datasets: each output's URN with the columns that one query reports."""
         return [
             (name.urn, state.columns)
             for _, written in self._written
@@ -333,16 +332,20 @@ class _Edges:
         read, name = list(run.inputs.items()), self._namer.name
         for output, state in written:
             if state.columns is not None:
-                more = [one for one in state.columns.inputs if one not in run.inputs and name(one) != name(output)]
-                read += [(dataset, _UNTOLD) for dataset in more]
+                read += [
+                    (dataset, _ONLY_IN_COLUMNS)
+                    for dataset in state.columns.inputs
+                    if dataset not in run.inputs and name(dataset) != name(output)
+                ]
         return read
 
     @staticmethod
     def _phantom_reads(reads: Sequence[tuple[RunState, _Touched]]) -> set[DatasetId]:
-        """Deviation 5: what only RDD jobs of an application with queries read, where a query's dataset is the same
-        or lies below: file listing, schema inference, reading back the own output.
+        """Return the datasets that only RDD jobs read, if a query's dataset is the same or lies below (Deviation 5).
 
-        :param reads: what each run read.
+        These are file listings, schema inference, and reading back the application's own output.
+
+        :param reads: the datasets that each run read.
         """
         listed = {dataset for run, _ in reads if run.job_type == RDD_JOB for dataset in run.inputs}
         if not listed:
@@ -363,7 +366,7 @@ class _Edges:
     def _by_urn(self, datasets: Iterable[tuple[DatasetId, DatasetState]]) -> dict[str, JobDataset]:
         found: dict[str, JobDataset] = {}
         schemas: dict[str, tuple[int, JsonObject | bytes]] = {}
-        notes: dict[str, Mapping[str, tuple[int, JsonObject]]] = {}
+        metadata: dict[str, Mapping[str, tuple[int, JsonObject]]] = {}
         for dataset, state in datasets:
             name = self._namer.name(dataset)
             if name is None:
@@ -376,11 +379,11 @@ class _Edges:
                 entry.ids.append(dataset)
             if state.schema is not None and (urn not in schemas or state.schema_index >= schemas[urn][0]):
                 schemas[urn] = (state.schema_index, state.schema)
-            if state.notes:
-                notes[urn] = with_later_notes(notes.get(urn, {}), state.notes)
-        for urn, facets in notes.items():
-            read = read_notes({facet_name: facet for facet_name, (_, facet) in facets.items()})
-            found[urn].notes = replace(read, description=self._cuts.text(read.description))
+            if state.metadata:
+                metadata[urn] = DatasetMetadata.merge(metadata.get(urn, {}), state.metadata)
+        for urn, facets in metadata.items():
+            read = DatasetMetadata.read({facet_name: facet for facet_name, (_, facet) in facets.items()})
+            found[urn].metadata = replace(read, description=self._limit.text(read.description))
         if self._with_schemas:
             for urn, (_, schema) in schemas.items():
                 self._describe(found[urn], schema)
@@ -390,4 +393,4 @@ class _Edges:
         platform = urns.platform_urn(dataset.name.platform)
         schema = schema_metadata(facet, platform, with_descriptions=self._with_descriptions)
         if schema is not None:
-            dataset.schema = with_field_tags(self._cuts.schema(schema), dataset.notes)
+            dataset.schema = dataset.metadata.tag_fields(self._limit.schema(schema))

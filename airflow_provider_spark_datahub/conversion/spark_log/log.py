@@ -1,21 +1,31 @@
-"""What Spark's own event log tells of an application: its streaming queries and its SQL executions."""
+"""Spark's own event log: the streaming queries and SQL executions of each application."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion.events import JsonObject, as_object, as_objects, as_text, parse_time_ms
+from airflow_provider_spark_datahub.conversion.datasets import FALLBACK_PLATFORM
+from airflow_provider_spark_datahub.conversion.events import (
+    DatasetId,
+    JsonObject,
+    as_object,
+    as_objects,
+    as_text,
+    parse_time_ms,
+)
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
+from airflow_provider_spark_datahub.conversion.runs.fold import Application
 
 _STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 _SQL = "org.apache.spark.sql.execution.ui.SparkListener"
 # StreamExecution.getBatchDescriptionString: the description of every execution and every job of a query.
 _RUN_OF_QUERY = re.compile(r"^runId = ([0-9a-fA-F-]{36})$", re.MULTILINE)
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 
-_MAX_MS = 253_402_300_799_999  # the end of the year 9999, after which there is no ISO instant
+_MAX_MS = 253_402_300_799_999  # the end of the year 9999: later instants have no ISO form
 _MAX_NUMBER = 1e18
 
 
@@ -23,15 +33,15 @@ _MAX_NUMBER = 1e18
 class StreamingQuery:
     """One run of a streaming query. Times are in ms since the epoch.
 
-    :param id: of the query, which its checkpoint keeps over all runs.
-    :param run_id: of this run, a UUID in lower case.
-    :param name: that the user gave it, or empty.
+    :param id: the query's id, which its checkpoint keeps over all runs.
+    :param run_id: a UUID in lower case.
+    :param name: the name that the user gave the query, or empty.
     :param progress: the latest ``StreamingQueryProgress``; empty before the first.
-    :param sources: the descriptions of all sources, of every progress, each with the latest offset that it came to.
-    :param sinks: the descriptions of its sink (one, normally).
-    :param rows: read in all progresses.
-    :param last_ms: the latest time that is known of it: an end, where it has ended.
-    :param failure: the exception that ended it, or empty.
+    :param sources: descriptions of the sources in every progress, each with its latest offset.
+    :param sinks: descriptions of the sink (normally one).
+    :param rows: rows read in all progresses.
+    :param last_ms: the latest known time of the run; its end if it has ended.
+    :param failure: the exception that ended the run, or empty.
     """
 
     id: str
@@ -46,40 +56,48 @@ class StreamingQuery:
     ended: bool = False
     failure: str = ""
 
-    def learn(self, progress: JsonObject) -> None:
-        """Take one more ``StreamingQueryProgress``; the latest one wins."""
+    def add_progress(self, progress: JsonObject) -> None:
+        """Add a ``StreamingQueryProgress``; the latest one wins."""
         self.progress = progress
         self.name = self.name or as_text(progress.get("name"))
         for source in as_objects(progress.get("sources")):
             description = as_text(source.get("description"))
             if description:
-                # A batch that found nothing new may name no offset.
+                # A batch without new data may have no offset.
                 self.sources[description] = source.get("endOffset") or self.sources.get(description)
-            self.rows += int(number_of(source, "numInputRows"))
+            self.rows += int(_number(source, "numInputRows"))
         sink = as_text(as_object(progress.get("sink")).get("description"))
         if sink:
             self.sinks[sink] = None
         begin_ms = parse_time_ms(progress.get("timestamp"))
         if begin_ms is not None:
             self.start_ms = begin_ms if self.start_ms is None else min(self.start_ms, begin_ms)
-            self.lasts_until(begin_ms + int(number_of(progress, "batchDuration")))
+            self.extend_to(begin_ms + int(_number(progress, "batchDuration")))
 
-    def lasts_until(self, time_ms: int | None) -> None:
-        """It did something at this time."""
+    def extend_to(self, time_ms: int | None) -> None:
+        """Record that the query was active at this time."""
         if time_ms is not None and time_ms <= _MAX_MS:
             self.last_ms = time_ms if self.last_ms is None else max(self.last_ms, time_ms)
+
+    def metric(self, key: str) -> float:
+        """Return a number of the latest progress.
+
+        Event logs hold rates for each source only; Spark's own totals are their sums.
+        """
+        holders = [self.progress] if key in self.progress else as_objects(self.progress.get("sources"))
+        return sum(_number(holder, key) for holder in holders)
 
 
 @dataclass(slots=True)
 class SqlExecution:
     """One SQL execution. Times are in ms since the epoch.
 
-    :param description: the call site, or what the user set as the job's description; without secrets.
-    :param plan: the physical plan as text; empty for a query's micro-batch.
-    :param root_id: the execution that it is part of, or itself.
-    :param query_run_id: of the streaming query that it is a micro-batch of, or empty.
-    :param end_ms: ``None`` where it has not ended.
-    :param failed: it ended with an error.
+    :param description: the call site or the job description that the user set, without secrets.
+    :param plan: the physical plan as text; empty for a micro-batch of a streaming query.
+    :param root_id: the id of the outermost execution around this one, or of this one.
+    :param query_run_id: the run id of the streaming query if this is one of its micro-batches, or empty.
+    :param end_ms: ``None`` if the execution has not ended.
+    :param failed: whether it ended with an error.
     """
 
     id: int
@@ -94,12 +112,12 @@ class SqlExecution:
 
 @dataclass(slots=True)
 class LoggedApplication:
-    """An application as its event log tells of it. Times are in ms since the epoch.
+    """An application as its event log describes it. Times are in ms since the epoch.
 
     :param id: Spark's application id, e.g. ``application_1700000000000_0001``.
-    :param default_fs: Hadoop's ``fs.defaultFS``, e.g. ``file:///``; empty where it is not known.
+    :param default_fs: Hadoop's ``fs.defaultFS``, e.g. ``file:///``; empty if it is not known.
     :param queries: runs of streaming queries by run id.
-    :param executions: by their number.
+    :param executions: SQL executions by id.
     """
 
     id: str
@@ -110,12 +128,25 @@ class LoggedApplication:
     queries: dict[str, StreamingQuery] = field(default_factory=dict)
     executions: dict[int, SqlExecution] = field(default_factory=dict)
 
+    def match(self, applications: Sequence[Application], logs: Sequence[LoggedApplication]) -> Application | None:
+        """Return the application that this log describes, or ``None`` if that is not clear."""
+        by_id = {
+            app_id: application
+            for application in applications
+            for run in application.runs
+            if (app_id := run.flow_property("appId"))
+        }
+        if self.id in by_id:
+            return by_id[self.id]
+        # Not every event carries the id, nor does a log whose beginning is missing.
+        is_only_one = len(applications) == len(logs) == 1
+        return applications[0] if is_only_one and not (by_id and self.id) else None
+
 
 class SparkLog:
-    """Takes the events of event logs one by one; what it keeps does not grow with the progresses of a query.
+    """Reader of event logs, one event at a time. Its memory does not grow with the progresses of a query.
 
-    An application's events begin with its ``SparkListenerApplicationStart``. Events that are not known, or not as they
-    should be, are passed over.
+    An application's events begin with its ``SparkListenerApplicationStart``. Unknown and malformed events are ignored.
     """
 
     def __init__(self) -> None:
@@ -134,36 +165,36 @@ class SparkLog:
         }
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Take one more event: the decoded JSON of a line of the log."""
+        """Add an event: the decoded JSON of one line of the log."""
         reader = self._readers.get(as_text(event.get("Event")))
         if reader is not None:
             reader(event)
 
     @property
     def applications(self) -> list[LoggedApplication]:
-        """The applications in the order of their logs."""
+        """Return the applications in the order of their logs."""
         return self._applications
 
     @property
     def latest_ms(self) -> int | None:
-        """The latest time that the log told, in ms since the epoch."""
+        """Return the latest time in the log, in ms since the epoch."""
         return self._latest_ms
 
-    def forget_executions(self, kept: int, told: Callable[[LoggedApplication], Collection[int]]) -> None:
-        """Let go of executions that have ended.
+    def forget_executions(self, kept: int, reported: Callable[[LoggedApplication], Collection[int]]) -> None:
+        """Remove executions that have ended.
 
-        :param kept: how many of an application's latest ones are kept: OpenLineage may be late to tell of them.
-        :param told: of which executions it has told, so that nothing is waited for: those go, once the one that they
-            are part of has ended.
+        :param kept: how many of an application's latest executions to keep: OpenLineage may report them late.
+        :param reported: returns the ids of an application's reported executions. They are removed as soon as their
+            outermost execution has ended.
         """
         for application in self._applications:
             executions = application.executions
-            latest, told_of = set(list(executions)[-kept:]), told(application)
-            running = {one.id for one in executions.values() if one.end_ms is None}
-            for one in list(executions.values()):
-                is_settled = one.id in told_of and one.root_id not in running
-                if one.id not in running and (is_settled or one.id not in latest):
-                    del executions[one.id]
+            latest, reported_ids = set(list(executions)[-kept:]), reported(application)
+            running = {execution.id for execution in executions.values() if execution.end_ms is None}
+            for execution in list(executions.values()):
+                is_settled = execution.id in reported_ids and execution.root_id not in running
+                if execution.id not in running and (is_settled or execution.id not in latest):
+                    del executions[execution.id]
 
     @property
     def _application(self) -> LoggedApplication:
@@ -218,15 +249,15 @@ class SparkLog:
         progress = as_object(event.get("progress"))
         query = self._query(progress)
         if query is not None:
-            query.learn(progress)
+            query.add_progress(progress)
 
     def _query_terminated(self, event: JsonObject) -> None:
         query = self._query(event)
         if query is not None:
             query.ended = True
             query.failure = redact_text(as_text(event.get("exception")))
-            # The event has no time of its own: it is not earlier than what the log told before.
-            query.lasts_until(self._latest_ms)
+            # The event has no time of its own, but it is not earlier than the events before it.
+            query.extend_to(self._latest_ms)
 
     def _query(self, event: JsonObject) -> StreamingQuery | None:
         run_id = as_text(event.get("runId")).lower()
@@ -238,8 +269,30 @@ class SparkLog:
         return queries[run_id]
 
 
-def number_of(holder: JsonObject, key: str) -> float:
-    """A number of a progress, 0 where there is none: a rate that is no number is a text."""
+def location_of(path: str, default_fs: str) -> DatasetId:
+    """Return a path as OpenLineage names it: ``file:/a`` is ``file`` ``/a``, ``s3://b/a`` is ``s3://b`` ``/a``.
+
+    :param default_fs: Hadoop's ``fs.defaultFS`` for a path without a scheme; empty if it is not known.
+    """
+    matched = _SCHEME.match(path)
+    if matched is None:
+        # The Java listener takes HDFS if the file system is not known.
+        scheme, _, host = default_fs.rstrip("/").partition("://")
+        namespace = f"{scheme}://{host}" if host else scheme.rstrip(":") or FALLBACK_PLATFORM
+        return DatasetId(namespace, _trimmed(path))
+    scheme, rest = matched["scheme"], path[matched.end() :]
+    if not rest.startswith("//"):
+        return DatasetId(scheme, _trimmed(rest))
+    host, slash, below = rest[2:].partition("/")
+    return DatasetId(f"{scheme}://{host}" if host else scheme, _trimmed(slash + below))
+
+
+def _trimmed(path: str) -> str:
+    return path.rstrip("/") or "/"
+
+
+def _number(holder: JsonObject, key: str) -> float:
+    """Return a number, or 0 if it is missing: JSON has no NaN, so Spark writes such a rate as text."""
     value = holder.get(key)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return 0

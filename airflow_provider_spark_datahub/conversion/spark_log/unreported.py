@@ -1,8 +1,7 @@
-"""The files and tables that the text of a physical plan names as what is read and written.
+"""What OpenLineage did not report of an application: lost SQL executions, their edges, and tables without a name.
 
-Which SQL executions OpenLineage lost: those that Spark's event log knows, and no event.
-
-Tables that OpenLineage does not name, as it cannot name those of every catalogue.
+Lost executions are in Spark's own event log and in no OpenLineage event; the text of their physical plans names the
+files and tables that they read and wrote. Unreported tables belong to catalogues that OpenLineage cannot name.
 """
 
 from __future__ import annotations
@@ -10,29 +9,37 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_provider_spark_datahub.conversion.datasets import table_and_selector
+from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, table_and_selector
 from airflow_provider_spark_datahub.conversion.events import DatasetId
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, RunState
-from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution
+from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution, location_of
 
-# A node of a plan in Spark's "formatted" mode: "(1) Scan csv", then its lines. Nodes are apart by an empty line.
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
+
+# -- the text of physical plans
+
+# A node of a plan in Spark's "formatted" mode: "(1) Scan csv", then its lines. An empty line ends it.
 _NODE = re.compile(r"\(\d+\) (?P<head>.*)\n(?P<body>(?:.+\n?)*)")
 _CODEGEN = re.compile(r"\s*\[codegen id : \d+\]\s*$")
 _FILE_SCAN = re.compile(r"Scan \w+(?: (?P<table>[\w.]+))?")
 _LOCATION = re.compile(r"^Location: (?P<index>\w+) ?\[(?P<paths>.*)\]$", re.MULTILINE)
 _TABLE_SCAN = re.compile(r"(?:Scan hive|BatchScan) (?P<table>[\w.]+)")
-# What a cached relation was made from stands in one line; Spark abbreviates it where it is long.
+# The origin of a cached relation is on one line, which Spark abbreviates if it is long.
 _CACHED_SCAN = re.compile(
     r"FileScan \w+(?: (?P<table>[\w.]+))?\[[^\]]*\].*? Location: (?P<index>\w+)\(\d+ paths\)\[(?P<paths>[^\]]*)\], "
 )
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/.*")
-# Delta's own books are no data that somebody reads.
-_LOG = "/_delta_log"
+# Reads of Delta's transaction log are not reads of data.
+_DELTA_LOG = "/_delta_log"
 
 _QUOTED = r"(?P<table>`[^`]+`(?:\.`[^`]+`){1,2})"
 _PATH = r"(?P<path>[A-Za-z][A-Za-z0-9+.-]*:/[^,\]]*)"
-# What the arguments of a node that writes say of its target; the first that matches counts.
+# How the arguments of each writing node name its target; the first match counts.
 _SINKS = {
     "InsertIntoHadoopFsRelationCommand": (rf"{_PATH}, .*, (?:Append|Overwrite|ErrorIfExists|Ignore), {_QUOTED}", _PATH),
     "InsertIntoDataSourceDirCommand": (r"Storage\(Location: (?P<path>[^,)]+)\)",),
@@ -58,30 +65,29 @@ _SESSION_CATALOG = "spark_catalog."
 
 @dataclass(frozen=True, slots=True)
 class PlanDataset:
-    """What a plan names.
+    """A file or table that a plan names.
 
-    :param path: a location, with its scheme where the plan has it; empty where only a table is named.
-    :param table: ``database.table``, with the catalogue in front where it is not the session's; empty for plain files.
+    :param path: a location, with its scheme if the plan has it; empty if the plan names only a table.
+    :param table: ``database.table``, after the catalogue unless it is the session's; empty for plain files.
     """
 
     path: str = ""
     table: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanDatasets:
-    """What one execution reads and writes, as far as its plans name it; each once, in the order of the plans."""
+class PlanDatasets(NamedTuple):
+    """The distinct datasets that an execution reads and writes, in the order of its plans."""
 
     sources: tuple[PlanDataset, ...]
     sinks: tuple[PlanDataset, ...]
 
 
 def datasets_of_plans(plans: Iterable[str]) -> PlanDatasets:
-    """What the plans of an execution and of its parts name.
+    """Return the datasets that the plans of an execution and its parts name.
 
-    What is abbreviated, as long lists and paths are, is not named.
+    Names that Spark abbreviated, such as long lists and paths, are left out.
 
-    :param plans: texts of physical plans in Spark's "formatted" mode, which event logs hold.
+    :param plans: texts of physical plans in Spark's "formatted" mode, as event logs hold them.
     """
     sources: dict[PlanDataset, None] = {}
     sinks: dict[PlanDataset, None] = {}
@@ -100,17 +106,17 @@ def _sources(head: str, body: str) -> Iterator[PlanDataset]:
         return
     file_scan, location = _FILE_SCAN.fullmatch(head), _LOCATION.search(body)
     if file_scan is not None and location is not None:
-        yield from _located(location["paths"], file_scan["table"])
+        yield from _paths(location["paths"], file_scan["table"])
     for cached in _CACHED_SCAN.finditer(body):
-        yield from _located(cached["paths"], cached["table"])
+        yield from _paths(cached["paths"], cached["table"])
 
 
-def _located(paths: str, table: str | None) -> Iterator[PlanDataset]:
+def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:
     listed = [path for path in paths.split(", ") if not path.startswith("...")]
-    # A path with a comma in it cannot be told from two.
+    # A path that contains a comma looks like two paths.
     if all(_URI.fullmatch(path) and "..." not in path for path in listed):
         for path in listed:
-            if _LOG not in path:
+            if _DELTA_LOG not in path:
                 yield PlanDataset(path, _without_session_catalog(table or ""))
 
 
@@ -134,38 +140,39 @@ def _without_session_catalog(table: str) -> str:
 
 
 def _joined(sinks: Iterable[PlanDataset]) -> list[PlanDataset]:
-    """A CREATE TABLE AS SELECT is an execution around another: the one names the table, the other its path."""
+    """Join the table and the path of a CREATE TABLE AS SELECT: the outer execution names one, the inner the other."""
     listed = list(sinks)
-    tables = {one.table for one in listed if one.table}
-    paths = {one.path for one in listed if one.path}
-    bare_paths = [one for one in listed if one.path and not one.table]
-    if not tables or not bare_paths:
+    tables = {sink.table for sink in listed if sink.table}
+    paths = {sink.path for sink in listed if sink.path}
+    if not tables or all(sink.table for sink in listed if sink.path):
         return listed
     if len(tables) == len(paths) == 1:
         return [PlanDataset(paths.pop(), tables.pop())]
-    # Which path is which table's cannot be told.
-    return [replace(one, path="") for one in listed if one.table]
+    # It is not clear which path belongs to which table.
+    return [replace(sink, path="") for sink in listed if sink.table]
 
 
-# Roots and inner nodes of plans that write data. OpenLineage leaves out on purpose what only reads (collect, show,
-# count) and some commands (its SparkNodesFilter, CreateViewFilter), so that nothing else is told to be lost.
+# -- lost executions
+
+# Roots and inner nodes of plans that write data. Nothing else counts as lost: OpenLineage leaves out plans that only
+# read (collect, show, count) and some commands on purpose (its SparkNodesFilter, CreateViewFilter).
 _WRITES = re.compile(
     r"\b(?:InsertInto\w*|Create\w*TableAsSelect\w*|Replace\w*TableAsSelect\w*|SaveIntoDataSourceCommand"
     r"|MergeInto\w*|MergeRows|AppendData\w*|Overwrite(?:ByExpression|PartitionsDynamic)\w*|ReplaceData|WriteDelta"
     r"|WriteIntoDelta\w*|DeleteFromTable\w*|DeleteCommand\w*|UpdateCommand\w*|UpdateTable\w*)\b"
 )
-_REASON = "it wrote data, and OpenLineage sent no event of it"
-# The tree comes first; "formatted" plans describe each node below it, after two empty lines.
+_REASON = "it wrote data, but OpenLineage sent no event for it"
+# "Formatted" plans begin with the tree; two empty lines and a description of each node follow.
 _END_OF_TREE = "\n\n\n"
 
 
 @dataclass(frozen=True, slots=True)
 class LostExecution:
-    """A SQL execution without lineage.
+    """A SQL execution that OpenLineage did not report.
 
-    :param id: Spark's number of the execution, as in its UI.
-    :param description: as in Spark's UI: the call site or the user's own; empty where it is not known.
-    :param reason: for people.
+    :param id: Spark's id of the execution, as in its UI.
+    :param description: the call site or the user's own description, as in Spark's UI; empty if it is not known.
+    :param reason: an explanation for people.
     :param plans: its physical plan and those of its parts.
     """
 
@@ -175,50 +182,12 @@ class LostExecution:
     plans: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
-def lost_executions(logged: LoggedApplication, applications: Sequence[Application]) -> list[LostExecution]:
-    """What an application did and OpenLineage did not tell of.
+def reported_executions(logged: LoggedApplication, runs: Iterable[RunState]) -> set[int]:
+    """Return the ids of executions that runs report: themselves, the execution around them, or a part of them.
 
-    An execution was told of where a run began or ended in the very millisecond in which it did: OpenLineage takes its
-    times from Spark's events. To give no false alarm, nothing is said of micro-batches (their query's progress names
-    source and sink), of what failed, of parts of an execution that was told of, and of what OpenLineage leaves out on
-    purpose: only of what wrote data. An execution with its parts is told once.
-
-    :param applications: the application's; others do no harm.
+    OpenLineage takes its times from Spark's events, so a run belongs to the execution that began or ended in the same
+    millisecond. A CREATE TABLE AS SELECT is an execution around another, and events may report either.
     """
-    if not any(one.runs for one in applications):
-        # The listener did not run: nothing was lost one by one.
-        return []
-    told = told_executions(logged, (run for one in applications for run in one.runs))
-    lost: dict[int, LostExecution] = {}
-    for execution in logged.executions.values():
-        if execution.query_run_id or execution.failed or execution.id in told:
-            continue
-        if wrote_data(execution) and execution.root_id not in lost:
-            plans = tuple(one.plan for one in logged.executions.values() if one.root_id == execution.root_id)
-            lost[execution.root_id] = LostExecution(execution.id, execution.description, _REASON, plans)
-    return list(lost.values())
-
-
-def told_executions(logged: LoggedApplication, runs: Iterable[RunState]) -> set[int]:
-    """The executions of which runs tell: of themselves, of the one that they are part of, or of a part of it.
-
-    A CREATE TABLE AS SELECT is an execution around another, and events may tell of either.
-    """
-    starts, ends = _told_times(runs)
-    roots = {
-        one.root_id
-        for one in logged.executions.values()
-        if one.start_ms in starts or (one.end_ms and one.end_ms in ends)
-    }
-    return {one.id for one in logged.executions.values() if one.root_id in roots}
-
-
-def wrote_data(execution: SqlExecution) -> bool:
-    """Whether it ended, and its plan is one that writes data."""
-    return execution.end_ms is not None and bool(_WRITES.search(execution.plan.partition(_END_OF_TREE)[0]))
-
-
-def _told_times(runs: Iterable[RunState]) -> tuple[set[int], set[int]]:
     starts: set[int] = set()
     ends: set[int] = set()
     for run in runs:
@@ -226,37 +195,217 @@ def _told_times(runs: Iterable[RunState]) -> tuple[set[int], set[int]]:
             starts.add(run.start_ms)
         if run.ended and run.end_ms is not None:
             ends.add(run.end_ms)
-    return starts, ends
+    executions = logged.executions.values()
+    roots = {
+        execution.root_id
+        for execution in executions
+        if execution.start_ms in starts or (execution.end_ms and execution.end_ms in ends)
+    }
+    return {execution.id for execution in executions if execution.root_id in roots}
 
 
-# The roots of plans that write tables of catalogues, as they stand in the names of queries.
+def _lost_executions(logged: LoggedApplication, applications: Sequence[Application]) -> list[LostExecution]:
+    """Return the executions of an application that wrote data and that OpenLineage did not report.
+
+    To give no false alarm, this leaves out micro-batches (their query's progress names source and sink), failed
+    executions, and parts of a reported execution. An execution and its parts count once.
+
+    :param applications: the reported applications; others than the logged one do no harm.
+    """
+    if not any(application.runs for application in applications):
+        # The listener did not run: OpenLineage did not lose single executions.
+        return []
+    reported = reported_executions(logged, (run for application in applications for run in application.runs))
+    lost: dict[int, LostExecution] = {}
+    for execution in logged.executions.values():
+        if execution.id not in reported and execution.root_id not in lost and _wrote_data(execution):
+            plans = tuple(part.plan for part in logged.executions.values() if part.root_id == execution.root_id)
+            lost[execution.root_id] = LostExecution(execution.id, execution.description, _REASON, plans)
+    return list(lost.values())
+
+
+def _wrote_data(execution: SqlExecution) -> bool:
+    """Return whether it ended well, is not a micro-batch, and has a plan that writes data."""
+    if execution.query_run_id or execution.failed or execution.end_ms is None:
+        return False
+    return bool(_WRITES.search(execution.plan.partition(_END_OF_TREE)[0]))
+
+
+# -- edges of lost executions
+
+# The property ``source`` of an edge that only a plan names. DataHub's own UI writes ``UI`` there.
+_SOURCE = "SPARK_PLAN"
+
+
+class LostLineage:
+    """Lost executions of applications and, with ``capture_lost_executions``, the edges that their plans name.
+
+    :param symlinks: the tables behind paths.
+    :ivar executions: the lost executions. Once :meth:`add_edges` has seen their jobs, their reasons name the edges.
+    :ivar unreported_tables: tables that other executions read or wrote, and that no event names.
+    """
+
+    def __init__(
+        self,
+        applications: Sequence[Application],
+        logs: Sequence[LoggedApplication],
+        symlinks: Mapping[DatasetId, DatasetId],
+        settings: LineageSettings,
+    ) -> None:
+        self.executions: list[LostExecution] = []
+        self.unreported_tables: list[str] = []
+        self._names: dict[str, tuple[range, _ReportedNames]] = {}
+        for logged in logs:
+            begin = len(self.executions)
+            self.executions += _lost_executions(logged, applications)
+            numbers = range(begin, len(self.executions))
+            application = logged.match(applications, logs)
+            if application is None:
+                continue
+            if not numbers:
+                self.unreported_tables += _unreported_tables(logged, application, symlinks)
+            elif settings.capture_lost_executions:
+                names = _reported_names(application, DatasetNamer(settings, symlinks), symlinks, logged.default_fs)
+                self._names[application.run_id] = numbers, names
+
+    def add_edges(self, job: JobLineage) -> JobLineage:
+        """Add the edges that the plans of the job's lost executions name, and return the job."""
+        lineage = job.lineage
+        if job.run.id in self._names:
+            numbers, names = self._names[job.run.id]
+            for number in numbers:
+                self.executions[number] = _add_edges(lineage, self.executions[number], names)
+            lineage.inputs = dict(sorted(lineage.inputs.items()))
+            lineage.outputs = dict(sorted(lineage.outputs.items()))
+        return job
+
+
+def _add_edges(lineage: Lineage, execution: LostExecution, names: _ReportedNames) -> LostExecution:
+    """Add the datasets of an execution to the job. Return the execution with a reason that says what was added."""
+    datasets = datasets_of_plans(execution.plans)
+    sinks = [names.resolve(sink) for sink in datasets.sinks]
+    written = {sink.urn for sink in sinks if isinstance(sink, DatasetName)}
+    # An execution that replaces files of its target reads them first: they are not an input.
+    sources = [source for source in map(names.resolve, datasets.sources) if source.urn not in written]
+    added = _add(lineage.inputs, sources, execution.id) + _add(lineage.outputs, sinks, execution.id)
+    unknown = dict.fromkeys(dataset.table for dataset in (*sources, *sinks) if isinstance(dataset, _Unknown))
+    parts = [execution.reason]
+    if added:
+        parts.append(f"{added} of its edges come from its plan")
+    if unknown:
+        parts.append(f"its plan names tables that no event names: {', '.join(unknown)}")
+    if not added and not unknown:
+        parts.append("its plan names no file or table that the events lack")
+    return replace(execution, reason="; ".join(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unknown:
+    """A table that plans name and events do not, so its dataset is not known."""
+
+    table: str
+    urn: None = None
+
+
+def _add(known: dict[str, JobDataset], names: Sequence[DatasetName | _Unknown], execution: int) -> int:
+    added = 0
+    for name in names:
+        if isinstance(name, _Unknown) or (name.urn in known and not known[name.urn].edge_properties):
+            continue
+        dataset = known.setdefault(name.urn, JobDataset(name))
+        executions = dataset.edge_properties.get("executions", "").split(", ") if dataset.edge_properties else []
+        listed = ", ".join(dict.fromkeys([*executions, str(execution)]))
+        dataset.edge_properties = {"source": _SOURCE, "executions": listed}
+        added += 1
+    return added
+
+
+def _reported_names(
+    application: Application, namer: DatasetNamer, symlinks: Mapping[DatasetId, DatasetId], default_fs: str
+) -> _ReportedNames:
+    platforms = {table.namespace for table in symlinks.values()}
+    states = [item for run in application.runs for item in (*run.inputs.items(), *run.outputs.items())]
+    return _ReportedNames(
+        namer,
+        default_fs,
+        tables={table.name: table for table in symlinks.values()} if len(platforms) == 1 else {},
+        platform=platforms.pop() if len(platforms) == 1 else "",
+        paths={*symlinks, *(dataset for dataset, _ in states)},
+        renamed=frozenset(state.previous for _, state in states if state.previous),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _ReportedNames:
+    """Names of datasets in the events of an application.
+
+    :param tables: tables by name; empty if they are on several platforms.
+    :param platform: the platform of all tables, or empty.
+    :param paths: datasets that events name, tables or not.
+    :param renamed: old names of tables.
+    """
+
+    namer: DatasetNamer
+    default_fs: str
+    tables: Mapping[str, DatasetId]
+    platform: str
+    paths: set[DatasetId]
+    renamed: frozenset[DatasetId]
+
+    def resolve(self, named: PlanDataset) -> DatasetName | _Unknown:
+        """Return the name of the dataset, or the table if no event names it."""
+        dataset = self._dataset(named)
+        name = self.namer.name(dataset) if dataset is not None else None
+        return name or _Unknown(named.table or named.path)
+
+    def _dataset(self, named: PlanDataset) -> DatasetId | None:
+        path = location_of(named.path, self.default_fs) if named.path else None
+        if path in self.renamed:
+            return None
+        if path is not None and (path in self.paths or not named.table):
+            return path
+        # Plans may or may not put the catalogue in front of the name of a table that is not in the session's catalogue.
+        table = self.tables.get(named.table) or self.tables.get(named.table.partition(".")[2])
+        if table is not None:
+            return table
+        database, _, name = named.table.partition(".")
+        # OpenLineage names tables in the warehouse by their names; elsewhere that depends on the catalogue.
+        if path is not None and self.platform and path.name.endswith(f"/{database}.db/{name}"):
+            return DatasetId(self.platform, named.table)
+        return None
+
+
+# -- unreported tables
+
+# Roots of plans that write tables of catalogues, as the names of queries spell them.
 _WRITE_NODES = frozenset(
     {
         *(f"{atomic}{verb}_table_as_select" for atomic in ("", "atomic_") for verb in ("create", "replace")),
         *("append_data", "overwrite_by_expression", "overwrite_partitions_dynamic", "replace_data", "write_delta"),
     }
 )
+_SEPARATOR = re.compile(r"(?:\.db)?/|\.")
 
 
-def untold_outputs(runs: Iterable[RunState]) -> tuple[str, ...]:
-    """What of an application ended well and wrote a table, of which no event tells: each as ``<plan node>.<table>``.
+def unreported_queries(runs: Iterable[RunState]) -> tuple[str, ...]:
+    """Return the successful queries that wrote a table which no event names, each as ``<plan node>.<table>``.
 
-    OpenLineage names a query ``<application>.<plan node>.<table>`` (its JobNameBuilder), the table by Spark's plan even
-    where it finds no dataset for it. A CREATE TABLE AS SELECT is two such queries, of which one may name the dataset.
+    OpenLineage names a query ``<application>.<plan node>.<table>`` (its JobNameBuilder), with the table of Spark's plan
+    even if it finds no dataset for it. A CREATE TABLE AS SELECT is two such queries; either may name the dataset.
 
-    :param runs: of one application.
+    :param runs: the runs of one application.
     """
     silent: dict[str, str] = {}
-    told: list[str] = []
+    reported: list[str] = []
     for run in runs:
         _, node, table = _parts(run.job_name)
         if node not in _WRITE_NODES:
             continue
         if run.outputs:
-            told.append(table)
+            reported.append(table)
         elif run.ended and not run.failure:
             silent[f"{node}.{table}"] = table
-    return tuple(name for name, table in silent.items() if not any(_are_one(table, other) for other in told))
+    return tuple(name for name, table in silent.items() if not any(_is_same(table, other) for other in reported))
 
 
 def _parts(job_name: str) -> Sequence[str]:
@@ -264,30 +413,28 @@ def _parts(job_name: str) -> Sequence[str]:
     return parts if len(parts) == 3 else ("", "", "")
 
 
-def _are_one(table: str, other: str) -> bool:
-    """With and without its catalogue, ``ice_sales_orders`` and ``sales_orders``."""
+def _is_same(table: str, other: str) -> bool:
+    """Compare two tables with or without their catalogues: ``ice_sales_orders`` and ``sales_orders``."""
     return f"_{table}".endswith(f"_{other}") or f"_{other}".endswith(f"_{table}")
 
 
-def untold_tables(
+def _unreported_tables(
     logged: LoggedApplication, application: Application, symlinks: Mapping[DatasetId, DatasetId]
 ) -> tuple[str, ...]:
-    """Tables that the plans of what wrote data read or write, and no event of the application names.
+    """Return the tables that plans of writing executions name and no event of the application does.
 
-    Those of other catalogues than the session's, since only their names say so. A table is known by its name and that
-    of its database: how the rest is spelled in events depends on the catalogue. Nothing is said of micro-batches and of
-    what failed.
+    Only tables of other catalogues than the session's have names that show it. A table counts as known by its own name
+    and that of its database: events spell the rest as the catalogue does.
 
     :param symlinks: the tables behind paths.
     """
-    known = {tail for name in _names(application, symlinks) for tail in _tails(name)}
-    plans = (one.plan for one in logged.executions.values() if not (one.query_run_id or one.failed) and wrote_data(one))
-    named = datasets_of_plans(plans)
-    tables = {one.table for one in (*named.sources, *named.sinks) if one.table.count(".") > 1}
+    known = {tail for name in _dataset_names(application, symlinks) for tail in _tails(name)}
+    named = datasets_of_plans(execution.plan for execution in logged.executions.values() if _wrote_data(execution))
+    tables = {dataset.table for dataset in (*named.sources, *named.sinks) if dataset.table.count(".") > 1}
     return tuple(table for table in sorted(tables) if known.isdisjoint(_tails(table)))
 
 
-def _names(application: Application, symlinks: Mapping[DatasetId, DatasetId]) -> Iterator[str]:
+def _dataset_names(application: Application, symlinks: Mapping[DatasetId, DatasetId]) -> Iterator[str]:
     for run in application.runs:
         for dataset in (*run.inputs, *run.outputs):
             yield dataset.name
@@ -296,21 +443,9 @@ def _names(application: Application, symlinks: Mapping[DatasetId, DatasetId]) ->
 
 
 def _tails(name: str) -> set[str]:
-    """Database and table of a name or a path, as ``database/table``; and of what looks like a table of Iceberg's own
-    (``db.orders.snapshots``), those of the table that it is about.
+    """Return ``database/table`` of a name or path, and that of the table behind an Iceberg metadata table.
+
+    ``db.orders.snapshots``, for example, may be a table or metadata of ``db.orders``.
     """
-    spelled = (name, table_and_selector(name, "")[0])
-    return {"/".join(_SEPARATOR.split(one.lower().rstrip("/"))[-2:]) for one in spelled}
-
-
-_SEPARATOR = re.compile(r"(?:\.db)?/|\.")
-
-
-def sentences(queries: Sequence[str], tables: Sequence[str]) -> list[str]:
-    """For people, of what :func:`untold_outputs` and :func:`untold_tables` found."""
-    why = "it cannot name the tables of every catalogue"
-    found = (
-        (queries, f"OpenLineage does not name the tables that these queries wrote ({why}): "),
-        (tables, f"OpenLineage does not name these tables that the job read or wrote ({why}): "),
-    )
-    return [begin + ", ".join(names) for names, begin in found if names]
+    spellings = (name, table_and_selector(name, "")[0])
+    return {"/".join(_SEPARATOR.split(spelling.lower().rstrip("/"))[-2:]) for spelling in spellings}

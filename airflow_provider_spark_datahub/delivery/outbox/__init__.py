@@ -19,28 +19,21 @@ if TYPE_CHECKING:
         Outbox as Outbox,
         OutboxError as OutboxError,
         OutboxLimits as OutboxLimits,
-        quarantined as quarantined,
-        requeue as requeue,
     )
     from airflow_provider_spark_datahub.delivery.outbox.format import (
-        CONTENT as CONTENT,
         CORRUPT as CORRUPT,
         FORMAT as FORMAT,
         PENDING as PENDING,
         QUARANTINED as QUARANTINED,
+        EntryFilter as EntryFilter,
         EntryFormatError as EntryFormatError,
         EntryName as EntryName,
         Manifest as Manifest,
-        Selection as Selection,
-        as_items as as_items,
-        connection_hash as connection_hash,
     )
     from airflow_provider_spark_datahub.delivery.outbox.lease import (
         Lease as Lease,
         is_gone as is_gone,
         machine as machine,
-        take_lease as take_lease,
-        wait_for_lease as wait_for_lease,
     )
     from airflow_provider_spark_datahub.delivery.outbox.storage import (
         LocalStorage as LocalStorage,
@@ -51,12 +44,9 @@ else:
         __name__,
         {
             "drain": "Drain DrainLimits Finish deliver_in_order",
-            "entries": "DAY_SECONDS Entry Outbox OutboxError OutboxLimits quarantined requeue",
-            "format": (
-                "CONTENT CORRUPT EntryFormatError EntryName FORMAT Manifest PENDING QUARANTINED "
-                "Selection as_items connection_hash"
-            ),
-            "lease": "Lease is_gone machine take_lease wait_for_lease",
+            "entries": "DAY_SECONDS Entry Outbox OutboxError OutboxLimits",
+            "format": "CORRUPT EntryFilter EntryFormatError EntryName FORMAT Manifest PENDING QUARANTINED",
+            "lease": "Lease is_gone machine",
             "storage": "LocalStorage ObjectStorage",
         },
     )

@@ -1,7 +1,8 @@
-"""Delivers what waits in an outbox: safe beside other drainers, in order, within limits."""
+"""Drain: delivers the entries of an outbox in order and within limits, while other drainers may do the same."""
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections import Counter
@@ -9,35 +10,33 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker, breaker_of
-from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
-from airflow_provider_spark_datahub.delivery.outbox.format import (
-    EntryFormatError,
-    EntryName,
-    Manifest,
-    upsert_hash,
-)
-from airflow_provider_spark_datahub.delivery.outbox.lease import LEASE_SECONDS, Lease, take_lease
-from airflow_provider_spark_datahub.delivery.sink import Delivery, Sink
+from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
+from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, Entry, Outbox
+from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hash
+from airflow_provider_spark_datahub.delivery.outbox.lease import LEASE_SECONDS, Lease
+from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Sink
 
-Send = Callable[[Entry, Sequence[Proposal]], Delivery]
-"""Delivers an entry's proposals."""
+log = logging.getLogger(__name__)
+
+_Send = Callable[[Entry, Sequence[OutboxItem]], Delivery]
+"""Delivers items of an entry."""
 Finish = Callable[[Entry, bool], Entry | None]
-"""Converts the events of an unfinished entry; ``None`` where its try is not over yet. It surely is where a later try of
-the task has begun, which the second argument tells."""
+"""Converts the events of an unfinished entry; returns ``None`` if its attempt is not over yet.
+
+The second argument says whether a later attempt of the task has begun; then the entry's own is certainly over.
+"""
 
 _PASSES = 5
-"""How often a drain comes back to what other drainers held."""
+"""How often a drain comes back to the entries that other drainers held."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """What became of one entry.
+class _Settlement:
+    """Outcome of one entry.
 
-    :param delivery: ``None`` where there was nothing to send: it was delivered before.
-    :param remaining: the entry as it is now; ``None`` where nothing of it is pending.
+    :param delivery: ``None`` if there was nothing to send.
+    :param remaining: the entry as it is now; ``None`` if none of its items are pending.
     """
 
     entry: Entry
@@ -45,58 +44,59 @@ class Settled:
     remaining: Entry | None
 
 
-def deliver_in_order(entries: Iterable[Entry], send: Send, finish: Finish | None = None) -> Iterator[Settled]:
+def deliver_in_order(entries: Iterable[Entry], send: _Send, finish: Finish | None = None) -> Iterator[_Settlement]:
     """Deliver the entries of one task instance for one connection, the oldest first, until one of them stays.
 
-    What would overwrite what a later try or run of the task delivered is left out. An entry that is too old and fails
-    once more goes to the quarantine.
-
-    The caller holds their lease.
+    Items that would overwrite what a later attempt or run of the task delivered are left out. An entry that is too old
+    goes to the quarantine if it fails once more. The caller holds the lease of the entries.
 
     :param finish: without it, an unfinished entry stays.
-    :raises EntryFormatError: an entry changed since it was listed.
-    :raises OSError: the outbox cannot be read or written.
+    :raises EntryFormatError: if an entry changed since it was listed.
+    :raises OSError: if the outbox cannot be read or written.
     """
     listed = list(entries)
     for number, entry in enumerate(listed):
         later = listed[number + 1 :]
         ready = _finished(entry, later, finish) if entry.manifest.state == "unfinished" else entry
         if ready is None:
-            yield Settled(entry, None, entry)
+            log.debug("Skipped with the %d entries behind it, its attempt is not over: %s", len(later), entry)
+            yield _Settlement(entry, None, entry)
             return
-        settled = _deliver(ready, later, send)
-        yield settled
-        if settled.remaining is not None:
+        settlement = _deliver(ready, later, send)
+        yield settlement
+        if settlement.remaining is not None:
+            log.debug("Skipped %d entries behind %s", len(later), entry)
             return
 
 
 def _finished(entry: Entry, later: Sequence[Entry], finish: Finish | None) -> Entry | None:
-    followed = any(one.name.try_number > entry.name.try_number for one in later)
+    followed = any(other.name.try_number > entry.name.try_number for other in later)
     return finish(entry, followed) if finish else None
 
 
-def _deliver(entry: Entry, later: Sequence[Entry], send: Send) -> Settled:
-    receipt, newer = entry.outbox.receipts.about(entry.name, entry.manifest)
+def _deliver(entry: Entry, later: Sequence[Entry], send: _Send) -> _Settlement:
+    receipt, newer = entry.outbox.receipts.find(entry.name, entry.manifest)
     if receipt is not None:
         entry.discard()
-        return Settled(entry, None, None)
-    newer.update(digits for one in later for digits in one.manifest.upserts)
-    proposals = entry.proposals()
-    sent = [one for one in proposals if upsert_hash(one) not in newer]
+        return _Settlement(entry, None, None)
+    newer.update(digits for other in later for digits in other.manifest.upserts)
+    items = entry.items()
+    sent = [item for item in items if upsert_hash(item) not in newer]
+    log.debug("Delivering %d of %d items of %s", len(sent), len(items), entry)
     delivery = send(entry, sent)
-    remaining = entry.settle(delivery, sent, superseded=len(proposals) - len(sent))
+    remaining = entry.settle(delivery, sent, superseded=len(items) - len(sent))
     max_age = entry.outbox.limits.max_age
     if remaining is not None and remaining.age > max_age:
         remaining.quarantine(
-            f"it waited longer than {max_age / 86_400:g} days (outbox_max_age); at last: {delivery.problem}"
+            f"it waited longer than {max_age / DAY_SECONDS:g} days (outbox_max_age); at last: {delivery.problem}"
         )
         remaining = None
-    return Settled(entry, delivery, remaining)
+    return _Settlement(entry, delivery, remaining)
 
 
 @dataclass(frozen=True, slots=True)
 class DrainLimits:
-    """What one drain may do.
+    """Limits of one drain.
 
     :param seconds: for all of it; ``None``: no limit.
     :param entry_seconds: for each entry.
@@ -109,14 +109,15 @@ class DrainLimits:
 
 
 @dataclass
-class Drained:
-    """What became of the entries of an outbox.
+class _DrainResult:
+    """Outcome of a drain.
 
-    :param settled: entries of which nothing is pending any more.
-    :param delivered: proposals that were acknowledged; likewise rejected.
+    :param settled: entries without pending items.
+    :param delivered: items that were acknowledged.
+    :param rejected: items that went to the quarantine.
     :param waiting: entries that stay, for whatever reason.
     :param elsewhere: entries that another drainer holds.
-    :param problems: why some of them stay, each told once.
+    :param problems: why some of them stay, each once.
     """
 
     settled: int = 0
@@ -136,24 +137,23 @@ class Drained:
         return f"{text}, {self.elsewhere} in the hands of other drainers" if self.elsewhere else text
 
     def to_obj(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """Return the result as JSON."""
         return {**asdict(self), "problems": list(self.problems)}
 
 
 @dataclass
 class Drain:
-    """Delivers the entries of an outbox, each through its own connection. Used once.
+    """One delivery of an outbox's entries, each through its own connection. Used once.
 
-    Several may work on one outbox, in threads, processes or on hosts: a lease keeps a task instance's entries with one
-    of them. Entries are taken in the order of their age.
+    Several drains may work on one outbox, in threads, processes or on several hosts: a lease keeps a task instance's
+    entries with one of them. Entries are taken by age.
 
-    :param open_sink: from a connection id to its sink, or to the reason why there is none.
+    :param open_sink: returns the sink of a connection id, or the reason why there is none.
     :param connection: used instead of the entries' own.
-    :param wanted: which entries are meant; older tries of the same task instances go with them. All entries where it
-        is not given.
-    :param finish: converts what a try left unfinished; without it, that stays.
-    :param progress: called with the number of entries that are done with.
-    :param breaker: of a connection.
+    :param wanted: selects entries; older attempts of the same task instances go with them. ``None``: all entries.
+    :param finish: converts unfinished entries; without it, they stay.
+    :param progress: called with the number of entries that are processed.
+    :param breaker: returns the circuit breaker of a connection.
     """
 
     outbox: Outbox
@@ -163,37 +163,40 @@ class Drain:
     wanted: Callable[[Manifest], bool] | None = None
     finish: Finish | None = None
     progress: Callable[[int], None] | None = None
-    breaker: Callable[[str], CircuitBreaker] = breaker_of
+    breaker: Callable[[str], CircuitBreaker] = CircuitBreaker.for_connection
     sleep: Callable[[float], None] = time.sleep
-    drained: Drained = field(default_factory=Drained)
+    drained: _DrainResult = field(default_factory=_DrainResult)
     _sinks: dict[str, tuple[Sink | None, str | None]] = field(default_factory=dict)
     _refusing: set[str] = field(default_factory=set)
 
-    def run(self, names: Iterable[EntryName] | None = None) -> Drained:
-        """Drain.
+    def run(self, names: Iterable[EntryName] | None = None) -> _DrainResult:
+        """Deliver the entries.
 
-        :param names: the entries; all of the outbox where they are not given.
-        :raises OSError: the outbox cannot be listed, or receipts that are too old cannot be removed.
+        :param names: of the entries; ``None``: all of the outbox.
+        :raises OSError: if the outbox cannot be listed, or expired receipts cannot be removed.
         """
         self._deadline = Deadline.after(self.limits.seconds if self.limits.seconds is not None else float("inf"))
         listed = self.outbox.names() if names is None else names
+        groups = Counter(name.group for name in listed if self._is_wanted(name))
+        log.debug("Draining %d entries of %d task instances in %s", groups.total(), len(groups), self.outbox)
         try:
-            self._drain_groups(Counter(name.group for name in listed if self._is_wanted(name)))
+            self._drain_groups(groups)
             self.outbox.expire_receipts()
         finally:
             for sink, _ in self._sinks.values():
                 if sink is not None:
                     sink.close()
+        log.debug("Drained %s: %s", self.outbox, self.drained.sentence)
         return self.drained
 
     def _drain_groups(self, groups: Counter[tuple[str, str]]) -> None:
-        for attempt in range(1, _PASSES + 1):
+        for number in range(1, _PASSES + 1):
             groups = Counter({group: count for group, count in groups.items() if not self._drain_group(group, count)})
             if not groups or self._stopped():
                 break
-            if attempt < _PASSES:
-                # Others hold these: they are done soon, or die and leave a lease that is no longer respected.
-                self.sleep(min(self._deadline.remaining(), attempt * (0.1 + random.random() / 5)))
+            if number < _PASSES:
+                # Others hold these. They finish soon, or die and leave a lease that expires.
+                self.sleep(min(self._deadline.remaining(), number * (0.1 + random.random() / 5)))
         self.drained.elsewhere = groups.total()
 
     def _is_wanted(self, name: EntryName) -> bool:
@@ -207,17 +210,20 @@ class Drain:
         return enough or self._deadline.expired
 
     def _drain_group(self, group: tuple[str, str], count: int) -> bool:
-        """Whether the group is done with; not where another drainer holds it."""
+        """Return whether the group is processed; False if another drainer holds it."""
         if self._stopped() or (self.connection or group[1]) in self._refusing:
+            reason = "the drain is at its limit" if self._stopped() else "its connection refuses deliveries"
+            log.debug("Skipped %d entries of %s: %s", count, ".".join(group), reason)
             self.drained.waiting += count
         else:
             try:
-                lease = take_lease(self.outbox.storage, group, max(LEASE_SECONDS, 2 * self.limits.entry_seconds))
+                lease = Lease.take(self.outbox.storage, group, max(LEASE_SECONDS, 2 * self.limits.entry_seconds))
                 if lease is None:
                     return False
                 with lease:
                     self._drain_leased(group, lease)
             except (EntryFormatError, OSError) as error:
+                log.debug("Skipped the rest of %s: %s", ".".join(group), error)
                 self.drained.problems[str(error)] = None
         if self.progress:
             self.progress(count)
@@ -226,28 +232,28 @@ class Drain:
     def _drain_leased(self, group: tuple[str, str], lease: Lease) -> None:
         instance, connection = group
         # What another drainer has settled since is not listed any more.
-        entries = [one for one in self.outbox.entries(instance) if one.name.connection == connection]
-        settled_here = 0
+        entries = [entry for entry in self.outbox.entries(instance) if entry.name.connection == connection]
+        settled = 0
         try:
-            for settled in deliver_in_order(entries, self._send_under(lease), self.finish):
-                settled_here += settled.remaining is None
-                self._count(settled)
+            for settlement in deliver_in_order(entries, self._send_under(lease), self.finish):
+                settled += settlement.remaining is None
+                self._count(settlement.delivery)
                 if self._stopped() or not lease.renew():
                     break
         finally:
-            self.drained.settled += settled_here
-            self.drained.waiting += len(entries) - settled_here
+            self.drained.settled += settled
+            self.drained.waiting += len(entries) - settled
 
-    def _count(self, settled: Settled) -> None:
-        if settled.delivery is not None:
-            self.drained.delivered += settled.delivery.delivered
-            self.drained.rejected += len(settled.delivery.rejected)
-            if settled.delivery.problem:
-                self.drained.problems[settled.delivery.problem] = None
+    def _count(self, delivery: Delivery | None) -> None:
+        if delivery is not None:
+            self.drained.delivered += delivery.delivered
+            self.drained.rejected += len(delivery.rejected)
+            if delivery.problem:
+                self.drained.problems[delivery.problem] = None
 
-    def _send_under(self, lease: Lease) -> Send:
-        def send(entry: Entry, proposals: Sequence[Proposal]) -> Delivery:
-            # Another connection to DataHub is none for events.
+    def _send_under(self, lease: Lease) -> _Send:
+        def send(entry: Entry, items: Sequence[OutboxItem]) -> Delivery:
+            # Another connection to DataHub is not for raw events.
             instead = self.connection if entry.manifest.content == "proposals" else None
             connection = instead or entry.manifest.connection_id
             if connection not in self._sinks:
@@ -256,12 +262,13 @@ class Drain:
             breaker = self.breaker(connection)
             problem = problem if sink is None else breaker.refusal()
             if sink is None or problem is not None:
-                # The entries behind it need not be looked at.
+                log.debug("Connection %s refuses deliveries: %s", connection, problem)
+                # The entries behind it need not be read.
                 self._refusing.add(instead or entry.name.connection)
-                return Delivery(0, pending=tuple(proposals), problem=problem)
-            # Nothing is begun after the lease has ended: another drainer may have it then.
+                return Delivery(0, pending=tuple(items), problem=problem)
+            # Nothing begins after the lease has ended: another drainer may hold it then.
             seconds = min(self.limits.entry_seconds, self._deadline.remaining(), lease.until.remaining())
-            delivery = sink.deliver(proposals, Deadline.after(seconds))
+            delivery = sink.deliver(items, Deadline.after(seconds))
             breaker.record(delivery)
             return delivery
 

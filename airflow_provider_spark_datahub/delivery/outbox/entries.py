@@ -1,40 +1,36 @@
-"""The outbox: what a task try has to tell DataHub, durable from before the first send until it is acknowledged.
+"""Outbox: durable queue of the items that task attempts deliver, from before the first request until the answer.
 
-``docs/outbox.md`` describes its format, its states, and what is guaranteed on which storage.
-
-The quarantine of an outbox: what is in it and why, and the way back.
+``docs/outbox.md`` describes its format, its states and its guarantees on each kind of storage. An entry holds the items
+of one attempt for one connection. Rejected items go to the quarantine; a receipt replaces an entry without items.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.outbox.format import (
     CORRUPT,
     EVENTS_SUFFIX,
     PENDING,
     QUARANTINED,
+    RECEIPTS,
     EntryFormatError,
     EntryName,
     Manifest,
     OtherVersionError,
-    content_hash,
-    entry_lines,
-    quarantine_lines,
-    read_entry,
-    read_quarantined,
-    upsert_hashes,
+    upsert_hash,
 )
-from airflow_provider_spark_datahub.delivery.outbox.receipts import Receipts, now_ms
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
-from airflow_provider_spark_datahub.delivery.sink import Delivery
+from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent
 
 log = logging.getLogger(__name__)
 
@@ -42,19 +38,15 @@ DAY_SECONDS = 86_400.0
 
 
 class OutboxError(OSError):
-    """The outbox cannot be written: says which object and why."""
-
-
-class OutboxFullError(OutboxError):
-    """The outbox has reached its quota: what is new is refused, and what waits is kept."""
+    """Outbox that cannot be written, or is full; the message names the object and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxLimits:
-    """What an outbox may hold.
+    """Limits of an outbox.
 
     :param max_bytes: of entries, raw events and the quarantine together.
-    :param max_age: seconds; an entry that is older goes to the quarantine where a delivery fails once more.
+    :param max_age: seconds; an older entry goes to the quarantine if its delivery fails once more.
     :param receipts: seconds for which a receipt is kept.
     """
 
@@ -65,7 +57,7 @@ class OutboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one try has to tell one connection.
+    """Items of one attempt for one connection.
 
     :param outbox: that holds it.
     """
@@ -79,44 +71,44 @@ class Entry:
 
     @property
     def age(self) -> float:
-        """Seconds since it was made."""
-        return max(0.0, (now_ms() - self.name.created_ms) / 1000)
+        """Seconds since the entry was made."""
+        return max(0.0, (_now_ms() - self.name.created_ms) / 1000)
 
-    def proposals(self) -> tuple[Proposal, ...]:
-        """What the entry holds, in order.
+    def items(self) -> tuple[OutboxItem, ...]:
+        """Return the entry's items, in order.
 
-        :raises EntryFormatError: it changed since it was listed, or cannot be read as one.
-        :raises OSError: it is gone, or cannot be read at all.
+        :raises EntryFormatError: if the entry changed since it was listed, or cannot be read as one.
+        :raises OSError: if it is gone, or cannot be read at all.
         """
-        return read_entry(self.outbox.storage.read(self.name.path))[1]
+        return Manifest.read_entry(self.outbox.storage.read(self.name.path))[1]
 
-    def finish(self, proposals: Sequence[Proposal], *, spark_succeeded: bool) -> Entry:
-        """The unfinished entry with what its events were converted to.
+    def finish(self, items: Sequence[OutboxItem], *, spark_succeeded: bool) -> Entry:
+        """Write the items into the unfinished entry, and return the entry.
 
-        :raises OutboxError: the storage refuses, or the outbox is full; the entry is as it was.
+        :raises OutboxError: if the storage refuses, or the outbox is full; the entry is unchanged.
         """
-        manifest = replace(self.manifest.with_proposals(proposals), spark_succeeded=spark_succeeded)
-        return self._rewritten(manifest, proposals, check=True)
+        manifest = replace(self.manifest.holding(items), spark_succeeded=spark_succeeded)
+        return self._rewrite("finished", manifest, items, check=True)
 
-    def told(self, **fields: Any) -> Entry:
-        """The entry with other fields of its manifest, durably.
+    def update(self, **fields: Any) -> Entry:
+        """Change fields of the manifest durably, and return the entry.
 
-        :raises EntryFormatError: it changed since it was listed, or cannot be read as one.
-        :raises OSError: the storage refuses.
+        :raises EntryFormatError: if the entry changed since it was listed, or cannot be read as one.
+        :raises OSError: if the storage refuses.
         """
-        return self._rewritten(replace(self.manifest, **fields), self.proposals())
+        return self._rewrite("updated", replace(self.manifest, **fields), self.items())
 
-    def settle(self, delivery: Delivery, sent: Sequence[Proposal], superseded: int = 0) -> Entry | None:
-        """Record what became of the entry's proposals.
+    def settle(self, delivery: Delivery, sent: Sequence[OutboxItem], superseded: int = 0) -> Entry | None:
+        """Record the delivery of the entry's items.
 
-        What was rejected goes to the quarantine, what is pending stays; where nothing is, a receipt takes the
-        entry's place. Durable; a crash on the way leaves more behind, never less.
+        Rejected items go to the quarantine, and pending ones stay. If none are pending, a receipt replaces the entry.
+        This is durable: a crash on the way leaves more behind, never less.
 
         :param delivery: the result of delivering ``sent``.
-        :param superseded: how many of the entry's proposals were left out of ``sent`` for good.
-        :returns: the entry as it is now; ``None`` where nothing of it is pending.
-        :raises ValueError: the numbers do not account for each proposal of the entry.
-        :raises OutboxError: the storage refuses.
+        :param superseded: how many of the entry's items were left out of ``sent`` for good.
+        :returns: the entry as it is now; ``None`` if none of its items are pending.
+        :raises ValueError: if the numbers do not account for each item of the entry.
+        :raises OutboxError: if the storage refuses.
         """
         accounted = delivery.delivered + len(delivery.rejected) + len(delivery.pending)
         if accounted != len(sent) or accounted + superseded != self.manifest.pending:
@@ -125,99 +117,117 @@ class Entry:
                 f"{len(sent)} were sent, {self.manifest.pending} were pending"
             )
         manifest = self._after(delivery, sent, superseded)
-        try:
+        with self._storage_errors():
             if delivery.rejected:
-                self._hold([(one.reason, one.proposal) for one in delivery.rejected], manifest)
+                self._quarantine([(rejection.reason, rejection.item) for rejection in delivery.rejected], manifest)
             if not delivery.pending:
-                self.outbox.receipts.keep(self.name, manifest, stored=delivery.stored)
-                self._remove(hold_events=bool(manifest.rejected))
+                self.outbox.receipts.write(self.name, manifest, stored=delivery.stored)
+                self._remove(keep_events=bool(manifest.rejected))
+                log.debug("Entry settled, %d items superseded: %s", superseded, self)
                 return None
-        except OSError as error:
-            raise self._refused(error) from error
-        return self if manifest == self.manifest else self._rewritten(manifest, delivery.pending)
+        return self if manifest == self.manifest else self._rewrite("settled in part", manifest, delivery.pending)
 
     def quarantine(self, reason: str) -> None:
-        """Move everything that is pending to the quarantine.
+        """Move all pending items to the quarantine.
 
-        :raises EntryFormatError: it changed since it was listed, or cannot be read as one.
-        :raises OutboxError: the storage refuses.
+        :raises EntryFormatError: if the entry changed since it was listed, or cannot be read as one.
+        :raises OutboxError: if the storage refuses.
         """
-        proposals = self.proposals()
-        try:
-            self._hold([(reason, one) for one in proposals], self.manifest)
-            self._remove(hold_events=True)
-        except OSError as error:
-            raise self._refused(error) from error
+        items = self.items()
+        with self._storage_errors():
+            self._quarantine([(reason, item) for item in items], self.manifest)
+            self._remove(keep_events=True)
 
     def discard(self) -> None:
-        """Remove the entry: another one tells the same.
+        """Remove the entry, since another one or a receipt makes it redundant.
 
-        :raises OutboxError: the storage refuses.
+        :raises OutboxError: if the storage refuses.
         """
-        try:
+        with self._storage_errors():
             self._remove()
-        except OSError as error:
-            raise self._refused(error) from error
+        log.debug("Entry discarded: %s", self)
 
-    def keep_events(self, chunks: Iterable[bytes]) -> Entry:
-        """Put the raw events beside the entry; where something of it is quarantined, they go there with it.
+    def attach_events(self, chunks: Iterable[bytes]) -> Entry:
+        """Put the raw events beside the entry; they go to the quarantine with its items.
 
         :param chunks: OpenLineage events, one per line, compressed by gzip.
-        :raises OutboxError: the storage refuses, or the outbox is full.
+        :raises OutboxError: if the storage refuses, or the outbox is full.
         """
-        try:
+        with self._storage_errors():
             self.outbox.check_room(0)
             self.outbox.storage.write(self.name.events, chunks)
-            return self.told(events=self.name.events)
-        except OutboxError:
-            raise
-        except OSError as error:
-            raise self._refused(error) from error
+            return self.update(events=self.name.events)
 
-    def _after(self, delivery: Delivery, sent: Sequence[Proposal], superseded: int) -> Manifest:
+    def _after(self, delivery: Delivery, sent: Sequence[OutboxItem], superseded: int) -> Manifest:
         before = self.manifest
-        elsewhere = {*upsert_hashes(delivery.pending), *upsert_hashes(one.proposal for one in delivery.rejected)}
-        arrived = [digits for digits in upsert_hashes(sent) if digits not in elsewhere]
+        undelivered = {*_upsert_hashes(delivery.pending), *_upsert_hashes(each.item for each in delivery.rejected)}
+        delivered = [digits for digits in _upsert_hashes(sent) if digits not in undelivered]
         return replace(
             before,
             pending=len(delivery.pending),
             delivered=before.delivered + delivery.delivered,
             rejected=before.rejected + len(delivery.rejected),
             superseded=before.superseded + superseded,
-            upserts=tuple(dict.fromkeys((*before.upserts, *arrived))),
+            upserts=tuple(dict.fromkeys((*before.upserts, *delivered))),
         )
 
-    def _rewritten(self, manifest: Manifest, proposals: Sequence[Proposal], *, check: bool = False) -> Entry:
-        lines = list(entry_lines(manifest, proposals))
-        if check:
-            self.outbox.check_room(sum(map(len, lines)))
-        try:
-            self.outbox.storage.write(self.name.path, lines)
-        except OSError as error:
-            raise self._refused(error) from error
-        return replace(self, manifest=manifest)
+    def _rewrite(self, step: str, manifest: Manifest, items: Sequence[OutboxItem], *, check: bool = False) -> Entry:
+        entry = replace(self, manifest=manifest)
+        with self._storage_errors():
+            self.outbox.write(step, entry, items, check=check)
+        return entry
 
-    def _hold(self, held: list[tuple[str, Proposal]], manifest: Manifest) -> None:
-        content = b"".join(quarantine_lines(replace(manifest, pending=0, redo=None), held))
-        # Named by content: to settle again after a crash writes the same object.
-        what = content_hash(b"".join(quarantine_lines(Manifest(manifest.key, "", 0), held)))
-        self.outbox.storage.write(f"{QUARANTINED}/{self.name.instance}/{self.name.stem}-{what}.jsonl", [content])
+    def _quarantine(self, rejected: list[tuple[str, OutboxItem]], manifest: Manifest) -> None:
+        content = b"".join(replace(manifest, pending=0, redo=None).quarantine_lines(rejected))
+        # Named by content: settling again after a crash writes the same object.
+        digest = hashlib.sha256(b"".join(Manifest(manifest.key, "", 0).quarantine_lines(rejected))).hexdigest()[:12]
+        name = f"{QUARANTINED}/{self.name.instance}/{self.name.stem}-{digest}.jsonl"
+        self.outbox.storage.write(name, [content])
+        log.debug("%d items of %s quarantined, %d bytes in %s", len(rejected), self, len(content), name)
 
-    def _remove(self, *, hold_events: bool = False) -> None:
+    def _remove(self, *, keep_events: bool = False) -> None:
         self.outbox.storage.remove(self.name.path)
         if self.manifest.events != self.name.events:
             return
-        if hold_events:
-            self.outbox.storage.move(self.name.events, self.name.held_events)
+        if keep_events:
+            self.outbox.storage.move(self.name.events, self.name.quarantined_events)
         else:
             self.outbox.storage.remove(self.name.events)
 
-    def _refused(self, error: OSError) -> OutboxError:
-        return OutboxError(f"Cannot change the outbox's entry {self}: {error.strerror or error}.")
+    def _storage_errors(self) -> AbstractContextManager[None]:
+        return _storage_errors(f"change the outbox's entry {self}")
+
+
+@contextmanager
+def _storage_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OutboxError:
+        raise
+    except OSError as error:
+        raise OutboxError(f"Cannot {what}: {error.strerror or error}.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _QuarantinedEntry:
+    """Items that one entry lost to the quarantine at one time.
+
+    :param name: of the object in the quarantine.
+    :param rejected: reasons and items.
+    """
+
+    name: str
+    manifest: Manifest
+    rejected: tuple[tuple[str, OutboxItem], ...]
+
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons, each once."""
+        return list(dict.fromkeys(reason for reason, _ in self.rejected))
 
 
 class Outbox:
-    """What waits for its delivery.
+    """Durable queue of entries that are not delivered yet.
 
     :param storage: where it is; :class:`~airflow_provider_spark_datahub.delivery.outbox.storage.LocalStorage` is a
         folder.
@@ -226,112 +236,105 @@ class Outbox:
     def __init__(self, storage: OutboxStorage, limits: OutboxLimits | None = None) -> None:
         self.storage = storage
         self.limits = limits or OutboxLimits()
-        self.receipts = Receipts(storage)
+        self.receipts = _Receipts(storage)
 
     def __str__(self) -> str:
         return self.storage.describe()
 
-    def put(
-        self,
-        key: AttemptKey,
-        proposals: Sequence[Proposal],
-        *,
-        spark_succeeded: bool,
-        connection_id: str,
-        content: str = "proposals",
-    ) -> Entry:
+    def put(self, key: AttemptKey, items: Sequence[OutboxItem], *, spark_succeeded: bool, connection_id: str) -> Entry:
         """Write an entry durably: when this returns, a crash of the machine does not lose it.
 
-        A second ``put`` of the same try makes a second entry; the first stays until it is settled.
+        A second ``put`` of the same attempt makes a second entry; the first stays until it is settled.
 
-        :param content: as in the manifest.
-        :raises OutboxFullError: the quota is reached.
-        :raises OutboxError: the disk is full, the folder is read-only ...
+        :param items: all proposals, or all raw events.
+        :raises OutboxError: if the quota is reached, the disk is full, the folder is read-only ...
         """
+        content = "events" if items and isinstance(items[0], RawEvent) else "proposals"
         manifest = Manifest(key, connection_id, 0, spark_succeeded=spark_succeeded, content=content)
-        return self._new(manifest.with_proposals(proposals), proposals)
+        return self._new("written", manifest.holding(items), items)
 
     def begin(self, key: AttemptKey, *, connection_id: str, events: str | None, redo: dict[str, Any]) -> Entry:
-        """Write the entry of a try whose events are still to come: from here on, they are known to the outbox.
+        """Write the entry of an attempt before its events exist: from now on, the outbox knows the attempt.
 
         :param events: where they will be.
-        :param redo: what their conversion will need beside them, as plain JSON.
+        :param redo: the other inputs of their conversion, as plain JSON.
         :raises OutboxError: as :meth:`put`.
         """
-        return self._new(Manifest(key, connection_id, 0, state="unfinished", events=events, redo=redo), ())
+        return self._new("begun", Manifest(key, connection_id, 0, state="unfinished", events=events, redo=redo), ())
 
-    def restore(self, manifest: Manifest, proposals: Sequence[Proposal]) -> Entry:
-        """Write an entry as old as its manifest says, whatever the quota: what comes out of the quarantine was counted.
-
-        :raises OSError: the storage refuses.
-        """
-        name = EntryName.of(manifest.key, manifest.connection_id, manifest.created_ms, secrets.token_hex(4))
-        self.storage.write(name.path, entry_lines(manifest, proposals))
-        return Entry(self, name, manifest)
-
-    def _new(self, manifest: Manifest, proposals: Sequence[Proposal]) -> Entry:
+    def _new(self, step: str, manifest: Manifest, items: Sequence[OutboxItem]) -> Entry:
         key = manifest.key
-        try:
-            earlier = [one.created_ms for one in self.names(key.instance) if one.try_number == key.try_number]
-            # A clock that was set back does not turn the order of the entries.
-            created_ms = max([now_ms(), *(moment + 1 for moment in earlier)])
-            name = EntryName.of(key, manifest.connection_id, created_ms, secrets.token_hex(4))
-            manifest = replace(manifest, created_ms=created_ms)
-            lines = list(entry_lines(manifest, proposals))
-            self.check_room(sum(map(len, lines)))
-            self.storage.write(name.path, lines)
-        except OutboxError:
-            raise
-        except OSError as error:
-            raise OutboxError(f"Cannot write to the outbox {self}: {error.strerror or error}.") from error
+        with _storage_errors(f"write to the outbox {self}"):
+            earlier = [name.created_ms for name in self.names(key.instance) if name.try_number == key.try_number]
+            # If the clock was set back, the order of the entries stays.
+            created_ms = max([_now_ms(), *(before_ms + 1 for before_ms in earlier)])
+            entry = self._named(replace(manifest, created_ms=created_ms))
+            self.write(step, entry, items)
+        return entry
+
+    def _named(self, manifest: Manifest) -> Entry:
+        name = EntryName.of(manifest.key, manifest.connection_id, manifest.created_ms, secrets.token_hex(4))
         return Entry(self, name, manifest)
+
+    def write(self, step: str, entry: Entry, items: Sequence[OutboxItem], *, check: bool = True) -> None:
+        """Write an entry with its items, in place of an older state of the entry.
+
+        :param step: what becomes of the entry, for the log.
+        :param check: that there is room.
+        :raises OSError: if the storage refuses, or the outbox is full.
+        """
+        lines = list(entry.manifest.entry_lines(items))
+        size = sum(map(len, lines))
+        if check:
+            self.check_room(size)
+        self.storage.write(entry.name.path, lines)
+        log.debug("Entry %s, %d items in %d bytes: %s", step, len(items), size, entry)
 
     def check_room(self, size: int) -> None:
-        """Whether there is room for ``size`` bytes more.
+        """Check that there is room for ``size`` bytes more.
 
-        :raises OutboxFullError: there is not.
-        :raises OSError: the outbox cannot be read.
+        :raises OutboxError: if there is not: pending entries are kept, new ones are refused.
+        :raises OSError: if the outbox cannot be read.
         """
-        held = sum(one.size for folder in (PENDING, QUARANTINED, CORRUPT) for one in self.storage.stored(folder))
-        if held + size > self.limits.max_bytes:
-            raise OutboxFullError(
-                f"The outbox {self} is full: it holds {held} bytes, {size} more are above its limit of "
-                f"{self.limits.max_bytes} (outbox_max_bytes). Deliver what waits (spark-datahub emit), remove what is "
-                "quarantined, or raise the limit."
+        used = sum(sum(self.storage.stored(folder).values()) for folder in (PENDING, QUARANTINED, CORRUPT))
+        if used + size > self.limits.max_bytes:
+            raise OutboxError(
+                f"The outbox {self} is full: it holds {used} bytes, {size} more are above its limit of "
+                f"{self.limits.max_bytes} (outbox_max_bytes). Deliver the pending entries (spark-datahub emit), remove "
+                "quarantined ones, or raise the limit."
             )
 
     def expire_receipts(self, task: str | None = None) -> int:
         """Remove the receipts that are older than the limit.
 
-        Those stay that are newer than something that waits: they say what must not be delivered over.
+        Receipts that are newer than a pending entry stay: they say what that entry must not overwrite.
 
-        :param task: :attr:`.AttemptKey.task`, for
-            those of one task only.
+        :param task: :attr:`.AttemptKey.task`, for the receipts of one task only.
         :returns: how many were removed.
-        :raises OSError: the storage refuses.
+        :raises OSError: if the storage refuses.
         """
-        oldest_ms = now_ms() - self.limits.receipts * 1000
-        return self.receipts.expire(min([oldest_ms, *(one.created_ms for one in self.names()[:1])]), task)
+        oldest_ms = _now_ms() - self.limits.receipts * 1000
+        return self.receipts.expire(min([oldest_ms, *(name.created_ms for name in self.names()[:1])]), task)
 
     def names(self, instance: str | None = None) -> list[EntryName]:
-        """The names of the entries: of one task instance, the oldest try first, or of all, in the order of their age.
+        """Return the names of the entries: those of one task instance by attempt, or all of them by age.
 
         :param instance: :attr:`.AttemptKey.instance`.
-        :raises OSError: the outbox cannot be read.
+        :raises OSError: if the outbox cannot be read.
         """
-        stored = self.storage.stored(f"{PENDING}/{instance}" if instance else PENDING)
-        found = [name for one in stored if (name := EntryName.parsed(one.name)) is not None]
-        return sorted(found) if instance else sorted(found, key=lambda one: (one.created_ms, one))
+        objects = self.storage.stored(f"{PENDING}/{instance}" if instance else PENDING)
+        names = [name for path in objects if (name := EntryName.parse(path)) is not None]
+        return sorted(names) if instance else sorted(names, key=lambda name: (name.created_ms, name))
 
     def entries(self, instance: str | None = None) -> Iterator[Entry]:
-        """The entries of :meth:`names`, read one by one.
+        """Read and yield the entries of :meth:`names`.
 
-        DataHub keeps what arrives last. So that an older try never overwrites what a newer one delivered, deliver
-        those of one task instance in this order, and stop at the first of which something stays pending.
+        DataHub keeps what arrives last. So that an older attempt never overwrites what a newer one delivered, deliver
+        the entries of one task instance in this order, and stop at the first that keeps pending items.
 
-        What cannot be read as an entry is moved to ``corrupt/`` and logged.
+        Entries that cannot be read are moved to ``corrupt/`` and logged.
 
-        :raises OSError: the outbox cannot be listed.
+        :raises OSError: if the outbox cannot be listed.
         """
         for name in self.names(instance):
             entry = self.entry(name)
@@ -339,95 +342,174 @@ class Outbox:
                 yield entry
 
     def entry(self, name: EntryName) -> Entry | None:
-        """The entry of this name; ``None`` where it is gone, corrupt, or of another version of the format."""
+        """Return the entry of a name; ``None`` if it is gone, corrupt, or of another version of the format."""
         try:
-            return Entry(self, name, read_entry(self.storage.read(name.path))[0])
+            return Entry(self, name, Manifest.read_entry(self.storage.read(name.path))[0])
         except OtherVersionError as error:
             log.warning("The outbox's entry %s is left alone: %s.", self.storage.describe(name.path), error)
         except EntryFormatError as error:
             self._set_aside(name, str(error))
         except FileNotFoundError:
-            log.debug("Another process has just settled %s.", name)
+            log.debug("Another process has just settled %s", name.path)
         except OSError as error:
             problem = error.strerror or error
             log.warning("The outbox's entry %s cannot be read: %s.", self.storage.describe(name.path), problem)
         return None
 
+    def quarantined(self) -> Iterator[_QuarantinedEntry]:
+        """Yield the content of the quarantine. Objects that cannot be read are left there and logged.
+
+        :raises OSError: if the outbox cannot be listed.
+        """
+        for name in self.storage.stored(QUARANTINED):
+            if name.endswith(EVENTS_SUFFIX):
+                continue
+            try:
+                manifest, rejected = Manifest.read_quarantined(self.storage.read(name))
+            except (EntryFormatError, OSError) as error:
+                log.warning("%s in the quarantine cannot be read: %s", self.storage.describe(name), error)
+            else:
+                yield _QuarantinedEntry(name, manifest, rejected)
+
+    def requeue(self, quarantined: _QuarantinedEntry) -> Entry:
+        """Make quarantined items pending again.
+
+        The entry keeps its age: it takes its old place in the order, and overwrites nothing that was delivered since.
+        The quota does not matter, since the quarantine is part of it. A crash on the way leaves the items in both
+        places.
+
+        :raises OSError: if the outbox refuses.
+        """
+        old = quarantined.manifest
+        items = [item for _, item in quarantined.rejected]
+        manifest = Manifest(
+            old.key,
+            old.connection_id,
+            old.created_ms,
+            content=old.content,
+            spark_succeeded=old.spark_succeeded,
+            created_by=old.created_by,
+        )
+        entry = self._named(manifest.holding(items))
+        self.write(f"requeued from {quarantined.name}", entry, items, check=False)
+        self.storage.remove(quarantined.name)
+        # The raw events come back with the last part of their entry.
+        stem = quarantined.name.rpartition("-")[0]
+        left = [name for name in self.storage.stored(QUARANTINED) if name.startswith(stem)]
+        if left != [f"{stem}{EVENTS_SUFFIX}"]:
+            return entry
+        self.storage.move(left[0], entry.name.events)
+        return entry.update(events=entry.name.events)
+
     def _set_aside(self, name: EntryName, reason: str) -> None:
         aside = f"{CORRUPT}/{name.instance}/{name.stem}"
-        where = self.storage.describe(name.path)
+        path = self.storage.describe(name.path)
         try:
             self.storage.write(f"{aside}.reason.txt", [f"{reason}\n".encode("utf-8", "backslashreplace")])
             self.storage.move(name.path, f"{aside}.jsonl")
             with suppress(FileNotFoundError):
                 self.storage.move(name.events, name.events.replace(PENDING, CORRUPT, 1))
         except OSError as error:
-            log.warning("The outbox's entry %s is corrupt (%s) and cannot be moved: %s.", where, reason, error)
+            log.warning("The outbox's entry %s is corrupt (%s) and cannot be moved: %s.", path, reason, error)
         else:
             log.warning(
-                "The outbox's entry %s is corrupt (%s): moved to %s.", where, reason, self.storage.describe(aside)
+                "The outbox's entry %s is corrupt (%s): moved to %s.", path, reason, self.storage.describe(aside)
             )
 
 
+_RECEIPT_NAME = re.compile(
+    rf"{RECEIPTS}/([^/]+)/(\d+)-try-(\d+)-([0-9a-f]{{8}})-([0-9a-f]{{8}})-([0-9a-f]{{20}})\.json"
+)
+
+
 @dataclass(frozen=True, slots=True)
-class Quarantined:
-    """What one entry lost to the quarantine at one time.
-
-    :param name: of its object.
-    :param held: reasons and proposals.
-    """
-
+class _ReceiptName:
     name: str
-    manifest: Manifest
-    held: tuple[tuple[str, Proposal], ...]
+    created_ms: int
+    try_number: int
+    connection: str
+    instance_hash: str
 
-    @property
-    def reasons(self) -> list[str]:
-        """Why, each reason once."""
-        return list(dict.fromkeys(reason for reason, _ in self.held))
+    def is_newer_than(self, entry: EntryName) -> bool:
+        if self.instance_hash == _instance_hash(entry):
+            return self.try_number > entry.try_number
+        return self.created_ms > entry.created_ms
 
 
-def quarantined(outbox: Outbox) -> Iterator[Quarantined]:
-    """What is in the quarantine. What cannot be read there is left alone, and logged.
+class _Receipts:
+    """Receipts of settled entries, in one folder per task, over its runs.
 
-    :raises OSError: the outbox cannot be listed.
+    They are kept for a while, for people, and so that no older entry overwrites what was delivered.
+
+    :param storage: of the outbox.
     """
-    for stored in outbox.storage.stored(QUARANTINED):
-        if stored.name.endswith(EVENTS_SUFFIX):
-            continue
+
+    def __init__(self, storage: OutboxStorage) -> None:
+        self._storage = storage
+
+    def write(self, entry: EntryName, manifest: Manifest, *, stored: bool | None) -> None:
+        """Write the receipt of an entry without pending items.
+
+        :param stored: as in :class:`~airflow_provider_spark_datahub.delivery.sink.Delivery`.
+        :raises OSError: if the outbox refuses.
+        """
+        self._storage.write(_receipt_name(entry, manifest), [manifest.receipt(_now_ms(), stored=stored).to_line()])
+
+    def find(self, entry: EntryName, manifest: Manifest) -> tuple[Manifest | None, set[str]]:
+        """Return the receipt of an entry that was settled before, and what newer receipts say was delivered.
+
+        :returns: the entry's own receipt, if there is one; and hashes of the aspects that later attempts and runs of
+            the task delivered to the same connection.
+        :raises OSError: if the outbox cannot be read.
+        """
+        own, newer = None, set[str]()
+        for receipt in self._names(manifest.key.task):
+            if receipt.name == _receipt_name(entry, manifest):
+                own = self._read(receipt.name)
+            elif receipt.connection == entry.connection and receipt.is_newer_than(entry):
+                later = self._read(receipt.name)
+                newer.update(later.upserts if later else ())
+        return own, newer
+
+    def expire(self, before_ms: float, task: str | None = None) -> int:
+        """Remove the receipts of entries that were made before a moment, in ms since the epoch.
+
+        :param task: only those of one task.
+        :returns: how many were removed.
+        :raises OSError: if the outbox refuses.
+        """
+        old = [receipt.name for receipt in self._names(task) if receipt.created_ms < before_ms]
+        for name in old:
+            self._storage.remove(name)
+        return len(old)
+
+    def _names(self, task: str | None) -> Iterator[_ReceiptName]:
+        for name in self._storage.stored(f"{RECEIPTS}/{task}" if task else RECEIPTS):
+            match = _RECEIPT_NAME.fullmatch(name)
+            if match:
+                yield _ReceiptName(name, int(match[2]), int(match[3]), match[4], match[6])
+
+    def _read(self, name: str) -> Manifest | None:
+        """Return a receipt; ``None`` if it is gone or unreadable, in which case some aspects are sent again."""
         try:
-            manifest, held = read_quarantined(outbox.storage.read(stored.name))
-        except (EntryFormatError, OSError) as error:
-            log.warning("%s in the quarantine cannot be read: %s", outbox.storage.describe(stored.name), error)
-        else:
-            yield Quarantined(stored.name, manifest, tuple(held))
+            return Manifest.read(self._storage.read(name))
+        except (FileNotFoundError, EntryFormatError):
+            return None
 
 
-def requeue(outbox: Outbox, one: Quarantined) -> Entry:
-    """Make pending again what is in the quarantine, as old as it was: it takes its old place in the order, and what
-    was delivered since is not overwritten.
-
-    A crash on the way leaves it in both places.
-
-    :raises OSError: the outbox refuses.
-    """
-    proposals = [proposal for _, proposal in one.held]
-    manifest = Manifest(
-        one.manifest.key,
-        one.manifest.connection_id,
-        one.manifest.created_ms,
-        spark_succeeded=one.manifest.spark_succeeded,
-    ).with_proposals(proposals)
-    entry = outbox.restore(replace(manifest, created_by=one.manifest.created_by), proposals)
-    outbox.storage.remove(one.name)
-    return _with_events(outbox, one, entry)
+def _receipt_name(entry: EntryName, manifest: Manifest) -> str:
+    stem = f"{entry.created_ms:013d}-try-{entry.try_number:05d}-{entry.connection}-{entry.random}"
+    return f"{RECEIPTS}/{manifest.key.task}/{stem}-{_instance_hash(entry)}.json"
 
 
-def _with_events(outbox: Outbox, one: Quarantined, entry: Entry) -> Entry:
-    """The raw events come along with the last part of their entry."""
-    stem = one.name.rpartition("-")[0]
-    left = [stored.name for stored in outbox.storage.stored(QUARANTINED) if stored.name.startswith(stem)]
-    if left != [f"{stem}{EVENTS_SUFFIX}"]:
-        return entry
-    outbox.storage.move(left[0], entry.name.events)
-    return entry.told(events=entry.name.events)
+def _instance_hash(entry: EntryName) -> str:
+    return entry.instance.rpartition("-")[2]
+
+
+def _upsert_hashes(items: Iterable[OutboxItem]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(digits for item in items if (digits := upsert_hash(item))))
+
+
+def _now_ms() -> int:
+    """Return the wall clock's time, in ms since the epoch."""
+    return round(time.time() * 1000)

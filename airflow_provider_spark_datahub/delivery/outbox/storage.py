@@ -1,7 +1,4 @@
-"""Where an outbox keeps its objects: a flat space of names, as a local folder or an object store has it.
-
-The storage of an outbox in an object store, through a file system of the kind that fsspec defines.
-"""
+"""Storage of an outbox: objects with names, in a local folder or, through fsspec, in an object store."""
 
 from __future__ import annotations
 
@@ -9,114 +6,107 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline, within
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_with_deadline
 from airflow_provider_spark_datahub.delivery.durable import make_folder, sync_folder, write_durably
-from airflow_provider_spark_datahub.delivery.failure import ThirdPartyError, third_party
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """An object that is there. :param size: in bytes."""
-
-    name: str
-    size: int
+from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_library
 
 
 class OutboxStorage(ABC):
-    """What an outbox needs of the place that it is in.
+    """Place where an outbox keeps its objects.
 
-    Names are relative, with ``/`` between their parts. An object appears whole or not at all, and what was written
-    before a listing began is in the listing: a POSIX folder and S3 promise both, and the leases rest on it.
+    Names are relative, with ``/`` between their parts. An object appears whole or not at all, and a listing contains
+    everything that was written before it began: a POSIX folder and S3 promise both, and the leases rely on it.
 
-    :ivar deadline: the moment until which whoever uses it has time, where there is one.
+    :ivar deadline: of whoever uses the storage, if there is one.
     """
 
     deadline: Deadline | None = None
 
     @abstractmethod
     def describe(self, name: str = "") -> str:
-        """The path or URI of an object, or of the whole; for people."""
+        """Return the path or URI of an object, or of the whole storage, for people."""
 
     @abstractmethod
-    def stored(self, folder: str) -> list[Stored]:
-        """All objects below ``folder``, at any depth, in the order of their names; none where there is no such folder.
+    def stored(self, folder: str) -> dict[str, int]:
+        """Return the sizes in bytes of all objects below ``folder``, at any depth, by their names and in their order.
 
-        :raises OSError: the place cannot be read.
+        The result is empty if the folder does not exist.
+
+        :raises OSError: if the storage cannot be read.
         """
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """The content of an object.
+        """Return the content of an object.
 
-        :raises FileNotFoundError: there is none of this name (any more).
-        :raises OSError: the place cannot be read.
+        :raises FileNotFoundError: if there is none of this name (any more).
+        :raises OSError: if the storage cannot be read.
         """
 
     @abstractmethod
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Make the object hold ``chunks``, replacing what it held. When this returns, a crash does not lose it.
+        """Replace the content of an object by ``chunks``. When this returns, a crash does not lose it.
 
-        :raises OSError: the place is full, read-only ...; the object is as it was.
+        :raises OSError: if the storage is full, read-only ...; the object is unchanged.
         """
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Remove an object, where it is there. A crash of the machine may bring it back.
+        """Remove an object if it exists. A crash of the machine may bring it back.
 
-        :raises OSError: the place refuses.
+        :raises OSError: if the storage refuses.
         """
 
     def move(self, name: str, target: str) -> None:
         """Move an object; a crash on the way leaves it in both places.
 
-        :raises OSError: the place refuses.
+        :raises OSError: if the storage refuses.
         """
         self.write(target, [self.read(name)])
         self.remove(name)
 
 
 class LocalStorage(OutboxStorage):
-    """A folder of a POSIX file system, which may be shared by hosts. It must be this package's alone.
+    """Folder of a POSIX file system, which hosts may share. Nothing else may use it.
 
-    :param root: made where it is missing.
+    :param root: made if it is missing.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def describe(self, name: str = "") -> str:
-        """The path."""
+        """Return the path."""
         return str(self._root / name)
 
-    def stored(self, folder: str) -> list[Stored]:
-        """All files below ``folder``; drafts of writes under way, whose names start with a dot, are left out."""
-        return sorted(self._walk(folder), key=lambda one: one.name)
+    def stored(self, folder: str) -> dict[str, int]:
+        """Return all files below ``folder``, except drafts, whose names start with a dot."""
+        return dict(sorted(self._walk(folder)))
 
-    def _walk(self, folder: str) -> Iterator[Stored]:
+    def _walk(self, folder: str) -> Iterator[tuple[str, int]]:
         # A folder or a file may go while it is listed: another process has settled it.
-        with suppress(FileNotFoundError), os.scandir(self._root / folder) as listed:
-            for one in listed:
-                name = f"{folder}/{one.name}"
-                if one.is_dir(follow_symlinks=False):
+        with suppress(FileNotFoundError), os.scandir(self._root / folder) as listing:
+            for child in listing:
+                name = f"{folder}/{child.name}"
+                if child.is_dir(follow_symlinks=False):
                     yield from self._walk(name)
-                elif not one.name.startswith("."):
+                elif not child.name.startswith("."):
                     with suppress(FileNotFoundError):
-                        yield Stored(name, one.stat().st_size)
+                        yield name, child.stat().st_size
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file."""
+        """Return the bytes of a file."""
         return (self._root / name).read_bytes()
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Written beside, synced, renamed, and the folder synced."""
+        """Write a file beside it, sync it, rename it, and sync the folder."""
         write_durably(self._root / name, chunks)
 
     def remove(self, name: str) -> None:
-        """Remove a file, and its folders where they are empty then."""
+        """Remove a file, and then its empty folders."""
         path = self._root / name
         path.unlink(missing_ok=True)
         with suppress(OSError):
@@ -125,7 +115,7 @@ class LocalStorage(OutboxStorage):
                 path.rmdir()
 
     def move(self, name: str, target: str) -> None:
-        """Rename."""
+        """Rename a file."""
         goal = self._root / target
         make_folder(goal.parent)
         (self._root / name).replace(goal)
@@ -136,77 +126,65 @@ class LocalStorage(OutboxStorage):
 T = TypeVar("T")
 
 REQUEST_SECONDS = 10.0
-"""How long the store may take for one request, with its client's own repetitions."""
+"""How long the store may take for one request, with its client's own retries."""
 LEAST_SECONDS = 0.5
-"""How long one request may take even where less is left until the deadline."""
+"""How long one request may take even if less is left until the deadline."""
 
 
-class FileSystem(Protocol):
-    """What is used of fsspec's ``AbstractFileSystem``; paths are without the protocol."""
+class _FileSystem(Protocol):
+    """The used part of fsspec's ``AbstractFileSystem``; paths are without the protocol."""
 
-    def invalidate_cache(self, path: str) -> None:
-        """Forget listings: other processes write here as well."""
-
-    def find(self, path: str, *, detail: bool) -> Mapping[str, Mapping[str, Any]]:
-        """All objects below a path, with their sizes."""
-
-    def cat_file(self, path: str) -> bytes:
-        """The content of an object."""
-
-    def pipe_file(self, path: str, value: bytes) -> None:
-        """Write an object as a whole."""
-
-    def rm_file(self, path: str) -> None:
-        """Remove an object."""
+    def invalidate_cache(self, path: str) -> None: ...
+    def find(self, path: str, *, detail: bool) -> Mapping[str, Mapping[str, Any]]: ...
+    def cat_file(self, path: str) -> bytes: ...
+    def pipe_file(self, path: str, value: bytes) -> None: ...
+    def rm_file(self, path: str) -> None: ...
 
 
 class ObjectStorage(OutboxStorage):
-    """Objects below a prefix. The store must show in a listing what was written before it began, as S3 does.
+    """Objects of a store below a prefix. A listing must contain everything that was written before it, as on S3.
 
-    Each request ends in time: within :data:`REQUEST_SECONDS`, and half of what is left until :attr:`deadline`.
+    Each request ends within :data:`REQUEST_SECONDS`, and within half of the time until :attr:`deadline`.
 
     :param root: bucket and prefix.
     :param uri: the same for people, without secrets.
     """
 
-    def __init__(self, file_system: FileSystem, root: str, uri: str) -> None:
+    def __init__(self, file_system: _FileSystem, root: str, uri: str) -> None:
         self._fs = file_system
         self._root = root.rstrip("/")
         self._uri = uri.rstrip("/")
 
     def describe(self, name: str = "") -> str:
-        """The URI."""
+        """Return the URI."""
         return f"{self._uri}/{name}" if name else self._uri
 
-    def stored(self, folder: str) -> list[Stored]:
-        """All objects below ``folder``."""
+    def stored(self, folder: str) -> dict[str, int]:
+        """Return all objects below ``folder``."""
         prefix = f"{self._root}/{folder}"
 
         def find() -> Mapping[str, Mapping[str, Any]]:
-            self._fs.invalidate_cache(prefix)
+            self._fs.invalidate_cache(prefix)  # other processes write here as well
             return self._fs.find(prefix, detail=True)
 
         try:
-            found = self._request(folder, find)
+            listing = self._request(folder, find)
         except FileNotFoundError:
-            return []
-        names = ((path.removeprefix(f"{self._root}/"), info) for path, info in found.items())
-        return sorted(
-            (Stored(name, int(info.get("size") or 0)) for name, info in names if name.startswith(f"{folder}/")),
-            key=lambda one: one.name,
-        )
+            return {}
+        sizes = {path.removeprefix(f"{self._root}/"): int(info.get("size") or 0) for path, info in listing.items()}
+        return {name: sizes[name] for name in sorted(sizes) if name.startswith(f"{folder}/")}
 
     def read(self, name: str) -> bytes:
-        """The content of an object."""
+        """Return the content of an object."""
         return self._request(name, lambda: self._fs.cat_file(f"{self._root}/{name}"))
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """One PUT, or one multipart upload: the object appears when it is complete."""
+        """Write an object by one PUT or one multipart upload: it appears when it is complete."""
         content = b"".join(chunks)
         self._request(name, lambda: self._fs.pipe_file(f"{self._root}/{name}", content))
 
     def remove(self, name: str) -> None:
-        """One DELETE."""
+        """Remove an object by one DELETE."""
         with suppress(FileNotFoundError):
             self._request(name, lambda: self._fs.rm_file(f"{self._root}/{name}"))
 
@@ -216,9 +194,9 @@ class ObjectStorage(OutboxStorage):
         if self.deadline is not None:
             seconds = min(seconds, max(LEAST_SECONDS, self.deadline.remaining() / 2))
         try:
-            in_time = within(Deadline.after(seconds), lambda: answer.append(third_party(call, OSError)))
-        except ThirdPartyError as error:
-            # Each store's client has errors of its own, and not all of them are OSErrors.
+            in_time = run_with_deadline(Deadline.after(seconds), lambda: answer.append(call_library(call, OSError)))
+        except LibraryError as error:
+            # Each store's client has its own errors, and not all of them are OSErrors.
             raise OSError(f"{self.describe(name)}: {error}") from error
         if not in_time:
             raise TimeoutError(f"{self.describe(name)}: no answer within {seconds:.1f} s")

@@ -12,10 +12,7 @@ if TYPE_CHECKING:
         KafkaSettings as KafkaSettings,
         KafkaSink as KafkaSink,
     )
-    from airflow_provider_spark_datahub.delivery.sinks.object_store import (
-        ObjectStoreSettings as ObjectStoreSettings,
-        ObjectStoreSink as ObjectStoreSink,
-    )
+    from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSink as ObjectStoreSink
     from airflow_provider_spark_datahub.delivery.sinks.openlineage import (
         OpenLineageSettings as OpenLineageSettings,
         OpenLineageSink as OpenLineageSink,
@@ -27,7 +24,7 @@ else:
         {
             "file": "FileSink",
             "kafka": "KafkaSettings KafkaSink",
-            "object_store": "ObjectStoreSettings ObjectStoreSink",
+            "object_store": "ObjectStoreSink",
             "openlineage": "OpenLineageSettings OpenLineageSink",
             "rest": "RestSettings RestSink",
         },

@@ -1,7 +1,4 @@
-"""The two forms of a file of proposals, and where in an existing one the next proposal goes.
-
-The file sink: proposals appended to a local file that other processes append to as well.
-"""
+"""File sink: appends proposals to a local file, as JSON lines or a JSON array, that other processes may append to."""
 
 from __future__ import annotations
 
@@ -13,29 +10,35 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.durable import make_folder, sync_folder, write_durably
-from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Finding, Sink, SinkSettingsError, Verdict
+from airflow_provider_spark_datahub.delivery.sink import (
+    CheckResult,
+    CheckStatus,
+    DeliveryRecord,
+    Sink,
+    SinkSettingsError,
+)
 
 log = logging.getLogger(__name__)
 
 
-class ForeignFileError(ValueError):
-    """An existing file that holds something other than metadata: nothing may be appended to it."""
+class _OtherContentError(ValueError):
+    """Existing file that holds something other than metadata: nothing may be appended to it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Junction:
-    """Where a file's content ends.
+class _End:
+    """End of a file's content.
 
     :param at: the position in bytes behind the last whole element.
     :param empty: whether there is no element yet.
-    :param torn: whether what follows is the rest of an append that was cut off, not the form's own closing.
+    :param torn: whether the rest of an incomplete append follows, not the form's own closing.
     """
 
     at: int
@@ -43,101 +46,66 @@ class Junction:
     torn: bool
 
 
-class FileForm(Protocol):
-    """How elements, each one JSON object on one line, are joined to a file."""
-
-    @property
-    def opening(self) -> bytes:
-        """What stands before the first element."""
-
-    @property
-    def separator(self) -> bytes:
-        """What stands between two elements."""
-
-    @property
-    def closing(self) -> bytes:
-        """What stands behind the last element."""
-
-    def junction(self, file: FileIO) -> Junction:
-        """Where the content of ``file`` ends.
-
-        :raises ForeignFileError: where the file is not of this form.
-        """
-
-
-class JsonLines:
-    """One proposal per line."""
+class _JsonLines:
+    """File with one proposal per line."""
 
     opening = b""
     separator = b"\n"
     closing = b"\n"
 
-    def junction(self, file: FileIO) -> Junction:
-        """Reads the first block, and from the end the last line."""
+    def end(self, file: FileIO) -> _End:
+        """Read the first block, and from the end the last line."""
         head = _head(file)
         if not head:
-            return Junction(0, empty=True, torn=False)
+            return _End(0, empty=True, torn=False)
         if not _begins_metadata(head):
-            raise ForeignFileError("it does not begin with a JSON object of DataHub metadata")
+            raise _OtherContentError("it does not begin with a JSON object of DataHub metadata")
         size = file.seek(0, 2)
         line_start = _last_newline(file, size) + 1
         if line_start == size:
-            return Junction(size - 1, empty=False, torn=False)
+            return _End(size - 1, empty=False, torn=False)
         file.seek(line_start)
         if _is_object(file.readall()):
-            return Junction(size, empty=False, torn=False)
-        return Junction(max(0, line_start - 1), empty=line_start == 0, torn=True)
+            return _End(size, empty=False, torn=False)
+        return _End(max(0, line_start - 1), empty=line_start == 0, torn=True)
 
 
 class JsonArray:
-    """The array that ``datahub ingest``'s file source reads and DataHub's Airflow plugin writes."""
+    """Array that ``datahub ingest``'s file source reads and DataHub's Airflow plugin writes."""
 
     opening = b"[\n"
     separator = b",\n"
     closing = b"\n]\n"
 
-    def junction(self, file: FileIO) -> Junction:
-        """Reads the first and the last block; the whole file only where it does not end as we or DataHub end it."""
+    def end(self, file: FileIO) -> _End:
+        """Read the first and the last block; read the whole file only if neither we nor DataHub closed it."""
         head = _head(file)
         if not head:
-            return Junction(0, empty=True, torn=False)
+            return _End(0, empty=True, torn=False)
         if not head.startswith(b"["):
-            raise ForeignFileError("it is no JSON array")
+            raise _OtherContentError("it does not hold a JSON array")
         first = head[1:].lstrip()
         if first and not first.startswith(b"]") and not _begins_metadata(first):
-            raise ForeignFileError("it is a JSON array of something else than DataHub metadata")
+            raise _OtherContentError("it is a JSON array of something else than DataHub metadata")
         size = file.seek(0, 2)
         start = file.seek(max(0, size - _BLOCK))
         # In both writers' layout only the array's own bracket stands at the start of a line.
-        end = re.search(rb"\}(?=\s*\n\]\s*\Z)", file.readall())
-        if end:
-            return Junction(start + end.end(), empty=False, torn=False)
+        match = re.search(rb"\}(?=\s*\n\]\s*\Z)", file.readall())
+        if match:
+            return _End(start + match.end(), empty=False, torn=False)
         file.seek(0)
-        # Surrogates keep bytes that are no UTF-8, so that positions can be turned back into bytes.
-        text = file.readall().decode("utf-8", "surrogateescape")
-        return _scan(text)
+        # Surrogates keep bytes that are not UTF-8, so that positions can be turned back into bytes.
+        return _scan(file.readall().decode("utf-8", "surrogateescape"))
 
 
 _BLOCK = 8192
 _FIRST_KEY = re.compile(rb'\{\s*("(?P<key>\w*)(?P<closed>"?)|\Z)')
-# The fields of MetadataChangeProposal, MetadataChangeEvent and UsageAggregation: what the file source reads.
+# The fields of MetadataChangeProposal, MetadataChangeEvent and UsageAggregation, which the file source reads.
 _KEYS = frozenset(
     {
-        "auditHeader",
-        "entityType",
-        "entityUrn",
-        "entityKeyAspect",
-        "changeType",
-        "aspectName",
-        "aspect",
-        "systemMetadata",
-        "headers",
-        "proposedSnapshot",
-        "proposedDelta",
-        "bucket",
-        "duration",
-        "resource",
-        "metrics",
+        *("auditHeader", "entityType", "entityUrn", "entityKeyAspect", "changeType", "aspectName", "aspect"),
+        *("systemMetadata", "headers", "proposedSnapshot", "proposedDelta"),
+        *("bucket", "duration", "resource", "metrics"),
     }
 )
 _SPACE = re.compile(r"\s*")
@@ -150,7 +118,7 @@ def _head(file: FileIO) -> bytes:
 
 
 def _begins_metadata(text: bytes) -> bool:
-    """Whether ``text`` begins with an object whose first key is one of DataHub's (or is cut off within it)."""
+    """Return whether ``text`` begins with an object whose first key is DataHub's (or is cut off within it)."""
     match = _FIRST_KEY.match(text)
     if match is None:
         return False
@@ -168,42 +136,43 @@ def _is_object(text: bytes) -> bool:
 
 
 def _last_newline(file: FileIO, size: int) -> int:
-    """The position of the file's last newline, -1 where there is none."""
+    """Return the position of the file's last newline, -1 if there is none."""
     end = size
     while end > 0:
         start = file.seek(max(0, end - _BLOCK))
-        found = (file.read(end - start) or b"").rfind(b"\n")
-        if found >= 0:
-            return start + found
+        newline = (file.read(end - start) or b"").rfind(b"\n")
+        if newline >= 0:
+            return start + newline
         end = start
     return -1
 
 
-def _scan(text: str) -> Junction:
-    """Where the array ``text`` ends, element by element."""
+def _scan(text: str) -> _End:
+    """Find the end of the array ``text``, element by element."""
 
-    def junction(position: int, *, torn: bool) -> Junction:
+    def end_at(position: int, *, torn: bool) -> _End:
         at = len(text[:position].encode("utf-8", "surrogateescape")) if position else 0
-        return Junction(at, empty=position == 0, torn=torn)
+        return _End(at, empty=position == 0, torn=torn)
+
+    def is_closed(position: int) -> bool:
+        return text[position : position + 1] == "]" and not text[position + 1 :].strip()
 
     decoder = json.JSONDecoder()
     whole = 0  # the end of the last whole element
     position = _skip_space(text, text.index("[") + 1)
-    if text[position : position + 1] == "]" and not text[position + 1 :].strip():
-        return junction(0, torn=False)
+    if is_closed(position):
+        return end_at(0, torn=False)
     while True:
         try:
             element, end = decoder.raw_decode(text, position)
         except ValueError:
-            return junction(whole, torn=True)
+            return end_at(whole, torn=True)
         if not isinstance(element, dict):
-            raise ForeignFileError("it is a JSON array of something else than objects")
+            raise _OtherContentError("it is a JSON array of something else than objects")
         whole = end
         position = _skip_space(text, whole)
-        if text[position : position + 1] == "]" and not text[position + 1 :].strip():
-            return junction(whole, torn=False)
         if text[position : position + 1] != ",":
-            return junction(whole, torn=True)
+            return end_at(whole, torn=not is_closed(position))
         position = _skip_space(text, position + 1)
 
 
@@ -213,28 +182,28 @@ def _skip_space(text: str, position: int) -> int:
 
 
 class FileSink(Sink):
-    """Appends to a file: JSON lines where its name ends in ``.jsonl`` or ``.ndjson``, else the array of objects that
-    ``datahub ingest`` reads.
+    """Sink that appends to a file: JSON lines if its name ends in ``.jsonl`` or ``.ndjson``, else the array of objects
+    that ``datahub ingest`` reads.
 
-    Its lock is the one of DataHub's ``SynchronizedFileEmitter``, so that both may write the same file. An append
-    costs what is appended, not what is there, and is on the disk when it is acknowledged. What an append left that
-    was cut off by a crash is moved to ``<path>.torn-N`` by the next one. A reader that takes no lock may see an
+    It uses the lock of DataHub's ``SynchronizedFileEmitter``, so that both may write the same file. The cost of an
+    append depends on its own size, not on the file's, and it is on the disk when it is acknowledged. The remains of an
+    append that a crash cut off are moved to ``<path>.torn-N`` by the next one. A reader that takes no lock may see an
     append half done.
 
-    :param path: the file; it and its folder are made where they are missing.
+    :param path: the file; it and its folder are made if they are missing.
     """
 
     name: ClassVar[str] = "file"
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._form: FileForm = JsonLines() if path.suffix.lower() in (".jsonl", ".ndjson") else JsonArray()
+        self._form = _JsonLines() if path.suffix.lower() in (".jsonl", ".ndjson") else JsonArray()
 
     @classmethod
     def from_connection(cls, connection: ConnectionParts) -> FileSink:
-        """The sink of a ``datahub-file`` connection, whose host is a path or a ``file://`` URI.
+        """Return the sink of a ``datahub-file`` connection, whose host is a path or a ``file://`` URI.
 
-        :raises SinkSettingsError: where the host is empty or no local file.
+        :raises SinkSettingsError: if the host is empty or not a local file.
         """
         text = (connection.host or "").strip()
         if "://" in text:
@@ -247,31 +216,32 @@ class FileSink(Sink):
         return cls(Path(text))
 
     def describe(self) -> str:
-        """``the file PATH``."""
+        """Return ``the file PATH``."""
         return f"the file {self._path}"
 
-    def check(self, deadline: Deadline) -> list[Finding]:  # noqa: ARG002 (the disk is asked, no server)
-        """Whether the file, or the folder that it would be made in, can be written, and holds metadata only."""
-        place = next(one for one in (self._path, *self._path.absolute().parents) if one.exists())
+    def check(self, deadline: Deadline) -> list[CheckResult]:  # noqa: ARG002 (the disk is asked, not a server)
+        """Check that the file, or its future folder, can be written, and that the file holds metadata only."""
+        place = next(path for path in (self._path, *self._path.absolute().parents) if path.exists())
         is_folder = place.is_dir()
         if is_folder == (place == self._path) or not os.access(place, os.W_OK | os.X_OK if is_folder else os.W_OK):
-            return [Finding("DataHub", Verdict.BAD, f"{place} cannot be written by this user")]
+            return [CheckResult("DataHub", CheckStatus.BAD, f"{place} cannot be written by this user")]
+        status, text, advice = CheckStatus.GOOD, f"The file {self._path} can be written", ""
         try:
             if self._path.exists():
                 with FileIO(self._path) as file:
-                    self._form.junction(file)
-        except ForeignFileError as error:
+                    self._form.end(file)
+        except _OtherContentError as error:
+            status, text = CheckStatus.BAD, f"Nothing can be appended to {self.describe()}: {error}"
             advice = "name another file in the connection"
-            return [Finding("DataHub", Verdict.BAD, f"Nothing can be appended to {self.describe()}: {error}", advice)]
         except OSError as error:
-            return [Finding("DataHub", Verdict.BAD, f"Cannot read {self.describe()}: {error.strerror or error}")]
-        return [Finding("DataHub", Verdict.GOOD, f"The file {self._path} can be written")]
+            status, text = CheckStatus.BAD, f"Cannot read {self.describe()}: {error.strerror or error}"
+        return [CheckResult("DataHub", status, text, advice)]
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Append all proposals, or none."""
         from filelock import FileLock, Timeout
 
-        items = record.pending()
+        items = record.pending(Proposal)
         try:
             make_folder(self._path.parent)
             # with_suffix, not a suffix added: that is how SynchronizedFileEmitter names its lock.
@@ -282,7 +252,7 @@ class FileSink(Sink):
                 self._append(proposal for _, proposal in items)
         except Timeout:
             record.stop(f"Another process held the lock of {self.describe()} until the time for lineage was over.")
-        except ForeignFileError as error:
+        except _OtherContentError as error:
             record.stop(f"Nothing was appended to {self.describe()}: {error}; name another file in the connection.")
         except OSError as error:
             record.stop(f"Cannot write {self.describe()}: {error.strerror or error}.")
@@ -291,14 +261,15 @@ class FileSink(Sink):
 
     def _append(self, proposals: Iterable[Proposal]) -> None:
         with FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+") as file:
-            junction = self._form.junction(file)
-            if junction.torn:
-                self._repair(file, junction)
-            _replace_end(file, junction.at, self._pieces(proposals, junction))
+            end = self._form.end(file)
+            if end.torn:
+                self._repair(file, end)
+            _replace_end(file, end.at, self._pieces(proposals, end))
+            log.debug("Appended %d bytes to %s at %d", file.tell() - end.at, self._path, end.at)
         sync_folder(self._path.parent)
 
-    def _pieces(self, proposals: Iterable[Proposal], junction: Junction) -> Iterator[bytes]:
-        lead = self._form.opening if junction.empty else self._form.separator
+    def _pieces(self, proposals: Iterable[Proposal], end: _End) -> Iterator[bytes]:
+        lead = self._form.opening if end.empty else self._form.separator
         for proposal in proposals:
             text = json.dumps(proposal.to_obj(), ensure_ascii=False)
             # Half of a surrogate pair can only stand inside a JSON string, where its escape means the same.
@@ -306,18 +277,18 @@ class FileSink(Sink):
             lead = self._form.separator
         yield self._form.closing
 
-    def _repair(self, file: FileIO, junction: Junction) -> None:
-        file.seek(junction.at)
+    def _repair(self, file: FileIO, end: _End) -> None:
+        file.seek(end.at)
         rest = file.readall()
         if rest.strip(b" \t\r\n,["):
             aside = _free_name(self._path)
             write_durably(aside, [rest])
-            log.warning("%s ended in a torn append: moved %d bytes to %s", self._path, len(rest), aside)
-        _replace_end(file, junction.at, [] if junction.empty else [self._form.closing])
+            log.warning("%s ended in an incomplete append: moved %d bytes to %s", self._path, len(rest), aside)
+        _replace_end(file, end.at, [] if end.empty else [self._form.closing])
 
 
 def _replace_end(file: FileIO, at: int, pieces: Iterable[bytes]) -> None:
-    """Put ``pieces`` in the place of what stands from ``at`` on; where the disk refuses, put that back."""
+    """Replace everything from ``at`` on by ``pieces``; restore it if the disk refuses."""
     file.seek(at)
     before = file.readall()
     try:

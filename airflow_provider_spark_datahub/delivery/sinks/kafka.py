@@ -1,54 +1,51 @@
-"""The settings of the Kafka sink, read from a ``datahub-kafka`` connection.
-
-The Kafka sink: proposals to the topic from which DataHub ingests them.
-"""
+"""Kafka sink: proposals to the topic from which DataHub ingests them, and its ``datahub-kafka`` connection."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.connection import (
     ConnectionParts,
+    Read,
     Reader,
-    mapping,
-    masked,
-    nearest,
-    read_extra,
-    seconds,
-    text,
+    mask_secrets,
 )
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
+from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, SetupError
 from airflow_provider_spark_datahub.delivery.sink import (
+    CheckResult,
+    CheckStatus,
     DeliveryRecord,
-    Finding,
-    Numbered,
+    NumberedProposal,
     Sink,
     SinkSettingsError,
-    Verdict,
 )
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.sinks.kafka_transport import KafkaClient
 
-DEFAULT_TOPIC = "MetadataChangeProposal_v1"
-"""Where DataHub's metadata change consumer reads proposals, unless it is told otherwise."""
+log = logging.getLogger(__name__)
+
+_DEFAULT_TOPIC = "MetadataChangeProposal_v1"  # where DataHub's metadata change consumer reads proposals by default
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """How to reach the Kafka from which DataHub reads proposals. Its ``repr`` holds no secret.
+    """Settings to reach the Kafka from which DataHub reads proposals. Their ``repr`` holds no secret.
 
     :param bootstrap: brokers, e.g. ``broker1:9092,broker2:9092``.
-    :param schema_registry_url: of the registry that holds the schema of proposals; None for acryl-datahub's default:
-        ``$KAFKA_SCHEMAREGISTRY_URL``, else the registry inside GMS on this machine.
+    :param schema_registry_url: of the registry that holds the schema of proposals; ``None`` for acryl-datahub's
+        default: ``$KAFKA_SCHEMAREGISTRY_URL``, else the registry inside GMS on this machine.
     :param schema_registry_config: options of confluent-kafka's ``SchemaRegistryClient``.
     :param producer_config: options of librdkafka.
     :param client_timeout_seconds: for one request to the registry; the deadline holds in any case.
@@ -60,34 +57,34 @@ class KafkaSettings:
     schema_registry_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     producer_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     client_timeout_seconds: float = 60.0
-    topic: str = DEFAULT_TOPIC
+    topic: str = _DEFAULT_TOPIC
 
     @classmethod
     def from_connection(cls, connection: ConnectionParts) -> KafkaSettings:
-        """The settings that an Airflow connection holds, as DataHub's own hook reads it.
+        """Read the settings from an Airflow connection, as DataHub's own hook does.
 
         :param connection: ``host`` is the brokers, here or as ``connection.bootstrap`` in the extra; ``port`` that of
-            the broker, where the host names one without it; ``login`` and ``password`` are ``sasl.username`` and
-            ``sasl.password``, where ``producer_config`` does not give them; ``extra`` has the shape of acryl-datahub's
+            the broker, if the host names one without it; ``login`` and ``password`` are ``sasl.username`` and
+            ``sasl.password``, if ``producer_config`` does not give them; ``extra`` has the shape of acryl-datahub's
             ``KafkaSinkConfig``: ``connection`` with this class's other fields, and ``topic_routes``. What that class
             has for other purposes is accepted, and has no effect.
-        :raises SinkSettingsError: where a part is missing, unknown or of the wrong type. Never holds a value that
-            may be secret.
+        :raises SinkSettingsError: if a part is missing, unknown or of the wrong type. Never holds a value that may be
+            secret.
         """
         for key in connection.extra.keys() & _CONNECTION.keys():
             raise SinkSettingsError(f"{key!r} belongs into the object 'connection' in the connection's extra.")
-        top = read_extra(connection.extra, _EXTRA)
-        inner = read_extra(top.get("connection", {}), _CONNECTION, "extra, object 'connection'")
+        top = Read.extra(connection.extra, _EXTRA)
+        inner = Read.extra(top.get("connection", {}), _CONNECTION, "extra, object 'connection'")
         bootstrap = _bootstrap(connection.host, connection.port, inner.pop("bootstrap", None))
         producer = _with_password(inner.pop("producer_config", {}), connection.login, connection.password)
         if str(producer.get("acks", producer.get("request.required.acks"))) == "0":
             raise SinkSettingsError("'acks' in producer_config must not be 0: Kafka would confirm nothing.")
-        topic = top.get("topic_routes", {}).get(_PROPOSALS, DEFAULT_TOPIC)
+        topic = top.get("topic_routes", {}).get(_PROPOSALS, _DEFAULT_TOPIC)
         return cls(bootstrap=bootstrap, producer_config=producer, topic=topic, **inner)
 
-    def redact(self, words: str) -> str:
-        """``words`` without passwords, tokens and keys, should a server repeat them."""
-        return masked(words, self._secrets())
+    def redact(self, text: str) -> str:
+        """Return ``text`` without passwords, tokens and keys, in case a server repeats them."""
+        return mask_secrets(text, self._secrets())
 
     def _secrets(self) -> Iterator[str]:
         for options in (self.producer_config, self.schema_registry_config):
@@ -141,12 +138,12 @@ def _with_password(producer: dict[str, Any], login: str | None, password: str | 
 
 
 def _routes(key: str, value: object) -> dict[str, str]:
-    routes = mapping(key, value)
+    routes = Read.mapping(key, value)
     if _PROPOSALS not in routes:
         other = [name for name in routes if name != "MetadataChangeEvent"]
-        hint = nearest(other[0], [_PROPOSALS]) if other else ""
+        hint = Read.suggestion(other[0], [_PROPOSALS]) if other else ""
         raise SinkSettingsError(f"{key!r} in the connection's extra names no topic for {_PROPOSALS!r}.{hint}")
-    return {name: text(f"{key}.{name}", topic) for name, topic in routes.items()}
+    return {name: Read.text(f"{key}.{name}", topic) for name, topic in routes.items()}
 
 
 def _unused(_key: str, value: object) -> object:
@@ -154,17 +151,17 @@ def _unused(_key: str, value: object) -> object:
 
 
 _CONNECTION: dict[str, Reader] = {
-    "bootstrap": text,
-    "schema_registry_url": text,
-    "schema_registry_config": mapping,
-    "producer_config": mapping,
-    "client_timeout_seconds": seconds,
+    "bootstrap": Read.text,
+    "schema_registry_url": Read.text,
+    "schema_registry_config": Read.mapping,
+    "producer_config": Read.mapping,
+    "client_timeout_seconds": Read.seconds,
 }
 _EXTRA: dict[str, Reader] = {
-    "connection": mapping,
+    "connection": Read.mapping,
     "topic_routes": _routes,
-    # Of KafkaSinkConfig: the topic of an older kind of message; how long a full queue may block (the deadline says it
-    # here); another way for proposals that Kafka does not take (those are quarantined here).
+    # Of KafkaSinkConfig: the topic of an older kind of message; how long a full queue may block (here the deadline
+    # limits it); another way for proposals that Kafka does not take (here they are quarantined).
     "topic": _unused,
     "max_queue_full_block_seconds": _unused,
     "rest_fallback": _unused,
@@ -175,14 +172,14 @@ _REMEDY = "set its login and password, or sasl.* in producer_config"
 
 
 class KafkaSink(Sink):
-    """Delivers through Kafka, in the messages of acryl-datahub's emitter, by an idempotent producer.
+    """Sink that delivers through Kafka, in the messages of acryl-datahub's emitter, by an idempotent producer.
 
     The key of a message is its entity's URN, so an entity's proposals keep their order. A proposal counts as delivered
     once the brokers acknowledged it and all before it of the same entity; DataHub reads it later, so it is *accepted*,
-    not stored. Where brokers refuse a batch, its proposals are sent once more, each in a batch of its own: only then
-    does a refusal say something of the proposal, and only then is it rejected.
+    not stored. If brokers refuse a batch, its proposals are sent once more, each in a batch of its own: only then is a
+    refusal about the proposal, and only then is it rejected.
 
-    :raises SinkSettingsError: Kafka's client is not installed.
+    :raises SinkSettingsError: if Kafka's client is not installed.
     """
 
     name: ClassVar[str] = "kafka"
@@ -195,36 +192,42 @@ class KafkaSink(Sink):
         self._settings = settings
 
     def describe(self) -> str:
-        """``Kafka at BROKERS (topic TOPIC)``."""
+        """Return ``Kafka at BROKERS (topic TOPIC)``."""
         return f"Kafka at {self._settings.bootstrap} (topic {self._settings.topic})"
 
-    def check(self, deadline: Deadline) -> list[Finding]:
-        """Whether brokers and registry answer, with these credentials, and the topic is there."""
-        from airflow_provider_spark_datahub.delivery.sinks.kafka_transport import KafkaClient, SetupError
+    def check(self, deadline: Deadline) -> list[CheckResult]:
+        """Check that brokers and registry answer with these credentials, and that the topic exists."""
+        from airflow_provider_spark_datahub.delivery.sinks.kafka_transport import KafkaClient
 
         try:
-            with KafkaClient(self._settings, deadline, alone=False) as client:
-                failure = client.look()
+            with closing(KafkaClient(self._settings, deadline, alone=False)) as client:
+                failure = client.probe()
         except SetupError as error:
             failure = error.failure
         if failure is not None:
-            return [Finding("DataHub", Verdict.BAD, f"{self.describe()} {failure.verdict(_REMEDY)}")]
-        return [Finding("DataHub", Verdict.GOOD, f"{self.describe()} answers, and so does the schema registry")]
+            return [CheckResult("DataHub", CheckStatus.BAD, f"{self.describe()} {failure.predicate(_REMEDY)}")]
+        return [CheckResult("DataHub", CheckStatus.GOOD, f"{self.describe()} answers, and so does the schema registry")]
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
-        """Send all together, then alone what was refused. The producers are of this call alone."""
-        from airflow_provider_spark_datahub.delivery.sinks.kafka_transport import KafkaClient, SetupError
+        """Send all proposals together, then each refused one alone. The producers are used by this call only."""
+        from airflow_provider_spark_datahub.delivery.sinks.kafka_transport import KafkaClient
 
         for alone in (False, True):
-            if not record.pending():
+            pending = len(record.pending())
+            if not pending:
                 return
             try:
-                with KafkaClient(self._settings, deadline, alone=alone) as client:
-                    failure = client.reach() or self._send_all(client, record, deadline, alone=alone)
+                with closing(KafkaClient(self._settings, deadline, alone=alone)) as client:
+                    failure = client.wait_until_ready() or self._send_all(client, record, deadline, alone=alone)
             except SetupError as error:
                 failure = error.failure
+            log.debug(
+                "Kafka topic %s, %s: %d of %d proposals acknowledged or rejected (%s)",
+                *(self._settings.topic, "one by one" if alone else "in batches"),
+                *(pending - len(record.pending()), pending, failure.kind.name if failure else "no failure"),
+            )
             if failure is not None:
-                record.stop(f"{self.describe()} {failure.verdict(_REMEDY)}.")
+                record.stop(f"{self.describe()} {failure.predicate(_REMEDY)}.")
                 return
 
     def _send_all(
@@ -232,14 +235,14 @@ class KafkaSink(Sink):
     ) -> Failure | None:
         """Send what is pending and wait for the reports; what is refused stays pending unless it was ``alone``.
 
-        :returns: why it is of no use to go on; None where there is no such reason.
+        :returns: why it is useless to go on; ``None`` if it is not.
         """
         reports = _Reports(record, alone=alone)
-        for item in record.pending():
-            reports.expect(item)
-            failure = client.produce(item[1], partial(reports.tell, item))
+        for numbered in record.pending(Proposal):
+            reports.expect(numbered)
+            failure = client.produce(numbered[1], partial(reports.receive, numbered))
             if failure is not None:
-                reports.refuse(item, failure)
+                reports.refuse(numbered, failure)
             if reports.failure is not None:
                 return reports.failure
         while client.outstanding and not deadline.expired:
@@ -248,47 +251,47 @@ class KafkaSink(Sink):
 
 
 class _Reports:
-    """What Kafka reports of messages, turned into acknowledgements that keep the order within each entity.
+    """Kafka's reports on messages, turned into acknowledgements that keep the order within each entity.
 
-    Would a later proposal of an entity count as delivered while an earlier one stays pending, the earlier one would
+    If a later proposal of an entity counted as delivered while an earlier one stays pending, the earlier one would
     overwrite it when it is sent again.
 
     :param alone: a refusal is about the proposal.
-    :ivar failure: why a message was not delivered, where that was no refusal; the first one.
+    :ivar failure: why a message was not delivered, if it was not refused; the first one.
     """
 
     def __init__(self, record: DeliveryRecord, *, alone: bool) -> None:
         self.failure: Failure | None = None
         self._record = record
         self._alone = alone
-        self._waiting: dict[str, deque[Numbered]] = defaultdict(deque)
+        self._expected: dict[str, deque[NumberedProposal]] = defaultdict(deque)
         self._acknowledged: set[int] = set()
 
-    def expect(self, item: Numbered) -> None:
-        """``item`` is sent after all that were expected before."""
-        self._waiting[item[1].entity_urn].append(item)
+    def expect(self, numbered: NumberedProposal) -> None:
+        """Expect a report on a proposal, which is sent after all that were expected before."""
+        self._expected[numbered[1].entity_urn].append(numbered)
 
-    def refuse(self, item: Numbered, failure: Failure) -> None:
-        """The client did not even send ``item``."""
+    def refuse(self, numbered: NumberedProposal, failure: Failure) -> None:
+        """Record that the client did not even send a proposal."""
         if failure.kind is FailureKind.REJECTED:
-            self._reject(item, failure)
+            self._reject(numbered, failure)
         else:
             self.failure = self.failure or failure
 
-    def tell(self, item: Numbered, failure: Failure | None) -> None:
-        """What became of ``item``, which was sent."""
+    def receive(self, numbered: NumberedProposal, failure: Failure | None) -> None:
+        """Record the report on a proposal that was sent."""
         if failure is None:
-            self._acknowledged.add(item[0])
-            self._confirm(item[1].entity_urn)
+            self._acknowledged.add(numbered[0])
+            self._confirm(numbered[1].entity_urn)
         elif self._alone or failure.kind is not FailureKind.REJECTED:
-            self.refuse(item, failure)
+            self.refuse(numbered, failure)
 
-    def _reject(self, item: Numbered, failure: Failure) -> None:
-        self._record.reject(item, failure.words)
-        self._waiting[item[1].entity_urn].remove(item)
-        self._confirm(item[1].entity_urn)
+    def _reject(self, numbered: NumberedProposal, failure: Failure) -> None:
+        self._record.reject(numbered, failure.text)
+        self._expected[numbered[1].entity_urn].remove(numbered)
+        self._confirm(numbered[1].entity_urn)
 
     def _confirm(self, entity_urn: str) -> None:
-        queue = self._waiting[entity_urn]
+        queue = self._expected[entity_urn]
         while queue and queue[0][0] in self._acknowledged:
             self._record.confirm([queue.popleft()], stored=False)

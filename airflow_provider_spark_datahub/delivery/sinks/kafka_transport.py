@@ -1,6 +1,6 @@
-"""One delivery through Kafka: messages as acryl-datahub's emitter writes them, and what failures mean.
+"""Kafka client of one delivery: writes messages as acryl-datahub's emitter does, and classifies failures.
 
-Imports confluent-kafka at once; import this module where something is about to be sent.
+It imports confluent-kafka; import this module only when something is about to be sent.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pydantic
 from confluent_kafka import KafkaError, KafkaException, SerializingProducer
@@ -28,42 +27,31 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import (
     Failure,
     FailureKind,
-    ThirdPartyError,
-    kind_of_kafka_error,
-    one_line,
-    third_party,
+    LibraryError,
+    SetupError,
+    call_library,
 )
+from airflow_provider_spark_datahub.delivery.sink import to_mcp
 from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSettings
-from airflow_provider_spark_datahub.delivery.sinks.mcp import to_mcp
 
 log = logging.getLogger(__name__)
 
-LAST_MOMENT = 0.3
-"""Seconds before the deadline at which Kafka's clients give up, so that they can still say why."""
+_LAST_MOMENT = 0.3  # seconds before the deadline at which Kafka's clients give up, so that they can still say why
 _POLL_SECONDS = 0.2
 _LONGEST_SEARCH_FOR_A_TOPIC = 10.0
 
-Report = Callable[[Failure | None], None]
-"""Told once what became of a message: None where Kafka acknowledged it."""
-
-
-class SetupError(Exception):
-    """Settings that the clients of Kafka or of the registry do not take."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.words)
-        self.failure = failure
+_Report = Callable[[Failure | None], None]
+"""Called once per message: with ``None`` if Kafka acknowledged it."""
 
 
 class KafkaClient:
-    """Produces proposals to a topic until a deadline; each is reported on once. It is a context manager: what has no
-    report when it is left is not sent any more.
+    """Producer of proposals to a topic until a deadline, which reports on each once.
 
-    acryl-datahub's own emitter leaves its connections to the registry open, and waits for it without a limit.
+    Unlike acryl-datahub's own emitter, it closes its connections to the registry, and waits for it for a limited time.
 
-    :param alone: each message is a batch of its own. A broker takes or refuses a batch as a whole, so only then does
-        a refusal say something of the message.
-    :raises SetupError: the settings name an option that does not exist, a certificate that is not there ...
+    :param alone: each message is a batch of its own. A broker takes or refuses a batch as a whole, so only then is a
+        refusal about the message.
+    :raises SetupError: if the settings name an option that does not exist, a certificate that is missing ...
     """
 
     def __init__(self, settings: KafkaSettings, deadline: Deadline, *, alone: bool) -> None:
@@ -86,24 +74,24 @@ class KafkaClient:
             )
         except pydantic.ValidationError as error:
             self._open.close()
-            wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            raise SetupError(self._failure(FailureKind.MISCONFIGURED, wrong)) from error
+            details = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            raise SetupError(self._failure(FailureKind.MISCONFIGURED, details)) from error
         except (KafkaException, ConfigurationError, ValueError, TypeError, OSError) as error:
             self._open.close()
-            words = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            raise SetupError(self._failure(FailureKind.MISCONFIGURED, words)) from error
+            text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            raise SetupError(self._failure(FailureKind.MISCONFIGURED, text)) from error
 
-    def reach(self) -> Failure | None:
-        """Wait until a broker and the registry answer; None once both do."""
-        return self._waited_for(self._ask_brokers) or self._waited_for(self._serialise_probe, self._registry_seconds)
+    def wait_until_ready(self) -> Failure | None:
+        """Wait until a broker and the registry answer; return ``None`` once both do."""
+        return self._repeat(self._ask_brokers) or self._repeat(self._serialise_probe, self._registry_seconds)
 
-    def look(self) -> Failure | None:
-        """Whether brokers and registry answer, and the topic is there, without writing anything."""
-        failure = self._waited_for(self._ask_brokers) or self._missing_topic()
-        return failure or self._waited_for(self._read_registry, self._registry_seconds)
+    def probe(self) -> Failure | None:
+        """Check that brokers and registry answer and that the topic exists, without writing anything."""
+        failure = self._repeat(self._ask_brokers) or self._missing_topic()
+        return failure or self._repeat(self._read_registry, self._registry_seconds)
 
-    def produce(self, proposal: Proposal, report: Report) -> Failure | None:
-        """Hand a message over to be sent; None where it is on its way and ``report`` will be called."""
+    def produce(self, proposal: Proposal, report: _Report) -> Failure | None:
+        """Queue a message; return ``None`` if it is on its way and ``report`` will be called."""
 
         def delivered(error: KafkaError | None, _message: object) -> None:
             report(None if error is None else self._failure_of(error))
@@ -118,7 +106,7 @@ class KafkaClient:
             except BufferError:
                 self._producer.poll(_POLL_SECONDS)
             except KeySerializationError as error:
-                return self._failure(FailureKind.REJECTED, f"its URN is no text that Kafka can carry: {error}")
+                return self._failure(FailureKind.REJECTED, f"Kafka cannot carry its URN: {error}")
             except ValueSerializationError as error:
                 return self._failure(FailureKind.REJECTED, f"it does not fit DataHub's Avro schema: {error}")
             except KafkaException as error:
@@ -128,7 +116,7 @@ class KafkaClient:
                 return None
 
     def poll(self, seconds: float = _POLL_SECONDS) -> None:
-        """Wait for reports, and hand them out."""
+        """Wait for reports, and pass them on."""
         self._producer.poll(min(seconds, self._deadline.remaining()))
 
     @property
@@ -136,27 +124,26 @@ class KafkaClient:
         """The number of messages without a report."""
         return len(self._producer)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Drop the messages without a report, and close the connections."""
         self._producer.purge()
         self._producer.poll(0)
         self._open.close()
 
-    def _waited_for(self, ask: Callable[[], Failure | None], seconds: float = 0.0) -> Failure | None:
-        """Ask again and again. :param seconds: that one more answer may take."""
+    def _repeat(self, ask: Callable[[], Failure | None], seconds: float = 0.0) -> Failure | None:
+        """Ask until there is an answer or no time for another one. :param seconds: that an answer may take."""
+        attempt = 1
         while (failure := ask()) is not None and failure.kind is FailureKind.UNAVAILABLE and self._left() > seconds:
+            log.debug("Kafka is not ready, attempt %d: %s", attempt, failure.text)
             self._producer.poll(_POLL_SECONDS)
+            attempt += 1
         return failure
 
     def _ask_brokers(self) -> Failure | None:
         try:
             self._producer.list_topics(self._settings.topic, timeout=min(1.0, self._left()))
         except KafkaException as error:
-            self._producer.poll(0)  # hands out what the brokers' threads have met
+            self._producer.poll(0)  # passes on the errors of the brokers' threads
             return self._trouble or self._failure_of(error.args[0])
         self._trouble = None
         return None
@@ -167,8 +154,10 @@ class KafkaClient:
         return None if error is None else self._failure_of(error)
 
     def _serialise_probe(self) -> Failure | None:
-        """Serialise a proposal that fits for certain: what fails with it has to do with the registry, and what fails
-        after it with a proposal. The serialiser asks the registry only once."""
+        """Serialise a proposal that certainly fits the schema.
+
+        A failure here is the registry's, a later one is about a proposal. The serialiser asks the registry only once.
+        """
         context = SerializationContext(self._settings.topic, MessageField.VALUE)
         return self._of_registry(lambda: self._serializer(to_mcp(_PROBE), context))
 
@@ -177,34 +166,34 @@ class KafkaClient:
 
     def _of_registry(self, ask: Callable[[], object]) -> Failure | None:
         try:
-            third_party(ask, SchemaRegistryError, ValueError, TypeError)
+            call_library(ask, SchemaRegistryError, ValueError, TypeError)
         except SchemaRegistryError as error:
             kind = _REGISTRY_KINDS.get(error.http_status_code, FailureKind.UNAVAILABLE)
             return self._failure(kind, f"its schema registry: {error}")
         except (ValueError, TypeError) as error:
             return self._failure(FailureKind.MISCONFIGURED, f"its schema registry: {error}")
-        except ThirdPartyError as error:
+        except LibraryError as error:
             return self._failure(FailureKind.UNAVAILABLE, f"its schema registry: {error}")
         return None
 
     def _left(self) -> float:
-        return max(0.0, self._deadline.remaining() - LAST_MOMENT)
+        return max(0.0, self._deadline.remaining() - _LAST_MOMENT)
 
     def _connection(self, alone: bool) -> KafkaProducerConnectionConfig:
         settings = self._settings
         registry = {**settings.schema_registry_config, "max.retries": 0}
         timeout = registry.get("timeout") or settings.client_timeout_seconds
-        # When one has no answer, there is time for another.
+        # If one request gets no answer, there is time for another.
         registry["timeout"] = self._registry_seconds = max(0.1, min(float(timeout), self._left() / 4))
-        where: dict[str, Any] = (
+        address: dict[str, Any] = (
             {} if settings.schema_registry_url is None else {"schema_registry_url": settings.schema_registry_url}
         )
-        # It finds the registry's default address, and the function that `oauth_cb` names.
+        # This class finds the registry's default address, and the function that `oauth_cb` names.
         return KafkaProducerConnectionConfig(
             bootstrap=settings.bootstrap,
             schema_registry_config=registry,
             producer_config=self._producer_config(alone),
-            **where,
+            **address,
         )
 
     def _producer_config(self, alone: bool) -> dict[str, Any]:
@@ -216,7 +205,7 @@ class KafkaClient:
         defaults: dict[str, Any] = {
             "message.timeout.ms": left,
             "topic.metadata.propagation.max.ms": max(1, int(min(_LONGEST_SEARCH_FOR_A_TOPIC * 1000, left / 2))),
-            "log_level": 2,  # what connections fail by is in the answer, and need not be in the log twice a second
+            "log_level": 2,  # failed connections are in our answer; they need not be in the log twice a second
             "reconnect.backoff.max.ms": 1000,  # its own 10 s are a third of the time that a task has
         }
         if not given.keys() & _EXCLUDES_IDEMPOTENCE:
@@ -227,25 +216,25 @@ class KafkaClient:
         return {**defaults, **given, **ours}
 
     def _on_trouble(self, error: KafkaError) -> None:
-        """Remember what a connection failed by: a message's own report only tells that its time was over."""
+        """Remember why a connection failed: a message's own report only says that its time was over."""
         failure = self._failure_of(error)
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._trouble is None:
             self._trouble = failure
 
-    def _failure(self, kind: FailureKind, words: str) -> Failure:
-        return Failure(kind, one_line(self._settings.redact(words)))
+    def _failure(self, kind: FailureKind, text: str) -> Failure:
+        return Failure(kind, text).for_log(self._settings.redact)
 
     def _failure_of(self, error: KafkaError) -> Failure:
         if error.code() == KafkaError._MSG_TIMED_OUT and self._trouble is not None:
             return self._trouble
-        return self._failure(kind_of_kafka_error(error), error.str())
+        return self._failure(FailureKind.from_kafka_error(error), error.str())
 
 
 _PROBE = Proposal("dataFlow", "urn:li:dataFlow:(spark,probe,PROD)", "status", {"removed": False})
 
 
 def _avro_form(mcp: MetadataChangeProposalClass, _context: SerializationContext) -> dict[str, Any]:
-    """As acryl-datahub's emitter does it."""
+    """Return what acryl-datahub's emitter serialises."""
     form: dict[str, Any] = mcp.to_obj(tuples=True)
     return form
 
@@ -260,7 +249,7 @@ _EXCLUDES_IDEMPOTENCE = {
     "max.in.flight.requests.per.connection",
     "queuing.strategy",
 }
-"""Options that librdkafka may refuse beside idempotence: where the connection sets one, it decides."""
+"""Options that librdkafka may refuse beside idempotence: if the connection sets one, it decides."""
 
 _REGISTRY_KINDS = {
     401: FailureKind.UNAUTHORISED,

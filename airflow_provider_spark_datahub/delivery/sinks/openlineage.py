@@ -1,30 +1,30 @@
-"""The settings of an OpenLineage backend, read from an ``openlineage`` connection.
-
-The second destination: raw OpenLineage events to a backend such as Marquez.
-"""
+"""OpenLineage sink: raw events to a backend such as Marquez, and its ``openlineage`` connection."""
 
 from __future__ import annotations
 
 import copy
+import logging
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts, masked
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts, mask_secrets
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import FAILED_ATTEMPTS, Backoff, Failure, FailureKind, Suspects
-from airflow_provider_spark_datahub.delivery.outbox.format import event_of
-from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Numbered, Sink, SinkSettingsError
+from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, PoisonFilter, SetupError
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, RawEvent, Sink, SinkSettingsError
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.sinks.openlineage_transport import EventTransport
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class OpenLineageSettings:
-    """How to reach an OpenLineage backend. Its ``repr`` holds no secret.
+    """Settings to reach an OpenLineage backend. Their ``repr`` holds no secret.
 
     :param transport: the configuration of a transport of openlineage-python, as in the section ``transport`` of its
         ``openlineage.yml``.
@@ -34,27 +34,27 @@ class OpenLineageSettings:
 
     @classmethod
     def from_connection(cls, connection: ConnectionParts) -> OpenLineageSettings:
-        """The settings that an Airflow connection holds.
+        """Read the settings from an Airflow connection.
 
         :param connection: ``host`` is the URL of the backend, or its host name, for the transport ``http``; ``port``
-            its port, where the host does not name it; ``schema`` is ``http`` (default) or ``https``, and used only
-            where the host is no URL; ``password`` is its API key; ``extra`` the transport's configuration, whose
-            ``type`` is ``http`` where it is not given.
-        :raises SinkSettingsError: where there is no address, or it is given twice.
+            its port, if the host does not name it; ``schema`` is ``http`` (default) or ``https``, and used only if the
+            host is not a URL; ``password`` is its API key; ``extra`` the transport's configuration, whose ``type`` is
+            ``http`` by default.
+        :raises SinkSettingsError: if there is no address, or it is given twice.
         """
         transport, password = copy.deepcopy(dict(connection.extra)), connection.password
         transport.setdefault("type", "http")
         address = (connection.host or "").strip()
-        for kind in _kinds(transport):
+        for kind in _types(transport):
             if kind in _ANSWER_LATER or (kind == "kafka" and transport["type"] != "kafka"):
                 raise SinkSettingsError(
-                    f"The transport {kind!r} within {transport['type']!r} does not tell what arrived."
+                    f"The transport {kind!r} within {transport['type']!r} does not report which events arrived."
                 )
         if transport["type"] != "http":
             if address or password:
                 raise SinkSettingsError(
-                    "Host and password are for the transport 'http'; what that of "
-                    f"{transport['type']!r} needs is all in the extra."
+                    "Host and password are for the transport 'http'. Configure the transport "
+                    f"{transport['type']!r} in the extra alone."
                 )
             return cls(transport)
         if address:
@@ -71,28 +71,28 @@ class OpenLineageSettings:
         return cls(transport)
 
     @property
-    def where(self) -> str:
-        """The destination in a few words, without secrets."""
+    def address(self) -> str:
+        """The backend's address or transport in a few words, without secrets."""
         if self.transport["type"] != "http":
             return f"of the transport {self.transport['type']!r}"
         parts = urlsplit(str(self.transport["url"]))
         return f"at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
-    def redact(self, words: str) -> str:
-        """``words`` without passwords, tokens and keys, should a server repeat them."""
-        return masked(words, _secrets(self.transport))
+    def redact(self, text: str) -> str:
+        """Return ``text`` without passwords, tokens and keys, in case a server repeats them."""
+        return mask_secrets(text, _secrets(self.transport))
 
 
 _ANSWER_LATER = {"async_http", "datadog"}
 
 
-def _kinds(transport: Mapping[str, Any]) -> Iterator[str]:
-    """The type of a transport, and of those in it."""
+def _types(transport: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the type of a transport, and of those in it."""
     yield str(transport.get("type"))
-    inner = transport.get("transports") or []
-    for one in inner.values() if isinstance(inner, Mapping) else inner:
-        if isinstance(one, Mapping):
-            yield from _kinds(one)
+    nested = transport.get("transports") or []
+    for inner in nested.values() if isinstance(nested, Mapping) else nested:
+        if isinstance(inner, Mapping):
+            yield from _types(inner)
 
 
 _SECRET = re.compile(r"password|secret|token|api_?key|credential|authorization|user\.info", re.IGNORECASE)
@@ -117,31 +117,32 @@ _REMEDY = "set a valid API key as its password"
 
 
 class OpenLineageSink(Sink):
-    """Delivers through a transport of openlineage-python: events one by one, in their order, so
-    that a backend never sees the end of a run before its start.
+    """Sink that delivers raw events through a transport of openlineage-python.
 
-    What may pass is tried again until the deadline; transports' own repetitions, which know no deadline, are switched
-    off. An event that the backend fails on (HTTP 500) is rejected where it takes others before and after it.
+    It sends them one by one, in their order, so that a backend never sees the end of a run before its start. Failures
+    that may pass are retried until the deadline; the transports' own retries, which know no deadline, are switched
+    off. An event that the backend fails on (HTTP 500) is rejected if it takes others before and after it.
 
     :param backoff: the waits between attempts.
     """
 
     name: ClassVar[str] = "openlineage"
+    takes = RawEvent
 
     def __init__(self, settings: OpenLineageSettings, *, backoff: Backoff | None = None) -> None:
         self._settings = settings
         self._backoff = backoff or Backoff()
 
     def describe(self) -> str:
-        """``the OpenLineage backend at URL``."""
-        return f"the OpenLineage backend {self._settings.where}"
+        """Return ``the OpenLineage backend at URL``."""
+        return f"the OpenLineage backend {self._settings.address}"
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
-        """Send event after event. The transport is of this call alone."""
-        from airflow_provider_spark_datahub.delivery.sinks.openlineage_transport import EventTransport, SetupError
+        """Send event after event. The transport is used by this call only."""
+        from airflow_provider_spark_datahub.delivery.sinks.openlineage_transport import EventTransport
 
         try:
-            with EventTransport(self._settings, deadline) as transport:
+            with closing(EventTransport(self._settings, deadline)) as transport:
                 failure = self._send_all(transport, record, deadline)
         except SetupError as error:
             failure = error.failure
@@ -149,44 +150,33 @@ class OpenLineageSink(Sink):
             record.stop(self._problem(failure))
 
     def _send_all(self, transport: EventTransport, record: DeliveryRecord, deadline: Deadline) -> Failure | None:
-        suspects = Suspects(record, "the OpenLineage backend")
-        for item in record.pending():
-            event = event_of(item[1])
-            if event is None:
-                return Failure(
-                    FailureKind.MISCONFIGURED,
-                    "it takes OpenLineage events, and this is a proposal to DataHub: name it as openlineage_conn_id",
-                )
-            failure = self._emit(transport, record, event, deadline)
+        poison = PoisonFilter[RawEvent](record, "the OpenLineage backend")
+        for numbered in record.pending(RawEvent):
+            failure = self._emit(transport, record, numbered[1], deadline)
             if failure is None:
-                record.confirm([item], stored=True)
-                suspects.convict(witness=item)
+                record.confirm([numbered], stored=True)
+                poison.reject(taken=numbered)
             elif failure.kind is FailureKind.REJECTED:
-                record.reject(item, failure.words)
+                record.reject(numbered, failure.text)
             elif failure.kind is not FailureKind.FAILED or deadline.remaining() <= self._backoff.first:
                 return failure
-            elif not suspects.add(item, failure, lambda known: self._takes(transport, record, known, deadline)):
+            # To emit the last event that it took once more changes the order of none.
+            elif not poison.add(
+                numbered, failure, lambda taken: self._emit(transport, record, taken[1], deadline) is None
+            ):
                 break
-        return suspects.last
-
-    def _takes(self, transport: EventTransport, record: DeliveryRecord, item: Numbered, deadline: Deadline) -> bool:
-        """Whether the backend still takes the last event that it took, which changes the order of none."""
-        event = event_of(item[1])
-        return event is not None and self._emit(transport, record, event, deadline) is None
+        return poison.last
 
     def _emit(
-        self, transport: EventTransport, record: DeliveryRecord, event: Mapping[str, Any], deadline: Deadline
+        self, transport: EventTransport, record: DeliveryRecord, event: RawEvent, deadline: Deadline
     ) -> Failure | None:
-        attempt, failed = 1, 0
-        while (failure := transport.emit(event)) is not None:
-            failed += failure.kind is FailureKind.FAILED
-            wait = self._backoff.delay(attempt)
-            if not failure.kind.may_pass or wait >= deadline.remaining() or failed >= FAILED_ATTEMPTS:
-                break
-            record.attempt_failed(self._problem(failure))
-            self._backoff.sleep(wait)
-            attempt += 1
+        failure, _ = self._backoff.retry(
+            "emit an event",
+            lambda: transport.emit(event.decoded()),
+            deadline,
+            lambda failure, _: record.attempt_failed(self._problem(failure)),
+        )
         return failure
 
     def _problem(self, failure: Failure) -> str:
-        return f"{self.describe()} {failure.verdict(_REMEDY)}."
+        return f"{self.describe()} {failure.predicate(_REMEDY)}."

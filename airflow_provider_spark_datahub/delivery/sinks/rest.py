@@ -1,66 +1,55 @@
-"""The settings of the REST sink, read from a ``datahub-rest`` connection.
-
-The REST sink: proposals to DataHub's metadata service (GMS), in batches.
-"""
+"""REST sink: proposals to DataHub's metadata service (GMS) in batches, and its ``datahub-rest`` connection."""
 
 from __future__ import annotations
 
 import difflib
+import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 from urllib.parse import SplitResult, urlsplit
 
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.connection import (
     ConnectionParts,
+    Read,
     Reader,
-    count,
-    ill_typed,
-    masked,
-    read_extra,
-    seconds,
-    text,
-    truth,
+    mask_secrets,
 )
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import (
-    FAILED_ATTEMPTS,
-    Backoff,
-    Failure,
-    FailureKind,
-    Suspects,
-    one_line,
-)
+from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, PoisonFilter, shorten
 from airflow_provider_spark_datahub.delivery.sink import (
+    CheckResult,
+    CheckStatus,
     DeliveryRecord,
-    Finding,
-    Numbered,
+    NumberedProposal,
     Sink,
     SinkSettingsError,
-    Verdict,
 )
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.sinks.rest_transport import GmsClient
 
-EmitModeName = Literal["SYNC_PRIMARY", "SYNC_WAIT", "ASYNC", "ASYNC_WAIT"]
+log = logging.getLogger(__name__)
+
+_EmitMode = Literal["SYNC_PRIMARY", "SYNC_WAIT", "ASYNC", "ASYNC_WAIT"]
 
 
 @dataclass(frozen=True, slots=True)
 class RestSettings:
-    """How to reach DataHub's metadata service (GMS). Its ``repr`` holds no secret.
+    """Settings to reach DataHub's metadata service (GMS). Their ``repr`` holds no secret.
 
     :param server: GMS's URL, e.g. ``http://gms:8080`` or ``https://acme.example/api/gms``.
-    :param token: the access token; None where the service wants none.
+    :param token: the access token; ``None`` if the service wants none.
     :param timeout_sec: seconds one request may wait for its connection, and for the next bytes of its answer.
     :param extra_headers: HTTP headers of every request. They may hold credentials and are never logged.
     :param ca_certificate_path: a PEM file or folder of authorities to trust instead of the usual ones.
     :param client_certificate_path: a PEM file for mutual TLS.
-    :param client_key_path: its key, where that is in a file of its own.
+    :param client_key_path: its key, if that is in a file of its own.
     :param disable_ssl_verification: trust any certificate.
-    :param retry_max_times: how often one request is repeated at most; None where only the time limits it (the
-        time does so in any case).
+    :param retry_max_times: how often one request is repeated at most; ``None`` if only the deadline limits it.
     :param emit_mode: DataHub's emit mode. The ASYNC ones answer before anything is stored; SYNC_WAIT and
         ASYNC_WAIT differ from their shorter forms only with ``openapi_ingestion``.
     :param openapi_ingestion: use GMS's OpenAPI end points instead of the Rest.li ones.
@@ -75,45 +64,44 @@ class RestSettings:
     client_key_path: str | None = None
     disable_ssl_verification: bool = False
     retry_max_times: int | None = None
-    emit_mode: EmitModeName = "SYNC_PRIMARY"
+    emit_mode: _EmitMode = "SYNC_PRIMARY"
     openapi_ingestion: bool = False
 
     def __post_init__(self) -> None:
         if self.emit_mode == "ASYNC_WAIT" and not self.openapi_ingestion:
             raise SinkSettingsError(
-                "emit_mode ASYNC_WAIT needs openapi_ingestion: true (GMS tells what became of a write only there)."
+                "emit_mode ASYNC_WAIT needs openapi_ingestion: true (only there GMS reports the outcome of a write)."
             )
         if self.client_key_path and not self.client_certificate_path:
             raise SinkSettingsError("client_key_path needs client_certificate_path: a key without its certificate.")
 
     @classmethod
     def from_connection(cls, connection: ConnectionParts) -> RestSettings:
-        """The settings that an Airflow connection holds, as DataHub's own hook reads it.
+        """Read the settings from an Airflow connection, as DataHub's own hook does.
 
-        :param connection: ``host`` is GMS's URL (``http://gms:8080``) or its host name; ``port`` its port, where the
-            host does not name it; ``schema`` is ``http`` (default) or ``https``, and used only where the host is no
-            URL; ``password`` is the access token; ``extra`` has the names of this class's other fields. Values from a
-            connection URI are text, so the text of a number or of a truth value will do; empty ones count as not given.
-        :raises SinkSettingsError: where a part is missing, unknown or of the wrong type. Never holds a value that
-            may be secret.
+        :param connection: ``host`` is GMS's URL (``http://gms:8080``) or its host name; ``port`` its port, if the host
+            does not name it; ``schema`` is ``http`` (default) or ``https``, and used only if the host is not a URL;
+            ``password`` is the access token; ``extra`` has the names of this class's other fields.
+        :raises SinkSettingsError: if a part is missing, unknown or of the wrong type. Never holds a value that may be
+            secret.
         """
-        settings = read_extra(connection.extra, _EXTRA)
+        settings = Read.extra(connection.extra, _EXTRA)
         server = _server(connection.host, connection.port, connection.schema)
         return cls(server=server, token=_token(connection.password), **settings)
 
     def headers(self) -> dict[str, str]:
-        """The HTTP headers that may hold a secret."""
+        """Return the HTTP headers that may hold a secret."""
         authorisation = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         return {**authorisation, **self.extra_headers}
 
-    def redact(self, words: str) -> str:
-        """``words`` without the token and the values of the extra headers, should a server repeat them."""
-        return masked(words, [self.token or "", *self.extra_headers.values()])
+    def redact(self, text: str) -> str:
+        """Return ``text`` without the token and the values of the extra headers, in case a server repeats them."""
+        return mask_secrets(text, [self.token or "", *self.extra_headers.values()])
 
 
 def _headers(key: str, value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise ill_typed(key, "an object of header names and texts", value)
+        raise SinkSettingsError.wrong_type(key, "an object of header names and texts", value)
     headers = {}
     for name, content in value.items():
         if not (isinstance(name, str) and isinstance(content, str)):
@@ -124,26 +112,26 @@ def _headers(key: str, value: object) -> dict[str, str]:
     return headers
 
 
-def _emit_mode(key: str, value: object) -> EmitModeName:
-    modes = get_args(EmitModeName)
+def _emit_mode(key: str, value: object) -> _EmitMode:
+    modes = get_args(_EmitMode)
     mode = value.strip().upper() if isinstance(value, str) else value
     if mode not in modes:
         near = difflib.get_close_matches(str(mode), modes, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise SinkSettingsError(f"{key!r} in the connection's extra must be one of {', '.join(modes)}.{hint}")
-    return cast(EmitModeName, mode)
+    return cast(_EmitMode, mode)
 
 
 _EXTRA: dict[str, Reader] = {
-    "timeout_sec": seconds,
+    "timeout_sec": Read.seconds,
     "extra_headers": _headers,
-    "ca_certificate_path": text,
-    "client_certificate_path": text,
-    "client_key_path": text,
-    "disable_ssl_verification": truth,
-    "retry_max_times": count,
+    "ca_certificate_path": Read.text,
+    "client_certificate_path": Read.text,
+    "client_key_path": Read.text,
+    "disable_ssl_verification": Read.boolean,
+    "retry_max_times": Read.count,
     "emit_mode": _emit_mode,
-    "openapi_ingestion": truth,
+    "openapi_ingestion": Read.boolean,
 }
 
 
@@ -152,7 +140,7 @@ def _printable(content: str) -> bool:
 
 
 def _token(password: str | None) -> str | None:
-    token = (password or "").strip()  # a token that was pasted often brings its line's end
+    token = (password or "").strip()  # a pasted token often has a line break at its end
     if not _printable(token) or " " in token:
         raise SinkSettingsError("The connection's password (the access token) holds spaces or other such characters.")
     return token or None
@@ -184,25 +172,24 @@ def _split(address: str) -> SplitResult:
         url = urlsplit(address)
         _ = url.port  # only reading it validates it
     except ValueError as error:
-        raise SinkSettingsError("The connection's host is no URL: give one such as http://gms:8080.") from error
+        raise SinkSettingsError("The connection's host is not a URL: give one such as http://gms:8080.") from error
     return url
 
 
-LARGEST_BATCH = 200
-"""Proposals per request: acryl-datahub's own limit, so that one call of its emitter is one request."""
+_LARGEST_BATCH = 200  # acryl-datahub's own limit, so that one call of its emitter is one request
 
 _REMEDY = "set a valid access token as its password"
 _ADDRESS = "give GMS's own URL as the connection's host: http://gms:8080, or https://datahub.example/api/gms"
 
 
 class RestSink(Sink):
-    """Delivers to GMS with acryl-datahub's REST emitter.
+    """Sink that delivers to GMS with acryl-datahub's REST emitter.
 
-    GMS takes a batch as a whole or not at all. One that it rejects is halved until the culprit stands alone; so is one
-    that it fails on (HTTP 500, which is also its answer to an aspect that it cannot read), and there the culprit is
-    rejected where GMS takes other proposals before and after it. Failures that may pass (no connection, no answer,
-    408, 429, 502, 503, 504) are repeated until the deadline; the emitter's own repetitions, which know no deadline,
-    are switched off.
+    GMS takes a batch as a whole or not at all. A batch that it rejects is halved until the culprit stands alone. So is
+    one that it fails on (HTTP 500, which is also its answer to an aspect that it cannot read); there the culprit is
+    rejected if GMS takes other proposals before and after it. Failures that may pass (no connection, no answer, 408,
+    429, 502, 503, 504) are retried until the deadline. The emitter's own retries, which know no deadline, are switched
+    off.
 
     :param backoff: the waits between attempts.
     """
@@ -214,103 +201,90 @@ class RestSink(Sink):
         self._backoff = backoff or Backoff()
 
     def describe(self) -> str:
-        """``DataHub at URL``."""
+        """Return ``DataHub at URL``."""
         return f"DataHub at {self._settings.server}"
 
-    def check(self, deadline: Deadline) -> list[Finding]:
-        """Whether GMS answers, and takes the connection's credentials: its configuration is open to everyone, so an
-        aspect is read as well."""
+    def check(self, deadline: Deadline) -> list[CheckResult]:
+        """Check that GMS answers and takes the credentials, by reading an aspect: its configuration needs none."""
         from airflow_provider_spark_datahub.delivery.sinks.rest_transport import GmsClient
 
-        with GmsClient(self._settings, deadline) as gms:
+        with closing(GmsClient(self._settings, deadline)) as gms:
             config = gms.get("/config")
             if isinstance(config, Failure):
-                return [Finding("DataHub", Verdict.BAD, f"{self.describe()} {config.verdict(_REMEDY)}", _ADDRESS)]
+                text = f"{self.describe()} {config.predicate(_REMEDY)}"
+                return [CheckResult("DataHub", CheckStatus.BAD, text, _ADDRESS)]
             if not isinstance(config, dict) or config.get("noCode") != "true":
-                words = f"{self.describe()} answers, but is not DataHub's metadata service (GMS)"
-                return [Finding("DataHub", Verdict.BAD, words, _ADDRESS)]
-            found = [Finding("DataHub", Verdict.GOOD, f"{self.describe()} answers: {_version(config)}")]
+                text = f"{self.describe()} answers, but is not DataHub's metadata service (GMS)"
+                return [CheckResult("DataHub", CheckStatus.BAD, text, _ADDRESS)]
+            answers = CheckResult("DataHub", CheckStatus.GOOD, f"{self.describe()} answers: {_version(config)}")
             read = gms.get("/aspects/urn%3Ali%3AdataPlatform%3Aspark?aspect=dataPlatformInfo&version=0", may_miss=True)
         if isinstance(read, Failure):
-            refused = read.kind is FailureKind.UNAUTHORISED
-            verdict = Verdict.BAD if refused else Verdict.WARNING
-            return [*found, Finding("credentials", verdict, f"{self.describe()} {read.verdict(_REMEDY)}")]
-        return [*found, Finding("credentials", Verdict.GOOD, "DataHub lets us read")]
+            status = CheckStatus.BAD if read.kind is FailureKind.UNAUTHORISED else CheckStatus.WARNING
+            return [answers, CheckResult("credentials", status, f"{self.describe()} {read.predicate(_REMEDY)}")]
+        return [answers, CheckResult("credentials", CheckStatus.GOOD, "DataHub lets us read")]
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
-        """Send batch after batch. The connection is of this call alone, so a call left behind disturbs no other."""
+        """Send batch after batch. The connection is used by this call only, so one left behind disturbs no other."""
         from airflow_provider_spark_datahub.delivery.sinks.rest_transport import GmsClient
 
-        batches = deque(_batches(record.pending()))
-        suspects = Suspects(record, "DataHub")
-        with GmsClient(self._settings, deadline) as gms:
+        pending = record.pending(Proposal)
+        batches = deque(pending[start : start + _LARGEST_BATCH] for start in range(0, len(pending), _LARGEST_BATCH))
+        poison = PoisonFilter[Proposal](record, "DataHub")
+        least = self._backoff.first  # seconds, with fewer the culprit cannot be found
+        with closing(GmsClient(self._settings, deadline)) as gms:
+
+            def still_takes(numbered: NumberedProposal) -> bool:
+                return isinstance(self._post(gms, record, [numbered], deadline)[0], bool)
+
             while batches:
                 batch = batches.popleft()
                 answer, attempts = self._post(gms, record, batch, deadline)
                 if isinstance(answer, bool):
                     record.confirm(batch, stored=answer)
-                    suspects.convict(witness=batch[-1])
-                elif answer.kind not in (FailureKind.REJECTED, FailureKind.FAILED) or self._is_over(deadline):
+                    poison.reject(taken=batch[-1])
+                elif answer.kind not in (FailureKind.REJECTED, FailureKind.FAILED) or deadline.remaining() <= least:
                     record.stop(self._problem(answer, attempts, deadline))
                     return
                 elif len(batch) > 1:
                     middle = len(batch) // 2
                     batches.extendleft((batch[middle:], batch[:middle]))
                 elif answer.kind is FailureKind.REJECTED:
-                    record.reject(batch[0], answer.words)
-                elif not suspects.add(batch[0], answer, lambda item: self._takes(gms, record, item, deadline)):
+                    record.reject(batch[0], answer.text)
+                elif not poison.add(batch[0], answer, still_takes):
                     break
-            if suspects.last is not None:
-                record.stop(self._problem(suspects.last, FAILED_ATTEMPTS, deadline))
-
-    def _is_over(self, deadline: Deadline) -> bool:
-        """Whether too little time is left to find out which proposal is to blame."""
-        return deadline.remaining() <= self._backoff.first
-
-    def _takes(self, gms: GmsClient, record: DeliveryRecord, item: Numbered, deadline: Deadline) -> bool:
-        """Whether GMS still takes what it took before."""
-        answer, _ = self._post(gms, record, [item], deadline)
-        return isinstance(answer, bool)
+            if poison.last is not None:
+                record.stop(self._problem(poison.last, PoisonFilter.ATTEMPTS, deadline))
 
     def _post(
-        self, gms: GmsClient, record: DeliveryRecord, batch: Sequence[Numbered], deadline: Deadline
+        self, gms: GmsClient, record: DeliveryRecord, batch: Sequence[NumberedProposal], deadline: Deadline
     ) -> tuple[bool | Failure, int]:
-        """The answer to one batch after as many attempts as it takes and the time allows, and their number."""
-        most = self._settings.retry_max_times
-        attempt, failed = 1, 0
-        while True:
-            answer = gms.post([proposal for _, proposal in batch])
-            if isinstance(answer, bool) or not answer.kind.may_pass:
-                return answer, attempt
-            failed += answer.kind is FailureKind.FAILED
-            wait = max(self._backoff.delay(attempt), answer.retry_after or 0.0)
-            if wait >= deadline.remaining() or (most is not None and attempt > most):
-                return answer, attempt
-            if failed >= FAILED_ATTEMPTS:
-                return answer, attempt
-            record.attempt_failed(self._problem(answer, attempt, deadline))
-            self._backoff.sleep(wait)
-            attempt += 1
+        """Post one batch, in as many attempts as the time allows; return the last answer and their number."""
+        proposals = [proposal for _, proposal in batch]
+        answer, attempts = self._backoff.retry(
+            f"post {len(batch)} proposals",
+            lambda: gms.post(proposals),
+            deadline,
+            lambda failure, attempt: record.attempt_failed(self._problem(failure, attempt, deadline)),
+            self._settings.retry_max_times,
+        )
+        if isinstance(answer, bool):
+            log.debug("Attempt %d to post %d proposals succeeded (stored: %s)", attempts, len(batch), answer)
+        return answer, attempts
 
     def _problem(self, failure: Failure, attempts: int, deadline: Deadline) -> str:
-        words = failure.words.rstrip(".")
+        text = failure.text.rstrip(".")
         tried = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         if failure.kind is FailureKind.THROTTLED:
             asked = "" if failure.retry_after is None else f", wants a wait of {failure.retry_after:.0f} s"
             left = f"{deadline.remaining():.0f} s were left"
-            return f"{self.describe()} takes no more for now ({words}{asked}, {left}, {tried})."
+            return f"{self.describe()} takes no more for now ({text}{asked}, {left}, {tried})."
         if failure.kind in (FailureKind.FAILED, FailureKind.UNAVAILABLE):
-            failure = replace(failure, words=f"{words}, {tried}")
-        return f"{self.describe()} {failure.verdict(_REMEDY)}."
+            failure = replace(failure, text=f"{text}, {tried}")
+        return f"{self.describe()} {failure.predicate(_REMEDY)}."
 
 
 def _version(config: dict[str, Any]) -> str:
-    """What GMS says of its version."""
     try:
-        return f"version {one_line(str(config['versions']['acryldata/datahub']['version']))}"
+        return f"version {shorten(str(config['versions']['acryldata/datahub']['version']))}"
     except (KeyError, TypeError):
-        return "its version is not told"
-
-
-def _batches(items: Sequence[Numbered]) -> list[Sequence[Numbered]]:
-    return [items[start : start + LARGEST_BATCH] for start in range(0, len(items), LARGEST_BATCH)]
+        return "its version is unknown"

@@ -1,22 +1,21 @@
-"""Bodies of GMS's Rest.li endpoint ``/aspects?action=ingestProposalBatch``, each written once.
+"""HTTP client of one delivery to DataHub's GMS: acryl-datahub's emitter in one attempt, with classified failures.
 
-acryl-datahub's emitter validates every proposal against an Avro schema and writes it twice, to learn its size: most of
-what a delivery cost. The bodies are the same, which the tests compare.
+Bodies of the Rest.li endpoint ``/aspects?action=ingestProposalBatch`` are written here, byte for byte as the emitter
+writes them. The emitter validates every proposal against an Avro schema and writes it twice to learn its size, which
+was most of the cost of a delivery.
 
-One HTTP exchange with DataHub's GMS: acryl-datahub's emitter as transport, and what its failures mean.
-
-Imports requests at once; import this module where something is about to be sent.
+It imports requests; import this module only when something is about to be sent.
 """
 
 from __future__ import annotations
 
 import email.utils
 import json
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import requests
@@ -24,22 +23,23 @@ from requests.adapters import HTTPAdapter
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, kind_of_status, one_line
-from airflow_provider_spark_datahub.delivery.sinks.mcp import to_mcp
+from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
+from airflow_provider_spark_datahub.delivery.sink import to_mcp
 from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings
 
-LARGEST_BODY = 15 * 1024 * 1024
-"""Bytes of one request: acryl-datahub's own limit, below GMS's of 16 MiB."""
+log = logging.getLogger(__name__)
+
+_LARGEST_BODY = 15 * 1024 * 1024  # acryl-datahub's own limit, below GMS's of 16 MiB
 _SEPARATOR = b","
 
 
-def batch_bodies(
-    proposals: Sequence[Proposal], *, is_async: bool, system_metadata: dict[str, Any], largest: int = LARGEST_BODY
+def _batch_bodies(
+    proposals: Sequence[Proposal], *, is_async: bool, system_metadata: dict[str, Any], largest: int = _LARGEST_BODY
 ) -> Iterator[bytes]:
-    """The bodies in which the proposals go, in their order; one, unless they are too large.
+    """Yield the bodies of the requests for proposals, in their order; usually one.
 
     :param system_metadata: of each proposal, as JSON.
-    :param largest: bytes of a body that none exceeds, but for one of a single larger proposal.
+    :param largest: bytes of a body, exceeded only by a single larger proposal.
     """
     opening = b'{"async":"true","proposals":[' if is_async else b'{"async":"false","proposals":['
     batch: list[bytes] = []
@@ -74,18 +74,18 @@ def _encoded(obj: object) -> bytes:
         return json.dumps(obj).encode()
 
 
-class RefusedAnswer(requests.RequestException):
-    """An answer that does not acknowledge the request."""
+class _ErrorResponse(requests.RequestException):
+    """Response that does not acknowledge the request."""
 
     def __init__(self, failure: Failure, response: requests.Response) -> None:
-        super().__init__(failure.words, response=response)
+        super().__init__(failure.text, response=response)
         self.failure = failure
 
 
 class GmsClient:
-    """Posts batches to GMS, each in one attempt, none after the deadline.
+    """Client that posts batches to GMS, each in one attempt, none after the deadline.
 
-    It keeps its credentials from acryl-datahub, whose ``repr`` shows a part of the token and whose debug log prints
+    It hides the credentials from acryl-datahub, whose ``repr`` shows a part of the token and whose debug log prints
     requests as curl commands with all headers but ``Authorization``: :class:`_GmsAdapter` adds them on the wire.
     """
 
@@ -109,8 +109,8 @@ class GmsClient:
     def post(self, proposals: Sequence[Proposal]) -> bool | Failure:
         """Send the proposals at once, in one request unless their size demands more.
 
-        :returns: True where they are stored, False where they are only accepted, else why they are neither. After a
-            failure some may be stored all the same.
+        :returns: True if they are stored, False if they are only accepted, else why they are neither. Some may be
+            stored even after a failure.
         """
         from datahub.configuration.common import ConfigurationError, OperationalError
 
@@ -121,48 +121,46 @@ class GmsClient:
             else:
                 self._post_rest_li(proposals)
         except (OperationalError, ConfigurationError, OSError) as error:
-            failure = _failure_of(error)
-            return Failure(failure.kind, one_line(self._settings.redact(failure.words)), failure.retry_after)
+            return _failure_of(error).for_log(self._settings.redact)
         is_async = self._settings.emit_mode.startswith("ASYNC")
         return not is_async or self._adapter.traced
 
     def get(self, path: str, *, may_miss: bool = False) -> Any | Failure:
-        """The JSON that GMS answers to a GET, or why there is none.
+        """Return the JSON that GMS answers to a GET, or why there is none.
 
-        :param may_miss: where GMS says that nothing is there (404), the answer is None and no failure.
+        :param may_miss: a 404 is not a failure; the answer is ``None``.
         """
         try:
             return self._emitter._session.get(f"{self._settings.server}{path}").json()
-        except RefusedAnswer as error:
+        except _ErrorResponse as error:
             if may_miss and error.response is not None and error.response.status_code == 404:
                 return None
             failure = error.failure
         except requests.exceptions.JSONDecodeError:
-            failure = Failure(FailureKind.MISCONFIGURED, "its answer is no JSON: this is not the address of GMS")
+            failure = Failure(FailureKind.MISCONFIGURED, "its answer is not JSON: this is not the address of GMS")
         except OSError as error:
             failure = _failure_of(error)
-        return Failure(failure.kind, one_line(self._settings.redact(failure.words)))
+        return failure.for_log(self._settings.redact)
 
     def _post_rest_li(self, proposals: Sequence[Proposal]) -> None:
         is_async = self._settings.emit_mode.startswith("ASYNC")
-        for body in batch_bodies(proposals, is_async=is_async, system_metadata=_system_metadata()):
+        for body in _batch_bodies(proposals, is_async=is_async, system_metadata=_system_metadata()):
+            log.debug("POST %d bytes to %s (Rest.li)", len(body), self._settings.server)
             self._emitter._session.post(f"{self._settings.server}/aspects?action=ingestProposalBatch", data=body)
 
     def _post_openapi(self, proposals: Sequence[Proposal]) -> None:
         wait = timedelta(seconds=self._deadline.remaining())
-        self._emitter.emit_mcps([to_mcp(one) for one in proposals], emit_mode=self._mode, wait_timeout=wait)
+        log.debug("POST %d proposals to %s (OpenAPI, %s)", len(proposals), self._settings.server, self._mode.name)
+        mcps = [to_mcp(proposal) for proposal in proposals]
+        self._emitter.emit_mcps(mcps, emit_mode=self._mode, wait_timeout=wait)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the connections."""
         self._emitter.close()
 
 
 def _system_metadata() -> dict[str, Any]:
-    """What acryl-datahub says of a proposal beside its aspect: when, and by which version."""
+    """Return what acryl-datahub adds to an aspect: the time, and its own version."""
     from datahub import _version
     from datahub.metadata.schema_classes import SystemMetadataClass
 
@@ -173,12 +171,13 @@ def _system_metadata() -> dict[str, Any]:
 
 
 class _GmsAdapter(HTTPAdapter):
-    """Sends a request once, within the deadline, with the credentials, and refuses answers that are not GMS's yes.
+    """Adapter that sends a request once, within the deadline and with the credentials, and raises on any other answer
+    than GMS's yes.
 
-    Redirects are refused: requests would repeat a POST as GET, and take a login page for a yes.
+    Redirects are errors: requests would repeat a POST as GET, and take a login page for a yes.
 
-    :ivar traced: whether GMS was asked what became of an asynchronous write. The emitter does so in the mode
-        ASYNC_WAIT where GMS can tell, and else returns in the same way without having waited.
+    :ivar traced: whether GMS was asked for the outcome of an asynchronous write. In the mode ASYNC_WAIT the emitter
+        asks if GMS supports it, else it returns without having waited.
     """
 
     def __init__(self, settings: RestSettings, deadline: Deadline) -> None:
@@ -191,7 +190,7 @@ class _GmsAdapter(HTTPAdapter):
         self,
         request: requests.PreparedRequest,
         stream: bool = False,
-        timeout: object = None,  # noqa: ARG002 (the deadline's and the settings' instead)
+        timeout: object = None,  # noqa: ARG002 (the deadline and the settings decide)
         verify: bool | str = True,
         cert: str | tuple[str, str] | None = None,
         proxies: dict[str, str] | None = None,
@@ -211,11 +210,18 @@ class _GmsAdapter(HTTPAdapter):
             cert = (settings.client_certificate_path, key) if key else settings.client_certificate_path
         seconds = min(settings.timeout_sec, self._deadline.remaining())
         response = super().send(request, stream, timeout=seconds, verify=verify, cert=cert, proxies=proxies)
+        log.debug(
+            "%s %s: HTTP %d in %.3f s",
+            request.method,
+            request.path_url,
+            response.status_code,
+            response.elapsed.total_seconds(),
+        )
         failure = _refusal(response)
         if failure is not None:
-            raise RefusedAnswer(failure, response)
+            raise _ErrorResponse(failure, response)
         if settings.emit_mode != "ASYNC_WAIT":
-            # With it the emitter would read the body of its every answer, and stumble over one that it does not expect.
+            # With it the emitter would parse the body of every answer, and fail on one that it does not expect.
             response.headers.pop("traceparent", None)
         return response
 
@@ -229,19 +235,19 @@ def _refusal(response: requests.Response) -> Failure | None:
     if 300 <= status < 400:
         target = response.headers.get("Location", "elsewhere")
         return Failure(FailureKind.MISCONFIGURED, f"HTTP {status}, a redirect to {target}: connect to that address")
-    kind = kind_of_status(status)
-    # GMS rejects in JSON. Pages come from what stands before it, and say nothing of a proposal but its size (413).
+    kind = FailureKind.from_http_status(status)
+    # GMS rejects in JSON. Pages come from proxies before it, and are not about a proposal, except for its size (413).
     if kind is FailureKind.REJECTED and _is_page(response) and status != 413:
         kind = FailureKind.MISCONFIGURED
-    return Failure(kind, f"HTTP {status}: {_server_words(response)}", _retry_after(response))
+    return Failure(kind, f"HTTP {status}: {_server_message(response)}", _retry_after(response))
 
 
 def _is_page(response: requests.Response) -> bool:
     return "text/html" in response.headers.get("Content-Type", "").lower()
 
 
-def _server_words(response: requests.Response) -> str:
-    """What the server says about a failure: the message of its JSON, else the text."""
+def _server_message(response: requests.Response) -> str:
+    """Return the server's explanation of a failure: the message of its JSON, else the text."""
     text = "" if _is_page(response) else response.text
     try:
         info = json.loads(text)
@@ -253,7 +259,7 @@ def _server_words(response: requests.Response) -> str:
 
 
 def _retry_after(response: requests.Response) -> float | None:
-    """The header ``Retry-After`` in seconds: it holds seconds or a date (RFC 9110, 10.2.3)."""
+    """Return the header ``Retry-After`` in seconds; it holds seconds or a date (RFC 9110, 10.2.3)."""
     value = response.headers.get("Retry-After", "").strip()
     if value.isdecimal():
         return float(value)
@@ -264,32 +270,32 @@ def _retry_after(response: requests.Response) -> float | None:
 
 
 def _failure_of(error: BaseException) -> Failure:
-    """What an exception of the emitter means. The emitter hides the real one in ``__cause__``."""
+    """Classify an exception of the emitter, which hides the real one in ``__cause__``."""
     from datahub.configuration.common import ConfigurationError, TraceTimeoutError, TraceValidationError
 
     cause = error.__cause__ or error
     match cause:
-        case RefusedAnswer():
+        case _ErrorResponse():
             return cause.failure
         case TraceValidationError():
             return Failure(FailureKind.REJECTED, str(cause))
         case TraceTimeoutError():
             return Failure(FailureKind.UNAVAILABLE, str(cause))
         case requests.exceptions.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(cause):
-            return Failure(FailureKind.MISCONFIGURED, f"its TLS certificate is not trusted: {_network_words(cause)}")
+            return Failure(FailureKind.MISCONFIGURED, f"its TLS certificate is not trusted: {_network_message(cause)}")
         case requests.exceptions.InvalidURL() | requests.exceptions.InvalidSchema() | ConfigurationError():
             return Failure(FailureKind.MISCONFIGURED, str(cause))
         case requests.Timeout():
-            return Failure(FailureKind.UNAVAILABLE, f"no answer in time: {_network_words(cause)}")
+            return Failure(FailureKind.UNAVAILABLE, f"no answer in time: {_network_message(cause)}")
         case requests.RequestException() | ConnectionError() | TimeoutError():
-            return Failure(FailureKind.UNAVAILABLE, _network_words(cause))
-        case OSError():  # a certificate's file that is missing or cannot be read
+            return Failure(FailureKind.UNAVAILABLE, _network_message(cause))
+        case OSError():  # a certificate file that is missing or unreadable
             return Failure(FailureKind.MISCONFIGURED, str(cause))
     return Failure(FailureKind.UNAVAILABLE, str(cause))
 
 
-def _network_words(error: BaseException) -> str:
-    """The innermost reason, without the names of the layers around it."""
+def _network_message(error: BaseException) -> str:
+    """Return the innermost reason, without the names of the layers around it."""
     *_, innermost = _reasons(error)
     return str(innermost).split("): ", 1)[-1]
 

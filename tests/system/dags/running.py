@@ -1,4 +1,4 @@
-"""A streaming query that runs until it is told to stop, shown while it runs."""
+"""A streaming query that runs until a file asks it to stop, shown while it runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ with DAG(
     SparkSubmitDatahubOperator(
         task_id="stream",
         name="stream",
-        application=str(JOBS / "stream_until_told.py"),
+        application=str(JOBS / "stream_until_stopped.py"),
         application_args=[str(FOLDER), f"{FOLDER}/stop"],
         lineage={"capture_streaming": True},
         emit_periodically=1,

@@ -1,0 +1,377 @@
+"""Replay of an archive: convert each group of events, and keep of every aspect what DataHub would have kept.
+
+Each group (see :mod:`.grouping`) is converted by itself, in the order of its events' times, as the task that ran it
+would have done. Replayed in the order of time, a whole version of an aspect replaces the earlier ones, and a patch adds
+to them. So the last whole version and the patches after it are kept. Applications of one ``spark-submit`` keep each
+other's edges, as :class:`~airflow_provider_spark_datahub.conversion.runs.coalesce.SharedJobEdges` does when their task
+delivers them: the first replaces edges if the events of all of them are complete, and the others add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import msgspec
+
+from airflow_provider_spark_datahub.conversion.archive.grouping import NO_TIME
+from airflow_provider_spark_datahub.conversion.aspects import edge_patch, proposals_of
+from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
+from airflow_provider_spark_datahub.conversion.proposals import ChangeType, Proposal
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
+from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSession, session_proposals
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+STILL_RUNNING_MS = 24 * 3600 * 1000
+"""An application without an end counts as killed if the archive goes on for this long after its last event."""
+LATEST, ADDED, RUN = "the latest version", "added since the latest version", "run history"
+"""Reasons why a proposal is kept."""
+
+_EDGES = "dataJobInputOutput"
+_TIME_SERIES = frozenset({"operation"})
+_OPEN_SUBMISSIONS = 100
+
+
+class ArchivedEvent(NamedTuple):
+    """An event and its position. Events are ordered by time, then by file and offset.
+
+    :param file: a file of the archive.
+    :param offset: the offset of the event in the decompressed file, in bytes.
+    :param text: the event as JSON in UTF-8.
+    """
+
+    time_ms: int
+    file: str
+    offset: int
+    text: bytes
+
+
+class ArchiveProblem(NamedTuple):
+    """A line or dataset that could not be converted, and why.
+
+    :param file: the file of the line; empty for a dataset.
+    """
+
+    file: str
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFilter:
+    """The part of an archive to convert. A job's run counts by its end, so that it is never cut in two.
+
+    :param since_ms: only runs that ended at this time or later, in ms since the epoch.
+    :param until_ms: only runs that ended before this time.
+    :param applications: names of flows, with ``*`` for any text; empty for all.
+    :param run_history: keep every run, not only the last one of each job.
+    """
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+    applications: tuple[str, ...] = ()
+    run_history: bool = False
+
+    def matches(self, job: JobLineage) -> bool:
+        """Return whether to keep a job's run. A run without any time is kept unless times are asked for."""
+        end_ms = job.run.end_ms
+        if self.since_ms is not None and (end_ms is None or end_ms < self.since_ms):
+            return False
+        if self.until_ms is not None and (end_ms is None or end_ms >= self.until_ms):
+            return False
+        flow_id = job.definition.flow.flow_id
+        return not self.applications or any(fnmatchcase(flow_id, name) for name in self.applications)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFacts:
+    """Facts of a whole archive that the conversion of each group depends on.
+
+    :param until_ms: the time of the last event.
+    :param damaged: files with unreadable parts: runs with events in them may lack edges.
+    """
+
+    until_ms: int = NO_TIME
+    damaged: frozenset[str] = frozenset()
+
+
+class AspectVersion(NamedTuple):
+    """An aspect as one run wrote it. Versions sort in the order in which they are replayed.
+
+    :param place: the entity's URN; for a run that of its job, so that a job and its runs stay together.
+    :param time_ms: the end of the run, in ms since the epoch.
+    :param number: the position among all aspects of the run.
+    :param submission: the run that started this one: applications of one ``spark-submit`` share it; may be empty.
+    :param content: the aspect as JSON in UTF-8.
+    """
+
+    place: str
+    time_ms: int
+    run_id: str
+    number: int
+    submission: str
+    entity_type: str
+    entity_urn: str
+    aspect_name: str
+    change_type: str
+    content: bytes
+
+
+class KeptProposal(NamedTuple):
+    """A proposal to write.
+
+    :param place: as in :class:`AspectVersion`.
+    :param time_ms: the time of the last version in it.
+    :param reason: why it is kept.
+    """
+
+    place: str
+    time_ms: int
+    proposal: Proposal
+    reason: str
+
+
+# -- from a group of events to versions of aspects
+
+
+class GroupConverter:
+    """Converter of one group of events. Its memory grows with their distinct content.
+
+    :ivar problems: events and datasets that could not be converted.
+    :ivar job_count: jobs that matched the filter.
+    """
+
+    def __init__(self, settings: LineageSettings, wanted: ArchiveFilter, facts: ArchiveFacts) -> None:
+        self._settings = settings
+        self._wanted = wanted
+        self._facts = facts
+        self._converter = Converter(settings)
+        self._complete = True
+        self._last_ms = NO_TIME
+        self.problems: list[ArchiveProblem] = []
+        self.job_count = 0
+
+    def add(self, event: ArchivedEvent) -> None:
+        """Add an event; events must come in their order."""
+        error = self._converter.add(event.text)
+        if error is not None:
+            self.problems.append(ArchiveProblem(event.file, event.offset, str(error)))
+        self._complete = self._complete and event.file not in self._facts.damaged
+        self._last_ms = max(self._last_ms, event.time_ms)
+        self._converter.deduplicate_runs()
+
+    def finish(self) -> Iterator[AspectVersion]:
+        """Yield the aspects that the runs of the group would have written."""
+        silent = self._facts.until_ms - self._last_ms >= STILL_RUNNING_MS
+        final = silent or self._converter.all_ended
+        ending = Ending(events_complete=self._complete, final=final, one_submission=False)
+        conversion = self._converter.finish(ending, known_until_ms=self._facts.until_ms)
+        conversion.jobs = [job for job in conversion.jobs if self._wanted.matches(job)]
+        self.job_count = len(conversion.jobs)
+        self.problems += [
+            ArchiveProblem("", 0, f"dataset {dataset.namespace} {dataset.name}: {reason}")
+            for dataset, reason in conversion.diagnostics.unusable_datasets.items()
+        ]
+        yield from _versions(conversion, self._settings, run_history=self._wanted.run_history)
+
+
+def _versions(conversion: Conversion, settings: LineageSettings, *, run_history: bool) -> Iterator[AspectVersion]:
+    parents = {job.run.parent_urn for job in conversion.jobs}
+    sessions = {session.urn: session for session in conversion.sessions if session.urn in parents}
+    for urn, session in sessions.items() if run_history else ():
+        yield from _numbered(urn, _end_of(session), urn, "", session_proposals(session))
+    for job in conversion.jobs:
+        proposals = proposals_of(job, settings)
+        if job.run.parent_urn in sessions and not run_history:
+            # Only the last run of each job is kept, and with it the session above it.
+            proposals = [*session_proposals(sessions[job.run.parent_urn]), *proposals]
+        time_ms = NO_TIME if job.run.end_ms is None else job.run.end_ms
+        yield from _numbered(job.job_urn, time_ms, job.run.id, job.run.parent_urn or "", proposals)
+
+
+def _end_of(session: HiveSession) -> int:
+    return max((activity.end_ms for activity in session.activities), default=NO_TIME)
+
+
+def _numbered(
+    job_urn: str, time_ms: int, run_id: str, submission: str, proposals: Iterable[Proposal]
+) -> Iterator[AspectVersion]:
+    for number, proposal in enumerate(proposals):
+        entity_type, urn = proposal.entity_type, proposal.entity_urn
+        yield AspectVersion(
+            job_urn if entity_type == "dataProcessInstance" else urn,
+            time_ms,
+            run_id,
+            number,
+            submission,
+            entity_type,
+            urn,
+            proposal.aspect_name,
+            proposal.change_type,
+            proposal.value.encode(),
+        )
+
+
+# -- from versions of aspects to what DataHub would have kept
+
+
+def compact_versions(versions: Iterable[AspectVersion], *, run_history: bool) -> Iterator[KeptProposal]:
+    """Yield what is left of all versions, place by place, in the order in which to write it.
+
+    :param versions: sorted, at least by place and time.
+    :param run_history: keep every run and operation, not only the last one of each place.
+    """
+    for _, versions_of_place in groupby(versions, key=itemgetter(0)):
+        yield from _compact_place(versions_of_place, run_history=run_history)
+
+
+def _compact_place(versions: Iterable[AspectVersion], *, run_history: bool) -> Iterator[KeptProposal]:
+    aspects: dict[tuple[str, str], _Aspect | _Edges] = {}
+    last_run: list[AspectVersion] = []
+    for version in versions:
+        if version.entity_type == "dataProcessInstance" or version.aspect_name in _TIME_SERIES:
+            if run_history:
+                yield _kept(version, RUN)
+            elif last_run and last_run[0].run_id == version.run_id:
+                last_run.append(version)
+            else:
+                last_run = [version]
+            continue
+        key = version.entity_urn, version.aspect_name
+        if key not in aspects:
+            aspects[key] = _Edges() if version.aspect_name == _EDGES else _Aspect()
+        aspects[key].add(version)
+    for aspect in aspects.values():
+        yield from aspect.kept()
+    for version in last_run:
+        yield _kept(version, LATEST)
+
+
+def _kept(version: AspectVersion, reason: str) -> KeptProposal:
+    change_type: ChangeType = "PATCH" if version.change_type == "PATCH" else "UPSERT"
+    content = msgspec.Raw(version.content)
+    proposal = Proposal(version.entity_type, version.entity_urn, version.aspect_name, content, change_type)
+    return KeptProposal(version.place, version.time_ms, proposal, reason)
+
+
+@dataclass(slots=True)
+class _Patch:
+    """Several patches as one, with each path once: the last operation on a path wins."""
+
+    version: AspectVersion | None = None
+    operations: dict[str, Any] = field(default_factory=dict)
+    keys: Any = None
+
+    def add(self, version: AspectVersion) -> None:
+        """Add the operations of a patch, or all edges of a whole version."""
+        self.version = version
+        content = msgspec.json.decode(version.content)
+        if version.change_type != "PATCH":
+            content = edge_patch(content)
+        elif isinstance(content, dict):
+            self.keys = content["arrayPrimaryKeys"]
+            content = content["patch"]
+        self._set(content)
+
+    def join(self, later: _Patch) -> None:
+        """Add the operations of a later patch."""
+        self._set(later.operations.values())
+        self.version = later.version or self.version
+
+    def _set(self, operations: Iterable[Any]) -> None:
+        for operation in operations:
+            self.operations.pop(operation["path"], None)
+            self.operations[operation["path"]] = operation
+
+    def kept(self) -> Iterator[KeptProposal]:
+        """Yield the patch unless it is empty."""
+        if self.version is None or not self.operations:
+            return
+        operations: Any = list(self.operations.values())
+        if self.keys is not None:
+            operations = {"arrayPrimaryKeys": self.keys, "patch": operations}
+        content = msgspec.json.encode(operations)
+        yield _kept(self.version._replace(change_type="PATCH", content=content), ADDED)
+
+
+@dataclass(slots=True)
+class _Aspect:
+    """The last whole version of an aspect, and the patches after it."""
+
+    whole: AspectVersion | None = None
+    added: _Patch = field(default_factory=_Patch)
+
+    def add(self, version: AspectVersion) -> None:
+        """Add the next version."""
+        if version.change_type == "PATCH":
+            self.added.add(version)
+        else:
+            self.whole, self.added = version, _Patch()
+
+    def kept(self) -> Iterator[KeptProposal]:
+        """Yield the whole version and the patches after it."""
+        if self.whole is not None:
+            yield _kept(self.whole, LATEST)
+        yield from self.added.kept()
+
+
+@dataclass(slots=True)
+class _Submission(_Aspect):
+    """The edges of one job by the applications of one ``spark-submit``.
+
+    :param whole: edges of the first application, as long as the events of all applications are complete.
+    :param added: edges of the other applications, or of all.
+    """
+
+    patch_only: bool = False
+
+    def add(self, version: AspectVersion) -> None:
+        """Add the edges of the next application."""
+        if version.change_type == "PATCH" and not self.patch_only:
+            self.patch_only = True
+            if self.whole is not None:
+                others, self.added = self.added, _Patch()
+                self.added.add(self.whole)
+                self.added.join(others)
+                self.whole = None
+        if version.change_type != "PATCH" and not self.patch_only and self.whole is None:
+            self.whole = version
+        else:
+            self.added.add(version)
+
+
+class _Edges:
+    """The edges of one job over many submissions.
+
+    Applications of one submission may be up to a hundred submissions of the job apart.
+    """
+
+    def __init__(self) -> None:
+        self._edges = _Aspect()
+        self._open: dict[str, _Submission] = {}
+
+    def add(self, version: AspectVersion) -> None:
+        """Add the next version."""
+        submission = version.submission or f"run {version.run_id}"
+        if submission not in self._open:
+            self._open[submission] = _Submission()
+            if len(self._open) > _OPEN_SUBMISSIONS:
+                self._close(next(iter(self._open)))
+        self._open[submission].add(version)
+
+    def kept(self) -> Iterator[KeptProposal]:
+        """Yield the whole version of the edges and the patch after it."""
+        for submission in list(self._open):
+            self._close(submission)
+        yield from self._edges.kept()
+
+    def _close(self, submission: str) -> None:
+        closed = self._open.pop(submission)
+        if closed.whole is not None:
+            self._edges = closed
+        else:
+            self._edges.added.join(closed.added)

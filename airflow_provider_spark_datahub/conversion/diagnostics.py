@@ -1,0 +1,160 @@
+"""Diagnostics of a conversion: events, datasets and texts that could not be read, converted or kept whole.
+
+Texts beyond a limit are cut here, and counted. Long texts that must be kept until the last event are compressed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostExecution
+
+MAX_LISTED = 20
+"""How many problems of a kind are listed; the others are counted at most."""
+_CATALOG_HINT = "it cannot name the tables of every catalogue"
+
+
+class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
+    """Problems of one job, or of a whole conversion. None of them stops the conversion.
+
+    :param rejected_events: how many events could not be converted.
+    :param rejections: the reasons, at most :data:`MAX_LISTED`.
+    :param lost_executions: SQL executions in Spark's event log without an OpenLineage event.
+    :param unusable_datasets: datasets without a valid URN, with the reason.
+    :param truncations: how many texts or edges exceeded a limit, by kind.
+    :param column_gaps: reasons why statements have no column lineage.
+    :param unreported_queries: queries that wrote tables which no event names.
+    :param unreported_tables: tables that only Spark's event log names.
+    """
+
+    rejected_events: int = 0
+    rejections: tuple[str, ...] = ()
+    lost_executions: list[LostExecution] = []
+    unusable_datasets: dict[DatasetId, str] = {}
+    truncations: dict[str, int] = {}
+    column_gaps: tuple[str, ...] = ()
+    unreported_queries: tuple[str, ...] = ()
+    unreported_tables: tuple[str, ...] = ()
+
+    def reject(self, error: EventError) -> None:
+        """Count an event that cannot be converted."""
+        self.rejected_events += 1
+        if len(self.rejections) < MAX_LISTED:
+            self.rejections += (str(error),)
+
+    def merge(self, other: Diagnostics) -> None:
+        """Add the problems of a job, or of another part of the conversion."""
+        self.rejected_events += other.rejected_events
+        self.rejections = (*self.rejections, *other.rejections)[:MAX_LISTED]
+        self.lost_executions += other.lost_executions
+        self.unusable_datasets.update(other.unusable_datasets)
+        for kind, count in other.truncations.items():
+            self.truncations[kind] = self.truncations.get(kind, 0) + count
+        self.column_gaps = _merged(self.column_gaps, other.column_gaps)
+        self.unreported_queries = _merged(self.unreported_queries, other.unreported_queries)
+        self.unreported_tables = _merged(self.unreported_tables, other.unreported_tables)
+
+    def messages(self) -> list[str]:
+        """Return one sentence for each problem, as reports and the command line print them."""
+        more = self.rejected_events - len(self.rejections)
+        return [
+            *self.rejections,
+            *([f"{more} more events cannot be converted"] if more else []),
+            *(
+                f"no lineage of SQL execution {lost.id} ({lost.description}): {lost.reason}"
+                for lost in self.lost_executions
+            ),
+            *(f"dataset {dataset.namespace} {dataset.name}: {why}" for dataset, why in self.unusable_datasets.items()),
+            *(f"{count} {kind}" for kind, count in sorted(self.truncations.items())),
+            *self.unreported_messages(),
+            *self.column_gaps,
+        ]
+
+    def unreported_messages(self) -> list[str]:
+        """Return the sentences about tables that OpenLineage does not name."""
+        kinds = (
+            ("the tables that these queries wrote", self.unreported_queries),
+            ("these tables that the job read or wrote", self.unreported_tables),
+        )
+        begin = "OpenLineage does not name"
+        return [f"{begin} {which} ({_CATALOG_HINT}): {', '.join(names)}" for which, names in kinds if names]
+
+
+def _merged(known: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*known, *more)))[:MAX_LISTED] if more else known
+
+
+# -- limits
+
+LONG_TEXTS = "texts cut to max_string_length"
+LONG_STATEMENTS = "SQL statements cut to max_sql_length"
+STATEMENTS_LEFT_OUT = "SQL statements left out of column lineage, which would be longer than max_string_length"
+COLUMN_EDGES_LEFT_OUT = "column edges left out, for max_column_edges or max_string_length"
+
+
+def cut(text: str, limit: int) -> str:
+    """Return the text, cut to at most ``limit`` characters; a text that was cut ends with its original length."""
+    if len(text) <= limit:
+        return text
+    note = f"… (cut: {len(text)} characters)"
+    return text[: limit - len(note)] + note
+
+
+class TextLimit(msgspec.Struct):
+    """Cuts long texts and counts what was cut.
+
+    :param longest: characters that a text may have.
+    :param counts: by kind, which is one of the constants above.
+    """
+
+    longest: int
+    counts: dict[str, int] = {}
+
+    def count(self, kind: str, times: int = 1) -> None:
+        """Count what was cut elsewhere."""
+        self.counts[kind] = self.counts.get(kind, 0) + times
+
+    def text(self, value: str) -> str:
+        """Return the text, cut if it is too long."""
+        if len(value) <= self.longest:
+            return value
+        self.count(LONG_TEXTS)
+        return cut(value, self.longest)
+
+    def properties(self, values: dict[str, str]) -> dict[str, str]:
+        """Return the properties with long values cut; the same dictionary if none is."""
+        if not values or max(map(len, values.values())) <= self.longest:
+            return values
+        return {key: self.text(value) for key, value in values.items()}
+
+    def schema(self, aspect: dict[str, Any]) -> dict[str, Any]:
+        """Return a ``schemaMetadata`` aspect whose raw schema is cut if it is too long; the argument stays as it is."""
+        (kind, platform_schema), *_ = aspect["platformSchema"].items()
+        raw = platform_schema["tableSchema"]
+        if len(raw) <= self.longest:
+            return aspect
+        return {**aspect, "platformSchema": {kind: {**platform_schema, "tableSchema": self.text(raw)}}}
+
+
+_LONG_BYTES = 4 * 1024
+# JSON never begins with the first byte of zlib's format.
+_ZLIB = b"x"
+
+
+def compressed(json_text: bytes) -> bytes:
+    """Return the text, compressed if it is long. A job may hold hundreds of long texts until its last event.
+
+    Equal texts have equal results.
+    """
+    return zlib.compress(json_text, level=1) if len(json_text) > _LONG_BYTES else json_text
+
+
+def decompressed(text: bytes) -> bytes:
+    """Return the text that was given to :func:`compressed`."""
+    return zlib.decompress(text) if text.startswith(_ZLIB) else text

@@ -1,0 +1,322 @@
+"""Names that DataHub's Java listener, its Java converter and GMS have for the converter's settings.
+
+:func:`translate` accepts settings under any of these names and returns them under ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+_LISTENER_PREFIX = "spark.datahub."
+_GMS_PREFIX = "datahub.openlineage."
+
+APPLICATION = "{application}"
+"""Placeholder for the application's own name in ``pipeline_name``."""
+
+# Parts of a flow's name. The first two can name it without the others.
+FLOW_NAME = "flow_name"
+DATABRICKS_CLUSTER = "databricks.cluster"
+PIPELINE_INSTANCE = "metadata.pipeline.platformInstance"
+FLOW_PARTS = (FLOW_NAME, DATABRICKS_CLUSTER, PIPELINE_INSTANCE)
+
+# Spark properties of the Java listener without their prefix → our settings or parts of the flow's name. Path specs have
+# names of their own.
+_LISTENER_NAMES: Mapping[str, str] = {
+    **{part: part for part in FLOW_PARTS},
+    "captureColumnLevelLineage": "capture_column_level_lineage",
+    "capture_spark_plan": "capture_spark_plan",
+    "coalesce_jobs": "coalesce_jobs",
+    "disableSymlinkResolution": "disable_symlink_resolution",
+    "domains": "domains",
+    "file_partition_regexp": "file_partition_regexp",
+    "log.mcps": "log_mcps",
+    "metadata.dataset.enableEnhancedMergeIntoExtraction": "enhanced_merge_into_extraction",
+    "metadata.dataset.env": "env",
+    "metadata.dataset.experimental_include_schema_metadata": "include_schema_metadata",
+    "metadata.dataset.hivePlatformAlias": "hive_platform_alias",
+    "metadata.dataset.include_schema_metadata": "include_schema_metadata",
+    "metadata.dataset.lowerCaseUrns": "lower_case_dataset_urns",
+    "metadata.dataset.materialize": "materialize_dataset",
+    "metadata.dataset.platformInstance": "dataset_platform_instance",
+    "parent.datajob_urn": "parent_job_urn",
+    "patch.enabled": "use_patch",
+    "tags": "tags",
+}
+
+# Properties of GMS's OpenLineage endpoint without their prefix → our settings. ``env`` has rules of its own.
+_GMS_NAMES: Mapping[str, str] = {
+    "captureColumnLevelLineage": "capture_column_level_lineage",
+    "commonDatasetEnv": "env",
+    "commonDatasetPlatformInstance": "dataset_platform_instance",
+    "filePartitionRegexpPattern": "file_partition_regexp",
+    "includeSchemaMetadata": "include_schema_metadata",
+    "materializeDataset": "materialize_dataset",
+    "orchestrator": "orchestrator",
+    "platformInstance": "platform_instance",
+    "usePatch": "use_patch",
+}
+
+# Fields of the Java converter's ``DatahubOpenlineageConfig`` → our settings.
+_CONVERTER_NAMES: Mapping[str, str] = {
+    **_GMS_NAMES,
+    "disableSymlinkResolution": "disable_symlink_resolution",
+    "enhancedMergeIntoExtraction": "enhanced_merge_into_extraction",
+    "fabricType": "env",
+    "hivePlatformAlias": "hive_platform_alias",
+    "lowerCaseDatasetUrns": "lower_case_dataset_urns",
+    "parentJobUrn": "parent_job_urn",
+    "pathSpecs": "path_specs",
+    "pipelineName": "pipeline_name",
+}
+
+_NO_CLEANUP = "not implemented: edges that old listeners wrote onto datasets stay as they are"
+_OF_THE_CONNECTION = "belongs in the Airflow connection: "
+_KAFKA_PARTS = ("bootstrap", "mcp_topic", "producer_config", "schema_registry_config", "schema_registry_url")
+_KAFKA = "has no effect here: delivery by Kafka is a datahub-kafka connection"
+_S3_PARTS = ("access_key", "bucket", "endpoint", "filename", "prefix", "profile", "region", "secret_key")
+_S3 = "has no effect here: delivery to S3 is a datahub-object-store connection"
+_RETRY_INTERVAL = "has no effect: the time between retries cannot be set"
+_ENDS_KNOWN = (
+    "has no effect: lineage is delivered when the task ends, however its Spark application ended, and with the "
+    "operator's emit_periodically while it runs"
+)
+
+# Spark properties that are accepted without effect, and why. Their values may be secret and are never shown.
+_LISTENER_NOTES: Mapping[str, str] = {
+    "emitter": _OF_THE_CONNECTION + "its type, datahub-rest, datahub-kafka, datahub-file or datahub-object-store",
+    "file.filename": _OF_THE_CONNECTION + "the host of a datahub-file connection",
+    **dict.fromkeys((f"kafka.{part}" for part in _KAFKA_PARTS), _KAFKA),
+    "legacyLineageCleanup.enabled": _NO_CLEANUP,
+    "metadata.include_scheme": "has no effect, as in the Java listener: names of paths have no scheme",
+    "metadata.remove_partition_pattern": "has no effect, as in the Java listener: set file_partition_regexp",
+    "platform": "has no effect, as in the Java listener: set orchestrator for the flow's platform",
+    "rest.disable_chunked_encoding": "has no effect: requests are not chunked",
+    "rest.disable_ssl_verification": _OF_THE_CONNECTION + "disable_ssl_verification in its extra",
+    "rest.max_retries": _OF_THE_CONNECTION + "retry_max_times in its extra",
+    **dict.fromkeys(("rest.retry_interval", "rest.retry_interval_in_sec"), _RETRY_INTERVAL),
+    "rest.server": _OF_THE_CONNECTION + "its host",
+    "rest.token": _OF_THE_CONNECTION + "its password",
+    **dict.fromkeys((f"s3.{part}" for part in _S3_PARTS), _S3),
+    "stage_metadata_coalescing": _ENDS_KNOWN,
+    "streaming_heartbeat": "has no effect, as in the Java listener",
+    "streaming_job": _ENDS_KNOWN,
+}
+_GMS_NOTES: Mapping[str, str] = {
+    "pipelineName": "has no effect, as in GMS: set pipeline_name",
+    "platform": _LISTENER_NOTES["platform"],
+}
+_CONVERTER_NOTES: Mapping[str, str] = {
+    "isSpark": "has no effect: the events show it",
+    "isStreaming": "has no effect, as in the Java converter",
+    "removeLegacyLineage": _NO_CLEANUP,
+    "urnAliases": "has no effect: the symlinks in the events are used",
+}
+
+_OPEN_ENDED = ("kafka.producer_config.", "kafka.schema_registry_config.")
+_SPEC_KEYS = ("env", "path_alias_list", "path_spec_list", "platformInstance", "platform_instance")
+_INSTANCE_KEYS = {"platformInstance", "platform_instance"}
+
+
+class SettingsError(ValueError):
+    """Setting that does not exist or has a wrong value; the message names it and says what to write instead."""
+
+    @classmethod
+    def contradiction(cls, first: str, second: str) -> SettingsError:
+        """Return the error for two spellings of one setting that have different values."""
+        return cls(f"{first} and {second} are two spellings of one setting and disagree; keep one of them")
+
+
+class GivenSetting(NamedTuple):
+    """Value of a setting under our name or one of :data:`FLOW_PARTS`.
+
+    :param spelling: the name as the user wrote it.
+    """
+
+    name: str
+    spelling: str
+    value: object
+
+
+def translate(settings: Mapping[str, Any], own: Collection[str]) -> tuple[list[GivenSetting], list[str]]:
+    """Translate settings in any spelling, flat or nested, to our names. Values stay as they are.
+
+    :param own: our names of settings.
+    :returns: the settings, and a sentence on each that was accepted but does not do what its name says.
+    :raises SettingsError: if a name is unknown; the message suggests the nearest one.
+    """
+    translator = _Translator(own)
+    for name, value in settings.items():
+        for spelling, leaf in translator.leaves(name, value):
+            translator.add(spelling, leaf)
+    return translator.finish()
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most similar to the given one, or ``None`` if none is similar."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
+
+
+class _Translator:
+    """Translation of one layer of settings."""
+
+    def __init__(self, own: Collection[str]) -> None:
+        self._own = own
+        self._given: list[GivenSetting] = []
+        self._notes: list[str] = []
+        self._gms_env: GivenSetting | None = None
+        self._has_gms_dataset_env = False
+        self._specs_spelling = ""
+        # platform → alias (empty: the platform itself) → part of the spec → how it was spelled, its value
+        self._specs: dict[str, dict[str, dict[str, tuple[str, object]]]] = {}
+
+    def leaves(self, name: object, value: object) -> Iterator[tuple[str, object]]:
+        """Yield dotted names and values. An object that is the value of a setting stays whole."""
+        if not isinstance(name, str):
+            raise SettingsError(f"the name of a lineage setting must be text, not {name!r}")
+        if isinstance(value, Mapping) and value and not self._is_setting(name):
+            for key, below in value.items():
+                if not isinstance(key, str):
+                    raise SettingsError(f"the lineage setting {name} has the key {key!r}, which must be text")
+                yield from self.leaves(f"{name}.{key}", below)
+        else:
+            yield name, value
+
+    def _is_setting(self, name: str) -> bool:
+        # "platform" with a text is a setting without effect; with an object, it holds the path specs.
+        bare = name.removeprefix(_LISTENER_PREFIX)
+        is_known = bare in _LISTENER_NAMES or bare in _LISTENER_NOTES
+        is_known = is_known or name in self._own or name in _CONVERTER_NAMES or name in _CONVERTER_NOTES
+        return is_known and bare != "platform"
+
+    def add(self, spelling: str, value: object) -> None:
+        if spelling in self._own:
+            self._give(spelling, spelling, value)
+        elif spelling.startswith(_GMS_PREFIX):
+            self._add_gms(spelling, value)
+        elif spelling.startswith(_LISTENER_PREFIX):
+            self._add_listener(spelling, spelling.removeprefix(_LISTENER_PREFIX), self._unescaped(spelling, value))
+        elif not self._take(spelling, spelling, value, _CONVERTER_NAMES, _CONVERTER_NOTES):
+            self._add_listener(spelling, spelling, value)
+
+    def _take(
+        self, spelling: str, name: str, value: object, names: Mapping[str, str], notes: Mapping[str, str]
+    ) -> bool:
+        """Add a setting or its note if the name is known; return whether it is."""
+        if name in names:
+            self._give(names[name], spelling, value)
+        elif name in notes:
+            self._note(spelling, notes[name], value)
+        return name in names or name in notes
+
+    def _add_listener(self, spelling: str, name: str, value: object) -> None:
+        group = next((prefix.rstrip(".") for prefix in _OPEN_ENDED if name.startswith(prefix)), name)
+        if self._take(spelling, group, value, _LISTENER_NAMES, _LISTENER_NOTES):
+            return
+        if not name.startswith("platform."):
+            raise self._unknown(spelling, name)
+        self._add_path_spec(spelling, name, value)
+
+    def _add_gms(self, spelling: str, value: object) -> None:
+        # Spring reads common-dataset-env as commonDatasetEnv.
+        dashed = spelling.removeprefix(_GMS_PREFIX)
+        name = re.sub("-(.)", lambda found: found.group(1).upper(), dashed)
+        if self._take(spelling, name, value, _GMS_NAMES, _GMS_NOTES):
+            self._has_gms_dataset_env |= name == "commonDatasetEnv" and value is not None
+        elif name == "env":
+            self._gms_env = GivenSetting("env", spelling, value) if value is not None else None
+        else:
+            close = nearest(name, [*_GMS_NAMES, *_GMS_NOTES, "env"])
+            raise _unknown_setting(spelling, _GMS_PREFIX + close if close else None, self._own)
+
+    def _add_path_spec(self, spelling: str, name: str, value: object) -> None:
+        if name.count(".") < 2:
+            raise _unknown_setting(spelling, f"{spelling}.path_spec_list", self._own)
+        _, platform, *middle, key = name.split(".")
+        alias = ".".join(middle)
+        if key not in _SPEC_KEYS:
+            close = nearest(key, _SPEC_KEYS) or "path_spec_list"
+            raise _unknown_setting(spelling, spelling.removesuffix(key) + close, self._own)
+        if value is None:
+            return
+        if key == "path_alias_list":
+            self._note(spelling, "has no effect: every alias that has settings of its own counts", value)
+            return
+        aliases = self._specs.setdefault(platform, {})
+        if alias and alias not in aliases:
+            self._note(spelling, f"takes effect: the Java listener ignores the alias {alias!r}", value)
+        elif key == "platform_instance" and not alias:
+            self._note(spelling, "takes effect: the Java listener reads platformInstance only", value)
+        self._specs_spelling = self._specs_spelling or spelling.removesuffix(name.removeprefix("platform"))
+        spec = aliases.setdefault(alias, {})
+        first, given = spec.setdefault(key, (spelling, value))
+        if given != value:
+            raise SettingsError.contradiction(first, spelling)
+
+    def finish(self) -> tuple[list[GivenSetting], list[str]]:
+        if self._specs:
+            specs = {platform: _inherited(aliases) for platform, aliases in self._specs.items()}
+            self._give("path_specs", self._specs_spelling, specs)
+        if self._gms_env is not None:
+            self._finish_gms_env(self._gms_env)
+        return self._given, self._notes
+
+    def _finish_gms_env(self, env: GivenSetting) -> None:
+        """Name the flow's cluster after the environment if nothing else does, as GMS does."""
+        given = {setting.name for setting in self._given if setting.value is not None}
+        if not self._has_gms_dataset_env:
+            self._give("env", env.spelling, env.value)
+        if not given & {"platform_instance", PIPELINE_INSTANCE}:
+            cluster = env.value.lower() if isinstance(env.value, str) else env.value
+            self._give("platform_instance", env.spelling, cluster)
+
+    def _give(self, name: str, spelling: str, value: object) -> None:
+        self._given.append(GivenSetting(name, spelling, value))
+
+    def _note(self, spelling: str, note: str, value: object) -> None:
+        if value is not None:
+            self._notes.append(f"{spelling} {note}")
+
+    def _unescaped(self, spelling: str, value: object) -> object:
+        r"""Return the value as the listener reads it: a quoted text, in which ``year=\\d+`` means ``year=\d+``."""
+        name = spelling.removeprefix(_LISTENER_PREFIX)
+        # Values of other settings may be secret: no note may show them.
+        has_effect = name in _LISTENER_NAMES or name.startswith("platform.")
+        if not has_effect or not isinstance(value, str) or "\\" not in value:
+            return value
+        try:
+            text = json.loads(f'"{value}"')
+        except ValueError:
+            # The listener refuses such a text, so it never had another meaning.
+            return value
+        self._note(spelling, f"is read as {text!r}: a backslash is an escape in the Java listener's properties", value)
+        return text
+
+    def _unknown(self, spelling: str, name: str) -> SettingsError:
+        if spelling == name and name.startswith("spark."):
+            return SettingsError(f"{spelling} is a Spark property, not a lineage setting: put it in the task's 'conf'")
+        of_listener = [*_LISTENER_NAMES, *_LISTENER_NOTES]
+        others = [*self._own] if spelling != name else [*self._own, *_CONVERTER_NAMES, *_CONVERTER_NOTES]
+        close = nearest(name, dict.fromkeys([*others, *of_listener]))
+        if close and spelling != name and close in of_listener:
+            close = _LISTENER_PREFIX + close
+        return _unknown_setting(spelling, close, self._own)
+
+
+def _unknown_setting(spelling: str, close: str | None, own: Collection[str]) -> SettingsError:
+    hint = f"did you mean {close!r}?" if close else f"known are {', '.join(sorted(own))}"
+    return SettingsError(f"unknown lineage setting {spelling!r}; {hint}")
+
+
+def _inherited(aliases: Mapping[str, Mapping[str, tuple[str, object]]]) -> dict[str, dict[str, object]]:
+    """Return a platform's specs by alias. An alias without an env or instance of its own has those of the platform."""
+    level = {key: value for key, (_, value) in aliases.get("", {}).items() if key != "path_spec_list"}
+    specs: dict[str, dict[str, object]] = {}
+    for alias, described in aliases.items():
+        spec = {key: value for key, (_, value) in described.items()}
+        hidden = _INSTANCE_KEYS if spec.keys() & _INSTANCE_KEYS else set()
+        specs[alias] = {key: value for key, value in level.items() if key not in hidden} | spec
+    return specs

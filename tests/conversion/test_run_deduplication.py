@@ -1,0 +1,161 @@
+"""Deduplication of runs with equal content saves memory and changes nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion import convert
+from airflow_provider_spark_datahub.conversion.archive.grouping import read_head
+from airflow_provider_spark_datahub.conversion.archive.replay import (
+    ArchivedEvent,
+    ArchiveFacts,
+    ArchiveFilter,
+    AspectVersion,
+    GroupConverter,
+)
+from benchmarks.event_mix import MIXES
+from tests.conversion.builders import (
+    APP,
+    CORPUS,
+    Json,
+    application,
+    column,
+    column_lineage,
+    file,
+    query,
+    schema,
+    settings,
+    spark_properties,
+    whole_application,
+)
+
+CASES = sorted(path for path in (CORPUS / "events").glob("*.ndjson") if path.stem != "streaming_progress")
+OPTIONS = {"materialize_dataset": True, "include_schema_metadata": True}
+LATER = ArchiveFacts(until_ms=10**14)
+
+
+def converted(lines: Iterable[bytes], **options: object) -> list[AspectVersion]:
+    conversion = GroupConverter(settings(**{**OPTIONS, **options}), ArchiveFilter(run_history=True), LATER)
+    events = [ArchivedEvent(read_head(line).time_ms, "f", number, line) for number, line in enumerate(lines)]
+    for event in sorted(events):
+        conversion.add(event)
+    return list(conversion.finish())
+
+
+def runs_kept(lines: Iterable[bytes], **options: object) -> int:
+    conversion = GroupConverter(settings(**options), ArchiveFilter(), LATER)
+    for number, line in enumerate(lines):
+        conversion.add(ArchivedEvent(number, "f", number, line))
+    return conversion._converter.run_count
+
+
+@pytest.fixture
+def merging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merge as often as can be, and as early."""
+    monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 1)
+    monkeypatch.setattr(convert, "RECENT_EVENTS", 20)
+
+
+def texts(events: Sequence[Json]) -> list[bytes]:
+    return [json.dumps(one).encode() for one in events]
+
+
+def both(lines: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> tuple[list[AspectVersion], list[AspectVersion]]:
+    """What comes of events with merging, and without."""
+    with monkeypatch.context() as patch:
+        patch.setattr(convert, "DEDUPLICATED_RUNS", 1)
+        patch.setattr(convert, "RECENT_EVENTS", 0)
+        merged = converted(lines)
+    return merged, converted(lines)
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+@pytest.mark.usefixtures("merging")
+def test_real_jobs_come_to_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = path.read_bytes().splitlines()
+    merged = converted(lines)
+    monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 10**9)
+    assert merged == converted(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("merging")
+def test_a_long_application_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = list(islice(MIXES["long"](), 16_000))
+    merged = converted(lines)
+    kept = runs_kept(lines)
+    monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 10**9)
+    assert merged == converted(lines)
+    assert kept < runs_kept(lines)
+
+
+def batches(count: int) -> list[Json]:
+    """Micro-batches that read and write the same."""
+    queries = []
+    for number in range(count):
+        content: Json = {
+            "run_id": f"batch-{number}",
+            "second": number % 50,
+            "inputs": [file("/in")],
+            "outputs": [file("/out", schema=schema((f"c{number % 7}", "string")))],
+            "run_facets": spark_properties(**{"spark__sql__batch": str(number), f"k{number % 3}": str(number)}),
+        }
+        queries += [query("START", **content), query("COMPLETE", **content)]
+    return queries
+
+
+def test_what_is_kept_does_not_grow_with_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 50)
+    monkeypatch.setattr(convert, "RECENT_EVENTS", 10)
+    assert runs_kept(texts([application("START"), *batches(2000)])) <= 50
+    assert runs_kept(texts([application("START"), *batches(200)]), capture_operations=True) == 201
+
+
+def test_times_schemas_and_properties_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    merged, whole = both(texts(whole_application(*batches(40))), monkeypatch)
+    assert merged == whole
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        query("FAIL", run_id="b", second=9, outputs=[file("/out")]),
+        query(run_id="b", second=9, outputs=[file("/other")]),
+        query(run_id="b", second=9, inputs=[file("/other")], outputs=[file("/out")]),
+        query(run_id="b", second=9, outputs=[file("/out")], job="shop.other"),
+        query(run_id="b", second=9, outputs=[file("/out", lifecycleStateChange={"lifecycleStateChange": "DROP"})]),
+        query(
+            run_id="b",
+            second=9,
+            outputs=[file("/out", columnLineage=column_lineage({"a": [column("/x", "y", "DIRECT:IDENTITY")]}))],
+        ),
+        query(run_id="b", second=9, outputs=[file("/out")], run_facets=spark_properties(spark__app__name="second")),
+    ],
+)
+def test_what_tells_something_else_is_kept(other: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = query(run_id="a", second=8, outputs=[file("/out")], run_facets=spark_properties(spark__app__name="first"))
+    again = {**first, "run": {**first["run"], "runId": "c"}, "eventTime": first["eventTime"].replace(":08", ":30")}
+    merged, whole = both(texts(whole_application(first, other, again)), monkeypatch)
+    assert merged == whole
+    assert any(APP in version.entity_urn for version in whole)
+
+
+def test_applications_of_few_queries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Applications with few queries each are left alone, as nothing could be saved."""
+    monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 100)
+    monkeypatch.setattr(convert, "RECENT_EVENTS", 0)
+    few = [{**one, "run": {**one["run"], "runId": f"few-{number}"}} for number, one in enumerate(batches(4))]
+    for one in few:
+        one["run"]["facets"] = {**one["run"]["facets"], "parent": {"run": {"runId": "another-application"}}}
+    lines = texts([application("START"), *few, *batches(200)])
+    conversion = GroupConverter(settings(), ArchiveFilter(), LATER)
+    for number, line in enumerate(lines):
+        conversion.add(ArchivedEvent(number, "f", number, line))
+    kept = conversion._converter._fold._runs
+    assert {run_id for run_id in kept if run_id.startswith("few")} == {f"few-{number}" for number in range(8)}
+    assert len(kept) < 200

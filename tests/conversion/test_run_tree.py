@@ -1,0 +1,281 @@
+"""The run tree (Airflow identity rules): URNs byte for byte, run events, and life beside DataHub's own plugin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from datahub.metadata.urns import DataFlowUrn, DataJobUrn
+
+from airflow_provider_spark_datahub.conversion.facets.run import DataInterval
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion.run_tree import (
+    AirflowSite,
+    AttemptResult,
+    DagRun,
+    TaskAttempt,
+    UpstreamTask,
+    attach_jobs,
+    dag_run_ended,
+    task_proposals,
+)
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
+from tests.conversion.builders import (
+    START_MS,
+    file,
+    file_urns,
+    find,
+    find_all,
+    only_job,
+    proposals,
+    query,
+    whole_application,
+)
+from tests.oracles.strict import canonical_violations
+
+RUN_ID = "scheduled__2026-01-01T00:00:00+00:00"
+SITE = AirflowSite()
+RUN = DagRun(SITE, "d", RUN_ID, kind="BATCH_SCHEDULED", start_ms=START_MS, url="http://af/run", dag_url="http://af/d")
+ATTEMPT = TaskAttempt(RUN, "t", 2, start_ms=START_MS + 1_000, log_url="http://af/log", upstream=(UpstreamTask("u"),))
+JOB = only_job(whole_application(query(inputs=[file("/a")], outputs=[file("/z")])))
+TASK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(airflow,d,prod),t)"
+
+
+def ended(result: AttemptResult = "SUCCESS", attempt: TaskAttempt = ATTEMPT) -> TaskAttempt:
+    return attempt.ended(START_MS + 61_000, result)
+
+
+def of(found: list[Proposal], urn: str) -> list[Proposal]:
+    return [each for each in found if each.entity_urn == urn]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "dag_id", "task_id", "run_id", "guid"),
+    [
+        # From a real run of acryl-datahub-airflow-plugin 1.7.0.17 on Airflow 3.3.2.
+        ("prod", "d", "t", RUN_ID, "3d4e4af7a99e1d053d80881763570385"),
+        ("PROD", "d", "t", RUN_ID, "155c18e217b5efe7ae24703b091c0e37"),
+        ("prod", "plugin_sample", "ok", "manual__2026-11-21T08:02:04.340847+00:00", "c93028f169a8f3a1cf1c193ab25f067d"),
+    ],
+)
+def test_task_run(cluster: str, dag_id: str, task_id: str, run_id: str, guid: str) -> None:
+    urn = f"urn:li:dataProcessInstance:{guid}"
+    assert AirflowSite(cluster).task_run_urn(dag_id, task_id, run_id) == urn
+    # The platform instance is in no key of a run.
+    assert AirflowSite(cluster, "eu").task_run_urn(dag_id, task_id, run_id) == urn
+
+
+def test_flow_and_job() -> None:
+    assert SITE.job_urn("d", "t") == TASK_JOB
+    assert AirflowSite("c", "eu").flow_urn("d") == "urn:li:dataFlow:(airflow,eu.d,c)"
+    assert SITE.job_urn("d", "group,t") == "urn:li:dataJob:(urn:li:dataFlow:(airflow,d,prod),group%2Ct)"
+
+
+@pytest.mark.parametrize(
+    ("site", "dag_id", "task_id", "flow_id"),
+    [
+        (SITE, "d", "t", "d"),
+        (AirflowSite("PROD", "team"), "d", "group.t", "team.d"),
+        (AirflowSite("stage"), "größe (1,2)", "a,b(c)", "größe (1,2)"),
+    ],
+)
+def test_flow_and_job_are_spelled_as_acryl_datahub_spells_them(
+    site: AirflowSite, dag_id: str, task_id: str, flow_id: str
+) -> None:
+    flow = DataFlowUrn("airflow", flow_id, site.cluster)
+    assert site.flow_urn(dag_id) == flow.urn()
+    assert site.job_urn(dag_id, task_id) == DataJobUrn(flow, task_id).urn()
+
+
+def test_runs_are_distinct() -> None:
+    """Per DAG, per task, per mapped instance; but not per try."""
+    urns = [
+        RUN.urn,
+        DagRun(SITE, "other", RUN_ID).urn,
+        ATTEMPT.urn,
+        TaskAttempt(RUN, "t", 1, map_index=0).urn,
+        TaskAttempt(RUN, "t", 1, map_index=1).urn,
+        TaskAttempt(RUN, "other", 1).urn,
+    ]
+    assert len(set(urns)) == len(urns)
+    assert TaskAttempt(RUN, "t", 1).urn == ATTEMPT.urn
+
+
+def test_the_tree() -> None:
+    found = [*task_proposals(ended(), [JOB]), *(one for job in attach_jobs([JOB], ATTEMPT) for one in proposals(job))]
+    parents = {
+        each.entity_urn: (
+            each.aspect["parentTemplate"],
+            each.aspect.get("parentInstance"),
+            each.aspect["upstreamInstances"],
+        )
+        for each in find_all(found, "dataProcessInstanceRelationships")
+    }
+    assert parents == {
+        RUN.urn: (SITE.flow_urn("d"), None, []),
+        ATTEMPT.urn: (TASK_JOB, RUN.urn, [SITE.task_run_urn("d", "u", RUN_ID)]),
+        JOB.run_urn: (JOB.job_urn, ATTEMPT.urn, []),
+    }
+    edges = {each.entity_urn: each.aspect["inputDatajobs"] for each in find_all(found, "dataJobInputOutput")}
+    assert edges == {TASK_JOB: [SITE.job_urn("d", "u")], JOB.job_urn: [TASK_JOB]}
+    assert list(parents) == [RUN.urn, ATTEMPT.urn, JOB.run_urn]
+
+
+def test_mapped_upstream_tasks() -> None:
+    attempt = TaskAttempt(RUN, "t", 1, upstream=(UpstreamTask("m", (0, 1)),))
+    assert attempt.upstream_run_urns == [SITE.task_run_urn("d", "m", RUN_ID, index) for index in (0, 1)]
+    assert attempt.upstream_job_urns == [SITE.job_urn("d", "m")]
+
+
+def test_an_attempt_that_starts() -> None:
+    found = task_proposals(ATTEMPT)
+    (event,) = (each.aspect for each in of(find_all(found, "dataProcessInstanceRunEvent"), ATTEMPT.urn))
+    assert (event["status"], event["timestampMillis"], event["attempt"]) == ("STARTED", START_MS + 1_000, 2)
+    (run_event,) = (each.aspect for each in of(find_all(found, "dataProcessInstanceRunEvent"), RUN.urn))
+    assert (run_event["status"], run_event.get("attempt")) == ("STARTED", None)
+    assert find_all(found, "dataJobInputOutput") == []
+
+
+@pytest.mark.parametrize("result", ["SUCCESS", "UP_FOR_RETRY", "FAILURE", "SKIPPED"])
+def test_an_attempt_that_ends(result: AttemptResult) -> None:
+    found = task_proposals(ended(result), [JOB])
+    _, event = (each.aspect for each in of(find_all(found, "dataProcessInstanceRunEvent"), ATTEMPT.urn))
+    assert event["result"] == {"type": result, "nativeResultType": "airflow"}
+    assert (event["status"], event["attempt"], event["durationMillis"]) == ("COMPLETE", 2, 60_000)
+    assert find(found, "dataProcessInstanceInput").aspect == {"inputs": file_urns("/a")}
+    assert find(found, "dataProcessInstanceOutput").aspect == {"outputs": file_urns("/z")}
+    # Deviation 10: a bad try takes no edge away.
+    assert find(found, "dataJobInputOutput").change_type == ("UPSERT" if result == "SUCCESS" else "PATCH")
+
+
+@pytest.mark.parametrize(
+    ("result", "complete", "change_types"),
+    [
+        ("SUCCESS", True, ["UPSERT"]),
+        ("SUCCESS", False, ["PATCH"]),
+        ("UP_FOR_RETRY", True, ["PATCH"]),
+        ("FAILURE", True, ["PATCH"]),
+    ],
+)
+def test_a_failed_or_incomplete_attempt_only_adds_edges(
+    result: AttemptResult, complete: bool, change_types: list[str]
+) -> None:
+    """Deviation 10, for the task's own edges: also where events of its Spark job are missing."""
+    job = only_job(whole_application(query(inputs=[file("/a")])), Ending(events_complete=complete))
+    found = task_proposals(ended(result), [job])
+    assert [each.change_type for each in find_all(found, "dataJobInputOutput")] == change_types
+
+
+def test_a_successful_attempt_without_lineage_removes_no_edge() -> None:
+    attempt = ended(attempt=TaskAttempt(RUN, "t", 1))
+    assert find_all(task_proposals(attempt), "dataJobInputOutput") == []
+
+
+def test_properties_of_the_runs() -> None:
+    properties = find_all(task_proposals(ATTEMPT), "dataProcessInstanceProperties")
+    found = {each.entity_urn: each.aspect for each in properties}
+    assert found[ATTEMPT.urn]["customProperties"] == {"dag_id": "d", "task_id": "t", "run_id": RUN_ID}
+    assert (found[ATTEMPT.urn]["externalUrl"], found[RUN.urn]["externalUrl"]) == ("http://af/log", "http://af/run")
+    assert found[ATTEMPT.urn]["type"] == found[RUN.urn]["type"] == "BATCH_SCHEDULED"
+
+
+def test_events_of_one_millisecond_are_as_many_in_gms() -> None:
+    """GMS keeps one per run, time, granularity, message id and partition (``TimeseriesAspectTransformer.getDocId``)."""
+    attempts = [TaskAttempt(RUN, "t", number, start_ms=START_MS).ended(START_MS, "FAILURE") for number in (1, 2)]
+    events = [
+        each.aspect
+        for attempt in attempts
+        for each in of(find_all(task_proposals(attempt), "dataProcessInstanceRunEvent"), attempt.urn)
+    ]
+    assert len(events) == 4
+    assert {event["timestampMillis"] for event in events} == {START_MS}
+    assert [event["messageId"] for event in events] == ["STARTED 1", "COMPLETE 1", "STARTED 2", "COMPLETE 2"]
+
+
+DAY = DataInterval(START_MS, START_MS + 86_400_000)
+DAY_SPEC = {"partition": "2026-01-01T00:00:00Z/2026-01-02T00:00:00Z", "type": "PARTITION"}
+
+
+def test_the_data_interval_of_the_dag_run_applies_to_the_runs_below_it() -> None:
+    run = replace(RUN, interval=DAY)
+    attempt = replace(ATTEMPT, dag_run=run).ended(START_MS + 61_000, "SUCCESS")
+    found = [
+        *task_proposals(attempt, [JOB]),
+        *dag_run_ended(run, START_MS + 90_000, "SUCCESS"),
+        *(one for job in attach_jobs([JOB], attempt) for one in proposals(job)),
+    ]
+    events = find_all(found, "dataProcessInstanceRunEvent")
+    assert {each.entity_urn for each in events} == {run.urn, attempt.urn, JOB.run_urn}
+    for each in events:
+        assert each.aspect["partitionSpec"] == DAY_SPEC
+        assert each.aspect["eventGranularity"] == {"unit": "DAY", "multiple": 1}
+    shown = {each.entity_urn: each.aspect for each in find_all(found, "dataProcessInstanceProperties")}
+    for urn in (run.urn, attempt.urn):
+        assert shown[urn]["customProperties"]["data_interval_start"] == "2026-01-01T00:00:00Z"
+        assert shown[urn]["customProperties"]["data_interval_end"] == "2026-01-02T00:00:00Z"
+    assert shown[JOB.run_urn]["type"] == "BATCH_SCHEDULED"
+    assert [problem for each in found for problem in canonical_violations(each.to_obj())] == []
+
+
+def test_the_events_of_a_run_win_over_the_dag_run() -> None:
+    hour = {"nominalTime": {"nominalStartTime": "2026-01-01T03:00:00Z", "nominalEndTime": "2026-01-01T04:00:00Z"}}
+    job = only_job(whole_application(run_facets=hour))
+    (job,) = attach_jobs([job], replace(ATTEMPT, dag_run=replace(RUN, interval=DAY)))
+    assert job.run.details.interval == DataInterval(START_MS + 3 * 3_600_000, START_MS + 4 * 3_600_000)
+
+
+def test_runs_are_there_again_after_a_soft_delete() -> None:
+    found = [*task_proposals(ATTEMPT), *(one for job in attach_jobs([JOB], ATTEMPT) for one in proposals(job))]
+    present = {each.entity_urn for each in find_all(found, "status") if each.aspect == {"removed": False}}
+    assert present >= {RUN.urn, ATTEMPT.urn, JOB.run_urn}
+
+
+def test_each_attempt_shows_its_own_log() -> None:
+    events = of(find_all(task_proposals(ended()), "dataProcessInstanceRunEvent"), ATTEMPT.urn)
+    assert [each.aspect["externalUrl"] for each in events] == ["http://af/log"] * 2
+
+
+def test_a_mapped_run_says_which() -> None:
+    mapped = TaskAttempt(RUN, "t", 1, map_index=3)
+    properties = of(find_all(task_proposals(mapped), "dataProcessInstanceProperties"), mapped.urn)[0].aspect
+    assert properties["customProperties"]["map_index"] == "3"
+    assert properties["name"].endswith("_3")
+
+
+def test_without_a_start_there_is_no_duration() -> None:
+    attempt = TaskAttempt(DagRun(SITE, "d", RUN_ID), "t", 1).ended(START_MS, "SUCCESS")
+    found = [*task_proposals(attempt), *dag_run_ended(attempt.dag_run, START_MS, "SUCCESS")]
+    events = [each.aspect for each in find_all(found, "dataProcessInstanceRunEvent")]
+    assert [event["status"] for event in events] == ["COMPLETE", "COMPLETE"]
+    assert not any("durationMillis" in event for event in events)
+
+
+def test_beside_datahubs_own_plugin_only_what_it_lacks() -> None:
+    attempt = ended(attempt=TaskAttempt(RUN, "t", 1, written_by_plugin=True))
+    found = task_proposals(attempt, [JOB])
+    assert {each.entity_urn for each in found} == {RUN.urn, ATTEMPT.urn}
+    assert [each.aspect_name for each in of(found, ATTEMPT.urn)] == ["dataProcessInstanceRelationships"]
+
+
+@pytest.mark.parametrize("result", ["SUCCESS", "FAILURE"])
+def test_a_dag_run_that_ends(result: str) -> None:
+    found = dag_run_ended(RUN, START_MS + 90_000, "SUCCESS" if result == "SUCCESS" else "FAILURE")
+    last = find_all(found, "dataProcessInstanceRunEvent")[-1]
+    assert (last.entity_urn, last.aspect["status"], last.aspect["durationMillis"]) == (RUN.urn, "COMPLETE", 90_000)
+    assert last.aspect["result"] == {"type": result, "nativeResultType": "airflow"}
+
+
+def test_gms_takes_all_of_it() -> None:
+    site = AirflowSite("PROD", "eu")
+    run = DagRun(site, "d,(x)", RUN_ID, start_ms=None, dag_description="daily")
+    mapped = TaskAttempt(run, "t", 1, map_index=3, start_ms=None, upstream=(UpstreamTask("u"),)).ended(
+        START_MS, "SKIPPED"
+    )
+    found = [
+        *task_proposals(ATTEMPT),
+        *task_proposals(ended(), [JOB]),
+        *task_proposals(mapped, [JOB]),
+        *dag_run_ended(run, START_MS, "FAILURE"),
+        *(one for job in attach_jobs([JOB], ATTEMPT) for one in proposals(job)),
+    ]
+    assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []

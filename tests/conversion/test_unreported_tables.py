@@ -1,0 +1,194 @@
+"""Tables that OpenLineage does not name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter, convert_events
+from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
+from tests.conversion.builders import (
+    CORPUS,
+    Json,
+    corpus_events,
+    dataset,
+    file,
+    query,
+    settings,
+    symlink,
+    whole_application,
+)
+from tests.conversion.event_logs import app_started, execution
+from tests.conversion.test_more_jobs import RECORDINGS, recorded
+
+CASES = sorted(path.stem for path in (CORPUS / "events").glob("*.ndjson") if path.stem != "streaming_progress")
+
+
+def write(number: int, node: str, *, kind: str = "COMPLETE", outputs: tuple[Json, ...] = ()) -> Json:
+    """A query that writes a table, by its plan."""
+    return query(kind, run_id=f"01900000-0000-7000-8000-{number:012}", job=f"shop.{node}", outputs=outputs)
+
+
+def with_log(recording: str) -> Conversion:
+    """What comes of a recording's events and of its log, where there is one."""
+    converter = Converter(settings())
+    for line in recorded("events", recording):
+        converter.add(line)
+    for line in recorded("logs", recording):
+        converter.add_log_event(json.loads(line))
+    return converter.finish(Ending(succeeded=True))
+
+
+def job_of(*queries: Json) -> JobLineage:
+    (job,) = convert_events(whole_application(*queries), settings(), Ending(succeeded=True)).jobs
+    return job
+
+
+def test_tables_in_a_catalogue_that_openlineage_cannot_name() -> None:
+    """Iceberg's in JDBC, with OpenLineage 1.53.0: it takes the database's address for that of a Hive metastore."""
+    conversion = convert_events(recorded("events", "iceberg_jdbc-4.0.5"), settings(), Ending(succeeded=True))
+    (job,) = conversion.jobs
+    assert job.diagnostics.unreported_queries == (
+        "atomic_create_table_as_select.sales_orders",
+        "append_data.ice_sales_orders",
+        "append_data.ice_sales_customers",
+        "replace_data.ice_sales_orders",
+        "atomic_replace_table_as_select.sales_revenue",
+        "overwrite_by_expression.ice_sales_revenue",
+    )
+    assert job.patch_edges
+    (sentence,) = conversion.diagnostics.unreported_messages()
+    assert "does not name the tables" in sentence
+    assert "append_data.ice_sales_customers" in sentence
+
+
+@pytest.mark.parametrize("recording", RECORDINGS)
+def test_no_false_alarm_for_real_jobs(recording: str) -> None:
+    assert with_log(recording).diagnostics.unreported_messages() == []
+
+
+def test_the_plans_name_the_tables_that_were_only_read_as_well() -> None:
+    conversion = with_log("iceberg_jdbc-4.0.5")
+    assert conversion.diagnostics.unreported_tables == ("ice.sales.customers", "ice.sales.orders", "ice.sales.revenue")
+    assert "ice.sales.revenue" in conversion.diagnostics.unreported_messages()[1]
+
+
+NODES = (
+    "(1) BatchScan {}\nOutput [1]: [x#1]\n\n(2) Execute InsertIntoHadoopFsRelationCommand\nArguments: file:/lake/out"
+)
+READ = "== Physical Plan ==\nBatchScan (1)\n\n\n" + NODES
+WRITE = "== Physical Plan ==\nExecute InsertIntoHadoopFsRelationCommand (2)\n+- BatchScan (1)\n\n\n" + NODES
+
+
+def tables_of(plan: str, *inputs: Json, ending: dict[str, Any] | None = None, **options: Any) -> Conversion:
+    """What comes of one execution that a query tells of, which reads these."""
+    converter = Converter(settings(**options))
+    ended = query(second=6, inputs=inputs, outputs=[file("/lake/out")])
+    for event in whole_application(query("START", second=5), ended):
+        converter.add(event)
+    for logged in (app_started(), *execution(1, 5, 6, plan, **(ending or {}))):
+        converter.add_log_event(logged)
+    return converter.finish(Ending(succeeded=True))
+
+
+def test_a_table_that_was_only_read() -> None:
+    conversion = tables_of(WRITE.format("ice.sales.orders"), file("/lake/raw"))
+    assert conversion.diagnostics.unreported_tables == ("ice.sales.orders",)
+    assert conversion.diagnostics.lost_executions == []
+    (job,) = conversion.jobs
+    assert job.patch_edges
+
+
+ICEBERG = {"symlinks": symlink("file:/lake", "sales.orders"), "catalog": {"framework": "iceberg"}}
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        ("ice.sales.orders", file("/lake/sales/orders")),
+        ("ice.sales.orders", file("/lake/sales.db/orders/")),
+        ("ice.sales.orders", file("/lake/4711", **ICEBERG)),
+        ("ice.sales.orders.snapshots", file("/lake/4711", **ICEBERG)),
+        ("ice.sales.files", file("/lake/sales/files")),
+        ("ice.sales.orders", dataset("snowflake://account", "WH.SALES.ORDERS")),
+        ("pg.public.orders", dataset("postgres://db:5432", "shop.public.orders")),
+        ("sales.orders", file("/elsewhere")),
+    ],
+)
+def test_a_table_that_an_event_names_in_its_own_way_or_may_name(table: str, named: Json) -> None:
+    conversion = tables_of(WRITE.format(table), named)
+    assert conversion.diagnostics.unreported_tables == ()
+    assert not conversion.jobs[0].patch_edges
+
+
+@pytest.mark.parametrize(
+    ("plan", "ending"),
+    [
+        pytest.param(WRITE.format("ice.sales.orders"), {"errorMessage": "boom"}, id="failed"),
+        pytest.param(READ.format("ice.sales.orders"), {}, id="only looked at"),
+    ],
+)
+def test_executions_that_wrote_nothing_report_no_table(plan: str, ending: dict[str, Any]) -> None:
+    assert tables_of(plan, ending=ending).diagnostics.unreported_tables == ()
+
+
+def test_without_the_log_they_are_not_known() -> None:
+    conversion = convert_events(whole_application(query(outputs=[file("/lake/out")])), settings())
+    assert conversion.diagnostics.unreported_messages() == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_false_alarm_for_the_corpus(case: str) -> None:
+    assert [
+        job.diagnostics.unreported_queries
+        for job in convert_events(corpus_events(case), settings()).jobs
+        if job.diagnostics.unreported_queries
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "queries",
+    [
+        pytest.param([write(1, "append_data.ice_db_t", outputs=(file("/t"),))], id="it was reported"),
+        pytest.param([write(1, "append_data.ice_db_t", kind="FAIL")], id="it failed"),
+        pytest.param([write(1, "append_data.ice_db_t", kind="RUNNING")], id="it did not end"),
+        pytest.param([write(1, "create_table.db_t")], id="nothing was written"),
+        pytest.param([write(1, "overwrite_by_expression_noop_table.noop-table")], id="a sink that is no table"),
+        pytest.param([write(1, "append_data")], id="without its table"),
+        pytest.param(
+            [
+                write(1, "atomic_create_table_as_select.db_t"),
+                write(2, "append_data.ice_db_t", outputs=(file("/t"),)),
+            ],
+            id="the query within it was reported",
+        ),
+        pytest.param(
+            [
+                write(1, "atomic_create_table_as_select.db_t", outputs=(file("/t"),)),
+                write(2, "append_data.ice_db_t"),
+            ],
+            id="the query around it was reported",
+        ),
+    ],
+)
+def test_queries_that_are_not_unreported(queries: list[Json]) -> None:
+    job = job_of(*queries)
+    assert job.diagnostics.unreported_queries == ()
+    assert not job.patch_edges
+
+
+def test_an_unreported_table_beside_a_reported_one() -> None:
+    reported = write(1, "append_data.ice_db_orders", outputs=(file("/orders"),))
+    job = job_of(reported, write(2, "append_data.ice_db_old_customers"))
+    assert job.diagnostics.unreported_queries == ("append_data.ice_db_old_customers",)
+    assert job.patch_edges
+
+
+def test_only_the_first_of_very_many_are_listed() -> None:
+    queries = [write(number, f"append_data.ice_db_t{number}") for number in range(MAX_LISTED + 5)]
+    conversion = convert_events(whole_application(*queries), settings())
+    assert len(conversion.jobs[0].diagnostics.unreported_queries) == MAX_LISTED + 5
+    assert len(conversion.diagnostics.unreported_queries) == MAX_LISTED
