@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from airflow_provider_spark_datahub.conversion.archive.grouping import NO_TIME, EventHead, merge_groups, read_head
+from airflow_provider_spark_datahub.conversion.archive.grouping import NO_TIME, EventHead, merge_groups
 from airflow_provider_spark_datahub.conversion.archive.replay import (
     ArchivedEvent,
     ArchiveFacts,
@@ -52,7 +52,7 @@ def convert_archive(
     archived: list[ArchivedEvent] = []
     for file, offset, text in events:
         try:
-            head = read_head(text)
+            head = EventHead.read(text)
         except EventError as error:
             result.quarantined.append(ArchiveProblem(file, offset, str(error)))
             continue

@@ -34,11 +34,11 @@ def versions_of(spark: SparkSession, source: str, way: str) -> DataFrame:
     """Everything that the runs of an archive would have written."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from airflow_provider_spark_datahub.backfill.indexing import SCHEMA, find_files, index_files
+    from airflow_provider_spark_datahub.backfill.indexing import SCHEMA, ArchiveFiles, index_files
     from airflow_provider_spark_datahub.backfill.packing import Chunk
     from airflow_provider_spark_datahub.backfill.spark_job import CONVERTED_SCHEMA
 
-    files = find_files(spark, [source]).whole
+    files = ArchiveFiles.find(spark, [source]).whole
     if way == "event by event":
         rows = files.mapInArrow(_event_rows, "group string, time_ms long, file string, offset long, text binary")
         return rows.groupBy("group").applyInPandas(_converted_events, _version_schema())

@@ -22,7 +22,6 @@ class Rate:
     """Limit on proposals per second, shared by threads, which leaves DataHub time for others: a token bucket.
 
     :param per_second: the average rate; ``None`` for no limit.
-    :param clock: a monotonic clock.
     :raises ValueError: if the rate is not positive.
     """
 
@@ -107,7 +106,6 @@ class PartState:
 class DeliveryTotals:
     """Totals of a backfill's delivery, including earlier deliveries.
 
-    :param parts: number of parts.
     :param complete: number of parts that are completely delivered.
     :param problems: distinct reasons why proposals are still pending.
     """
@@ -134,7 +132,6 @@ class BackfillDelivery:
     the disk before the next one is sent. After a crash, at most one batch of each thread is sent again, which is
     harmless.
 
-    :param folder: the folder of the backfill.
     :param open_sink: opens a sink for each part.
     :param threads: number of parts that are sent at the same time.
     :param on_progress: called with the name of a part and its state after each batch.

@@ -27,13 +27,11 @@ from airflow_provider_spark_datahub.backfill.packing import (
     LinkPacker,
     PackedLinks,
     Row,
-    batches_of,
-    rows_of,
+    as_step,
 )
 from airflow_provider_spark_datahub.capture import COMPRESSED, BadLineError, DamagedFileError, checked_text, read_lines
 from airflow_provider_spark_datahub.conversion import EventError
-from airflow_provider_spark_datahub.conversion.archive import ArchivedEvent, EventHead, read_head
-from airflow_provider_spark_datahub.gc_tuning import gc_slowed
+from airflow_provider_spark_datahub.conversion.archive import ArchivedEvent, EventHead
 
 WHOLE_FILE_BYTES = 32 * 1024 * 1024
 """A larger file is read in parts unless it is compressed: a compressed file can be read only from its beginning."""
@@ -73,7 +71,6 @@ and ``reason``."""
 class ArchiveFiles:
     """The files of an archive.
 
-    :param count: the number of files.
     :param size: their size as they are stored, in bytes.
     :param whole: path and content of each file that is read as a whole.
     :param lines: path, offset of the part, and content of each line of large files; ``None`` if there are none.
@@ -89,6 +86,50 @@ class ArchiveFiles:
     too_large: tuple[str, ...]
     part_bytes: int
 
+    @classmethod
+    def find(cls, spark: SparkSession, sources: Sequence[str]) -> ArchiveFiles:
+        """Return the files below folders in any layout, except names that start with a dot or an underscore.
+
+        :param sources: folders, files or globs, in any file system that this Spark knows.
+        """
+        # binaryFile lists files, and opens them only if their content is asked for.
+        reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+        files = reader.load(list(sources))
+        compressed = reduce(Column.__or__, (F.col("path").endswith(suffix) for suffix in COMPRESSED))
+        is_large = (F.col("length") > WHOLE_FILE_BYTES) & ~compressed
+        is_too_large = (F.col("length") > _MAX_COMPRESSED_BYTES) & compressed
+        unpacked = F.col("length") * F.when(compressed, _COMPRESSION).otherwise(1)
+        facts = files.agg(
+            F.count("*").alias("count"),
+            F.coalesce(F.sum("length"), F.lit(0)).alias("size"),
+            F.coalesce(F.sum(unpacked), F.lit(0)).alias("unpacked"),
+            F.collect_list(F.when(is_large, F.col("path"))).alias("large"),
+            F.count_if((F.col("length") > WHOLE_FILE_BYTES) & compressed).alias("large_compressed"),
+            F.collect_list(F.when(is_too_large, F.col("path"))).alias("too_large"),
+        )
+        with _task_sizes(spark, _LISTING_TASK_BYTES, _LISTING_COST_BYTES):
+            (found,) = facts.collect()
+        tasks = max(
+            _TASKS_PER_CORE * spark.sparkContext.defaultParallelism,
+            found["unpacked"] // _TASK_BYTES,
+            found["count"] // _TASK_FILES,
+        )
+        # Spark does not read the content of files that a condition on the length alone leaves out.
+        whole = files.where(F.col("length") <= WHOLE_FILE_BYTES)
+        if found["large_compressed"]:
+            compressed_files = reader.option("pathGlobFilter", f"*{{{','.join(COMPRESSED)}}}").load(list(sources))
+            whole = whole.union(
+                compressed_files.where(F.col("length").between(WHOLE_FILE_BYTES + 1, _MAX_COMPRESSED_BYTES))
+            )
+        return cls(
+            found["count"],
+            found["size"],
+            whole.select("path", "content"),
+            _lines(spark, found["large"]) if found["large"] else None,
+            tuple(sorted(found["too_large"])),
+            1 + (found["size"] + found["count"] * _OPEN_COST_BYTES) // tasks,
+        )
+
     def write_index(self, path: str) -> None:
         """Read all files once, and write the rows of the index as Parquet."""
         schema = from_arrow_schema(SCHEMA)
@@ -103,50 +144,6 @@ class ArchiveFiles:
             )
         with _task_sizes(spark, self.part_bytes):
             rows.write.mode("overwrite").parquet(path)
-
-
-def find_files(spark: SparkSession, sources: Sequence[str]) -> ArchiveFiles:
-    """Return the files below folders in any layout, except names that start with a dot or an underscore.
-
-    :param sources: folders, files or globs, in any file system that this Spark knows.
-    """
-    # binaryFile lists files, and opens them only if their content is asked for.
-    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-    files = reader.load(list(sources))
-    compressed = reduce(Column.__or__, (F.col("path").endswith(suffix) for suffix in COMPRESSED))
-    is_large = (F.col("length") > WHOLE_FILE_BYTES) & ~compressed
-    is_too_large = (F.col("length") > _MAX_COMPRESSED_BYTES) & compressed
-    unpacked = F.col("length") * F.when(compressed, _COMPRESSION).otherwise(1)
-    facts = files.agg(
-        F.count("*").alias("count"),
-        F.coalesce(F.sum("length"), F.lit(0)).alias("size"),
-        F.coalesce(F.sum(unpacked), F.lit(0)).alias("unpacked"),
-        F.collect_list(F.when(is_large, F.col("path"))).alias("large"),
-        F.count_if((F.col("length") > WHOLE_FILE_BYTES) & compressed).alias("large_compressed"),
-        F.collect_list(F.when(is_too_large, F.col("path"))).alias("too_large"),
-    )
-    with _task_sizes(spark, _LISTING_TASK_BYTES, _LISTING_COST_BYTES):
-        (found,) = facts.collect()
-    tasks = max(
-        _TASKS_PER_CORE * spark.sparkContext.defaultParallelism,
-        found["unpacked"] // _TASK_BYTES,
-        found["count"] // _TASK_FILES,
-    )
-    # Spark does not read the content of files that a condition on the length alone leaves out.
-    whole = files.where(F.col("length") <= WHOLE_FILE_BYTES)
-    if found["large_compressed"]:
-        compressed_files = reader.option("pathGlobFilter", f"*{{{','.join(COMPRESSED)}}}").load(list(sources))
-        whole = whole.union(
-            compressed_files.where(F.col("length").between(WHOLE_FILE_BYTES + 1, _MAX_COMPRESSED_BYTES))
-        )
-    return ArchiveFiles(
-        found["count"],
-        found["size"],
-        whole.select("path", "content"),
-        _lines(spark, found["large"]) if found["large"] else None,
-        tuple(sorted(found["too_large"])),
-        1 + (found["size"] + found["count"] * _OPEN_COST_BYTES) // tasks,
-    )
 
 
 @contextmanager
@@ -180,8 +177,7 @@ def index_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     :param batches: path and content of each file.
     """
-    with gc_slowed():
-        yield from batches_of(_Index().of_files(rows_of(batches)), SCHEMA)
+    return as_step(lambda files: _Index().of_files(files), SCHEMA)(batches)
 
 
 def index_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -189,8 +185,7 @@ def index_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     :param batches: path, offset of the part, and content of each line. Lines of one part are together and in order.
     """
-    with gc_slowed():
-        yield from batches_of(_Index().of_lines(rows_of(batches)), SCHEMA)
+    return as_step(lambda lines: _Index().of_lines(lines), SCHEMA)(batches)
 
 
 class _Index:
@@ -236,7 +231,7 @@ class _Index:
         if not text.isascii() or (b"\\" in text and (b"\\ud" in text or b"\\uD" in text)):
             text = self._check(line)
         try:
-            return read_head(text), text
+            return EventHead.read(text), text
         except EventError:
             # If the line is not JSON at all, that is the better reason.
             self._check(line)

@@ -26,6 +26,7 @@ from airflow_provider_spark_datahub.conversion.archive import (
     Link,
     joining_links,
 )
+from airflow_provider_spark_datahub.gc_tuning import gc_slowed
 
 Row = tuple[Any, ...]
 Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -59,6 +60,16 @@ def batches_of(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> Iterator[pa.
         yield _batch(held, schema)
 
 
+def as_step(convert: Callable[[Iterator[Row]], Iterable[Sequence[Any]]], schema: pa.Schema) -> Step:
+    """Return a step of the job that converts rows to rows of a schema."""
+
+    def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with gc_slowed():
+            yield from batches_of(convert(rows_of(batches)), schema)
+
+    return step
+
+
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
     """Yield the rows of batches."""
     for batch in batches:
@@ -82,7 +93,6 @@ class _Packing(Generic[T]):
         return len(packed), _codec.compress(packed, asbytes=True)
 
     def unpack(self, size: int, payload: bytes) -> list[T]:
-        """Return the values that :meth:`pack` compressed."""
         return self._decode(_codec.decompress(payload, size))
 
 
@@ -131,7 +141,6 @@ class Chunk(NamedTuple):
     :param group: see :class:`EventHead`.
     :param time_ms: the time of the first event, likewise :attr:`file` and :attr:`offset`.
     :param until_ms: the time of the last event.
-    :param events: the number of events.
     :param size: the size of the events, unpacked, in bytes.
     """
 
@@ -155,6 +164,14 @@ class Chunk(NamedTuple):
     def unpack(self) -> list[ArchivedEvent]:
         """Return the events, sorted."""
         return _chunk_packing.unpack(self.size, self.payload)
+
+    @staticmethod
+    def merged(chunks: Iterable[Chunk]) -> Iterator[ArchivedEvent]:
+        """Yield the events of one group in order. Only chunks that overlap are in memory.
+
+        :param chunks: the chunks of one group, sorted by their first events.
+        """
+        return _merged(((chunk.time_ms, chunk.file, chunk.offset), chunk.unpack) for chunk in chunks)
 
 
 class ChunkPacker:
@@ -187,14 +204,6 @@ class ChunkPacker:
         return Chunk.pack(group, self._open.pop(group))
 
 
-def merged_events(chunks: Iterable[Chunk]) -> Iterator[ArchivedEvent]:
-    """Yield the events of one group in order. Only chunks that overlap are in memory.
-
-    :param chunks: the chunks of one group, sorted by their first events.
-    """
-    return _merged(((chunk.time_ms, chunk.file, chunk.offset), chunk.unpack) for chunk in chunks)
-
-
 # -- links between groups
 
 BUCKETS = 1024
@@ -215,6 +224,26 @@ class PackedLinks(NamedTuple):
     bucket: int
     size: int
     payload: bytes
+
+    @staticmethod
+    def joining(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Select the links that join groups, as far as one bucket shows: a step of the job.
+
+        :param batches: packed links, those of one bucket together.
+        """
+        rows = (PackedLinks(*row) for row in rows_of(batches))
+        buckets = (_unpacked(bucket_rows) for _, bucket_rows in groupby(rows, key=itemgetter(0)))
+        yield from batches_of((link for links in buckets for link in joining_links(links)), LINK_SCHEMA)
+
+    @staticmethod
+    def of_runs(run_ids: frozenset[str]) -> Step:
+        """Return a step that selects the links of some runs, except those of their children, from the same rows."""
+
+        def selected(rows: Iterator[Row]) -> Iterator[Link]:
+            links = _unpacked(PackedLinks(*row) for row in rows)
+            return (link for link in links if link.run_id in run_ids and link.kind != "child")
+
+        return as_step(selected, LINK_SCHEMA)
 
 
 class LinkPacker:
@@ -248,36 +277,16 @@ def _link_bucket(run_id: str) -> int:
     return zlib.crc32(run_id.encode()) % BUCKETS
 
 
-def select_joining_links(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Select the links that join groups, as far as one bucket shows: a step of the job.
-
-    :param batches: the columns of :class:`PackedLinks`, those of one bucket together.
-    """
-    rows = (PackedLinks(*row) for row in rows_of(batches))
-    buckets = (_unpacked(bucket_rows) for _, bucket_rows in groupby(rows, key=itemgetter(0)))
-    yield from batches_of((link for links in buckets for link in joining_links(links)), LINK_SCHEMA)
-
-
 def unresolved_runs(links: Collection[Link]) -> frozenset[str]:
     """Return the parents whose own groups are missing in the links.
 
     Some children belong to their parents because of their own group's run. The bucket of that run does not show the
     groups of the parent.
 
-    :param links: the links that :func:`select_joining_links` selected.
+    :param links: the links that :meth:`PackedLinks.joining` selected.
     """
     resolved = {link.run_id for link in links if link.kind != "child"}
     return frozenset(link.run_id for link in links if link.kind == "child") - resolved
-
-
-def select_links_of(run_ids: frozenset[str]) -> Step:
-    """Return a step that selects the links of some runs, except those of their children, from the same rows."""
-
-    def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        links = _unpacked(PackedLinks(*row) for row in rows_of(batches))
-        yield from batches_of((link for link in links if link.run_id in run_ids and link.kind != "child"), LINK_SCHEMA)
-
-    return step
 
 
 def _unpacked(rows: Iterable[PackedLinks]) -> Iterator[Link]:
@@ -312,12 +321,20 @@ class PackedVersions(NamedTuple):
     size: int
     payload: bytes
 
+    @staticmethod
+    def merged(rows: Iterable[PackedVersions]) -> Iterator[AspectVersion]:
+        """Yield the versions in order, bucket by bucket. Only rows that overlap are in memory.
+
+        :param rows: the rows of one bucket together, sorted by their first versions.
+        """
+        for _, bucket_rows in groupby(rows, key=itemgetter(0)):
+            yield from _merged(
+                (row[1:5], partial(_version_packing.unpack, row.size, row.payload)) for row in bucket_rows
+            )
+
 
 class VersionPacker:
-    """Packer of a stream of versions, in bounded memory.
-
-    :param buckets: the number of buckets.
-    """
+    """Packer of a stream of versions, in bounded memory."""
 
     def __init__(self, buckets: int) -> None:
         self._buckets = buckets
@@ -358,12 +375,3 @@ def _size_of(version: AspectVersion) -> int:
 
 def _pack(bucket: int, versions: list[AspectVersion]) -> PackedVersions:
     return PackedVersions(bucket, *versions[0][:4], *_version_packing.pack(versions))
-
-
-def merged_versions(rows: Iterable[PackedVersions]) -> Iterator[AspectVersion]:
-    """Yield the versions in order, bucket by bucket. Only rows that overlap are in memory.
-
-    :param rows: the rows of one bucket together, sorted by their first versions.
-    """
-    for _, bucket_rows in groupby(rows, key=itemgetter(0)):
-        yield from _merged((row[1:5], partial(_version_packing.unpack, row.size, row.payload)) for row in bucket_rows)

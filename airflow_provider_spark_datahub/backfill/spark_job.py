@@ -26,7 +26,7 @@ from pyspark.sql import (
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from airflow_provider_spark_datahub.backfill import plan as folder
-from airflow_provider_spark_datahub.backfill.indexing import EVENTS, LINKS, PROBLEMS, SCHEMA, ArchiveFiles, find_files
+from airflow_provider_spark_datahub.backfill.indexing import EVENTS, LINKS, PROBLEMS, SCHEMA, ArchiveFiles
 from airflow_provider_spark_datahub.backfill.packing import (
     LINK_SCHEMA,
     Chunk,
@@ -35,12 +35,7 @@ from airflow_provider_spark_datahub.backfill.packing import (
     Row,
     Step,
     VersionPacker,
-    batches_of,
-    merged_events,
-    merged_versions,
-    rows_of,
-    select_joining_links,
-    select_links_of,
+    as_step,
     unresolved_runs,
 )
 from airflow_provider_spark_datahub.backfill.plan import PROPOSAL_COLUMN, BackfillPlan
@@ -55,7 +50,6 @@ from airflow_provider_spark_datahub.conversion.archive import (
     compact_versions,
     merge_groups,
 )
-from airflow_provider_spark_datahub.gc_tuning import gc_slowed
 
 _LISTED_REASONS = 20
 _QUARANTINE_FILES = 8
@@ -79,8 +73,7 @@ class BackfillJob:
         self._plan = plan
         self._report = report
         self._files = _HadoopFiles(spark)
-        work = plan.path(folder.WORK)
-        self._archive = _ArchiveJob(spark, plan.settings(), plan.archive_filter(), work, plan.parts)
+        self._archive = _ArchiveJob(spark, plan)
         self._seconds: dict[str, float] = {}
 
     def run(self) -> dict[str, Any]:
@@ -88,20 +81,17 @@ class BackfillJob:
 
         :raises PlanError: if the folder holds the results of another plan.
         """
-        self._claim_folder()
-        summary = self._files.read(self._plan.path(folder.CONVERTED_FILE))
-        if summary is not None:
-            self._report("the archive has been converted already")
-            return dict(json.loads(summary))
-        return self._convert()
-
-    def _claim_folder(self) -> None:
         path = self._plan.path(folder.PLAN_FILE)
         known = self._files.read(path)
         if known is None:
             self._files.write(path, self._plan.to_json())
         else:
             self._plan.check_folder(known)
+        summary = self._files.read(self._plan.path(folder.CONVERTED_FILE))
+        if summary is not None:
+            self._report("the archive has been converted already")
+            return dict(json.loads(summary))
+        return self._convert()
 
     def _convert(self) -> dict[str, Any]:
         counted = self._step("reading", self._read)
@@ -110,9 +100,8 @@ class BackfillJob:
         self._step("converting", partial(self._archive.convert, index))
         converted = self._archive.converted()
         counts = _counts(converted)
-        quarantine = index.quarantined.union(
-            converted.where(F.col("kind") == PROBLEMS).select("place", F.col("number"), "reason")
-        )
+        unreadable = index.rows.where(F.col("kind") == PROBLEMS).select("file", "offset", "reason")
+        quarantine = unreadable.union(converted.where(F.col("kind") == PROBLEMS).select("place", "number", "reason"))
         reasons = _reasons(quarantine if counts["quarantined"] or index.facts.damaged else None)
         started = time.monotonic()
         quarantine.coalesce(_QUARANTINE_FILES).write.mode("overwrite").json(self._plan.path(folder.QUARANTINE))
@@ -144,7 +133,7 @@ class BackfillJob:
         return dict(done["result"])
 
     def _read(self) -> dict[str, Any]:
-        files = find_files(self._spark, self._plan.sources)
+        files = ArchiveFiles.find(self._spark, self._plan.sources)
         self._report(f"{files.count} files, {files.size / 1e6:.1f} MB")
         self._archive.read(files)
         return {"files": files.count, "bytes": files.size}
@@ -159,13 +148,11 @@ class BackfillJob:
 
 
 def _counts(converted: DataFrame) -> dict[str, Any]:
-    """Return the numbers of runs, aspect versions and quarantined lines."""
     counts = converted.where(F.col("kind") == COUNT).groupBy("place").agg(F.sum("number"))
     return {"runs": 0, "versions": 0, "quarantined": 0} | {row[0]: row[1] for row in counts.collect()}
 
 
 def _aspects(kept: DataFrame) -> dict[str, Any]:
-    """Return the number of proposals, by aspect."""
     aspects = {row[0]: row[1] for row in kept.groupBy("aspect_name").count().collect()}
     return {"proposals": sum(aspects.values()), "proposals_by_aspect": dict(sorted(aspects.items()))}
 
@@ -198,48 +185,30 @@ _CONFIGURATION = {
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """The index of an archive.
-
-    :param rows: see :data:`indexing.SCHEMA`.
-    :param events: number of events.
-    :param size: size of the events, unpacked, in bytes.
-    """
+    """The index of an archive. The size is that of the unpacked events, in bytes."""
 
     rows: DataFrame
     events: int
     size: int
     facts: ArchiveFacts
 
-    @property
-    def quarantined(self) -> DataFrame:
-        """Return ``file``, ``offset`` and ``reason`` of unreadable lines."""
-        return self.rows.where(F.col("kind") == PROBLEMS).select("file", "offset", "reason")
-
 
 class _ArchiveJob:
-    """The steps of the conversion.
+    """The steps of the conversion. Their results are in the plan's work folder, which all executors see."""
 
-    :param work: a folder for results of steps, in a file system that all executors see.
-    :param parts: number of partitions of the result; ``None`` to choose it by the size of the archive.
-    """
-
-    def __init__(
-        self, spark: SparkSession, settings: LineageSettings, wanted: ArchiveFilter, work: str, parts: int | None
-    ) -> None:
+    def __init__(self, spark: SparkSession, plan: BackfillPlan) -> None:
         self._spark = spark
-        self._settings = settings
-        self._wanted = wanted
-        self._work = work
-        self._parts = parts
+        self._settings = plan.settings()
+        self._wanted = plan.archive_filter()
+        self._work = plan.path(folder.WORK)
+        self._parts = plan.parts
         for key, value in _CONFIGURATION.items():
             spark.conf.set(key, value)
 
     def read(self, files: ArchiveFiles) -> None:
-        """Read all files once, and write the index."""
         files.write_index(f"{self._work}/index")
 
     def index(self) -> _Index:
-        """Return the index that :meth:`read` wrote."""
         rows = self._spark.read.schema(from_arrow_schema(SCHEMA)).parquet(f"{self._work}/index")
         is_chunk = F.col("kind") == EVENTS
         (sums,) = rows.agg(
@@ -251,7 +220,6 @@ class _ArchiveJob:
         return _Index(rows, sums["events"], sums["size"], ArchiveFacts(sums["until_ms"], frozenset(sums["damaged"])))
 
     def convert(self, index: _Index) -> None:
-        """Convert all groups, and write their aspect versions."""
         tasks, parts = self._tasks_and_parts(index)
         chunks = self._in_groups(index).repartition(tasks, "group")
         chunks = chunks.sortWithinPartitions("group", "time_ms", "file", "offset")
@@ -260,7 +228,6 @@ class _ArchiveJob:
         rows.write.mode("overwrite").parquet(f"{self._work}/converted")
 
     def converted(self) -> DataFrame:
-        """Return the rows that :meth:`convert` wrote: see :data:`CONVERTED_SCHEMA`."""
         return self._spark.read.schema(from_arrow_schema(CONVERTED_SCHEMA)).parquet(f"{self._work}/converted")
 
     def kept(self, index: _Index) -> DataFrame:
@@ -299,14 +266,13 @@ class _ArchiveJob:
         return chunks.join(spans, "group", "left_semi")
 
     def _links(self, index: _Index) -> list[Link]:
-        """Return the links that join groups."""
         rows = index.rows.where(F.col("kind") == LINKS).select(*PackedLinks._fields)
         tasks = 1 + index.events // _EVENTS_PER_LINK_TASK
         buckets = rows.repartition(tasks, "bucket").sortWithinPartitions("bucket")
         schema = from_arrow_schema(LINK_SCHEMA)
-        links = set(_collected(buckets.mapInArrow(select_joining_links, schema)))
+        links = set(_collected(buckets.mapInArrow(PackedLinks.joining, schema)))
         if unresolved := unresolved_runs(links):
-            links.update(_collected(rows.mapInArrow(select_links_of(unresolved), schema)))
+            links.update(_collected(rows.mapInArrow(PackedLinks.of_runs(unresolved), schema)))
         return sorted(links)
 
 
@@ -356,33 +322,25 @@ def convert_groups(settings: LineageSettings, wanted: ArchiveFilter, facts: Arch
     :param buckets: the number of buckets, see :class:`PackedVersions`.
     """
 
-    def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        chunks = (Chunk(*row) for row in rows_of(batches))
-        with gc_slowed():
-            yield from batches_of(_converted(chunks, settings, wanted, facts, buckets), CONVERTED_SCHEMA)
+    def converted(rows: Iterable[Row]) -> Iterator[Row]:
+        counts = {"runs": 0, "versions": 0, "quarantined": 0}
+        versions = VersionPacker(buckets)
+        for _, chunks in groupby((Chunk(*row) for row in rows), key=itemgetter(0)):
+            converter = GroupConverter(settings, wanted, facts)
+            for event in Chunk.merged(chunks):
+                converter.add(event)
+            for version in converter.finish():
+                counts["versions"] += 1
+                yield from map(_packed, versions.add(version))
+            for file, offset, reason in converter.problems:
+                yield (PROBLEMS, None, file, None, None, offset, None, None, reason)
+            counts["runs"] += converter.job_count
+            counts["quarantined"] += len(converter.problems)
+        yield from map(_packed, versions.rest())
+        for name, count in counts.items():
+            yield (COUNT, None, name, None, None, count, None, None, None)
 
-    return step
-
-
-def _converted(
-    chunks: Iterable[Chunk], settings: LineageSettings, wanted: ArchiveFilter, facts: ArchiveFacts, buckets: int
-) -> Iterator[Row]:
-    counts = {"runs": 0, "versions": 0, "quarantined": 0}
-    versions = VersionPacker(buckets)
-    for _, chunks_of_group in groupby(chunks, key=itemgetter(0)):
-        converter = GroupConverter(settings, wanted, facts)
-        for event in merged_events(chunks_of_group):
-            converter.add(event)
-        for version in converter.finish():
-            counts["versions"] += 1
-            yield from map(_packed, versions.add(version))
-        for file, offset, reason in converter.problems:
-            yield (PROBLEMS, None, file, None, None, offset, None, None, reason)
-        counts["runs"] += converter.job_count
-        counts["quarantined"] += len(converter.problems)
-    yield from map(_packed, versions.rest())
-    for name, count in counts.items():
-        yield (COUNT, None, name, None, None, count, None, None, None)
+    return as_step(converted, CONVERTED_SCHEMA)
 
 
 def _packed(versions: PackedVersions) -> Row:
@@ -395,18 +353,13 @@ def compact_buckets(wanted: ArchiveFilter) -> Step:
     It takes the columns of :class:`PackedVersions`. Rows of one bucket are together, sorted by their first versions.
     """
 
-    def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with gc_slowed():
-            yield from batches_of(_kept(rows_of(batches), run_history=wanted.run_history), KEPT_SCHEMA)
+    def kept(rows: Iterable[Row]) -> Iterator[Row]:
+        versions = PackedVersions.merged(PackedVersions(*row) for row in rows)
+        for _, time_ms, proposal, reason in compact_versions(versions, run_history=wanted.run_history):
+            urn, aspect_name, change_type = proposal.entity_urn, proposal.aspect_name, proposal.change_type
+            yield urn, aspect_name, change_type, proposal.to_json(), time_ms, reason
 
-    return step
-
-
-def _kept(rows: Iterable[Row], *, run_history: bool) -> Iterator[Row]:
-    versions = merged_versions(PackedVersions(*row) for row in rows)
-    for _, time_ms, proposal, reason in compact_versions(versions, run_history=run_history):
-        urn, aspect_name, change_type = proposal.entity_urn, proposal.aspect_name, proposal.change_type
-        yield urn, aspect_name, change_type, proposal.to_json(), time_ms, reason
+    return as_step(kept, KEPT_SCHEMA)
 
 
 # -- small files of the driver
@@ -420,7 +373,6 @@ class _HadoopFiles:
         self._context: Any = spark.sparkContext
 
     def read(self, path: str) -> str | None:
-        """Return the text of a file, or ``None`` if it does not exist."""
         system, file = self._system_and_path(path)
         if not system.exists(file):
             return None
@@ -443,7 +395,6 @@ class _HadoopFiles:
         system.rename(draft, file)
 
     def delete(self, path: str) -> None:
-        """Delete a file, or a folder with its content, if it exists."""
         system, file = self._system_and_path(path)
         system.delete(file, True)
 

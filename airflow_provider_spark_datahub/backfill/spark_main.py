@@ -14,7 +14,6 @@ _EXIT_USAGE = 2
 
 
 def _main(plan_text: str) -> int:
-    """Carry out a plan, and return the exit status."""
     spark = SparkSession.builder.getOrCreate()
     try:
         job = BackfillJob(spark, BackfillPlan.from_json(plan_text), _report)

@@ -13,19 +13,18 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture.collection import (
         COMPRESSED as COMPRESSED,
         BadLineError as BadLineError,
+        CollectedEvents as CollectedEvents,
         CollectionReport as CollectionReport,
         DamagedFileError as DamagedFileError,
         EventSource as EventSource,
         FileFollower as FileFollower,
         Outcome as Outcome,
         checked_text as checked_text,
-        collect as collect,
-        follow_events as follow_events,
         read_lines as read_lines,
     )
     from airflow_provider_spark_datahub.capture.event_log import (
+        EventLog as EventLog,
         LogFollower as LogFollower,
-        read_event_log as read_event_log,
     )
     from airflow_provider_spark_datahub.capture.injection import (
         Injection as Injection,
@@ -60,9 +59,9 @@ else:
         {
             "collection": (
                 "COMPRESSED BadLineError CollectionReport DamagedFileError EventSource FileFollower Outcome "
-                "checked_text collect follow_events read_lines"
+                "CollectedEvents checked_text read_lines"
             ),
-            "event_log": "LogFollower read_event_log",
+            "event_log": "EventLog LogFollower",
             "injection": (
                 "Injection LineageInjection ParentRun disabled_by event_file event_log_folder inject "
                 "inject_event_log overridden_transport unused_path"

@@ -111,34 +111,28 @@ class CollectionReport:
 
 
 class CollectedEvents(Generic[T]):
-    """Events of one or more files: iterate over them once, then read :attr:`report`."""
-
-    def __init__(self, events: Iterator[T], report: CollectionReport) -> None:
-        self._events = events
-        self.report = report
-
-    def __iter__(self) -> Iterator[T]:
-        return self._events
-
-
-def collect(
-    sources: EventSource | Iterable[EventSource],
-    parse: Callable[[bytes], T],
-    *,
-    limits: CollectLimits | None = None,
-    deadline: Callable[[], bool] | None = None,
-) -> CollectedEvents[T]:
-    """Read the events of one file, or of several in their order.
+    """Events of one file, or of several in their order: iterate over it once, then read :attr:`report`.
 
     Files are opened during iteration. Problems with a file or a line are in the report, never an exception.
 
     :param parse: from :func:`checked_text` or :func:`decoded_event`; checking costs a tenth of decoding.
     :param deadline: returns ``True`` when the time is up; called between lines.
     """
-    listed = [sources] if isinstance(sources, EventSource) else list(sources)
-    report = CollectionReport()
-    reader = _LineReader(parse, report, limits or CollectLimits(), deadline or _never)
-    return CollectedEvents(reader.read_all(listed), report)
+
+    def __init__(
+        self,
+        sources: EventSource | Iterable[EventSource],
+        parse: Callable[[bytes], T],
+        *,
+        limits: CollectLimits | None = None,
+        deadline: Callable[[], bool] | None = None,
+    ) -> None:
+        self.report = CollectionReport()
+        reader = _LineReader(parse, self.report, limits or CollectLimits(), deadline or _never)
+        self._events = reader.read_all([sources] if isinstance(sources, EventSource) else list(sources))
+
+    def __iter__(self) -> Iterator[T]:
+        return self._events
 
 
 class BadLineError(Exception):
@@ -541,8 +535,3 @@ class FileFollower(Generic[T]):
             stream.seek(self._at.offset)
             reader = _LineReader(self._parse, self.report, self._limits, stop)
             yield from reader.read_lines(stream, str(self._path), self._at, growing=growing)
-
-
-def follow_events(path: Path) -> FileFollower[bytes]:
-    """Return a follower of an event file whose events are JSON texts in UTF-8, checked but not decoded."""
-    return FileFollower(path, checked_text())

@@ -11,17 +11,18 @@ import logging
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
 from airflow_provider_spark_datahub.capture.collection import (
     ChunkStream,
+    CollectedEvents,
+    CollectionReport,
     CollectLimits,
     FileFollower,
     Outcome,
-    collect,
     decoded_event,
     decompressed_zstd,
 )
@@ -115,53 +116,79 @@ class _ApplicationLog:
     in_progress: bool
 
 
-@dataclass(slots=True)
-class EventLogReport:
-    """Counts and problems, filled while events are iterated and final when the iteration has ended.
+class EventLog:
+    """Events of streaming queries, SQL executions and applications that Spark logged in a folder: iterate over it once.
 
-    :param logs: applications whose logs were found.
-    :param events: number of events that were yielded.
-    :param problems: logs that were not read to their ends, and why, for people.
+    An event is decoded JSON, reduced to the keys that matter for lineage; ``Event`` is its full name. The events of an
+    application begin with its ``SparkListenerApplicationStart``. Files are opened during iteration; counts and problems
+    are final when it has ended.
+
+    :param application_ids: ids of the applications whose logs are read; ``None`` for all.
+    :param deadline: returns ``True`` when the time is up; called between lines.
+    :ivar logs: applications whose logs were found.
+    :ivar events: number of events that were yielded.
+    :ivar problems: logs that were not read to their ends, and why, for people.
     """
 
-    logs: list[str] = field(default_factory=list)
-    events: int = 0
-    problems: list[str] = field(default_factory=list)
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        application_ids: Collection[str] | None = None,
+        limits: LogLimits | None = None,
+        deadline: Callable[[], bool] | None = None,
+    ) -> None:
+        self.logs: list[str] = []
+        self.events = 0
+        self.problems: list[str] = []
+        self._folder = folder
+        self._application_ids = application_ids
+        self._limits = limits or LogLimits()
+        self._deadline = deadline
 
     @property
     def complete(self) -> bool:
         """Whether at least one log was found, and every log was read to its end."""
         return bool(self.logs) and not self.problems
 
-
-class EventLog:
-    """Events of all logs in a folder: iterate over them once, then read :attr:`report`."""
-
-    def __init__(self, events: Iterator[dict[str, Any]], report: EventLogReport) -> None:
-        self._events = events
-        self.report = report
-
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return self._events
+        try:
+            logs = _find_logs(self._folder, self._application_ids)
+        except OSError as error:
+            self.problems.append(f"the Spark event log in {self._folder} cannot be read: {error.strerror or error}")
+            return
+        for application in logs:
+            self.logs.append(application.name)
+            limits = CollectLimits(self._limits.max_event_bytes, max_quarantined=1)
+            collected = CollectedEvents(
+                _LogSource(application), decoded_event(), limits=limits, deadline=self._deadline
+            )
+            for event in collected:
+                if kept := _reduced(event, self._limits.max_text_chars):
+                    self.events += 1
+                    yield kept
+            read = collected.report
+            self.problems += _problems(application, read)
+            log.debug(
+                "Read the Spark event log of %s: %s events, %s.", application.name, self.events, read.outcome.name
+            )
+            if read.outcome is Outcome.TIMED_OUT:
+                return
 
 
-def read_event_log(
-    folder: Path,
-    *,
-    application_ids: Collection[str] | None = None,
-    limits: LogLimits | None = None,
-    deadline: Callable[[], bool] | None = None,
-) -> EventLog:
-    """Read the events of streaming queries, SQL executions and applications that Spark logged in a folder.
-
-    An event is decoded JSON, reduced to the keys that matter for lineage; ``Event`` is its full name. The events of an
-    application begin with its ``SparkListenerApplicationStart``. Files are opened during iteration.
-
-    :param application_ids: ids of the applications whose logs are read; ``None`` for all.
-    :param deadline: returns ``True`` when the time is up; called between lines.
-    """
-    report = EventLogReport()
-    return EventLog(_read_all(folder, application_ids, limits or LogLimits(), deadline, report), report)
+def _problems(application: _ApplicationLog, read: CollectionReport) -> Iterator[str]:
+    if application.in_progress:
+        yield f"the Spark event log of {application.name} was not closed: its driver was killed, or still runs"
+    elif read.outcome is Outcome.TORN:
+        yield f"the last line of the Spark event log of {application.name} is cut off"
+    if read.outcome in (Outcome.MISSING, Outcome.UNREADABLE, Outcome.TIMED_OUT):
+        yield f"the Spark event log of {application.name} was not read to its end: {read.detail}"
+    if read.quarantined_count:
+        first = read.quarantined[0]
+        yield (
+            f"{read.quarantined_count} lines of the Spark event log of {application.name} were skipped, "
+            f"the first in line {first.line}: {first.reason}"
+        )
 
 
 def _find_logs(folder: Path, application_ids: Collection[str] | None = None) -> list[_ApplicationLog]:
@@ -210,51 +237,6 @@ def _rolled_log(name: str, folder: Path) -> _ApplicationLog:
 def _file_name(application_id: str) -> str:
     """Return an application's id as Spark's ``Utils.sanitizeDirName`` spells it in file names."""
     return re.sub(r"[.${}'\"]", "_", re.sub(r"[ :/]", "-", application_id)).lower()
-
-
-def _read_all(
-    folder: Path,
-    application_ids: Collection[str] | None,
-    limits: LogLimits,
-    deadline: Callable[[], bool] | None,
-    report: EventLogReport,
-) -> Iterator[dict[str, Any]]:
-    try:
-        logs = _find_logs(folder, application_ids)
-    except OSError as error:
-        report.problems.append(f"the Spark event log in {folder} cannot be read: {error.strerror or error}")
-        return
-    for application in logs:
-        report.logs.append(application.name)
-        collection = collect(
-            _LogSource(application),
-            decoded_event(),
-            limits=CollectLimits(limits.max_event_bytes, max_quarantined=1),
-            deadline=deadline,
-        )
-        for event in collection:
-            kept = _reduced(event, limits.max_text_chars)
-            if kept:
-                report.events += 1
-                yield kept
-        read = collection.report
-        if application.in_progress:
-            report.problems.append(
-                f"the Spark event log of {application.name} was not closed: its driver was killed, or still runs"
-            )
-        elif read.outcome is Outcome.TORN:
-            report.problems.append(f"the last line of the Spark event log of {application.name} is cut off")
-        if read.outcome in (Outcome.MISSING, Outcome.UNREADABLE, Outcome.TIMED_OUT):
-            report.problems.append(f"the Spark event log of {application.name} was not read to its end: {read.detail}")
-        if read.quarantined_count:
-            first = read.quarantined[0]
-            report.problems.append(
-                f"{read.quarantined_count} lines of the Spark event log of {application.name} were skipped, "
-                f"the first in line {first.line}: {first.reason}"
-            )
-        log.debug("Read the Spark event log of %s: %s events, %s.", application.name, report.events, read.outcome.name)
-        if read.outcome is Outcome.TIMED_OUT:
-            return
 
 
 def _line_parser(limits: LogLimits) -> Callable[[bytes], dict[str, Any]]:

@@ -38,12 +38,11 @@ class SparkInstallation:
 
     @classmethod
     def find(cls, spark_binary: str, env: Mapping[str, str]) -> Self | None:
-        """Return the Spark that ``spark_binary`` starts in the environment ``env``; ``None`` if its layout is not known.
+        """Return the Spark that ``spark_binary`` starts in this environment; ``None`` if its layout is not known.
 
         The order is that of Spark's own ``bin/find-spark-home``: ``SPARK_HOME``; the folder above the binary; for pip's
         ``spark-submit`` (with ``find_spark_home.py`` beside it) the pyspark of the interpreter that would be asked.
-        A folder counts if its ``jars`` hold exactly one ``spark-core``: a distribution with several Sparks in one folder is
-        not guessed at.
+        A folder counts if its ``jars`` hold exactly one ``spark-core``.
         """
         spark_home = env.get("SPARK_HOME")
         homes = iter([Path(spark_home)]) if spark_home else _homes_of_binary(spark_binary, env)

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub.backfill.plan import (
     SUMMARY,
     BackfillPlan,
     Cluster,
+    PartError,
     PlanError,
     folder_uri,
     write_package,
@@ -33,7 +34,7 @@ from airflow_provider_spark_datahub.cli.console import (
 from airflow_provider_spark_datahub.conversion import ProposalFormatError
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.backfill.delivery import PartState, ResultFolder
+    from airflow_provider_spark_datahub.backfill.delivery import ResultFolder
 
 DEFAULT_RATE = 200.0
 """Proposals a second: leaves a GMS of the usual size time for other clients."""
@@ -104,45 +105,33 @@ def backfill(
         parts=parts,
         dry_run=dry_run,
     )
-    folder = _folder_of(plan, out_connection)
-    plan = _checked(plan, folder, ages={"since": plan.since != since, "until": plan.until != until})
+    folder, plan = _opened(plan, out_connection, ages={"since": plan.since != since, "until": plan.until != until})
     if not (folder / CONVERTED_FILE).exists():
         _submit(plan, Cluster(master, deploy_mode, dict(assigned("--conf", conf or [])), binary))
-    summary = _summary(folder)
-    if as_json:
-        typer.echo(json.dumps(summary, indent=2))
-    _say_summary(summary, folder)
+    _report(folder, as_json)
     if emit and not dry_run:
         _deliver(folder, emit, rate, threads)
 
 
-def _folder_of(plan: BackfillPlan, connection: str | None) -> ResultFolder:
-    """Open the plan's folder."""
+def _opened(plan: BackfillPlan, connection: str | None, ages: dict[str, bool]) -> tuple[ResultFolder, BackfillPlan]:
+    """Open the plan's folder, which is new or belongs to this plan.
+
+    :param ages: whether ``since`` and ``until`` were given as a duration. A repeated call keeps the times of the first.
+    """
     from airflow_provider_spark_datahub.hooks.storage import result_folder
 
     try:
         plan.archive_filter()
-        return result_folder(plan.out, connection)
+        folder = result_folder(plan.out, connection)
+        if (folder / PLAN_FILE).exists():
+            stored = (folder / PLAN_FILE).read_text()
+            known = BackfillPlan.from_json(stored)
+            kept = {name: getattr(known, name) for name, is_age in ages.items() if is_age and getattr(known, name)}
+            plan = replace(plan, **kept)
+            plan.check_folder(stored)
     except PlanError as error:
         fail(str(error), EXIT_USAGE)
-
-
-def _checked(plan: BackfillPlan, folder: ResultFolder, ages: dict[str, bool]) -> BackfillPlan:
-    """Check that the folder is new or belongs to this plan, and return the plan.
-
-    :param ages: whether ``since`` and ``until`` were given as a duration. A repeated call keeps the times of the first.
-    """
-    if not (folder / PLAN_FILE).exists():
-        return plan
-    try:
-        stored = (folder / PLAN_FILE).read_text()
-        known = BackfillPlan.from_json(stored)
-        kept = {name: getattr(known, name) for name, is_age in ages.items() if is_age and getattr(known, name)}
-        plan = replace(plan, **kept)
-        plan.check_folder(stored)
-    except PlanError as error:
-        fail(str(error), EXIT_USAGE)
-    return plan
+    return folder, plan
 
 
 def _submit(plan: BackfillPlan, cluster: Cluster) -> None:
@@ -157,15 +146,13 @@ def _submit(plan: BackfillPlan, cluster: Cluster) -> None:
         fail(f"{cluster.binary} ended with status {status}", EXIT_USAGE if status == EXIT_USAGE else EXIT_INCOMPLETE)
 
 
-def _summary(folder: ResultFolder) -> dict[str, Any]:
+def _report(folder: ResultFolder, as_json: bool) -> None:
     try:
-        summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text())
+        summary = json.loads((folder / SUMMARY).read_text())
     except OSError as error:
         fail(f"{folder} has no summary although Spark succeeded: {error.strerror or error}", EXIT_INCOMPLETE)
-    return summary
-
-
-def _say_summary(summary: dict[str, Any], folder: ResultFolder) -> None:
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
     say(f"{summary['events']} events of {summary['runs']} runs: {summary['versions']} versions of aspects")
     for aspect, count in summary["proposals_by_aspect"].items():
         say(f"  {count:>9} {aspect}")
@@ -176,7 +163,6 @@ def _say_summary(summary: dict[str, Any], folder: ResultFolder) -> None:
 
 def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -> None:
     from airflow_provider_spark_datahub.backfill.delivery import BackfillDelivery, Rate
-    from airflow_provider_spark_datahub.backfill.plan import PartError
     from airflow_provider_spark_datahub.hooks.datahub import open_sink, sink_of
 
     sink, problem = open_sink(connection)
@@ -184,11 +170,12 @@ def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -
         fail(str(problem), EXIT_USAGE)
     sink.close()
 
-    def on_progress(part: str, state: PartState) -> None:
-        say(f"{part}: {state.settled} proposals")
-
     delivery = BackfillDelivery(
-        folder, lambda: sink_of(connection), Rate(rate or None), threads=threads, on_progress=on_progress
+        folder,
+        lambda: sink_of(connection),
+        Rate(rate or None),
+        threads=threads,
+        on_progress=lambda part, state: say(f"{part}: {state.settled} proposals"),
     )
     try:
         totals = delivery.run()

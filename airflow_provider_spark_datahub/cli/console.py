@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TextIO
 
 import typer
 
-from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError, settings_of_environment
+from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
 
 EXIT_INCOMPLETE = 1
 """Something could not be read, converted or delivered; the rest was."""
@@ -42,8 +42,7 @@ def fail(message: str, status: int) -> NoReturn:
 def open_output(path: Path | None, *, failed: int) -> Iterator[TextIO]:
     """Open standard output, or a file that appears whole or not at all.
 
-    :param failed: the exit status if it cannot be written.
-    :raises typer.Exit: if it cannot be written.
+    :raises typer.Exit: with the status ``failed`` if it cannot be written.
     """
     try:
         if path is None:
@@ -86,7 +85,7 @@ def read_settings(config: Path | None, assignments: Sequence[str]) -> tuple[Line
     :raises typer.Exit: if a layer cannot be read, or a setting is wrong.
     """
     try:
-        layers = [dict(settings_of_environment(os.environ)), _config_file(config) if config else {}]
+        layers = [dict(LineageSettings.environment_layer(os.environ)), _config_file(config) if config else {}]
         layers += ({key: value} for key, value in assigned("--set", assignments))
         layers = [layer for layer in layers if layer]
         for warning in LineageSettings.notes(*layers):

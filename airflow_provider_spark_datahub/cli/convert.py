@@ -12,7 +12,7 @@ import typer
 
 from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, open_output, read_settings, say
 from airflow_provider_spark_datahub.cli.sources import EventConversion, input_file
-from airflow_provider_spark_datahub.conversion import Proposal, domain_warnings
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 
 
@@ -53,7 +53,7 @@ def convert(
     proposals = conversion.per_event() if per_event else conversion.coalesced(exit_code)
     with open_output(output, failed=EXIT_INCOMPLETE) as file, gc_paused():
         count = _write_to(file, proposals, format_)
-    problems = [*domain_warnings(settings), *conversion.problems]
+    problems = [*settings.domain_warnings(), *conversion.problems]
     if json_:
         summary = {"events": conversion.converted, "proposals": count, "problems": problems}
         typer.echo(json.dumps(summary), err=output is None)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.cli.console import open_output, say
 from airflow_provider_spark_datahub.cli.sources import read_sources
-
-if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.visualization import Change
 
 EXIT_DIFFERENT, EXIT_TROUBLE = 1, 2
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
@@ -46,13 +44,12 @@ def diff(
     Exit status: 0; with --exit-code 1 if they differ; 2 for wrong options, or if something could not be read (the rest
     was compared) or written.
     """
-    from airflow_provider_spark_datahub.visualization import compare
-
     if str(before) == str(after) == "-":
         raise typer.BadParameter("only one of the two can be standard input")
-    sides, problems = zip(*(read_sources([path], failed=EXIT_TROUBLE) for path in (before, after)), strict=True)
-    changes, unreadable = compare(*sides, ignore_run_ids=ignore_run_ids)
-    problems = [*problems[0], *problems[1], *unreadable]
+    proposals, problems = read_sources([before], failed=EXIT_TROUBLE)
+    others, their_problems = read_sources([after], failed=EXIT_TROUBLE)
+    changes, unreadable = visualization.compare(proposals, others, ignore_run_ids=ignore_run_ids)
+    problems += [*their_problems, *unreadable]
     with open_output(output, failed=EXIT_TROUBLE) as file:
         if as_json:
             file.write(json.dumps(_document(changes, problems), indent=2) + "\n")
@@ -68,7 +65,7 @@ def diff(
         raise typer.Exit(EXIT_DIFFERENT)
 
 
-def _document(changes: list[Change], problems: list[str]) -> dict[str, Any]:
+def _document(changes: list[visualization.Change], problems: list[str]) -> dict[str, Any]:
     return {
         "same": not changes,
         "changes": [
@@ -86,7 +83,7 @@ def _document(changes: list[Change], problems: list[str]) -> dict[str, Any]:
     }
 
 
-def _print(changes: list[Change], console: Any) -> None:
+def _print(changes: list[visualization.Change], console: Any) -> None:
     from rich.text import Text
 
     counts = Counter((change.part, change.kind) for change in changes)
@@ -100,28 +97,25 @@ def _print(changes: list[Change], console: Any) -> None:
         console.print(Text(f"{sign} {_sentence(change)}", style))
 
 
-def _sentence(change: Change) -> str:
+def _sentence(change: visualization.Change) -> str:
     """Describe a change in one line; control characters in names are escaped."""
-    from airflow_provider_spark_datahub.visualization import ChangedPart, harmless, short_name
-
-    subject = short_name(change.urn)
-    if change.part in (ChangedPart.ENTITY, ChangedPart.ASPECT):
+    subject = visualization.short_name(change.urn)
+    if change.part in (visualization.ChangedPart.ENTITY, visualization.ChangedPart.ASPECT):
         subject = f"{change.urn.split(':')[2]} {subject}" if change.urn.startswith("urn:li:") else subject
-    if change.part is ChangedPart.COLUMN_EDGE:
-        source, path, target, target_path = change.what
-        subject = f"{short_name(source)}.{path or '*'} to {short_name(target)}.{target_path or '*'} by {subject}"
-    elif change.part is ChangedPart.SCHEMA:
+    if change.part is visualization.ChangedPart.COLUMN_EDGE:
+        ends = change.what[:2], change.what[2:]
+        columns = (f"{visualization.short_name(dataset)}.{path or '*'}" for dataset, path in ends)
+        subject = f"{' to '.join(columns)} by {subject}"
+    elif change.part is visualization.ChangedPart.SCHEMA:
         subject = f"{subject}.{change.what[1]}"
-    elif change.part is ChangedPart.ASPECT:
+    elif change.part is visualization.ChangedPart.ASPECT:
         subject = f"{change.what[0]} of {subject}: {change.what[1]}"
     elif change.what:
-        subject = " ".join([subject, *(short_name(word) for word in change.what)])
+        subject = " ".join([subject, *(visualization.short_name(word) for word in change.what)])
     values = [_value(value) for value in (change.before, change.after) if value is not None and value is not True]
-    return harmless(subject) + (f": {' → '.join(values)}" if values else "")
+    return visualization.harmless(subject) + (f": {' → '.join(values)}" if values else "")
 
 
 def _value(value: Any) -> str:
-    from airflow_provider_spark_datahub.visualization import harmless, short_name
-
-    text = short_name(str(value))
-    return harmless(text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…")
+    text = visualization.short_name(str(value))
+    return visualization.harmless(text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…")

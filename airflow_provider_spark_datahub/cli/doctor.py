@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, Deadline
@@ -62,7 +63,6 @@ class _HealthChecks:
     write: bool
 
     def run(self) -> Iterator[CheckResult]:
-        """Run all checks."""
         yield from self.check_versions()
         yield from self.check_plugin()
         options, results = self.check_configuration()
@@ -156,10 +156,8 @@ class _HealthChecks:
         elif delivery.pending:
             yield _bad("delivery", delivery.problem or "The proposal was not acknowledged.")
         else:
-            yield _good(
-                "delivery",
-                "A proposal was stored" if delivery.stored else "A proposal was accepted; it is stored later",
-            )
+            words = "A proposal was stored" if delivery.stored else "A proposal was accepted; it is stored later"
+            yield _good("delivery", words)
 
     def check_outbox(self) -> Iterator[CheckResult]:
         """Check that the outbox can be written, how full it is, and its entries."""
@@ -178,38 +176,27 @@ class _HealthChecks:
 
     def check_spark(self, options: LineageOptions | None) -> Iterator[CheckResult]:
         """Check that there is a supported Spark, and an OpenLineage jar that fits it."""
-        from airflow_provider_spark_datahub.capture import (
-            DEFAULT_OPENLINEAGE_JAR,
-            InjectionError,
-            IvyResolver,
-            SparkInstallation,
-            SparkVersions,
-            Submission,
-            base_properties,
-            choose_jar,
-        )
-
         env = dict(os.environ)
-        installation = SparkInstallation.find(self.spark_binary, env)
-        versions = None if installation else SparkVersions.from_banner(self.spark_binary, env, self.seconds)
+        installation = capture.SparkInstallation.find(self.spark_binary, env)
+        versions = None if installation else capture.SparkVersions.from_banner(self.spark_binary, env, self.seconds)
         known = installation or versions
         if known is None:
             advice = "run this where tasks run, set SPARK_HOME, or use --spark-submit"
             yield _warning("Spark", f"{self.spark_binary} would start no Spark here", advice)
             return
         yield _spark_version(known.spark_version, installation.home if installation else None)
-        submission = Submission(base_properties=base_properties(installation, None))
-        setting = (options.openlineage_jar if options else "") or DEFAULT_OPENLINEAGE_JAR
+        submission = capture.Submission(base_properties=capture.base_properties(installation, None))
+        setting = (options.openlineage_jar if options else "") or capture.DEFAULT_OPENLINEAGE_JAR
         try:
-            jar = choose_jar(
+            jar = capture.choose_jar(
                 setting,
                 submission,
                 installation=installation,
                 local_driver=True,
-                resolver=IvyResolver(installation, submission, env, self.seconds) if installation else None,
+                resolver=capture.IvyResolver(installation, submission, env, self.seconds) if installation else None,
                 scala_version=known.scala_version,
             )
-        except InjectionError as error:
+        except capture.InjectionError as error:
             yield _bad("OpenLineage", error.reason, "set [spark_datahub] openlineage_jar to a jar that fits")
         else:
             yield _listener(jar.origin)
@@ -222,9 +209,8 @@ def _content(outbox: Outbox) -> Iterator[CheckResult]:
     size, most = sum(sum(files.values()) for files in folders.values()), outbox.limits.max_bytes
     full = f"{size:,} bytes of {most:,}"
     if size * 10 > most * 9:
-        yield _bad(
-            "outbox", f"It is nearly full: {full}", "run spark-datahub emit, or raise [spark_datahub] outbox_max_bytes"
-        )
+        advice = "run spark-datahub emit, or raise [spark_datahub] outbox_max_bytes"
+        yield _bad("outbox", f"It is nearly full: {full}", advice)
     else:
         yield _good("outbox", f"It contains {full}")
     waiting = len(outbox.names())

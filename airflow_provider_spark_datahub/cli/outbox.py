@@ -12,7 +12,7 @@ import typer
 from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, parse_hours, progress, say
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery.outbox import EntryFilter, Manifest, Outbox
+    from airflow_provider_spark_datahub.delivery.outbox import Entry, EntryFilter, Manifest, Outbox
 
 _OutboxOption = Annotated[
     str | None,
@@ -88,14 +88,18 @@ def emit(
 
     Exit status: 0; 1 if something stays, or the outbox cannot be read; 2 for wrong options.
     """
+    from airflow_provider_spark_datahub.delivery import Deadline
     from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
-    from airflow_provider_spark_datahub.task import entry_recovery
+    from airflow_provider_spark_datahub.task import recover_entry
+
+    def finish(entry: Entry, followed: bool) -> Entry | None:
+        over = followed or (hours is not None and entry.age > hours * 3600)
+        return recover_entry(entry, Deadline.after(seconds), over=over)
 
     wanted = _entry_filter(dag, run, task, only_for)
     limits = DrainLimits(max_seconds, seconds, max_entries)
     hours = parse_hours("--over-after", over_after)
-    finish = entry_recovery(seconds, lambda entry: hours is not None and entry.age > hours * 3600)
     with _opened(outbox) as opened, progress("Delivering", len(opened.names())) as step:
         drained = Drain(opened, open_sink, limits, connection, wanted or None, finish, step).run()
     if as_json:

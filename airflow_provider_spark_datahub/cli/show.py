@@ -7,15 +7,13 @@ from dataclasses import replace
 from datetime import UTC, tzinfo
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import Annotated
 
 import typer
 
+from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, open_output, say
 from airflow_provider_spark_datahub.cli.sources import read_sources
-
-if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.visualization import Graph
 
 
 class _View(StrEnum):
@@ -36,8 +34,7 @@ def show(
         typer.Argument(help="Files of proposals, of OpenLineage events, or outbox entries; - for standard input."),
     ],
     format_: Annotated[
-        _View | None,
-        typer.Option("--format", help="Default: by the suffix of the output, else terminal."),
+        _View | None, typer.Option("--format", help="Default: by the suffix of the output, else terminal.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here, not to standard output.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
@@ -51,16 +48,16 @@ def show(
     Exit status: 0; 1 if something could not be read or converted (the rest is shown), or the output not written; 2 for
     wrong options.
     """
-    from airflow_provider_spark_datahub.visualization import build_graph
-
     zone = _time_zone(timezone)
     proposals, problems = read_sources(sources, failed=EXIT_INCOMPLETE)
-    graph = build_graph(proposals)
+    graph = visualization.build_graph(proposals)
     by_name = _BY_SUFFIX.get(output.suffix.lower()) if output else None
     view = _View.JSON if json_ else format_ or by_name or _View.TERMINAL
     with open_output(output, failed=EXIT_INCOMPLETE) as file:
         if view is _View.TERMINAL:
-            _print(graph, file, columns, zone)
+            from rich.console import Console
+
+            visualization.render_terminal(graph, Console(file=file), columns=columns, zone=zone)
         else:
             file.write(_text(replace(graph, problems=(*problems, *graph.problems)), view, zone))
     for problem in problems:
@@ -81,31 +78,14 @@ def _time_zone(name: str | None) -> tzinfo:
         fail(f"--timezone {name}: unknown time zone, want one such as Europe/Berlin, UTC or local", EXIT_USAGE)
 
 
-def _print(graph: Graph, file: TextIO, columns: bool, zone: tzinfo) -> None:
-    from rich.console import Console
-
-    from airflow_provider_spark_datahub.visualization import render_terminal
-
-    render_terminal(graph, Console(file=file), columns=columns, zone=zone)
-
-
-def _text(graph: Graph, view: _View, zone: tzinfo) -> str:
-    from airflow_provider_spark_datahub.visualization import (
-        MOST_LINKS,
-        build_network,
-        render_json,
-        render_mermaid,
-        render_page,
-        render_svg,
-    )
-
+def _text(graph: visualization.Graph, view: _View, zone: tzinfo) -> str:
     if view is _View.JSON:
-        return json.dumps(render_json(graph), indent=2) + "\n"
+        return json.dumps(visualization.render_json(graph), indent=2) + "\n"
     if view is _View.HTML:
-        return render_page(graph, zone)
-    network = build_network(graph)
+        return visualization.render_page(graph, zone)
+    network = visualization.build_network(graph)
     if view is _View.SVG:
-        return render_svg(network)
-    if len(network.links) > MOST_LINKS:
-        say(f"{len(network.links)} edges: Mermaid draws {MOST_LINKS} at most; use --format svg or html")
-    return render_mermaid(network)
+        return visualization.render_svg(network)
+    if len(network.links) > visualization.MOST_LINKS:
+        say(f"{len(network.links)} edges: Mermaid draws {visualization.MOST_LINKS} at most; use --format svg or html")
+    return visualization.render_mermaid(network)

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from airflow_provider_spark_datahub.capture import (
+    CollectedEvents,
     CollectionReport,
+    EventLog,
     EventSource,
     Outcome,
     checked_text,
-    collect,
-    read_event_log,
 )
 from airflow_provider_spark_datahub.cli.console import fail
 from airflow_provider_spark_datahub.conversion import (
@@ -55,25 +55,27 @@ class EventConversion:
     def coalesced(self, exit_code: int | None) -> Iterator[Proposal]:
         """Convert all events together."""
         converter = Converter(self._settings)
-        report = self._read(converter)
-        complete = report.outcome is Outcome.COMPLETE and not report.quarantined_count
+        collection = CollectedEvents(self._sources, checked_text())
+        for event in collection:
+            converter.add(event)
+            if self._event_log is None:
+                converter.deduplicate_runs()
+        self._describe(collection.report)
+        log_complete = True
+        if self._event_log is not None:
+            log = EventLog(self._event_log, application_ids=converter.application_ids)
+            for log_event in log:
+                converter.add_log_event(log_event)
+            self.problems += log.problems
+            log_complete = log.complete
+        complete = collection.report.outcome is Outcome.COMPLETE and not collection.report.quarantined_count
         succeeded = None if exit_code is None else exit_code == 0
-        log_complete = self._read_event_log(converter)
         yield from converter.proposals(Ending(succeeded, events_complete=complete), log_complete=log_complete)
         self._add(converter.conversion)
 
-    def _read_event_log(self, converter: Converter) -> bool:
-        if self._event_log is None:
-            return True
-        log = read_event_log(self._event_log, application_ids=converter.application_ids)
-        for event in log:
-            converter.add_log_event(event)
-        self.problems += log.report.problems
-        return log.report.complete
-
     def per_event(self) -> Iterator[Proposal]:
         """Convert each event by itself."""
-        collection = collect(self._sources, checked_text())
+        collection = CollectedEvents(self._sources, checked_text())
         total = Conversion()
         for event in collection:
             try:
@@ -86,15 +88,6 @@ class EventConversion:
                 yield from conversion.proposals(self._settings)
         self._describe(collection.report)
         self._add(total)
-
-    def _read(self, converter: Converter) -> CollectionReport:
-        collection = collect(self._sources, checked_text())
-        for event in collection:
-            converter.add(event)
-            if self._event_log is None:
-                converter.deduplicate_runs()
-        self._describe(collection.report)
-        return collection.report
 
     def _describe(self, report: CollectionReport) -> None:
         self.problems += [f"{bad.source}, line {bad.line}: {bad.reason}" for bad in report.quarantined]
@@ -110,23 +103,15 @@ _MOST_PROBLEMS = 20  # listed for each file
 _PARQUET = b"PAR1"
 
 
-class _StandardInput:
-    def open(self, mode: str, /) -> IO[Any]:  # noqa: ARG002 (the shape of a path)
-        return sys.stdin.buffer
-
-    def __str__(self) -> str:
-        return "standard input"
-
-
 @dataclass(frozen=True, slots=True)
-class _FileContent:
-    """Content of a file that was read, as a file."""
+class _OpenFile:
+    """Source that can be read once: standard input, or the content of a file."""
 
     name: str
-    content: bytes
+    file: IO[bytes]
 
     def open(self, mode: str, /) -> IO[Any]:  # noqa: ARG002 (the shape of a path)
-        return io.BytesIO(self.content)
+        return self.file
 
     def __str__(self) -> str:
         return self.name
@@ -134,7 +119,7 @@ class _FileContent:
 
 def input_file(path: Path) -> EventSource:
     """Return the file that an argument of a command names; ``-`` is standard input."""
-    return _StandardInput() if str(path) == "-" else path
+    return _OpenFile("standard input", sys.stdin.buffer) if str(path) == "-" else path
 
 
 def read_sources(paths: Sequence[Path], *, failed: int) -> tuple[list[Proposal], list[str]]:
@@ -143,13 +128,12 @@ def read_sources(paths: Sequence[Path], *, failed: int) -> tuple[list[Proposal],
     Malformed lines are skipped and reported.
 
     :param paths: ``-`` is standard input.
-    :param failed: the exit status if a file cannot be read at all.
     :returns: the proposals; one sentence for each thing that could not be read or converted.
-    :raises typer.Exit: if a file cannot be read at all.
+    :raises typer.Exit: with the status ``failed`` if a file cannot be read at all.
     """
     proposals: list[Proposal] = []
     problems: list[str] = []
-    events: list[_FileContent] = []
+    events: list[_OpenFile] = []
     for path in paths:
         source = input_file(path)
         try:
@@ -161,7 +145,7 @@ def read_sources(paths: Sequence[Path], *, failed: int) -> tuple[list[Proposal],
             content = _lines_of(str(source), content, failed)
         objects = _Objects(str(source), content)
         if objects.are_events():
-            events.append(_FileContent(str(source), objects.as_lines()))
+            events.append(_OpenFile(str(source), io.BytesIO(objects.as_lines())))
         else:
             proposals += objects.proposals()
             problems += objects.problems()

@@ -24,7 +24,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.aspects import (
-        domain_warnings as domain_warnings,
         patched_edges as patched_edges,
         retractions as retractions,
     )
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.proposals import (
         Proposal as Proposal,
         ProposalFormatError as ProposalFormatError,
-        to_json_lines as to_json_lines,
     )
     from airflow_provider_spark_datahub.conversion.redaction import (
         event_without_secrets as event_without_secrets,
@@ -55,23 +53,20 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending as Ending
     from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset as JobDataset
     from airflow_provider_spark_datahub.conversion.setting_names import SettingsError as SettingsError
-    from airflow_provider_spark_datahub.conversion.settings import (
-        LineageSettings as LineageSettings,
-        settings_of_environment as settings_of_environment,
-    )
+    from airflow_provider_spark_datahub.conversion.settings import LineageSettings as LineageSettings
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "aspects": "domain_warnings patched_edges retractions",
+            "aspects": "patched_edges retractions",
             "convert": "Conversion Converter convert_single convert_events convert_run_event",
             "events": "DatasetId EventError as_object parse_time_ms",
             "facets.run": "DataInterval RunType",
-            "proposals": "Proposal ProposalFormatError to_json_lines",
+            "proposals": "Proposal ProposalFormatError",
             "redaction": "event_without_secrets redact_text redacted_trace",
             "runs.coalesce": "Ending",
             "runs.lineage": "JobDataset",
             "setting_names": "SettingsError",
-            "settings": "LineageSettings settings_of_environment",
+            "settings": "LineageSettings",
         },
     )

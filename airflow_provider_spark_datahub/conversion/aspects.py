@@ -17,7 +17,6 @@ from airflow_provider_spark_datahub.conversion.proposals import (
     platform_instance,
     pointer_part,
     status,
-    upsert,
 )
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobDefinition, JobLineage, JobRun
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Operation
@@ -37,7 +36,15 @@ def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
         *_datasets(lineage.inputs, settings),
         *_datasets(lineage.outputs, settings),
         *map(_operation, lineage.operations),
-        *_input_output(job),
+        *input_output(
+            job.job_urn,
+            inputs={urn: dataset.edge_properties for urn, dataset in lineage.inputs.items()},
+            outputs={urn: dataset.edge_properties for urn, dataset in lineage.outputs.items()},
+            upstream_jobs=list(job.definition.upstream_jobs),
+            fine_grained=lineage.fine_grained,
+            time_ms=job.run.end_ms,
+            patch=job.patch_edges,
+        ),
         *_run(job),
     ]
 
@@ -55,7 +62,7 @@ def _flow_info(urn: str, name: str, properties: Mapping[str, str], description: 
     info: dict[str, Any] = {"customProperties": properties, "name": name}
     if description:
         info["description"] = description
-    return upsert("dataFlow", urn, "dataFlowInfo", info)
+    return Proposal.encoded("dataFlow", urn, "dataFlowInfo", info)
 
 
 _remembered_flow_info = lru_cache(maxsize=256)(_flow_info)
@@ -83,25 +90,13 @@ def _classification(job: JobDefinition, settings: LineageSettings, time_ms: int 
             yield Proposal("dataFlow", urn, "globalTags", patch, "PATCH")
         else:
             yield Proposal("dataFlow", urn, "globalTags", {"tags": [{"tag": tag} for tag in tags]})
-    if settings.domains and (domains := _usable_domains(settings)):
-        yield Proposal("dataFlow", urn, "domains", {"domains": domains})
+    if settings.domains and (domains := set(settings.usable_domains)):
+        yield Proposal("dataFlow", urn, "domains", {"domains": sorted(domains, key=_ignoring_case)})
     if settings.owners or job.owners:
         owners = dict.fromkeys(urns.owner_urn(owner) for owner in (*settings.owners, *job.owners))
         listed = [{"owner": owner, "type": "DEVELOPER", "source": {"type": "SERVICE"}} for owner in owners]
         aspect = {"owners": listed, "ownerTypes": {}, "lastModified": audit_stamp(time_ms)}
         yield Proposal("dataFlow", urn, "ownership", aspect)
-
-
-def domain_warnings(settings: LineageSettings) -> list[str]:
-    """Return a warning for each configured domain that is left out, as it is not the URN of a domain."""
-    usable = _usable_domains(settings)
-    unusable = (domain for domain in settings.domains if domain not in usable)
-    return [f"domain {domain!r} is not the URN of a domain, and is left out" for domain in unusable]
-
-
-def _usable_domains(settings: LineageSettings) -> list[str]:
-    domains = {domain for domain in settings.domains if domain.startswith("urn:li:domain:")}
-    return sorted(domains, key=_ignoring_case)
 
 
 def _ignoring_case(text: str) -> tuple[str, str]:
@@ -125,11 +120,11 @@ def _datasets(datasets: dict[str, JobDataset], settings: LineageSettings) -> lis
 @lru_cache(maxsize=1024)
 def _materialized(name: DatasetName) -> tuple[Proposal, Proposal]:
     key = {"platform": urns.platform_urn(name.platform), "name": urns.encode(name.full_name), "origin": name.env}
-    return upsert("dataset", name.urn, "datasetKey", key), status("dataset", name.urn)
+    return Proposal.encoded("dataset", name.urn, "datasetKey", key), status("dataset", name.urn)
 
 
 def _schema(urn: str, aspect: Mapping[str, Any]) -> Proposal:
-    return upsert("dataset", urn, "schemaMetadata", aspect)
+    return Proposal.encoded("dataset", urn, "schemaMetadata", aspect)
 
 
 _remembered_schema = lru_cache(maxsize=64)(_schema)
@@ -159,19 +154,6 @@ def _operation(operation: Operation) -> Proposal:
         **{key: value for key, value in optional.items() if value is not None},
     }
     return Proposal("dataset", operation.dataset, "operation", aspect)
-
-
-def _input_output(job: JobLineage) -> list[Proposal]:
-    lineage = job.lineage
-    return input_output(
-        job.job_urn,
-        inputs={urn: dataset.edge_properties for urn, dataset in lineage.inputs.items()},
-        outputs={urn: dataset.edge_properties for urn, dataset in lineage.outputs.items()},
-        upstream_jobs=list(job.definition.upstream_jobs),
-        fine_grained=lineage.fine_grained,
-        time_ms=job.run.end_ms,
-        patch=job.patch_edges,
-    )
 
 
 def input_output(
@@ -296,7 +278,7 @@ def _relationships(urn: str, job_urn: str, parent: str | None, upstream_runs: tu
     if parent:
         aspect["parentInstance"] = parent
     aspect["upstreamInstances"] = [urns.dpi_urn(run_id) for run_id in upstream_runs]
-    return upsert(KIND, urn, "dataProcessInstanceRelationships", aspect)
+    return Proposal.encoded(KIND, urn, "dataProcessInstanceRelationships", aspect)
 
 
 def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> list[Proposal]:

@@ -11,24 +11,15 @@ from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
 from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, Diagnostics
-from airflow_provider_spark_datahub.conversion.events import EventError, RunEvent, parse_run_event
+from airflow_provider_spark_datahub.conversion.events import EventError, RunEvent
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage, RunResult, SingleEvents
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold
-from airflow_provider_spark_datahub.conversion.runs.hive_sessions import (
-    HiveSession,
-    HiveSessions,
-    is_of_hive,
-    session_proposals,
-)
+from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSession, HiveSessions
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import SparkLog
-from airflow_provider_spark_datahub.conversion.spark_log.streaming import (
-    LogReading,
-    application_ids,
-    coalesce_with_queries,
-)
-from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostLineage, reported_executions
+from airflow_provider_spark_datahub.conversion.spark_log.streaming import coalesce_with_queries
+from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostLineage
 
 DEDUPLICATED_RUNS, RECENT_EVENTS = 10_000, 1_000
 """With so many runs, those with equal content are merged, except for the runs of the latest events."""
@@ -62,14 +53,17 @@ class Conversion:
 
     def proposals(self, settings: LineageSettings) -> list[Proposal]:
         """Return the proposals of all jobs, after those of the Hive sessions."""
-        proposals = [proposal for session in self.sessions for proposal in session_proposals(session)]
+        proposals = [proposal for session in self.sessions for proposal in session.proposals()]
         for job in self.jobs:
             proposals += proposals_of(job, settings)
         return proposals
 
 
 class Converter:
-    """Converter of a stream of events. Its memory grows with their distinct content, not with their number."""
+    """Converter of a stream of events. Its memory grows with their distinct content, not with their number.
+
+    :ivar conversion: numbers and diagnostics up to now, without jobs. Complete after the last of :meth:`proposals`.
+    """
 
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
@@ -77,7 +71,7 @@ class Converter:
         self._single = SingleEvents(settings)
         self._jobs: list[JobLineage] = []
         self._sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
-        self._conversion = Conversion()
+        self.conversion = Conversion()
         self._spark_log = SparkLog()
         self._discarded = False
         self._deduplicate_at = DEDUPLICATED_RUNS
@@ -85,7 +79,8 @@ class Converter:
     @property
     def application_ids(self) -> set[str]:
         """Spark's ids of the applications, as far as events have named them."""
-        return application_ids(self._fold.applications())
+        runs = (run for application in self._fold.applications() for run in application.runs)
+        return {app_id for run in runs if (app_id := run.flow_property("appId"))}
 
     @property
     def all_ended(self) -> bool:
@@ -99,11 +94,6 @@ class Converter:
         """Number of runs that are kept of the coalesced applications."""
         return self._fold.run_count
 
-    @property
-    def conversion(self) -> Conversion:
-        """Numbers and diagnostics up to now, without jobs. Complete after the last of :meth:`proposals`."""
-        return self._conversion
-
     def add(self, event: object) -> EventError | None:
         """Add an event, as JSON text or decoded. An event that cannot be converted is skipped and counted.
 
@@ -116,9 +106,9 @@ class Converter:
             else:
                 self._jobs.append(self._single.job(parsed))
         except EventError as error:
-            self._conversion.diagnostics.reject(error)
+            self.conversion.diagnostics.reject(error)
             return error
-        self._conversion.events += 1
+        self.conversion.events += 1
         self._sessions.observe(parsed)
         return None
 
@@ -151,7 +141,10 @@ class Converter:
         """
         if not self._settings.coalesce_jobs:
             # The application's events may say COMPLETE although spark-submit is about to fail (Deviation 13).
-            jobs = [_without_result(job) if job.run.is_application else job for job in self._jobs]
+            jobs = [
+                structs.replace(job, run=structs.replace(job.run, result=None)) if job.run.is_application else job
+                for job in self._jobs
+            ]
             self._jobs.clear()
             return self._with_jobs(jobs)
         log_ms = self._log_ms(with_log=with_log)
@@ -174,7 +167,7 @@ class Converter:
             run for application in self._fold.applications() for run in application.runs if run.is_final(log_ms)
         ]
         self._fold.discard(reported)
-        self._spark_log.forget_executions(KEPT_EXECUTIONS, lambda logged: reported_executions(logged, reported))
+        self._spark_log.forget_executions(KEPT_EXECUTIONS, reported)
         self._discarded = True
 
     def finish(self, ending: Ending, *, log_complete: bool = True, known_until_ms: int | None = None) -> Conversion:
@@ -193,17 +186,17 @@ class Converter:
 
         The converter frees each job when its proposals have been taken. The parameters are those of :meth:`finish`.
         """
-        sessions = self._conversion.sessions = self._sessions.sessions()
+        sessions = self.conversion.sessions = self._sessions.sessions()
         for session in sessions:
-            yield from session_proposals(session)
+            yield from session.proposals()
         for job in self._finished(self._fold.take_applications(), ending, sessions, log_complete=log_complete):
-            self._conversion.diagnostics.merge(job.diagnostics)
+            self.conversion.diagnostics.merge(job.diagnostics)
             yield from proposals_of(job, self._settings)
 
     def _finished(
         self, applications: list[Application], ending: Ending, sessions: Sequence[HiveSession], *, log_complete: bool
     ) -> Iterator[JobLineage]:
-        diagnostics = self._conversion.diagnostics
+        diagnostics = self.conversion.diagnostics
         if diagnostics.rejected_events or self._discarded:
             ending = replace(ending, events_complete=False)
         jobs: Iterable[JobLineage] = self._jobs
@@ -215,8 +208,11 @@ class Converter:
             if lost.executions or lost.unreported_tables:
                 ending = replace(ending, events_complete=False)
             jobs = map(lost.add_edges, self._coalesced(applications, ending, log_complete=log_complete))
-        else:
-            _apply_exit_status(self._jobs, ending)
+        elif ending.succeeded is not None:
+            # The last application has the result of spark-submit (Deviation 13).
+            ends = [job for job in self._jobs if job.run.is_application and job.run.result is not None]
+            if ends:
+                ends[-1].run.result = RunResult.of(ending.succeeded)
         del applications
         for job in jobs:
             _attach_to_session(job, sessions, self._sessions)
@@ -225,23 +221,18 @@ class Converter:
     def _coalesced(
         self, applications: Sequence[Application], ending: Ending, *, log_complete: bool = True
     ) -> Iterator[JobLineage]:
-        prefix = self._settings.streaming_app_id_prefix
-        log = LogReading(self._spark_log.applications, log_complete, app_id_prefix=prefix)
-        return coalesce_with_queries(applications, log, self._fold.symlinks.by_dataset, self._settings, ending)
+        logs, symlinks = self._spark_log.applications, self._fold.symlinks.by_dataset
+        return coalesce_with_queries(applications, logs, symlinks, self._settings, ending, log_complete=log_complete)
 
     def _log_ms(self, *, with_log: bool) -> int | None:
         return (self._spark_log.latest_ms or 0) if with_log else None
 
     def _with_jobs(self, jobs: list[JobLineage]) -> Conversion:
         diagnostics = Diagnostics()
-        diagnostics.merge(self._conversion.diagnostics)
+        diagnostics.merge(self.conversion.diagnostics)
         for job in jobs:
             diagnostics.merge(job.diagnostics)
-        return replace(self._conversion, jobs=jobs, diagnostics=diagnostics)
-
-
-def _without_result(job: JobLineage) -> JobLineage:
-    return structs.replace(job, run=structs.replace(job.run, result=None))
+        return replace(self.conversion, jobs=jobs, diagnostics=diagnostics)
 
 
 def _attach_to_session(job: JobLineage, found: Sequence[HiveSession], sessions: HiveSessions) -> None:
@@ -250,13 +241,6 @@ def _attach_to_session(job: JobLineage, found: Sequence[HiveSession], sessions: 
     if urn is not None:
         job.run.parent_urn = urn
         job.run.session_properties = dict(next((session.properties for session in found if session.urn == urn), {}))
-
-
-def _apply_exit_status(jobs: list[JobLineage], ending: Ending) -> None:
-    """Set the result of the last application to that of ``spark-submit`` (Deviation 13)."""
-    ends = [job for job in jobs if job.run.is_application and job.run.result is not None]
-    if ends and ending.succeeded is not None:
-        ends[-1].run.result = RunResult("SUCCESS", "COMPLETE") if ending.succeeded else RunResult("FAILURE", "FAIL")
 
 
 def convert_events(events: Iterable[object], settings: LineageSettings, ending: Ending | None = None) -> Conversion:
@@ -286,7 +270,7 @@ def convert_single(event: object, settings: LineageSettings) -> Conversion:
     parsed = _parsed(event, settings)
     job = _single_events(settings).job(parsed)
     sessions: list[HiveSession] = []
-    if is_of_hive(parsed):
+    if parsed.is_of_hive:
         observed = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
         observed.observe(parsed)
         sessions = observed.sessions()
@@ -298,7 +282,7 @@ def _parsed(event: object, settings: LineageSettings) -> RunEvent:
     longest = settings.max_event_bytes
     if longest is not None and isinstance(event, bytes | bytearray) and len(event) > longest:
         raise EventError(f"the event is {len(event)} bytes long, more than max_event_bytes, {longest}, lets through")
-    return parse_run_event(event)
+    return RunEvent.parse(event)
 
 
 _single_events = lru_cache(maxsize=4)(SingleEvents)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -36,7 +36,6 @@ class DatasetName:
     env: str
     instance: str | None = None
     urn: str = field(init=False, compare=False)
-    """The dataset's URN."""
 
     def __post_init__(self) -> None:
         """Build the URN once, because every edge of the dataset contains it."""
@@ -140,17 +139,13 @@ class DatasetNamer:
     def __init__(self, settings: LineageSettings, symlinks: Mapping[DatasetId, DatasetId]) -> None:
         self._plain_name = _plain_names(settings).name
         self._cache: dict[DatasetId, DatasetName | None] = {}
-        self._by_location = self._table_names(symlinks)
-        self.unusable: dict[DatasetId, str] = {}
-        """Datasets without a usable URN, and why."""
-
-    def _table_names(self, symlinks: Mapping[DatasetId, DatasetId]) -> dict[str, DatasetName]:
-        names: dict[str, DatasetName] = {}
+        self._by_location: dict[str, DatasetName] = {}
         for dataset, table in symlinks.items():
             location, name = self._plain_name(dataset), self._plain_name(table)
             if location is not None and name is not None:
-                names[location.urn] = name
-        return names
+                self._by_location[location.urn] = name
+        self.unusable: dict[DatasetId, str] = {}
+        """Datasets without a usable URN, and why."""
 
     def name(self, dataset: DatasetId) -> DatasetName | None:
         """Return the dataset's name, which is its table's if that is known; ``None`` if it has no usable URN."""
@@ -197,10 +192,10 @@ class _PlainNames:
         return self._named(platform, namespace.partition("://")[2], name) if platform else None
 
     def _path(self, path: _PathName) -> DatasetName:
-        spec = path.spec
-        if spec is not None:
-            return DatasetName(path.platform, path.name, spec.env or self._settings.env, spec.platform_instance)
-        return DatasetName(path.platform, path.name, self._settings.env, self._settings.dataset_platform_instance)
+        env, instance = self._settings.env, self._settings.dataset_platform_instance
+        if path.spec is not None:
+            env, instance = path.spec.env or env, path.spec.platform_instance
+        return DatasetName(path.platform, path.name, env, instance)
 
     def _named(self, platform: str, authority: str, name: str) -> DatasetName:
         """Name a table, a topic, or a path whose host is not part of its name."""
@@ -258,13 +253,10 @@ def _name_of_uri(uri: str, specs: Sequence[PathSpec], partition: re.Pattern[str]
         # The Java listener takes such a text for a path without scheme, so this URN is the one in DataHub.
         return _PathName(FALLBACK_PLATFORM, uri)
     platform = _PATH_PLATFORMS.get(scheme, FALLBACK_PLATFORM)
-    for spec in specs:
-        if spec.platform != platform:
-            continue
-        for pattern in spec.path_spec_list:
-            matched = _match_path(uri, pattern)
-            if matched is not None:
-                return _PathName(platform, _without_scheme(matched, platform), spec)
+    for spec, pattern in _patterns(specs, platform):
+        matched = _match_path(uri, pattern)
+        if matched is not None:
+            return _PathName(platform, _without_scheme(matched, platform), spec)
     if partition is not None:
         uri = _cut(uri, partition)
     return _PathName(platform, _without_scheme(uri, platform))
@@ -280,18 +272,19 @@ def _name_of_plain_path(
 
     :param authority: host and port of the namespace, or empty.
     """
-    for spec in specs:
-        if spec.platform != platform:
-            continue
-        for pattern in spec.path_spec_list:
-            for prefix in dict.fromkeys((f"{platform}://{authority}", f"{platform}://", f"{platform}:", "")):
-                matched = _match_path(prefix + path.rstrip("/"), pattern)
-                if matched is not None:
-                    return _PathName(platform, matched[len(prefix) :], spec)
+    for spec, pattern in _patterns(specs, platform):
+        for prefix in dict.fromkeys((f"{platform}://{authority}", f"{platform}://", f"{platform}:", "")):
+            matched = _match_path(prefix + path.rstrip("/"), pattern)
+            if matched is not None:
+                return _PathName(platform, matched[len(prefix) :], spec)
     if partition is not None:
         cut = _cut(path.rstrip("/"), partition)
         return _PathName(platform, cut if cut != path.rstrip("/") and cut else path)
     return _PathName(platform, path)
+
+
+def _patterns(specs: Iterable[PathSpec], platform: str) -> Iterator[tuple[PathSpec, str]]:
+    return ((spec, pattern) for spec in specs if spec.platform == platform for pattern in spec.path_spec_list)
 
 
 def _match_path(path: str, pattern: str) -> str | None:

@@ -6,18 +6,32 @@ Texts beyond a limit are cut here, and counted. Long texts that must be kept unt
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError
 
-if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostExecution
-
 MAX_LISTED = 20
 """How many problems of a kind are listed; the others are counted at most."""
 _CATALOG_HINT = "it cannot name the tables of every catalogue"
+
+
+@dataclass(frozen=True, slots=True)
+class LostExecution:
+    """A SQL execution that OpenLineage did not report.
+
+    :param id: Spark's id of the execution, as in its UI.
+    :param description: the call site or the user's own description, as in Spark's UI; empty if it is not known.
+    :param reason: an explanation for people.
+    :param plans: its physical plan and those of its parts.
+    """
+
+    id: int
+    description: str
+    reason: str
+    plans: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
 class Diagnostics(msgspec.Struct, kw_only=True, gc=False):

@@ -20,6 +20,8 @@ _T = TypeVar("_T")
 
 TERMINAL_TYPES = frozenset({"COMPLETE", "FAIL", "ABORT"})
 FAILED_TYPES = frozenset({"FAIL", "ABORT"})
+APPLICATION, RDD_JOB = "APPLICATION", "RDD_JOB"
+QUERY_TYPES = frozenset({"SQL_JOB", RDD_JOB})
 
 NOT_DECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """The errors of decoding text: bad JSON, bad UTF-8, and values that are nested too deeply."""
@@ -115,6 +117,21 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
     parent_run_id: str
     sql: str
 
+    @classmethod
+    def parse(cls, event: object) -> RunEvent:
+        """Read one event.
+
+        :param event: its JSON text in UTF-8, or the decoded JSON object.
+        :raises EventError: if it is not a run event, or has no run id or no job name.
+        """
+        if isinstance(event, bytes | bytearray):
+            try:
+                return _of_text(event)
+            except NOT_DECODABLE:
+                # A null or a wrong type must cost only the value itself: read without expecting types.
+                event = _decoded_whole(event)
+        return _of_object(event)
+
     @property
     def application_names(self) -> tuple[str, str]:
         """The Spark application's own name and that of its session; each is empty if the event does not carry it."""
@@ -126,6 +143,19 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.run_facets.once(_hive_session_id)
 
     @property
+    def is_of_hive(self) -> bool:
+        """Whether the event may belong to a Hive session."""
+        if (
+            self.hive_session_id
+            or self.producer.endswith("/integration/hive")
+            or self.job_namespace.startswith("hive://")
+        ):
+            return True
+        if self.job_type == APPLICATION or self.job_type in QUERY_TYPES:
+            return False
+        return as_text(self.run_facets["processing_engine"].get("name")).lower() == "hive"
+
+    @property
     def description(self) -> str | None:
         """The text of the ``documentation`` job facet."""
         return self.job_facets.once(_description)
@@ -134,6 +164,11 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
     def owner_names(self) -> list[str]:
         """The owners in the ``ownership`` job facet."""
         return self.job_facets.once(_owner_names)
+
+    @property
+    def airflow_tags(self) -> list[str] | None:
+        """The tags of an Airflow event's DAG; ``None`` if it has none. They are a list, or its text in Python."""
+        return self.run_facets.once(_airflow_tags)
 
 
 def _application_names(run_facets: Facets) -> tuple[str, str]:
@@ -153,6 +188,18 @@ def _description(job_facets: Facets) -> str | None:
 def _owner_names(job_facets: Facets) -> list[str]:
     owners = as_objects(job_facets["ownership"].get("owners"))
     return [name for owner in owners if (name := as_text(owner.get("name")).strip())]
+
+
+def _airflow_tags(run_facets: Facets) -> list[str] | None:
+    tags: Any = as_object(run_facets["airflow"].get("dag")).get("tags")
+    if isinstance(tags, str):
+        try:
+            tags = json.loads(tags.replace("'", '"'))
+        except ValueError:
+            return None
+    if not isinstance(tags, list):
+        return None
+    return [name for tag in tags if isinstance(tag, str) and (name := tag.strip())]
 
 
 def as_object(value: object) -> JsonObject:
@@ -271,21 +318,6 @@ def _datasets(text: bytes) -> tuple[EventDataset, ...]:
 
 dataset_id = lru_cache(maxsize=1024)(DatasetId)
 """Return a :class:`DatasetId`, mostly the same object for the same names."""
-
-
-def parse_run_event(event: object) -> RunEvent:
-    """Read one event.
-
-    :param event: its JSON text in UTF-8, or the decoded JSON object.
-    :raises EventError: if it is not a run event, or has no run id or no job name.
-    """
-    if isinstance(event, bytes | bytearray):
-        try:
-            return _of_text(event)
-        except NOT_DECODABLE:
-            # A null or a wrong type must cost only the value itself: read without expecting types.
-            event = _decoded_whole(event)
-    return _of_object(event)
 
 
 def _of_text(text: bytes | bytearray) -> RunEvent:

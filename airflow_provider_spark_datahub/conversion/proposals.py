@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -40,7 +40,6 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     line: str | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Compare by content."""
         return isinstance(other, Proposal) and self.to_obj() == other.to_obj()
 
     def __hash__(self) -> int:
@@ -86,6 +85,12 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
             return json_text(self.to_obj())
 
     @classmethod
+    def encoded(cls, entity_type: str, entity_urn: str, aspect_name: str, aspect: Any) -> Proposal:
+        """Return an ``UPSERT`` with its line of JSON, for callers that cache it."""
+        line = cls(entity_type, entity_urn, aspect_name, aspect).to_json()
+        return cls(entity_type, entity_urn, aspect_name, aspect, line=line)
+
+    @classmethod
     def from_obj(cls, obj: Mapping[str, Any]) -> Proposal:
         """Read the proposal that :meth:`to_obj` wrote.
 
@@ -108,18 +113,6 @@ class SharedObject(dict[str, Any]):
 
     __slots__ = ()
     __hash__ = object.__hash__  # type: ignore[assignment]
-
-
-def upsert(entity_type: str, entity_urn: str, aspect_name: str, aspect: Any) -> Proposal:
-    """Return a proposal with its line of JSON, for callers that cache it."""
-    line = Proposal(entity_type, entity_urn, aspect_name, aspect).to_json()
-    return Proposal(entity_type, entity_urn, aspect_name, aspect, line=line)
-
-
-def to_json_lines(proposals: Iterable[Proposal]) -> Iterator[str]:
-    """Yield one line of JSON per proposal, each with its newline."""
-    for proposal in proposals:
-        yield proposal.to_json() + "\n"
 
 
 def pointer_part(text: str) -> str:
@@ -152,14 +145,14 @@ def json_text(value: Any) -> str:
 @lru_cache(maxsize=2048)
 def status(entity_type: str, urn: str) -> Proposal:
     """Return the aspect that says that an entity is not, or no longer, soft-deleted."""
-    return upsert(entity_type, urn, "status", {"removed": False})
+    return Proposal.encoded(entity_type, urn, "status", {"removed": False})
 
 
 @lru_cache(maxsize=256)
 def platform_instance(entity_type: str, urn: str, platform: str, instance: str) -> Proposal:
     """Return the aspect that names an entity's platform instance."""
     aspect = {"platform": urns.platform_urn(platform), "instance": urns.platform_instance_urn(platform, instance)}
-    return upsert(entity_type, urn, "dataPlatformInstance", aspect)
+    return Proposal.encoded(entity_type, urn, "dataPlatformInstance", aspect)
 
 
 def audit_stamp(time_ms: int | None) -> dict[str, Any]:

@@ -43,11 +43,6 @@ class AirflowSite:
         """Return the URN of a task's DataJob."""
         return urns.datajob_urn(self.flow_urn(dag_id), task_id)
 
-    def dag_run_urn(self, dag_id: str, run_id: str) -> str:
-        """Return the URN of a DAG run's DataProcessInstance."""
-        key = {"cluster": self.cluster, "orchestrator": ORCHESTRATOR, "dag_id": dag_id, "run_id": run_id}
-        return urns.dpi_urn(urns.guid(key))
-
     def task_run_urn(self, dag_id: str, task_id: str, run_id: str, map_index: int = -1) -> str:
         """Return the URN of a task run's DataProcessInstance, which all its attempts share.
 
@@ -81,7 +76,16 @@ class DagRun:
     @property
     def urn(self) -> str:
         """URN of the DAG run's DataProcessInstance."""
-        return self.site.dag_run_urn(self.dag_id, self.run_id)
+        key = {"cluster": self.site.cluster, "orchestrator": ORCHESTRATOR, "dag_id": self.dag_id, "run_id": self.run_id}
+        return urns.dpi_urn(urns.guid(key))
+
+    def end_proposals(self, end_ms: int, result: Literal["SUCCESS", "FAILURE"]) -> list[Proposal]:
+        """Return the end of the DAG run, with the run itself, which its tasks may not have delivered."""
+        outcome = {"type": result, "nativeResultType": ORCHESTRATOR}
+        duration = end_ms - self.start_ms if self.start_ms is not None else None
+        shared: dict[str, Any] = {"interval": self.interval, "durationMillis": duration, "externalUrl": self.url}
+        end = run_event(self.urn, end_ms, "COMPLETE", result=outcome, **shared)
+        return [*_dag_run(self, written_by_plugin=True), end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,36 +137,34 @@ class TaskAttempt:
         """URN of the task's DataJob."""
         return self.dag_run.site.job_urn(self.dag_run.dag_id, self.task_id)
 
-    @property
-    def upstream_run_urns(self) -> list[str]:
-        """URNs of the upstream tasks' runs in this DAG run."""
-        run = self.dag_run
-        return [
-            run.site.task_run_urn(run.dag_id, upstream.task_id, run.run_id, map_index)
-            for upstream in self.upstream
-            for map_index in upstream.map_indexes
-        ]
-
-    @property
-    def upstream_job_urns(self) -> list[str]:
-        """URNs of the upstream tasks' DataJobs."""
-        return [self.dag_run.site.job_urn(self.dag_run.dag_id, upstream.task_id) for upstream in self.upstream]
-
     def ended(self, end_ms: int, result: AttemptResult) -> TaskAttempt:
         """Return the attempt after its end."""
         return replace(self, end_ms=end_ms, result=result)
 
+    def attach(self, jobs: Sequence[JobLineage], sessions: Iterable[str] = ()) -> list[JobLineage]:
+        """Attach Spark jobs: their runs become children of the task run, and the task's job their upstream.
 
-def attach_jobs(jobs: Sequence[JobLineage], attempt: TaskAttempt, sessions: Iterable[str] = ()) -> list[JobLineage]:
-    """Attach Spark jobs to an attempt: their runs become children of the task run, and the task's job their upstream.
+        A query's run (of jobs that are not coalesced) stays a child of its application's run, and that of a Hive query
+        a child of its session's run. Kind and data interval are those of the DAG run if events do not have them.
 
-    A query's run (of jobs that are not coalesced) stays a child of its application's run, and that of a Hive query a
-    child of its session's run. Kind and data interval are those of the DAG run if events do not have them.
+        :param sessions: URNs of the sessions' runs.
+        """
+        runs = {job.run_urn for job in jobs} | set(sessions)
+        return [_attached(job, self, runs) for job in jobs]
 
-    :param sessions: URNs of the sessions' runs.
-    """
-    runs = {job.run_urn for job in jobs} | set(sessions)
-    return [_attached(job, attempt, runs) for job in jobs]
+    def proposals(self, jobs: Sequence[JobLineage] | None = None) -> list[Proposal]:
+        """Return the attempt's Airflow entities: the DAG with its run, and the task with its run, parents first.
+
+        :param jobs: jobs of the task's Spark applications; ``None`` if the attempt still runs, or if it only delivered
+            the lineage of an earlier attempt.
+        """
+        proposals = list(_dag_run(self.dag_run, written_by_plugin=self.written_by_plugin))
+        if self.written_by_plugin:
+            return [*proposals, _task_relationships(self)]
+        proposals += _task_entities(self)
+        if jobs is not None:
+            proposals += _task_datasets(self, jobs)
+        return [*proposals, *_task_events(self)]
 
 
 def _attached(job: JobLineage, attempt: TaskAttempt, runs: set[str]) -> JobLineage:
@@ -183,22 +185,8 @@ def _attached(job: JobLineage, attempt: TaskAttempt, runs: set[str]) -> JobLinea
     )
 
 
-def task_proposals(attempt: TaskAttempt, jobs: Sequence[JobLineage] | None = None) -> list[Proposal]:
-    """Return the Airflow entities of an attempt: the DAG with its run, and the task with its run, parents first.
-
-    :param jobs: jobs of the task's Spark applications; ``None`` if the attempt still runs, or if it only delivered
-        the lineage of an earlier attempt.
-    """
-    proposals = list(_dag_run(attempt.dag_run, written_by_plugin=attempt.written_by_plugin))
-    if attempt.written_by_plugin:
-        return [*proposals, _task_relationships(attempt)]
-    proposals += _task_entities(attempt)
-    if jobs is not None:
-        proposals += _task_datasets(attempt, jobs)
-    return [*proposals, *_task_events(attempt)]
-
-
 def _task_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Proposal]:
+    run = attempt.dag_run
     inputs = _edges(job.lineage.inputs for job in jobs)
     outputs = _edges(job.lineage.outputs for job in jobs)
     return [
@@ -208,7 +196,7 @@ def _task_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Pro
             attempt.job_urn,
             inputs=inputs,
             outputs=outputs,
-            upstream_jobs=attempt.upstream_job_urns,
+            upstream_jobs=[run.site.job_urn(run.dag_id, upstream.task_id) for upstream in attempt.upstream],
             fine_grained=[],
             time_ms=attempt.end_ms or max((job.run.end_ms or 0 for job in jobs), default=None),
             patch=attempt.result != "SUCCESS" or not jobs or any(job.patch_edges for job in jobs),
@@ -228,28 +216,16 @@ def _edges(lineages: Iterable[Mapping[str, JobDataset]]) -> dict[str, Mapping[st
     return dict(sorted(edges.items()))
 
 
-def dag_run_ended(dag_run: DagRun, end_ms: int, result: Literal["SUCCESS", "FAILURE"]) -> list[Proposal]:
-    """Return the end of a DAG run, with the run itself, which its tasks may not have delivered."""
-    duration = end_ms - dag_run.start_ms if dag_run.start_ms is not None else None
-    outcome = {"type": result, "nativeResultType": ORCHESTRATOR}
-    return [
-        *_dag_run(dag_run, written_by_plugin=True),
-        run_event(
-            dag_run.urn,
-            end_ms,
-            "COMPLETE",
-            result=outcome,
-            interval=dag_run.interval,
-            durationMillis=duration,
-            externalUrl=dag_run.url,
-        ),
-    ]
-
-
 def _dag_run(dag_run: DagRun, *, written_by_plugin: bool) -> Iterator[Proposal]:
     flow_urn = dag_run.site.flow_urn(dag_run.dag_id)
     if not written_by_plugin:
-        yield Proposal("dataFlow", flow_urn, "dataFlowInfo", _flow_info(dag_run))
+        info: dict[str, Any] = {"customProperties": {}}
+        if dag_run.dag_url:
+            info["externalUrl"] = dag_run.dag_url
+        info["name"] = dag_run.dag_id
+        if dag_run.dag_description:
+            info["description"] = dag_run.dag_description
+        yield Proposal("dataFlow", flow_urn, "dataFlowInfo", info)
         yield status("dataFlow", flow_urn)
         if dag_run.site.platform_instance:
             yield platform_instance("dataFlow", flow_urn, ORCHESTRATOR, dag_run.site.platform_instance)
@@ -272,16 +248,6 @@ def _interval_properties(dag_run: DagRun) -> dict[str, str]:
         return {}
     start_ms, end_ms = dag_run.interval.start_ms, dag_run.interval.end_ms
     return {"data_interval_start": iso_instant(start_ms), "data_interval_end": iso_instant(end_ms)}
-
-
-def _flow_info(dag_run: DagRun) -> dict[str, Any]:
-    info: dict[str, Any] = {"customProperties": {}}
-    if dag_run.dag_url:
-        info["externalUrl"] = dag_run.dag_url
-    info["name"] = dag_run.dag_id
-    if dag_run.dag_description:
-        info["description"] = dag_run.dag_description
-    return info
 
 
 def _task_entities(attempt: TaskAttempt) -> Iterator[Proposal]:
@@ -308,10 +274,15 @@ def _task_entities(attempt: TaskAttempt) -> Iterator[Proposal]:
 
 
 def _task_relationships(attempt: TaskAttempt) -> Proposal:
+    run = attempt.dag_run
     relationships = {
         "parentTemplate": attempt.job_urn,
-        "parentInstance": attempt.dag_run.urn,
-        "upstreamInstances": attempt.upstream_run_urns,
+        "parentInstance": run.urn,
+        "upstreamInstances": [
+            run.site.task_run_urn(run.dag_id, upstream.task_id, run.run_id, map_index)
+            for upstream in attempt.upstream
+            for map_index in upstream.map_indexes
+        ],
     }
     return Proposal(KIND, attempt.urn, "dataProcessInstanceRelationships", relationships)
 

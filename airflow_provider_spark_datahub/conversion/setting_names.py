@@ -130,7 +130,7 @@ class SettingsError(ValueError):
         return cls(f"{first} and {second} are two spellings of one setting and disagree; keep one of them")
 
 
-class GivenSetting(NamedTuple):
+class _GivenSetting(NamedTuple):
     """Value of a setting under our name or one of :data:`FLOW_PARTS`.
 
     :param spelling: the name as the user wrote it.
@@ -141,7 +141,7 @@ class GivenSetting(NamedTuple):
     value: object
 
 
-def translate(settings: Mapping[str, Any], own: Collection[str]) -> tuple[list[GivenSetting], list[str]]:
+def translate(settings: Mapping[str, Any], own: Collection[str]) -> tuple[list[_GivenSetting], list[str]]:
     """Translate settings in any spelling, flat or nested, to our names. Values stay as they are.
 
     :param own: our names of settings.
@@ -165,9 +165,9 @@ class _Translator:
 
     def __init__(self, own: Collection[str]) -> None:
         self._own = own
-        self._given: list[GivenSetting] = []
+        self._given: list[_GivenSetting] = []
         self._notes: list[str] = []
-        self._gms_env: GivenSetting | None = None
+        self._gms_env: _GivenSetting | None = None
         self._has_gms_dataset_env = False
         self._specs_spelling = ""
         # platform → alias (empty: the platform itself) → part of the spec → how it was spelled, its value
@@ -227,7 +227,7 @@ class _Translator:
         if self._take(spelling, name, value, _GMS_NAMES, _GMS_NOTES):
             self._has_gms_dataset_env |= name == "commonDatasetEnv" and value is not None
         elif name == "env":
-            self._gms_env = GivenSetting("env", spelling, value) if value is not None else None
+            self._gms_env = _GivenSetting("env", spelling, value) if value is not None else None
         else:
             close = nearest(name, [*_GMS_NAMES, *_GMS_NOTES, "env"])
             raise _unknown_setting(spelling, _GMS_PREFIX + close if close else None, self._own)
@@ -256,7 +256,7 @@ class _Translator:
         if given != value:
             raise SettingsError.contradiction(first, spelling)
 
-    def finish(self) -> tuple[list[GivenSetting], list[str]]:
+    def finish(self) -> tuple[list[_GivenSetting], list[str]]:
         if self._specs:
             specs = {platform: _inherited(aliases) for platform, aliases in self._specs.items()}
             self._give("path_specs", self._specs_spelling, specs)
@@ -264,7 +264,7 @@ class _Translator:
             self._finish_gms_env(self._gms_env)
         return self._given, self._notes
 
-    def _finish_gms_env(self, env: GivenSetting) -> None:
+    def _finish_gms_env(self, env: _GivenSetting) -> None:
         """Name the flow's cluster after the environment if nothing else does, as GMS does."""
         given = {setting.name for setting in self._given if setting.value is not None}
         if not self._has_gms_dataset_env:
@@ -274,7 +274,7 @@ class _Translator:
             self._give("platform_instance", env.spelling, cluster)
 
     def _give(self, name: str, spelling: str, value: object) -> None:
-        self._given.append(GivenSetting(name, spelling, value))
+        self._given.append(_GivenSetting(name, spelling, value))
 
     def _note(self, spelling: str, note: str, value: object) -> None:
         if value is not None:

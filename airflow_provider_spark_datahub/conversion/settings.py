@@ -147,6 +147,21 @@ class LineageSettings:
         """:attr:`file_partition_regexp`, compiled to match at a path's end."""
         return _at_the_end(self.file_partition_regexp) if self.file_partition_regexp else None
 
+    @property
+    def upstream_jobs(self) -> tuple[str, ...]:
+        """:attr:`parent_job_urn` as the upstream of each job."""
+        return (self.parent_job_urn,) if self.parent_job_urn else ()
+
+    @property
+    def usable_domains(self) -> list[str]:
+        """The domains that are URNs."""
+        return [domain for domain in self.domains if domain.startswith("urn:li:domain:")]
+
+    def domain_warnings(self) -> list[str]:
+        """Return a warning for each domain that is left out, as it is not the URN of a domain."""
+        unusable = (domain for domain in self.domains if domain not in self.usable_domains)
+        return [f"domain {domain!r} is not the URN of a domain, and is left out" for domain in unusable]
+
     def flow_id(self, application: str) -> str:
         """Return the name of the flow of an application with this name."""
         return (self.pipeline_name or APPLICATION).replace(APPLICATION, application)
@@ -182,20 +197,19 @@ class LineageSettings:
 
         Each sentence starts with the setting as the user wrote it and never shows a secret.
 
-        :param layers: as for :meth:`from_mapping`.
         :raises SettingsError: if a name is unknown.
         """
         return list(dict.fromkeys(note for layer in layers for note in translate(layer, _OWN_READERS)[1]))
 
+    @staticmethod
+    def environment_layer(environment: Mapping[str, str]) -> dict[str, int]:
+        """Return the settings in environment variables of GMS and of the Java listener: the layer below all others.
 
-def settings_of_environment(environment: Mapping[str, str]) -> dict[str, int]:
-    """Return the settings in environment variables of GMS and of the Java listener: the layer below all others.
-
-    :param environment: environment of the process; conversion itself does not read it.
-    :raises SettingsError: if a value is wrong.
-    """
-    longest = environment.get(_STRING_LENGTH_VARIABLE, "").strip()
-    return {"max_string_length": _length(_STRING_LENGTH_VARIABLE, longest)} if longest else {}
+        :param environment: environment of the process; conversion itself does not read it.
+        :raises SettingsError: if a value is wrong.
+        """
+        longest = environment.get(_STRING_LENGTH_VARIABLE, "").strip()
+        return {"max_string_length": _length(_STRING_LENGTH_VARIABLE, longest)} if longest else {}
 
 
 _STRING_LENGTH_VARIABLE = "INGESTION_MAX_SERIALIZED_STRING_LENGTH"
@@ -327,7 +341,6 @@ def _at_the_end(regexp: str) -> re.Pattern[str]:
 
 
 def _from_json(name: str, value: object) -> object:
-    """Decode a text as JSON; return any other value as it is."""
     if not isinstance(value, str):
         return value
     try:

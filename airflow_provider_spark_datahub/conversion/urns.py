@@ -160,31 +160,29 @@ class FlowIdentity:
     flow_id: str
     cluster: str
     urn: str = field(init=False, compare=False)
-    """The flow's URN."""
 
     def __post_init__(self) -> None:
         """Build the URN once, because half of a flow's aspects contain it."""
         object.__setattr__(self, "urn", dataflow_urn(self.orchestrator, self.flow_id, self.cluster))
 
+    @staticmethod
+    def of(event: RunEvent, settings: LineageSettings, app_name: str) -> FlowIdentity:
+        """Return the flow of an event.
 
-def flow_identity(event: RunEvent, settings: LineageSettings, app_name: str) -> FlowIdentity:
-    """Return the flow of an event.
-
-    :param app_name: the application's own name, from any of its events; empty if none has it.
-    :raises EventError: if the platform that ran the job is unknown, or no flow can be named after the job.
-    """
-    flow_id = settings.flow_id(app_name or event.job_name.partition(".")[0])
-    if not flow_id:
-        raise EventError(f"job.name {event.job_name!r} starts with a dot: no flow can be named after it")
-    cluster = settings.platform_instance or event.job_namespace or DEFAULT_CLUSTER
-    return _flow(_shortened(_orchestrator(event, settings), _MAX_PLATFORM_BYTES), flow_id, cluster)
+        :param app_name: the application's own name, from any of its events; empty if none has it.
+        :raises EventError: if the platform that ran the job is unknown, or no flow can be named after the job.
+        """
+        flow_id = settings.flow_id(app_name or event.job_name.partition(".")[0])
+        if not flow_id:
+            raise EventError(f"job.name {event.job_name!r} starts with a dot: no flow can be named after it")
+        cluster = settings.platform_instance or event.job_namespace or DEFAULT_CLUSTER
+        return _flow(_shortened(_orchestrator(event, settings), _MAX_PLATFORM_BYTES), flow_id, cluster)
 
 
 _flow = lru_cache(maxsize=1024)(FlowIdentity)
 
 
 def _orchestrator(event: RunEvent, settings: LineageSettings) -> str:
-    """Return the platform that ran the job."""
     if settings.orchestrator:
         return settings.orchestrator
     engine = event.run_facets.once(_engine)

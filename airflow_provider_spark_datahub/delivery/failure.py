@@ -228,9 +228,8 @@ class Backoff:
             wait = max(self.delay(attempt), answer.retry_after or 0.0)
             server_failures += answer.kind is FailureKind.FAILED
             log.debug("Attempt %d to %s failed (%s): %s", attempt, what, answer.kind.name, answer.text)
-            if not answer.kind.may_pass or wait >= deadline.remaining() or (most is not None and attempt > most):
-                break
-            if server_failures >= PoisonFilter.ATTEMPTS:
+            spent = wait >= deadline.remaining() or (most is not None and attempt > most)
+            if spent or not answer.kind.may_pass or server_failures >= PoisonFilter.ATTEMPTS:
                 break
             failed(answer, attempt)
             log.debug("Next attempt in %.1f s; %.1f s are left", wait, deadline.remaining())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from importlib import import_module
@@ -13,7 +13,6 @@ from urllib.parse import quote
 import pendulum
 from airflow.providers.common.compat.sdk import AirflowException, conf
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import ParentRun
 from airflow_provider_spark_datahub.conversion import DataInterval, RunType
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, UpstreamTask
@@ -47,8 +46,7 @@ def mask(secret: str) -> None:
             return
 
 
-def epoch_ms(moment: datetime | None) -> int | None:
-    """Return a time in ms since the epoch."""
+def _epoch_ms(moment: datetime | None) -> int | None:
     return None if moment is None else round(pendulum.instance(moment).timestamp() * 1000)
 
 
@@ -57,11 +55,15 @@ def dag_run_of(dag_run: Any, dag: Any = None) -> DagRun:
     base_url = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
     dag_url = f"{base_url}/dags/{quote(dag_run.dag_id, safe='')}" if base_url else None
     return DagRun(
-        site=_airflow_site(),
+        # DataHub's own plugin reads the same names, so that both give the same URNs.
+        site=AirflowSite(
+            cluster=conf.get("datahub", "cluster", fallback="prod") or "prod",
+            platform_instance=conf.get("datahub", "platform_instance", fallback=None) or None,
+        ),
         dag_id=dag_run.dag_id,
         run_id=dag_run.run_id,
         kind=_kind(dag_run),
-        start_ms=epoch_ms(getattr(dag_run, "start_date", None)),
+        start_ms=_epoch_ms(getattr(dag_run, "start_date", None)),
         url=f"{dag_url}/runs/{quote(dag_run.run_id, safe='')}" if dag_url else None,
         dag_url=dag_url,
         dag_description=getattr(dag, "description", None) or None,
@@ -69,16 +71,8 @@ def dag_run_of(dag_run: Any, dag: Any = None) -> DagRun:
     )
 
 
-def _airflow_site() -> AirflowSite:
-    """Return the names from the section ``[datahub]``, which give the same URNs as DataHub's own plugin."""
-    return AirflowSite(
-        cluster=conf.get("datahub", "cluster", fallback="prod") or "prod",
-        platform_instance=conf.get("datahub", "platform_instance", fallback=None) or None,
-    )
-
-
 def _data_interval(dag_run: Any) -> DataInterval | None:
-    start_ms, end_ms = (epoch_ms(getattr(dag_run, f"data_interval_{end}", None)) for end in ("start", "end"))
+    start_ms, end_ms = (_epoch_ms(getattr(dag_run, f"data_interval_{end}", None)) for end in ("start", "end"))
     return DataInterval(start_ms, end_ms) if start_ms is not None and end_ms is not None else None
 
 
@@ -90,15 +84,13 @@ def _kind(dag_run: Any) -> RunType:
 class AttemptContext:
     """What Airflow's context of a running task holds about its attempt.
 
-    :ivar key: key of the attempt.
     :ivar ti_id: Airflow's id of the task instance, new for every attempt; empty if it has none.
     """
 
     def __init__(self, context: Mapping[str, Any]) -> None:
         self._context = context
-        ti = self._ti = context["ti"]
-        self.key = AttemptKey(ti.dag_id, ti.run_id, ti.task_id, _map_index(ti), ti.try_number)
-        self.ti_id = str(getattr(ti, "id", "") or "")
+        self._ti = context["ti"]
+        self.ti_id = str(getattr(self._ti, "id", "") or "")
 
     @property
     def has_attempts_left(self) -> bool:
@@ -114,9 +106,12 @@ class AttemptContext:
             task_id=ti.task_id,
             try_number=ti.try_number,
             map_index=_map_index(ti),
-            start_ms=epoch_ms(getattr(ti, "start_date", None)),
+            start_ms=_epoch_ms(getattr(ti, "start_date", None)),
             log_url=getattr(ti, "log_url", None) or None,
-            upstream=tuple(_upstream_tasks(task, ti)),
+            upstream=tuple(
+                UpstreamTask(upstream.task_id, _map_indexes(upstream, task, ti))
+                for upstream in sorted(getattr(task, "upstream_list", ()), key=lambda upstream: str(upstream.task_id))
+            ),
             written_by_plugin=datahub_plugin_is_active(),
         )
 
@@ -155,11 +150,6 @@ def _map_index(ti: Any) -> int:
     """Return the map index; -1 for a task that is not mapped."""
     index = getattr(ti, "map_index", None)
     return -1 if index is None else int(index)
-
-
-def _upstream_tasks(task: Any, ti: Any) -> Iterator[UpstreamTask]:
-    for upstream in sorted(getattr(task, "upstream_list", ()), key=lambda upstream: str(upstream.task_id)):
-        yield UpstreamTask(upstream.task_id, _map_indexes(upstream, task, ti))
 
 
 def _map_indexes(upstream: Any, task: Any, ti: Any) -> tuple[int, ...]:

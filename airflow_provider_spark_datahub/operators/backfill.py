@@ -11,11 +11,23 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException
 
+from airflow_provider_spark_datahub.backfill.plan import (
+    APPLICATION,
+    APPLICATION_NAME,
+    CONVERTED_FILE,
+    PLAN_FILE,
+    SUMMARY,
+    BackfillPlan,
+    folder_uri,
+    write_package,
+)
+from airflow_provider_spark_datahub.hooks.airflow_context import configuration
+from airflow_provider_spark_datahub.hooks.storage import result_folder
+
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_spark_datahub.backfill.delivery import DeliveryTotals, ResultFolder
-    from airflow_provider_spark_datahub.backfill.plan import BackfillPlan
 
 
 class BackfillIncompleteError(AirflowException):
@@ -71,8 +83,6 @@ class BackfillLineageOperator(SparkSubmitOperator):
         threads: int = 1,
         **kwargs: Any,
     ) -> None:
-        from airflow_provider_spark_datahub.backfill.plan import APPLICATION, APPLICATION_NAME
-
         super().__init__(**{"name": APPLICATION_NAME, **kwargs, "application": str(APPLICATION)})
         self.sources = sources
         self.out = out
@@ -94,9 +104,6 @@ class BackfillLineageOperator(SparkSubmitOperator):
         :raises SettingsError: if a setting of the converter is wrong.
         :raises BackfillIncompleteError: if the delivery is incomplete.
         """
-        from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, PLAN_FILE, SUMMARY
-        from airflow_provider_spark_datahub.hooks.storage import result_folder
-
         plan = self._plan()
         plan.settings()
         plan.archive_filter()
@@ -116,9 +123,6 @@ class BackfillLineageOperator(SparkSubmitOperator):
         return result
 
     def _plan(self) -> BackfillPlan:
-        from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, folder_uri
-        from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-
         return BackfillPlan(
             sources=_texts(self.sources),
             out=folder_uri(self.out),
@@ -131,8 +135,6 @@ class BackfillLineageOperator(SparkSubmitOperator):
         )
 
     def _convert(self, context: Context, plan: BackfillPlan) -> None:
-        from airflow_provider_spark_datahub.backfill.plan import write_package
-
         with tempfile.TemporaryDirectory(prefix="spark-datahub-") as folder:
             package = str(write_package(Path(folder)))
             users_files = self.py_files
@@ -147,8 +149,9 @@ class BackfillLineageOperator(SparkSubmitOperator):
         from airflow_provider_spark_datahub.backfill.delivery import BackfillDelivery, Rate
         from airflow_provider_spark_datahub.hooks.datahub import sink_of
 
-        rate = Rate(self.rate or None)
-        return BackfillDelivery(folder, lambda: sink_of(connection), rate, threads=self.threads).run()
+        return BackfillDelivery(
+            folder, lambda: sink_of(connection), Rate(self.rate or None), threads=self.threads
+        ).run()
 
 
 def _texts(value: str | Sequence[str]) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
@@ -66,14 +65,18 @@ class DeliverLineageOperator(BaseOperator):
         :raises OutboxError: if the outbox cannot be opened.
         :raises OutboxNotEmptyError: see ``fail_when_waiting``.
         """
+        from airflow_provider_spark_datahub.delivery import Deadline
         from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryFilter
         from airflow_provider_spark_datahub.hooks.airflow_context import configuration
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
         from airflow_provider_spark_datahub.hooks.storage import open_outbox
-        from airflow_provider_spark_datahub.task import entry_recovery
+        from airflow_provider_spark_datahub.task import recover_entry
+
+        def finish(entry: Entry, followed: bool) -> Entry | None:
+            over = followed or _is_over(context.get("ti"), entry)
+            return recover_entry(entry, Deadline.after(self.entry_seconds), over=over)
 
         configured = configuration()
-        selection = EntryFilter(dag_ids=tuple(self.dag_ids))
         drained = Drain(
             open_outbox(configured.outbox_location(self.outbox_location), configured.outbox_limits()),
             open_sink,
@@ -83,8 +86,8 @@ class DeliverLineageOperator(BaseOperator):
                 entries=None if self.max_entries is None else int(self.max_entries),
             ),
             connection=self.datahub_conn_id,
-            wanted=selection or None,
-            finish=entry_recovery(self.entry_seconds, partial(_is_over, context.get("ti"))),
+            wanted=EntryFilter(dag_ids=tuple(self.dag_ids)) or None,
+            finish=finish,
         ).run()
         self.log.info("%s", drained.sentence)
         for problem in drained.problems:

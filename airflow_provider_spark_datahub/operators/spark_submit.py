@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -20,7 +21,7 @@ from airflow.providers.common.compat.sdk import (
     BaseHook,
 )
 
-from airflow_provider_spark_datahub.task import XCOM_KEY, LineageOptions, LineageReport
+from airflow_provider_spark_datahub.task import XCOM_KEY, LineageConfiguration, LineageReport
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import LineageSettings
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
     from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext
-    from airflow_provider_spark_datahub.task import AttemptEnd, AttemptLineage, SparkSubmit
+    from airflow_provider_spark_datahub.task import AttemptLineage, LineageOptions, SparkSubmit
 
 T = TypeVar("T")
 
@@ -40,18 +41,8 @@ STOP_SECONDS = 10.0
 """Time for a stopped spark-submit to disappear."""
 _AWAITS_RETRY = "spark_datahub_awaits_retry"
 _SUBMITTED = "spark_datahub_submitted"
-_OPTIONS = (
-    "datahub_conn_id",
-    "openlineage_conn_id",
-    "lineage",
-    "lineage_on_failure",
-    "events_location",
-    "outbox_location",
-    "lineage_timeout",
-    "emit_periodically",
-    "openlineage_jar",
-)
-"""Arguments that are options of an attempt, by the names of :meth:`LineageConfiguration.resolve`."""
+_OPTIONS = tuple(signature(LineageConfiguration.resolve).parameters)[1:]
+"""Names of the arguments that are options of an attempt."""
 _UNREPORTED_STEPS = ("announcing", "following", "watching")
 """Steps beside the job whose failure costs no lineage."""
 
@@ -127,7 +118,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         spark_attempt = self._guarded("preparing", partial(self._prepare, context))
         if spark_attempt is not None:
             self.log.info("Spark succeeded in attempt %s: this attempt only delivers its lineage.", spark_attempt)
-            self._conclude(context, partial(self._deliver_only, context, spark_attempt))
+            self._conclude(context, partial(self._end, context, "SUCCESS", spark_attempt=spark_attempt))
         else:
             result = self._execute_spark(context)
         self._apply_failure_policy(context)
@@ -143,7 +134,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
             except BaseException as failure:
                 self._conclude(context, partial(self._end_after_failure, context, failure))
                 raise
-        self._conclude(context, partial(self._end, context, "SUCCESS", spark_succeeded=True))
+        self._conclude(context, partial(self._end, context, "SUCCESS"))
         return result
 
     def on_kill(self) -> None:
@@ -163,11 +154,11 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
 
         if self._lineage is None:
             return OperatorLineage()
-        inputs, outputs = self._lineage.openlineage_datasets(as_in_datahub=datahub_plugin_is_active())
-        return OperatorLineage(
-            inputs=[Dataset(namespace=dataset.namespace, name=dataset.name) for dataset in inputs],
-            outputs=[Dataset(namespace=dataset.namespace, name=dataset.name) for dataset in outputs],
+        inputs, outputs = (
+            [Dataset(namespace=dataset.namespace, name=dataset.name) for dataset in datasets]
+            for datasets in self._lineage.openlineage_datasets(as_in_datahub=datahub_plugin_is_active())
         )
+        return OperatorLineage(inputs=inputs, outputs=outputs)
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
         """Return the datasets of the Spark job of a failed attempt."""
@@ -218,15 +209,26 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
             return
         # If it cannot be recorded that only lineage is missing, the next attempt would run Spark again: do not fail.
         leave = self._lineage.delivery.leave_to_retry
-        if (
-            has_attempts_left
-            and self._guarded("remembering", lambda: _store_state(context, _AWAITS_RETRY, leave())) is None
-        ):
+        if has_attempts_left and not self._remember(context, _AWAITS_RETRY, leave):
             return
         raise LineagePendingError(
             f"Spark succeeded, but its lineage was not delivered (lineage_on_failure={policy}): "
             f"{self._lineage.report.reason}"
         )
+
+    def _remember(self, context: Context, key: str, value: Callable[[], Any]) -> bool:
+        """Keep a JSON value for later attempts, if Airflow keeps state of tasks (since 3.3).
+
+        :returns: False if a step failed.
+        """
+
+        def store() -> bool:
+            obj = value()
+            if (state := context.get("task_state_store")) is not None:
+                state.set(key, obj)
+            return True
+
+        return self._guarded("remembering", store) or False
 
     # -- before the job
 
@@ -249,7 +251,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
             self.log.info("Lineage option %s", note)
         attempt = self._attempt = AttemptContext(context)
         connections = Connections(open_sink, open_outbox)
-        self._lineage = AttemptLineage(options, attempt.key, attempt.attempt(), connections, attempt.ti_id)
+        self._lineage = AttemptLineage(options, attempt.attempt(), connections, attempt.ti_id)
         if problem := self._lineage.delivery.sink_problem:
             self.log.warning("Lineage will stay in the outbox: %s", problem)
         return self._lineage.delivery.attempt_to_deliver(_stored_state(context, _AWAITS_RETRY))
@@ -259,10 +261,9 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         if self._lineage is None or self._attempt is None:
             return None
         submission = self._with_listener(context, self._lineage, self._attempt)
-        thread = threading.Thread(
+        threading.Thread(
             target=self._accompany, args=[self._lineage], name="lineage-of-running-job", daemon=True
-        )
-        thread.start()
+        ).start()
         return submission
 
     def _accompany(self, lineage: AttemptLineage) -> None:
@@ -270,10 +271,16 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         self._guarded("following", lineage.follow)
 
     def _with_listener(self, context: Context, lineage: AttemptLineage, attempt: AttemptContext) -> Submission | None:
-        from airflow_provider_spark_datahub.capture import InjectionError
+        from airflow_provider_spark_datahub.capture import InjectionError, Submission
         from airflow_provider_spark_datahub.hooks.airflow_context import mask
 
-        submission = self._submission(context)
+        submission = Submission(
+            properties=self._conf_with_airflows_transport(context),
+            jars=self.jars,
+            packages=self.packages,
+            driver_class_path=self.driver_class_path,
+            repositories=getattr(self, "_repositories", None),
+        )
         try:
             injection = lineage.inject(submission, self._spark_submit(), *attempt.openlineage_runs())
         except (InjectionError, OSError) as error:
@@ -291,26 +298,21 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         if isinstance(failure, AirflowTaskTimeout):
             # Airflow stops the job only after execute() has ended; until then it would still write events.
             self._stop_spark_submit()
-        return self._end(context, self._failed_result(failure), spark_succeeded=False)
+        return self._end(context, self._failed_result(failure))
 
-    def _end(self, context: Context, result: AttemptResult, *, spark_succeeded: bool) -> bool:
-        if self._lineage is None:
-            return False
-        return self._report(context, self._lineage.finish(self._attempt_end(result, spark_succeeded)))
-
-    def _deliver_only(self, context: Context, spark_attempt: int) -> bool:
-        if self._lineage is None:
-            return False
-        end = self._attempt_end("SUCCESS", spark_succeeded=True)
-        return self._report(context, self._lineage.deliver_only(end, spark_attempt))
-
-    def _attempt_end(self, result: AttemptResult, spark_succeeded: bool) -> AttemptEnd:
+    def _end(self, context: Context, result: AttemptResult, spark_attempt: int | None = None) -> bool:
+        """Deliver the lineage of this attempt, or only that of the earlier attempt ``spark_attempt``."""
         from airflow_provider_spark_datahub.task import AttemptEnd
 
+        if self._lineage is None:
+            return False
         seconds = self._options.timeout if self._options else KILL_SECONDS
         if self._killed_at is not None:
             seconds = min(seconds, max(0.0, self._killed_at + KILL_SECONDS - time.monotonic()))
-        return AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds)
+        end = AttemptEnd(result == "SUCCESS", result, round(time.time() * 1000), seconds)
+        if spark_attempt is not None:
+            return self._report(context, self._lineage.deliver_only(end, spark_attempt))
+        return self._report(context, self._lineage.finish(end))
 
     def _failed_result(self, failure: BaseException) -> AttemptResult:
         if isinstance(failure, AirflowSkipException):
@@ -320,18 +322,6 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         return "UP_FOR_RETRY" if self._attempt.has_attempts_left else "FAILURE"
 
     # -- what SparkSubmitOperator submits, and how it is changed for one submit
-
-    def _submission(self, context: Context) -> Submission:
-        """Return what the operator's arguments submit."""
-        from airflow_provider_spark_datahub.capture import Submission
-
-        return Submission(
-            properties=self._conf_with_airflows_transport(context),
-            jars=self.jars,
-            packages=self.packages,
-            driver_class_path=self.driver_class_path,
-            repositories=getattr(self, "_repositories", None),
-        )
 
     def _conf_with_airflows_transport(self, context: Context) -> dict[Any, Any]:
         """Return the user's Spark properties with the transport that the parent class would inject.
@@ -356,12 +346,10 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         except AirflowException:
             # SparkSubmitHook falls back to YARN in client mode then.
             extra = {}
-        deploy_mode = self._deploy_mode or extra.get("deploy-mode")
-        env = {**os.environ, **{name: str(value) for name, value in (self.env_vars or {}).items()}}
         return SparkSubmit(
             binary=self._spark_binary or extra.get("spark-binary") or "spark-submit",
-            env=env,
-            local_driver=deploy_mode != "cluster",
+            env={**os.environ, **{name: str(value) for name, value in (self.env_vars or {}).items()}},
+            local_driver=(self._deploy_mode or extra.get("deploy-mode")) != "cluster",
             properties_file=self.properties_file,
         )
 
@@ -408,7 +396,7 @@ class SparkSubmitDatahubOperator(SparkSubmitOperator):
         """Submit the job. Called by the parent class if an attempt cannot reconnect."""
         self._knows_its_job = True
         if (lineage := self._lineage) is not None:
-            self._guarded("remembering", lambda: _store_state(context, _SUBMITTED, lineage.event_files()))
+            self._remember(context, _SUBMITTED, lineage.event_files)
         return super().submit_job(context)
 
     def poll_until_complete(self, external_id: Any, context: Context) -> None:
@@ -438,17 +426,6 @@ def _watch_output(hook: SparkSubmitHook, watched: Callable[[Iterator[Any]], Iter
         read(watched(itr))
 
     hook._process_spark_submit_log = read_watched  # type: ignore[method-assign]
-
-
-def _store_state(context: Context, key: str, value: Any) -> bool:
-    """Keep a JSON value for later attempts.
-
-    :returns: False if Airflow keeps no state of tasks (before 3.3).
-    """
-    state = context.get("task_state_store")
-    if state is not None:
-        state.set(key, value)
-    return state is not None
 
 
 def _stored_state(context: Context, key: str) -> object:

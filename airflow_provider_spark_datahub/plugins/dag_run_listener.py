@@ -33,7 +33,7 @@ BACKLOG = 100
 _LINEAGE_FIELD = "lineage_on_failure"
 
 
-class WorkThread:
+class _WorkThread:
     """Thread that calls one step after the other, and exists only while there are steps to call.
 
     A forked process has neither the thread nor its steps, and starts a thread of its own with its first step.
@@ -124,12 +124,12 @@ def _report_end(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
     connections = sorted(set(_connections(dag)))
     if not connections:
         return
-    from airflow_provider_spark_datahub.conversion.run_tree import dag_run_ended
-    from airflow_provider_spark_datahub.hooks.airflow_context import configuration, dag_run_of, epoch_ms
+    from airflow_provider_spark_datahub.hooks.airflow_context import configuration, dag_run_of
     from airflow_provider_spark_datahub.hooks.storage import open_outbox
 
     run = dag_run_of(dag_run, dag)
-    proposals = dag_run_ended(run, epoch_ms(dag_run.end_date or pendulum.now("UTC")) or 0, result)
+    end = pendulum.instance(dag_run.end_date or pendulum.now("UTC"))
+    proposals = run.end_proposals(round(end.timestamp() * 1000), result)
     log.debug("DAG run %s of %s ended: %d proposals for %s", run.run_id, run.dag_id, len(proposals), connections)
     configured = configuration()
     outbox = partial(open_outbox, configured.outbox_location(), configured.outbox_limits())
@@ -179,24 +179,24 @@ class _DagRunEnd:
 
 
 @cache
-def _keeper() -> WorkThread:
+def _keeper() -> _WorkThread:
     """Return the thread that writes to the outbox only, so that the interpreter's exit, which waits for it, is fast."""
-    return WorkThread("lineage-dag-runs", daemon=False)
+    return _WorkThread("lineage-dag-runs", daemon=False)
 
 
 @cache
-def _deliveries() -> WorkThread:
+def _deliveries() -> _WorkThread:
     """Return the thread that delivers.
 
     A scheduler that stops does not wait for all deliveries, but at exit for as long as one may take: ``airflow dags
     test`` ends with its DAG run.
     """
-    deliveries = WorkThread("lineage-dag-run-delivery", daemon=True, backlog=BACKLOG)
+    deliveries = _WorkThread("lineage-dag-run-delivery", daemon=True, backlog=BACKLOG)
     atexit.register(lambda: deliveries.wait(DELIVERY_SECONDS))
     return deliveries
 
 
-def _keep(end: _DagRunEnd, open_outbox: Callable[[], Outbox], deliveries: WorkThread) -> None:
+def _keep(end: _DagRunEnd, open_outbox: Callable[[], Outbox], deliveries: _WorkThread) -> None:
     from airflow_provider_spark_datahub.delivery.outbox import OutboxError
 
     entry = None
@@ -212,23 +212,17 @@ def _keep(end: _DagRunEnd, open_outbox: Callable[[], Outbox], deliveries: WorkTh
 
 
 def _deliver(end: _DagRunEnd, entry: Entry | None) -> None:
+    from airflow_provider_spark_datahub.delivery import Deadline
     from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
-    from airflow_provider_spark_datahub.hooks.datahub import open_sink
+    from airflow_provider_spark_datahub.hooks.datahub import open_sink, sink_of
 
     if entry is None:
-        _deliver_unkept(end)
+        with sink_of(end.connection) as sink:
+            delivery = sink.deliver(end.proposals, Deadline.after(DELIVERY_SECONDS))
+        if delivery.pending:
+            log.warning("Could not deliver %s, and it is not in the outbox: %s", end, delivery.problem)
         return
     drained = Drain(entry.outbox, open_sink, DrainLimits(entry_seconds=DELIVERY_SECONDS)).run([entry.name])
     log.debug("Delivered %s to %s: %s", end, end.connection, drained.sentence)
     if drained.waiting:
         log.warning("Pending in the outbox: %s: %s", end, "; ".join(drained.problems))
-
-
-def _deliver_unkept(end: _DagRunEnd) -> None:
-    from airflow_provider_spark_datahub.delivery import Deadline
-    from airflow_provider_spark_datahub.hooks.datahub import sink_of
-
-    with sink_of(end.connection) as sink:
-        delivery = sink.deliver(end.proposals, Deadline.after(DELIVERY_SECONDS))
-    if delivery.pending:
-        log.warning("Could not deliver %s, and it is not in the outbox: %s", end, delivery.problem)

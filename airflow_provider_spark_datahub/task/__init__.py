@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         LineageOptions as LineageOptions,
         OptionError as OptionError,
     )
-    from airflow_provider_spark_datahub.task.recovery import entry_recovery as entry_recovery
+    from airflow_provider_spark_datahub.task.recovery import recover_entry as recover_entry
     from airflow_provider_spark_datahub.task.report import XCOM_KEY as XCOM_KEY, LineageReport as LineageReport
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -28,7 +28,7 @@ else:
             "attempt": "AttemptEnd AttemptLineage SparkSubmit",
             "delivery": "Connections",
             "options": "LineageConfiguration LineageOptions OptionError SECTION",
-            "recovery": "entry_recovery",
+            "recovery": "recover_entry",
             "report": "LineageReport XCOM_KEY",
         },
     )

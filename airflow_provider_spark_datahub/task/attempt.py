@@ -12,7 +12,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import (
     DEFAULT_OPENLINEAGE_JAR,
     CollectionReport,
@@ -34,12 +33,11 @@ from airflow_provider_spark_datahub.capture import (
     overridden_transport,
     unused_path,
 )
-from airflow_provider_spark_datahub.conversion import DatasetId, domain_warnings
-from airflow_provider_spark_datahub.conversion.run_tree import task_proposals
+from airflow_provider_spark_datahub.conversion import DatasetId
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.task.delivery import Connections, TaskDelivery
-from airflow_provider_spark_datahub.task.record import AttemptRecord
+from airflow_provider_spark_datahub.task.recovery import AttemptRecord
 from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
@@ -61,7 +59,7 @@ RAW_EVENTS_SHARE = 0.05
 """Extra share of the time for lineage in which raw events are put beside proposals that could not be delivered."""
 UNNAMED_APPLICATION = "arrow-spark"
 """The application name that SparkSubmitOperator falls back to: every task without a name shares it."""
-_USED_AT_THE_END = ("task.recovery", "task.running", "delivery.outbox.drain")
+_USED_AT_THE_END = ("task.running", "delivery.outbox.drain")
 """Modules that would delay the submit. They are imported beside the running job, which costs the task no time."""
 
 
@@ -104,20 +102,14 @@ class AttemptLineage:
     """
 
     def __init__(
-        self,
-        options: LineageOptions,
-        key: AttemptKey,
-        attempt: TaskAttempt,
-        connections: Connections,
-        ti_id: str = "",
+        self, options: LineageOptions, attempt: TaskAttempt, connections: Connections, ti_id: str = ""
     ) -> None:
         self._options = options
-        self._key = key
         self._ti_id = ti_id
         self._attempt = attempt
         self._connections = connections
         self.report = LineageReport(connection=options.connection)
-        self.delivery = TaskDelivery(options, key, connections, self.report)
+        self.delivery = TaskDelivery(options, attempt.key, connections, self.report)
         self.conversion: Conversion | None = None
         self._events_file: Path | None = None
         self._record: AttemptRecord | None = None
@@ -150,7 +142,7 @@ class AttemptLineage:
             scala_version=versions.scala_version if versions else None,
         )
         log.debug("OpenLineage jar: %s", jar.origin)
-        events_file = unused_path(event_file(self._options.events_location, self._key, self._ti_id))
+        events_file = unused_path(event_file(self._options.events_location, self._attempt.key, self._ti_id))
         facets = {"spark.logicalPlan": True} if settings.capture_spark_plan else {}
         if not settings.capture_column_level_lineage:
             facets["columnLineage"] = False
@@ -159,7 +151,7 @@ class AttemptLineage:
         )
         if injection.users_parent:
             self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
-        self._set_events_file(events_file)
+        self._events_file, self.report.events_file = events_file, str(events_file)
         if settings.reads_event_log:
             logged = self._event_log.inject(injection.submission, events_file, local_driver=spark.local_driver)
             injection = replace(injection, submission=logged)
@@ -186,9 +178,6 @@ class AttemptLineage:
         """Record why the job runs without lineage. Its place in the run tree is delivered nevertheless."""
         self._not_injected = reason
 
-    def _set_events_file(self, path: Path) -> None:
-        self._events_file, self.report.events_file = path, str(path)
-
     # -- an attempt that reconnects to the job of an earlier one
 
     def event_files(self) -> dict[str, Any]:
@@ -211,8 +200,8 @@ class AttemptLineage:
         events_file, folder = Path(event_files["events_file"]), event_files.get("event_log")
         log.debug("Reconnected to the job whose events are in %s", events_file)
         self._reconnected = True
-        self._set_events_file(events_file)
-        self._event_log = SparkEventLog(Path(folder) if folder else None, is_own=bool(event_files.get("own_event_log")))
+        self._events_file, self.report.events_file = events_file, str(events_file)
+        self._event_log = SparkEventLog(folder, is_own=bool(event_files.get("own_event_log")))
         self._not_injected = None
         self._record = AttemptRecord.begun(self._attempt, self._options.settings, events_file, self._event_log)
         self.delivery.take_over(self._record.to_obj(), str(events_file))
@@ -229,7 +218,7 @@ class AttemptLineage:
             log.warning(
                 "Could not deliver what earlier attempts left: %s. The end of this attempt delivers it again.", error
             )
-        delivery = self.delivery.send(task_proposals(self._attempt), Deadline.after(self._options.timeout))
+        delivery = self.delivery.send(self._attempt.proposals(), Deadline.after(self._options.timeout))
         log.debug("Announced the attempt: %d proposals delivered", delivery.delivered)
 
     def follow(self) -> None:
@@ -248,8 +237,6 @@ class AttemptLineage:
 
         :raises OutboxError: if the outbox cannot record which proposals were delivered.
         """
-        from airflow_provider_spark_datahub.task.job_events import attempt_proposals
-
         started = time.monotonic()
         deadline = Deadline.after(end.seconds)
         self._job_ended.set()
@@ -259,10 +246,9 @@ class AttemptLineage:
                 record = self._record.ended(end.end_ms, end.result, spark_succeeded=end.spark_succeeded)
                 self.delivery.record_end(record.to_obj())
             events = self._events_at_the_end(deadline)
-            collected, self.conversion = events.finish(end.spark_succeeded, lambda: deadline.expired)
+            collected, self.conversion = events.finish(end.spark_succeeded, deadline)
             self._describe(collected, self.conversion)
-            attempt = self._attempt.ended(end.end_ms, end.result)
-            proposals = attempt_proposals(attempt, self.conversion, self._options.settings)
+            proposals = events.proposals(self._attempt.ended(end.end_ms, end.result), self.conversion)
             if events.saw_everything and self._running is not None:
                 proposals += self._running.retractions(proposals)
             log.debug("Made %d proposals", len(proposals))
@@ -287,7 +273,7 @@ class AttemptLineage:
         self.delivery.check_waiting(spark_attempt)
         deadline = Deadline.after(end.seconds)
         with self.delivery.leased(deadline):
-            proposals = task_proposals(self._attempt.ended(end.end_ms, end.result))
+            proposals = self._attempt.ended(end.end_ms, end.result).proposals()
             self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
         self._forwarding().deliver(deadline)
         return self.report
@@ -322,7 +308,7 @@ class AttemptLineage:
     def _forwarding(self) -> EventForwarding:
         from airflow_provider_spark_datahub.task.raw_events import EventForwarding
 
-        return EventForwarding(self._options, self._key, self._connections, self.report)
+        return EventForwarding(self._options, self._attempt.key, self._connections, self.report)
 
     def _raw_events(self, events: JobEvents, deadline: Deadline) -> RawEvents | None:
         """Return the raw events to forward; ``None`` without a backend.
@@ -345,7 +331,7 @@ class AttemptLineage:
         report.inputs, report.outputs = conversion.inputs, conversion.outputs
         report.warnings += [f"{line.source}, line {line.line}: {line.reason}" for line in collected.quarantined]
         report.warnings += self._event_log.problems
-        report.warnings += [*domain_warnings(settings), *diagnostics.messages()]
+        report.warnings += [*settings.domain_warnings(), *diagnostics.messages()]
         if collected.outcome in (Outcome.TORN, Outcome.TIMED_OUT, Outcome.REPLACED):
             report.warnings.append(collected.sentence)
         unnamed = settings.flow_id(UNNAMED_APPLICATION)

@@ -52,10 +52,7 @@ class Connections:
     open_outbox: Callable[[str, OutboxLimits | None], Outbox]
 
     def outbox(self, options: LineageOptions) -> Outbox:
-        """Return the outbox of an attempt.
-
-        :raises OutboxError: if it cannot be opened.
-        """
+        """Return the outbox of an attempt, or raise ``OutboxError``."""
         return self.open_outbox(options.outbox_location, options.outbox_limits)
 
 
@@ -63,11 +60,7 @@ class TaskDelivery:
     """Delivery of one attempt, which fills in the counts and reasons of its report."""
 
     def __init__(
-        self,
-        options: LineageOptions,
-        key: AttemptKey,
-        connections: Connections,
-        report: LineageReport,
+        self, options: LineageOptions, key: AttemptKey, connections: Connections, report: LineageReport
     ) -> None:
         self._options = options
         self._key = key
@@ -80,8 +73,11 @@ class TaskDelivery:
 
     def send(self, proposals: Sequence[OutboxItem], deadline: Deadline) -> Delivery:
         """Send proposals without the outbox. The end of the attempt sends again what fails here."""
-        if self._options.settings.log_mcps:
-            _log_proposals(proposals)
+        # Their secrets were redacted when they were made.
+        for proposal in proposals if self._options.settings.log_mcps else ():
+            text = proposal.to_json()
+            rest = len(text) - LOGGED_CHARS
+            log.info("Proposal: %s%s", text[:LOGGED_CHARS], f" … and {rest} more characters" if rest > 0 else "")
         if self._sink is None:
             return Delivery(0, pending=tuple(proposals), problem=self.sink_problem)
         started = time.monotonic()
@@ -120,8 +116,6 @@ class TaskDelivery:
         """Create the outbox entry before the job is submitted.
 
         If the outbox refuses, lineage is lost only if the attempt is killed.
-
-        :param record: everything that converting the events will need, as JSON.
         """
         try:
             self._outbox.storage.deadline = Deadline.after(_BEGIN_SECONDS)
@@ -299,15 +293,12 @@ class TaskDelivery:
             self._count_settled(own)
             return
 
-        def send(_: Entry, proposals: Sequence[OutboxItem]) -> Delivery:
-            return self.send(proposals, deadline)
-
         def finish(entry: Entry, *_: object) -> Entry | None:
             # Earlier attempts are over, since this one runs.
-            return recover_entry(entry, lambda: deadline.expired, over=True)
+            return recover_entry(entry, deadline, over=True)
 
         problem = None
-        for settled in deliver_in_order(entries, send, finish):
+        for settled in deliver_in_order(entries, lambda _, proposals: self.send(proposals, deadline), finish):
             problem = settled.delivery.problem if settled.delivery else None
             if settled.entry.name == own.name:
                 if settled.delivery:
@@ -339,11 +330,3 @@ class TaskDelivery:
 
     def _add_reason(self, reason: str) -> None:
         self._report.reason = f"{self._report.reason}; {reason}" if self._report.reason else reason
-
-
-def _log_proposals(proposals: Sequence[OutboxItem]) -> None:
-    # Their secrets were redacted when they were made.
-    for proposal in proposals:
-        text = proposal.to_json()
-        rest = len(text) - LOGGED_CHARS
-        log.info("Proposal: %s%s", text[:LOGGED_CHARS], f" … and {rest} more characters" if rest > 0 else "")

@@ -8,9 +8,10 @@ from itertools import islice
 from pathlib import Path
 from time import monotonic
 
-from airflow_provider_spark_datahub.capture import CollectionReport, FileFollower, Outcome, follow_events
+from airflow_provider_spark_datahub.capture import CollectionReport, FileFollower, Outcome, checked_text
 from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending, LineageSettings, Proposal
-from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt, attach_jobs, task_proposals
+from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
+from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.task.raw_events import RawEvents
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
@@ -36,17 +37,12 @@ class JobEvents:
     """
 
     def __init__(
-        self,
-        settings: LineageSettings,
-        events_file: Path | None,
-        event_log: SparkEventLog,
-        *,
-        keep_raw: bool = False,
+        self, settings: LineageSettings, events_file: Path | None, event_log: SparkEventLog, *, keep_raw: bool = False
     ) -> None:
         self._settings = settings
         self._event_log = event_log
         self._converter = Converter(settings)
-        self._file: FileFollower[bytes] | None = follow_events(events_file) if events_file else None
+        self._file: FileFollower[bytes] | None = FileFollower(events_file, checked_text()) if events_file else None
         self.raw = RawEvents(self._file.report) if keep_raw and self._file else None
         self._forgotten = False
         self.saw_everything = False
@@ -104,21 +100,18 @@ class JobEvents:
         size = self._file.report.bytes_read if self._file else 0
         return not self._forgotten or (size > READ_AGAIN_BYTES and not self._settings.capture_operations)
 
-    def finish(self, succeeded: bool, expired: Callable[[], bool]) -> tuple[CollectionReport, Conversion]:
+    def finish(self, succeeded: bool, deadline: Deadline) -> tuple[CollectionReport, Conversion]:
         """Read the remaining events, and convert everything.
 
         :param succeeded: whether spark-submit succeeded.
-        :param expired: returns True when the time is up.
         """
         started = monotonic()
-        report = CollectionReport()
-        if self._file is not None:
-            report = self._file.report
-            for event in self._file.rest(expired):
-                self._add(event)
+        report = self._file.report if self._file else CollectionReport()
+        for event in self._file.rest(lambda: deadline.expired) if self._file else ():
+            self._add(event)
         log.debug("Collected %d events, %d bytes: %s", report.events, report.bytes_read, report.sentence)
         self._converter.restart_log()
-        log_complete = self._event_log.read(self._converter, expired)
+        log_complete = self._event_log.read(self._converter, lambda: deadline.expired)
         self.saw_everything = (
             report.outcome in (Outcome.COMPLETE, Outcome.TORN) and log_complete and not self._forgotten
         )
@@ -130,8 +123,7 @@ class JobEvents:
         )  # fmt: skip
         return report, conversion
 
-
-def attempt_proposals(attempt: TaskAttempt, conversion: Conversion, settings: LineageSettings) -> list[Proposal]:
-    """Return the proposals of an attempt: its place in the run tree, and the lineage of its job below it."""
-    conversion.jobs = attach_jobs(conversion.jobs, attempt, [session.urn for session in conversion.sessions])
-    return [*task_proposals(attempt, conversion.jobs), *conversion.proposals(settings)]
+    def proposals(self, attempt: TaskAttempt, conversion: Conversion) -> list[Proposal]:
+        """Return the proposals of an attempt: its place in the run tree, and the lineage of its job below it."""
+        conversion.jobs = attempt.attach(conversion.jobs, [session.urn for session in conversion.sessions])
+        return [*attempt.proposals(conversion.jobs), *conversion.proposals(self._settings)]

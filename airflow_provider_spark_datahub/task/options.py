@@ -82,8 +82,8 @@ class LineageConfiguration:
         events_location: str | None = None,
         outbox_location: str | None = None,
         lineage_timeout: float | str | None = None,
-        openlineage_jar: str | None = None,
         emit_periodically: float | str | None = None,
+        openlineage_jar: str | None = None,
     ) -> LineageOptions:
         """Return the options of one attempt. An argument that is ``None`` takes its configured value.
 
@@ -93,8 +93,16 @@ class LineageConfiguration:
         on_failure = lineage_on_failure or self._text("lineage_on_failure", "warn")
         if on_failure not in get_args(FailurePolicy):
             raise OptionError(f"lineage_on_failure is {on_failure!r}, want one of {', '.join(get_args(FailurePolicy))}")
-        timeout = lineage_timeout if lineage_timeout is not None else self._text("lineage_timeout", "30")
-        period = emit_periodically if emit_periodically is not None else self._text("emit_periodically", "0")
+        given_timeout = lineage_timeout if lineage_timeout is not None else self._text("lineage_timeout", "30")
+        timeout = _number(given_timeout)
+        if not 0 < timeout < DAY_SECONDS:
+            raise OptionError(f"lineage_timeout is {given_timeout!r}, want seconds, more than 0 and less than a day")
+        given_period = emit_periodically if emit_periodically is not None else self._text("emit_periodically", "0")
+        period = _number(given_period)
+        if not (period == 0 or 1 <= period < DAY_SECONDS):
+            raise OptionError(
+                f"emit_periodically is {given_period!r}, want seconds, from 1 to less than a day, or 0 for never"
+            )
         settings, notes = self._settings(lineage)
         return LineageOptions(
             connection=datahub_conn_id or self.connection_id,
@@ -105,11 +113,11 @@ class LineageConfiguration:
             events_location=self._folder("events", events_location),
             outbox_location=self.outbox_location(outbox_location),
             outbox_limits=self.outbox_limits(),
-            timeout=_timeout(timeout),
+            timeout=timeout,
             openlineage_jar=openlineage_jar or self.read("openlineage_jar"),
             namespace=self._text("namespace", "default"),
             keep_event_files=_boolean("keep_events", self._text("keep_events", "False")),
-            emit_periodically=_period(period),
+            emit_periodically=period or None,
         )
 
     @property
@@ -153,9 +161,9 @@ class LineageConfiguration:
         :raises OptionError: if a layer is not an object.
         :raises SettingsError: if the environment holds a wrong value.
         """
-        from airflow_provider_spark_datahub.conversion import settings_of_environment
+        from airflow_provider_spark_datahub.conversion import LineageSettings
 
-        environment = dict[str, Any](settings_of_environment(os.environ))
+        environment = dict[str, Any](LineageSettings.environment_layer(os.environ))
         defaults = _object(f"[{SECTION}] lineage", self._text("lineage", "{}"))
         return tuple(layer for layer in (environment, defaults, _object("lineage", lineage or {})) if layer)
 
@@ -200,22 +208,6 @@ def _number(value: object) -> float:
         return float(cast("float | str", value))
     except (TypeError, ValueError):
         return float("nan")
-
-
-def _timeout(value: object) -> float:
-    seconds = _number(value)
-    if not 0 < seconds < DAY_SECONDS:
-        raise OptionError(f"lineage_timeout is {value!r}, want seconds, more than 0 and less than a day")
-    return seconds
-
-
-def _period(value: object) -> float | None:
-    seconds = _number(value)
-    if seconds == 0:
-        return None
-    if not 1 <= seconds < DAY_SECONDS:
-        raise OptionError(f"emit_periodically is {value!r}, want seconds, from 1 to less than a day, or 0 for never")
-    return seconds
 
 
 def _boolean(name: str, value: object) -> bool:

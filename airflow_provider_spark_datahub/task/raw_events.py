@@ -6,12 +6,12 @@ import gzip
 import io
 import logging
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.capture import CollectionReport, Outcome, follow_events
+from airflow_provider_spark_datahub.capture import CollectionReport, FileFollower, Outcome, checked_text
 from airflow_provider_spark_datahub.conversion import event_without_secrets
 from airflow_provider_spark_datahub.delivery import RawEvent
 from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryName, OutboxError
@@ -43,11 +43,8 @@ class RawEvents:
 
     @classmethod
     def read(cls, events_file: Path, expired: Callable[[], bool]) -> RawEvents:
-        """Read an event file.
-
-        :param expired: returns True when the time is up.
-        """
-        follower = follow_events(events_file)
+        """Read an event file until ``expired`` returns True."""
+        follower = FileFollower(events_file, checked_text())
         events = cls(follower.report)
         for event in follower.rest(expired):
             events.add(event)
@@ -79,15 +76,11 @@ class RawEvents:
 
         :raises OutboxError: if the outbox refuses the entry.
         """
-        items = [RawEvent.from_json(line) for line in self._lines()]
+        with gzip.open(io.BytesIO(self.compressed() or b"")) as lines:
+            items = [RawEvent.from_json(line.removesuffix(b"\n")) for line in lines]
         if items:
             outbox.put(key, items, spark_succeeded=False, connection_id=connection_id)
         log.debug("Put %d raw events into the outbox for %s", len(items), connection_id)
-
-    def _lines(self) -> Iterator[bytes]:
-        with gzip.open(io.BytesIO(self.compressed() or b"")) as lines:
-            for line in lines:
-                yield line.removesuffix(b"\n")
 
 
 class EventForwarding:
@@ -95,8 +88,6 @@ class EventForwarding:
 
     The events are an outbox entry of their own, so that neither destination waits for the other. The outcome is
     reported as warnings. It affects neither the completeness of the lineage nor the task.
-
-    :param report: of the attempt.
     """
 
     def __init__(
@@ -109,10 +100,7 @@ class EventForwarding:
         self._report = report
 
     def keep(self, events: RawEvents, events_file: Path, deadline: Deadline) -> bool:
-        """Put the events into the outbox.
-
-        :returns: False if they are not there, so that the event file must stay.
-        """
+        """Put the events into the outbox. Return False if they are not there, so that the event file must stay."""
         if self._connection is None:
             return True
         if not events.is_whole:

@@ -1,48 +1,109 @@
-"""Recovery of attempts whose task was killed: their events are converted later, from the outbox's record of them."""
+"""Recovery of attempts whose task was killed.
+
+Each attempt writes a record into the outbox before its submit: enough to convert its events later.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
 
 from airflow_provider_spark_datahub.capture import Outcome
+from airflow_provider_spark_datahub.conversion import LineageSettings
+from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline
-from airflow_provider_spark_datahub.delivery.outbox import EntryFormatError, machine
-from airflow_provider_spark_datahub.task.job_events import JobEvents, attempt_proposals
-from airflow_provider_spark_datahub.task.record import AttemptRecord
+from airflow_provider_spark_datahub.delivery.outbox import EntryFormatError, is_gone, machine
+from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery.outbox import Entry, Finish
+    from airflow_provider_spark_datahub.delivery.outbox import Entry
 
 log = logging.getLogger(__name__)
 
 
-def entry_recovery(seconds: float, is_over: Callable[[Entry], bool]) -> Finish:
-    """Return the function by which a drain converts unfinished entries whose attempt is over.
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """Record of an attempt: where its events are, and which process works on it.
 
-    :param seconds: for each entry.
-    :param is_over: returns whether an attempt is known to be over, beside its record and later attempts.
+    The names of the fields are the keys of its JSON in the outbox.
+
+    :param event_log: folder of Spark's own event log; :attr:`own_event_log` is whether it belongs to this job alone.
+    :param spark_succeeded: ``None`` until the end is known.
+    :param openlineage_connection: of a backend that also gets the raw events.
+    :param machine: see :mod:`~airflow_provider_spark_datahub.delivery.outbox.lease`.
     """
 
-    def finish(entry: Entry, followed: bool) -> Entry | None:
-        deadline = Deadline.after(seconds)
-        return recover_entry(entry, lambda: deadline.expired, over=followed or is_over(entry))
+    task_try: TaskAttempt
+    settings: LineageSettings
+    events_file: str
+    event_log: str | None
+    own_event_log: bool
+    machine: str
+    process: int
+    spark_succeeded: bool | None = None
+    openlineage_connection: str | None = None
 
-    return finish
+    @classmethod
+    def begun(
+        cls,
+        attempt: TaskAttempt,
+        settings: LineageSettings,
+        events_file: Path,
+        log: SparkEventLog,
+        backend: str | None = None,
+    ) -> Self:
+        """Return the record of an attempt of this process, before its job is submitted."""
+        folder = str(log.folder) if log.folder else None
+        return cls(attempt, settings, str(events_file), folder, log.is_own, machine(), os.getpid(), None, backend)
+
+    def ended(self, end_ms: int, result: AttemptResult, *, spark_succeeded: bool) -> Self:
+        """Return the record of the ended attempt. Whoever makes its lineage from it makes the same lineage."""
+        return replace(self, task_try=self.task_try.ended(end_ms, result), spark_succeeded=spark_succeeded)
+
+    def with_end(self) -> Self:
+        """Return the record with an end: FAILURE at the time of the last event, if the attempt recorded none."""
+        if self.task_try.end_ms is not None:
+            return self
+        try:
+            seconds = Path(self.events_file).stat().st_mtime
+        except OSError:
+            seconds = (self.task_try.start_ms or 0) / 1000
+        return self.ended(round(seconds * 1000), "FAILURE", spark_succeeded=False)
+
+    def to_obj(self) -> Any:
+        """Return the record as JSON."""
+        return msgspec.to_builtins(self)
+
+    @classmethod
+    def from_obj(cls, obj: Any) -> Self:
+        """Return the record from its JSON.
+
+        :raises ValueError: if it is something else.
+        """
+        return msgspec.convert(obj, cls)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the attempt has ended, or its process is known to be gone from this machine."""
+        return self.spark_succeeded is not None or is_gone(self.machine, self.process)
 
 
-def recover_entry(entry: Entry, expired: Callable[[], bool], *, over: bool = False) -> Entry | None:
+def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False) -> Entry | None:
     """Convert the events of an unfinished entry.
 
-    :param expired: returns True when the time is up.
     :param over: the attempt is known to be over; otherwise its record decides.
     :returns: the entry with its proposals; ``None`` if the attempt is not over, the time was too short, or the events
         are on another machine.
     :raises OutboxError: if the outbox refuses.
     :raises EntryFormatError: if the entry holds no record of an attempt.
     """
+    from airflow_provider_spark_datahub.task.job_events import JobEvents
+
     try:
         record = AttemptRecord.from_obj(entry.manifest.redo)
     except ValueError as error:
@@ -54,13 +115,14 @@ def recover_entry(entry: Entry, expired: Callable[[], bool], *, over: bool = Fal
         log.debug("Leave %s to %s, where its events are", entry, record.machine)
         return None
     record = record.with_end()
-    backend = record.openlineage_connection
-    events = JobEvents(record.settings, Path(record.events_file), record.spark_event_log, keep_raw=backend is not None)
-    report, conversion = events.finish(bool(record.spark_succeeded), expired)
+    backend, succeeded = record.openlineage_connection, bool(record.spark_succeeded)
+    event_log = SparkEventLog(record.event_log, is_own=record.own_event_log)
+    events = JobEvents(record.settings, Path(record.events_file), event_log, keep_raw=backend is not None)
+    report, conversion = events.finish(succeeded, deadline)
     if report.outcome is Outcome.TIMED_OUT:
         return None
-    proposals = attempt_proposals(record.task_try, conversion, record.settings)
+    proposals = events.proposals(record.task_try, conversion)
     if backend is not None and events.raw is not None and events.raw.is_whole:
         events.raw.forward(entry.outbox, entry.manifest.key, backend)
     log.debug("Recovered %s: %d proposals", entry, len(proposals))
-    return entry.finish(proposals, spark_succeeded=bool(record.spark_succeeded))
+    return entry.finish(proposals, spark_succeeded=succeeded)

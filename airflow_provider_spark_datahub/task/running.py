@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.conversion import patched_edges, retractions
 from airflow_provider_spark_datahub.delivery import Deadline
-from airflow_provider_spark_datahub.task.job_events import JobEvents, attempt_proposals
+from airflow_provider_spark_datahub.task.job_events import JobEvents
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import Conversion, Proposal
@@ -52,10 +52,7 @@ class RunningLineage:
         self._problem: str | None = None
 
     def follow(self, seconds: float) -> None:
-        """Deliver in this thread until the job has ended.
-
-        :param seconds: between two deliveries.
-        """
+        """Deliver in this thread, every ``seconds``, until the job has ended."""
         while not self._ended.wait(seconds):
             self._idle.clear()
             try:
@@ -74,10 +71,7 @@ class RunningLineage:
         return events if events is not None and events.can_finish else None
 
     def retractions(self, proposals: Collection[Proposal]) -> list[Proposal]:
-        """Return patches that remove edges which were sent while the job ran, and turned out to be wrong.
-
-        :param proposals: all of the attempt's end, made from all of its events.
-        """
+        """Return patches that remove edges which were sent while the job ran, and are not in its final proposals."""
         return retractions(self._sent_edges, proposals)
 
     def _deliver_new(self) -> None:
@@ -85,13 +79,13 @@ class RunningLineage:
         events, self._events = self._events or self._open_events(), None
         delivered = True
         for conversion in events.snapshot(self._ended.is_set, again=self._problem is not None):
-            delivered = self._deliver(conversion) and delivered
+            proposals = events.proposals(self._attempt, conversion)
+            delivered = self._deliver(conversion, proposals) and delivered
         if delivered:
             events.mark_delivered()
         self._events = events
 
-    def _deliver(self, conversion: Conversion) -> bool:
-        proposals = attempt_proposals(self._attempt, conversion, self._options.settings)
+    def _deliver(self, conversion: Conversion, proposals: list[Proposal]) -> bool:
         for urn, paths in patched_edges(proposals).items():
             # Before the delivery, which may be stored without an answer.
             self._sent_edges.setdefault(urn, set()).update(paths)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.capture import (
+    EventLog,
     LogFollower,
     Submission,
     event_log_folder,
     inject_event_log,
-    read_event_log,
 )
 
 if TYPE_CHECKING:
@@ -27,17 +27,14 @@ class SparkEventLog:
     :ivar problems: why the log, or a part of it, cannot be read.
     """
 
-    def __init__(self, folder: Path | None = None, *, is_own: bool = False) -> None:
+    def __init__(self, folder: str | None = None, *, is_own: bool = False) -> None:
         self.problems: list[str] = []
-        self.folder = folder
+        self.folder = Path(folder) if folder else None
         self.is_own = is_own
         self._follower: LogFollower | None = None
 
     def inject(self, submission: Submission, events_file: Path, *, local_driver: bool) -> Submission:
-        """Return the submission with an event log, or unchanged if there can be none.
-
-        :param events_file: of the attempt; its log goes beside it.
-        """
+        """Return the submission with an event log beside the events file, or unchanged if there can be none."""
         injection = inject_event_log(submission, event_log_folder(events_file), local_driver=local_driver)
         if injection.reason:
             self.problems.append(f"no Spark event log: {injection.reason}")
@@ -67,18 +64,14 @@ class SparkEventLog:
         return events
 
     def read(self, converter: Converter, expired: Callable[[], bool]) -> bool:
-        """Hand all events of the log to the converter.
-
-        :param expired: returns True when the time is up.
-        :returns: whether the log was read to its end, or there is none to read.
-        """
+        """Hand all events of the log to the converter. Return False if the log was not read to its end."""
         if self.folder is None:
             return True
-        events = read_event_log(self.folder, application_ids=self._application_ids(converter), deadline=expired)
+        events = EventLog(self.folder, application_ids=self._application_ids(converter), deadline=expired)
         for event in events:
             converter.add_log_event(event)
-        self.problems += events.report.problems
-        return events.report.complete
+        self.problems += events.problems
+        return events.complete
 
     def _application_ids(self, converter: Converter) -> set[str] | None:
         """Return the applications to read; the user's own folder holds the logs of others, too."""

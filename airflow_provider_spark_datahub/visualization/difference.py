@@ -71,7 +71,11 @@ def compare(
     :returns: the changes, sorted by part, then by entity; a sentence for each proposal that could not be read.
     """
     sides = [_Side(proposals, ignore_run_ids=ignore_run_ids) for proposals in (before, after)]
-    changes = [change for part in ChangedPart for change in _changes(part, sides[0].parts[part], sides[1].parts[part])]
+    changes = []
+    for part in ChangedPart:
+        old, new = (side.parts[part] for side in sides)
+        keys = (key for key in sorted({*old, *new}) if old.get(key) != new.get(key))
+        changes += [Change(part, key[0], key[1:], old.get(key), new.get(key)) for key in keys]
     # The details of an entity that is new or gone as a whole are not listed one by one.
     whole = {(change.urn, change.kind) for change in changes if not change.what}
     details = (ChangedPart.RUN, ChangedPart.SCHEMA, ChangedPart.ASPECT)
@@ -85,12 +89,6 @@ def compare(
 
 _Facts = dict[tuple[str, ...], Any]
 """Values by what they describe: the URN first, then words."""
-
-
-def _changes(part: ChangedPart, before: _Facts, after: _Facts) -> Iterator[Change]:
-    for key in sorted({*before, *after}):
-        if before.get(key) != after.get(key):
-            yield Change(part, key[0], key[1:], before.get(key), after.get(key))
 
 
 class _Side:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files
+from itertools import pairwise
 from typing import Any
 
 from airflow_provider_spark_datahub.visualization.layout import Point
@@ -32,13 +33,12 @@ def render_svg(network: Network, *, inside_page: bool = False) -> str:
     height = round(network.layout.height) + 2 * _MARGIN
     colours = _colours(network)
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    role = f'role="{"group" if inside_page else "img"}" aria-label="{escape(_summary(network))}"'
-    style = (
-        "" if inside_page else f"<title>{escape(_summary(network))}</title>\n<style>{read_asset('network.css')}</style>"
-    )
+    summary = escape(_summary(network))
+    role = f'role="{"group" if inside_page else "img"}" aria-label="{summary}"'
+    head = "" if inside_page else f"<title>{summary}</title>\n<style>{read_asset('network.css')}</style>"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="network" {size} {role}>',
-        "" if inside_page else head,
+        head,
         f'<rect class="sheet" width="{width}" height="{height}"/>',
         _marker("head"),
         _marker("head-lit") if inside_page else "",
@@ -74,17 +74,14 @@ def _edges(network: Network) -> Iterator[str]:
     for source, target in network.links:
         route = network.layout.routes.get((source, target))
         if route:  # a link from a box to itself has none
-            yield (
-                f'<path class="edge" data-from="{source}" data-to="{target}" d="{_path(route)}" '
-                f'marker-end="url(#head)"/>'
-            )
+            ends = f'data-from="{source}" data-to="{target}"'
+            yield f'<path class="edge" {ends} d="{_path(route)}" marker-end="url(#head)"/>'
 
 
 def _path(route: Sequence[Point]) -> str:
     """Draw a curve from layer to layer, and a straight line through each layer that the link passes."""
     drawn = f"M{_at(route[0])}"
-    for number in range(1, len(route)):
-        (x, y), (to_x, to_y) = route[number - 1], route[number]
+    for number, ((x, y), (to_x, to_y)) in enumerate(pairwise(route), 1):
         if number % 2 and y != to_y:
             bend = (to_x - x) / 2
             drawn += f"C{_at((x + bend, y))} {_at((to_x - bend, to_y))} {_at((to_x, to_y))}"
@@ -131,24 +128,16 @@ _PLAIN = frozenset(" ._-/:=@+,")
 
 def render_mermaid(network: Network) -> str:
     """Return the network as a Mermaid flowchart. Names are escaped: none is read as syntax, markup or a link."""
-    return "\n".join(_lines(network)) + "\n"
-
-
-def _lines(network: Network) -> Iterator[str]:
-    yield "flowchart LR"
+    lines = ["flowchart LR"]
     for box in network.boxes.values():
         opening, closing = ('(["', '"])') if box.is_job else ('["', '"]')
-        yield f"  {box.key}{opening}{_words(box)}{closing}"
-    for source, target in network.links:
-        yield f"  {source} --> {target}"
+        note = f"<br>{_escaped(box.note)}" if box.note else ""
+        lines.append(f"  {box.key}{opening}<b>{_escaped(box.title)}</b>{note}{closing}")
+    lines += [f"  {source} --> {target}" for source, target in network.links]
     jobs = ",".join(box.key for box in network.boxes.values() if box.is_job)
     if jobs:
-        yield "  classDef job stroke:#e36209,stroke-width:2px"
-        yield f"  class {jobs} job"
-
-
-def _words(box: Box) -> str:
-    return f"<b>{_escaped(box.title)}</b><br>{_escaped(box.note)}" if box.note else f"<b>{_escaped(box.title)}</b>"
+        lines += ["  classDef job stroke:#e36209,stroke-width:2px", f"  class {jobs} job"]
+    return "\n".join(lines) + "\n"
 
 
 def _escaped(text: str) -> str:

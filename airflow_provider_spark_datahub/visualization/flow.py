@@ -26,7 +26,6 @@ _BOX = 4  # borders and blanks of a job's box
 _LEAST_RANK = 12  # columns of the narrowest rank: lines, a box, lines
 _LEAST_NAME = 8  # columns of a dataset's name; the platform is dropped first
 _UNITS = 4  # columns of a rank: the datasets before it, the lines to its jobs, its jobs, the lines from them
-_FREE = None
 
 
 def cell_width(text: str) -> int:
@@ -50,6 +49,11 @@ class Glyphs:
     ellipsis: str
     goes: str
     came: str
+
+    def branch(self, *, last: bool) -> tuple[str, str]:
+        """Return the lines of a tree that lead to an item, and those beside the items below it."""
+        turn = self.lines[UP | RIGHT if last else UP | DOWN | RIGHT]
+        return f"{turn}{self.lines[LEFT | RIGHT]} ", f"{' ' if last else self.lines[UP | DOWN]}  "
 
     def shorten(self, text: str, width: int) -> str:
         """Cut the beginning of a text that is too wide: the end of a path or table name says more.
@@ -89,8 +93,6 @@ class _Drawing:
 
 @dataclass(frozen=True, slots=True)
 class _Pen:
-    """Settings of a drawing."""
-
     width: int
     glyphs: Glyphs
     name_of: Callable[[str], ShortName]
@@ -114,16 +116,17 @@ def draw_flows(
         for index, job in enumerate(jobs)
         for dataset in (*job.inputs, *job.outputs)
     ]
-    return [_draw(_flow([jobs[index] for index in group]), pen) for group in connected(range(len(jobs)), shared)]
+    groups = connected(range(len(jobs)), shared)
+    return [_draw(*_stages_and_versions([jobs[index] for index in group]), pen) for group in groups]
 
 
-def _draw(flow: _Flow, pen: _Pen) -> _Drawing:
+def _draw(stages: Sequence[_Stage], versions: Sequence[_DatasetVersion], pen: _Pen) -> _Drawing:
     drawing = _Drawing()
-    first, top = 0, flow.stages[-1].rank
+    first, top = 0, stages[-1].rank
     while first <= top:
         # As many ranks as are readable side by side, at least one.
         last_ranks = range(min(top, first + pen.width // _LEAST_RANK), first - 1, -1)
-        sheets = (_Sheet(_arranged(flow, first, last), pen) for last in last_ranks)
+        sheets = (_Sheet(_arranged(stages, versions, first, last), pen) for last in last_ranks)
         sheet = next(sheet for sheet in sheets if sheet.readable or sheet.band.count == 1)
         if first:
             drawing.rows.append([])
@@ -161,15 +164,8 @@ class _DatasetVersion:
     readers: list[_Stage] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Flow:
-    """Jobs that share datasets: stages sorted by rank, and the datasets between them."""
-
-    stages: tuple[_Stage, ...]
-    versions: tuple[_DatasetVersion, ...]
-
-
-def _flow(jobs: Sequence[GraphJob]) -> _Flow:
+def _stages_and_versions(jobs: Sequence[GraphJob]) -> tuple[list[_Stage], list[_DatasetVersion]]:
+    """Return the stages of jobs that share datasets, sorted by rank, and the datasets between them."""
     stages = _ranked(jobs)
     uses = Counter(dataset for job in jobs for dataset in {*job.inputs, *job.outputs})
     versions: dict[_DatasetVersion, None] = {}
@@ -186,7 +182,7 @@ def _flow(jobs: Sequence[GraphJob]) -> _Flow:
                 version = fresh if fresh.folded else _written(fresh, current)
                 version.writers.append(stage)
                 versions[version] = None
-    return _Flow(tuple(stages), tuple(versions))
+    return stages, list(versions)
 
 
 def _written(fresh: _DatasetVersion, current: dict[str, _DatasetVersion]) -> _DatasetVersion:
@@ -281,15 +277,11 @@ class _Band:
     job_rows: dict[int, int] = field(default_factory=dict)
     tracks: dict[int, dict[int, _Track]] = field(default_factory=dict)
 
-    def lanes(self, unit: int) -> int:
-        """Return how many columns of vertical lines a unit needs."""
-        return 1 + max((track.lane for track in self.tracks.get(unit, {}).values()), default=0)
 
-
-def _arranged(flow: _Flow, first: int, last: int) -> _Band:
+def _arranged(flow: Sequence[_Stage], versions: Sequence[_DatasetVersion], first: int, last: int) -> _Band:
     """Assign rows to the jobs and datasets of these ranks, and lanes to their lines."""
-    stages = [stage for stage in flow.stages if first <= stage.rank <= last]
-    rails = [rail for version in flow.versions if (rail := _rail(version, first, last))]
+    stages = [stage for stage in flow if first <= stage.rank <= last]
+    rails = [rail for version in versions if (rail := _rail(version, first, last))]
     band = _Band(first, last - first + 1, stages, rails)
     _Rows(band).assign()
     for stage in stages:
@@ -375,18 +367,17 @@ class _Rows:
 
     def _rail_fits(self, rail: _Rail, row: int) -> bool:
         units = range(rail.start, rail.end + 1)
-        return all(self._meets(self.taken.get((unit, row), _FREE), rail, unit) for unit in units)
+        return all(self._meets(self.taken.get((unit, row)), rail, unit) for unit in units)
 
     def _meets(self, there: _Rail | _Stage | None, rail: _Rail, unit: int) -> bool:
         """Return whether the dataset's line may be here: the place is free, or has the line of its only job."""
-        if there is _FREE:
+        if there is None:
             return True
         if not isinstance(there, _Stage):
             return False
         at = (there.rank - self.band.first) * _UNITS
-        reads_only = unit == at + 1 == rail.end and _of_rank(rail.readers, there.rank) == [there]
-        writes_only = unit == at + 3 == rail.start and _of_rank(rail.writers, there.rank) == [there]
-        return reads_only or writes_only
+        users = rail.readers if unit == at + 1 == rail.end else rail.writers if unit == at + 3 == rail.start else []
+        return [stage for stage in users if stage.rank == there.rank] == [there]
 
     def _place_job(self, stage: _Stage, middle: int, inputs: Sequence[_Rail], outputs: Sequence[_Rail]) -> None:
         at = (stage.rank - self.band.first) * _UNITS
@@ -399,14 +390,12 @@ class _Rows:
                 self.taken.setdefault((unit, row), stage)
 
     def _job_fits(self, stage: _Stage, at: int, row: int) -> bool:
-        around = [self.taken.get((at + 2, beside), _FREE) for beside in range(row - 2, row + 3)]
-        if any(there is not _FREE for there in around[1:-1]) or any(isinstance(there, _Stage) for there in around):
+        around = [self.taken.get((at + 2, beside)) for beside in range(row - 2, row + 3)]
+        if any(around[1:-1]) or any(isinstance(there, _Stage) for there in around):
             return False
         for unit in (at + 1, at + 3):
-            there = self.taken.get((unit, row), _FREE)
-            if isinstance(there, _Stage):
-                return False
-            if there is not _FREE and not self._meets(stage, there, unit):
+            there = self.taken.get((unit, row))
+            if isinstance(there, _Stage) or (there and not self._meets(stage, there, unit)):
                 return False
         return True
 
@@ -417,10 +406,6 @@ def _outwards() -> Iterator[int]:
     for distance in count(1):
         yield distance
         yield -distance
-
-
-def _of_rank(stages: Sequence[_Stage], rank: int) -> list[_Stage]:
-    return [stage for stage in stages if stage.rank == rank]
 
 
 class _Sheet:
@@ -443,9 +428,8 @@ class _Sheet:
             return max(labels) + pads if labels else 0
         if part == 2:
             return _BOX + max(cell_width(s.job.name) for s in self.band.stages if s.rank - self.band.first == rank)
-        if unit not in self.band.tracks:
-            return 0
-        return 2 * self.band.lanes(unit) + 2
+        tracks = self.band.tracks.get(unit)
+        return 4 + 2 * max(track.lane for track in tracks.values()) if tracks else 0
 
     def _fit(self) -> bool:
         """Narrow the widest columns of names until all fit, and return whether they are still readable."""

@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import Proposal
@@ -92,10 +91,10 @@ class _GraphBuilder:
         return Graph(
             roots=tuple(self._tree(runs)),
             jobs=tuple(self._job(urn, edges) for urn, edges in self.edges.items()),
-            instances=MappingProxyType(self._instances()),
-            schemas=MappingProxyType(self._schemas()),
+            instances=self._instances(),
+            schemas=self._schemas(),
             read=self.read,
-            unread=MappingProxyType(dict(self.unread)),
+            unread=dict(self.unread),
             problems=tuple(self.problems),
         )
 
@@ -135,18 +134,12 @@ class _GraphBuilder:
     def _job(self, urn: str, edges: _Edges) -> GraphJob:
         name = _text(self.latest.get(urn, {}).get("dataJobInfo", {}).get("name"))
         job_id = JobParts.of(urn).job
-        columns = (
+        name = name or (last_part(urn) if job_id is None else job_id)
+        columns = tuple(
             ColumnLineage(output, tuple(inputs), transformation)
             for (output, transformation), inputs in edges.columns.items()
         )
-        return GraphJob(
-            urn,
-            name or (last_part(urn) if job_id is None else job_id),
-            tuple(edges.inputs),
-            tuple(edges.outputs),
-            tuple(columns),
-            tuple(edges.jobs),
-        )
+        return GraphJob(urn, name, tuple(edges.inputs), tuple(edges.outputs), columns, tuple(edges.jobs))
 
     def _instances(self) -> dict[str, str]:
         return {
@@ -158,11 +151,11 @@ class _GraphBuilder:
     def _schemas(self) -> dict[str, dict[str, str]]:
         schemas = {}
         for urn, aspects in self.latest.items():
-            if "schemaMetadata" in aspects:
-                try:
+            try:
+                if "schemaMetadata" in aspects:
                     schemas[urn] = _column_types(aspects["schemaMetadata"])
-                except _MalformedAspectError as error:
-                    self.problems.append(f"schemaMetadata of {urn} skipped: {error}")
+            except _MalformedAspectError as error:
+                self.problems.append(f"schemaMetadata of {urn} skipped: {error}")
         return schemas
 
     def _tree(self, runs: Mapping[str, RunNode]) -> list[RunNode]:
@@ -277,12 +270,8 @@ class _Edges:
         operations = patch.get("patch") if isinstance(patch, Mapping) else patch
         if not isinstance(operations, list):
             raise _MalformedAspectError("the patch is not a list of operations")
-        edges = _Edges(
-            dict(self.inputs),
-            dict(self.outputs),
-            dict(self.jobs),
-            {key: dict(inputs) for key, inputs in self.columns.items()},
-        )
+        columns = {key: dict(inputs) for key, inputs in self.columns.items()}
+        edges = _Edges(dict(self.inputs), dict(self.outputs), dict(self.jobs), columns)
         for operation in operations:
             edges._apply(_json_object(operation, "an operation of the patch"))
         return edges

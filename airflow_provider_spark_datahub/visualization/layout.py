@@ -133,10 +133,9 @@ def _ordered(boxes: Sequence[str], layer_of: Mapping[str, int], chains: Mapping[
     layers: list[list[Place]] = [[] for _ in range(1 + max(layer_of.values(), default=-1))]
     for box in boxes:
         layers[layer_of[box]].append(box)
-    for waypoint in dict.fromkeys(
-        place for chain in chains.values() for place in chain if isinstance(place, _Waypoint)
-    ):
-        layers[waypoint.layer].append(waypoint)
+    for place in dict.fromkeys(place for chain in chains.values() for place in chain):
+        if isinstance(place, _Waypoint):
+            layers[place.layer].append(place)
     best = _Layers(tuple(map(tuple, layers)), chains)
     steps = list(best.steps())
     before, after = _neighbours((right, left) for left, right in steps), _neighbours(steps)
@@ -156,9 +155,7 @@ def _ordered(boxes: Sequence[str], layer_of: Mapping[str, int], chains: Mapping[
     return best
 
 
-def _sort_by_neighbours(
-    layer: list[Place], fixed: Sequence[Place], neighbours: Mapping[Place, Sequence[Place]]
-) -> None:
+def _sort_by_neighbours(layer: list[Place], fixed: Sequence[Place], neighbours: _Neighbours) -> None:
     """Sort places by the mean position of their neighbours in the fixed layer; a place without any keeps its own."""
     rows = {place: row for row, place in enumerate(fixed)}
     scale = len(fixed) / max(len(layer), 1)

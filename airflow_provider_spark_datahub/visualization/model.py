@@ -141,14 +141,6 @@ class RunNode:
         attempts = self.attempts()
         return attempts[-1] if attempts and all(attempt.number is None for attempt in attempts) else None
 
-    def walk(self) -> Iterable[RunNode]:
-        """Yield this run and all runs below it, parents first."""
-        waiting = [self]
-        while waiting:
-            run = waiting.pop()
-            yield run
-            waiting.extend(reversed(run.children))
-
     def title(self, encoding: str = "utf-8") -> tuple[str, str, str]:
         """Return the kind, the name, and a note that identifies the run if the name does not."""
         orchestrator, flow, job = JobParts.of(self.template or "")
@@ -220,8 +212,7 @@ class GraphJob:
     """A DataJob with its edges.
 
     :param name: the name in its ``dataJobInfo``, else its id.
-    :param inputs: dataset URNs.
-    :param outputs: dataset URNs.
+    :param inputs: dataset URNs; ``outputs`` likewise.
     :param upstream_jobs: the URNs of the DataJobs that it names as inputs: the Airflow task that started it.
     """
 
@@ -265,8 +256,11 @@ class Graph:
 
     def runs(self) -> Iterable[RunNode]:
         """Yield every run, parents first."""
-        for root in self.roots:
-            yield from root.walk()
+        waiting = list(reversed(self.roots))
+        while waiting:
+            run = waiting.pop()
+            yield run
+            waiting.extend(reversed(run.children))
 
     def distinct_jobs(self) -> list[GraphJob]:
         """Return the jobs without those that only repeat the lineage of the Spark applications that they started.

@@ -122,9 +122,8 @@ def build_network(graph: Graph) -> Network:
     for key, (sources, targets) in sides.items():
         links += [(keys[urn], key) for urn in sources]
         links += [(key, keys[urn]) for urn in targets]
-    datasets = [_dataset_box(keys[urn], urn, names.of(urn), tails[urn]) for urn in urns]
-    workers = [_job_box(key, job, states.get(job.urn, "")) for key, job in jobs.items()]
-    boxes = {box.key: box for box in (*datasets, *workers)}
+    boxes = {keys[urn]: _dataset_box(keys[urn], urn, names.of(urn), tails[urn]) for urn in urns}
+    boxes |= {key: _job_box(key, job, states.get(job.urn, "")) for key, job in jobs.items()}
     sizes = {key: _size(box) for key, box in boxes.items()}
     columns = _Columns(graph, jobs, keys)
     layout = Layout.of(sizes, links)
@@ -142,13 +141,9 @@ def _targets(job: GraphJob) -> dict[str, None]:
 
 def _states(graph: Graph) -> dict[str, str]:
     """Return the result of each job's last run."""
-    last: dict[str, tuple[int, str]] = {}
-    for run in graph.runs():
-        attempts = run.attempts()
-        if run.template and attempts:
-            started_and_state = (run.started or 0, attempts[-1].state)
-            last[run.template] = max(last.get(run.template, started_and_state), started_and_state)
-    return {urn: state for urn, (_, state) in last.items()}
+    attempted = ((run, attempts[-1].state) for run in graph.runs() if (attempts := run.attempts()))
+    states = sorted((run.started or 0, state, run.template) for run, state in attempted if run.template)
+    return {template: state for _, state, template in states}
 
 
 def _dataset_box(key: str, urn: str, name: ShortName, tail: str) -> Box:
@@ -166,9 +161,8 @@ def _job_box(key: str, job: GraphJob, state: str) -> Box:
     flow_note = None if job_id is None or flow == job.name else flow
     note = " ".join(harmless(part) for part in ((orchestrator or "job").capitalize(), flow_note) if part)
     state = harmless(state)[:12]
-    return Box(
-        key, job.urn, _cut(name, TITLE_SIZE), _cut(f"{note} · {state}" if state else note, NOTE_SIZE), name, state
-    )
+    note = _cut(f"{note} · {state}" if state else note, NOTE_SIZE)
+    return Box(key, job.urn, _cut(name, TITLE_SIZE), note, name, state)
 
 
 def _size(box: Box) -> Size:

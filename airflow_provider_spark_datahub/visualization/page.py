@@ -75,19 +75,13 @@ def _title(graph: Graph, lineage: Network) -> str:
     """Name the page after its runs, else after its jobs."""
     kinds = dict.fromkeys(" ".join(root.title()[:2]) for root in graph.roots)
     names = list(kinds) or [box.full for box in lineage.boxes.values() if box.is_job]
-    if not names:
-        return "Nothing to show"
-    return f"Lineage of {_first_of(names, 2)}"
+    return f"Lineage of {_first_of(names, 2)}" if names else "Nothing to show"
 
 
 def _counts(graph: Graph, lineage: Network) -> str:
     jobs = sum(box.is_job for box in lineage.boxes.values())
     edges = [{source.column for source in column.sources} for table in lineage.columns.values() for column in table]
-    counts = [
-        (jobs, "job"),
-        (len(lineage.boxes) - jobs, "dataset"),
-        (sum(map(len, edges)), "column edge"),
-    ]
+    counts = [(jobs, "job"), (len(lineage.boxes) - jobs, "dataset"), (sum(map(len, edges)), "column edge")]
     said = [_counted(count, name) for count, name in counts if count]
     runs = [_fails(TreeItem(run)) for run in graph.runs()]
     if runs:
@@ -137,7 +131,10 @@ def _runs(graph: Graph, zone: tzinfo) -> Iterator[str]:
             continue
         children = item.children()
         here = ' id="failed"' if item == failure else ""
-        row = _attempt(item.attempt, zone) if item.attempt else _run(item.run, names, zone)
+        row = _run(item.run, names, zone)
+        if item.attempt:
+            facts = _facts(_times(item.attempt, zone))
+            row = f'<span class="row">{item.attempt.label} {_state(item.attempt.state)}{facts}</span>'
         if children:
             yield f"<li{here}><details open><summary>{row}</summary><ul>"
             waiting.append("</ul></details></li>")
@@ -151,10 +148,9 @@ def _run(run: RunNode, names: dict[str, str], zone: tzinfo) -> str:
     kind, name, note = run.title()
     attempt = run.only_attempt()
     state = _state(attempt.state) if attempt else ""
-    facts = [
-        *_times(attempt, zone),
-        f"{len(run.inputs)} in, {len(run.outputs)} out" if run.inputs or run.outputs else "",
-    ]
+    facts = _times(attempt, zone)
+    if run.inputs or run.outputs:
+        facts.append(f"{len(run.inputs)} in, {len(run.outputs)} out")
     waited = [names[urn] for urn in run.upstreams if urn in names]
     if waited:
         facts.append(f"after {_first_of(waited, _MOST_UPSTREAMS)}")
@@ -163,10 +159,6 @@ def _run(run: RunNode, names: dict[str, str], zone: tzinfo) -> str:
         shown = f'<a href="{escape(run.external_url)}" rel="noopener noreferrer">{shown}</a>'
     noted = f'<bdi class="facts">{escape(note)}</bdi>' if note else ""
     return f'<span class="row"><span class="dim">{escape(kind)}</span> {shown} {state}{_facts(facts)}{noted}</span>'
-
-
-def _attempt(attempt: Attempt, zone: tzinfo) -> str:
-    return f'<span class="row">{attempt.label} {_state(attempt.state)}{_facts(_times(attempt, zone))}</span>'
 
 
 def _times(attempt: Attempt | None, zone: tzinfo) -> list[str]:

@@ -7,18 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING
 
-from airflow_provider_spark_datahub.visualization.flow import (
-    ASCII,
-    DOWN,
-    LEFT,
-    RIGHT,
-    UNICODE,
-    UP,
-    Glyphs,
-    Piece,
-    cell_width,
-    draw_flows,
-)
+from airflow_provider_spark_datahub.visualization.flow import ASCII, UNICODE, Glyphs, Piece, cell_width, draw_flows
 from airflow_provider_spark_datahub.visualization.model import (
     Attempt,
     ColumnLineage,
@@ -41,19 +30,12 @@ from airflow_provider_spark_datahub.visualization.names import (
 
 if TYPE_CHECKING:
     from rich.console import Console, OverflowMethod
-    from rich.table import Table
 
 SHOWN_PROBLEMS = 5
 """Skipped proposals that are listed; of the others only the number is shown."""
 
 _LEAST_WIDTH = 50
-_STYLES = {
-    "SUCCESS": "green",
-    "FAILURE": "bold red",
-    "UP_FOR_RETRY": "yellow",
-    "SKIPPED": "magenta",
-    "RUNNING": "cyan",
-}
+_STYLES = {"SUCCESS": "green", "FAILURE": "bold red", "UP_FOR_RETRY": "yellow", "SKIPPED": "magenta", "RUNNING": "cyan"}
 _GAP = 2
 _LEAST_LABEL = 24
 _MOST_UPSTREAMS = 6  # a mapped task has as many upstream runs as its upstream task has map indexes
@@ -80,8 +62,7 @@ def render_terminal(
         return
     if graph.roots:
         page.heading("Runs", f"times in {zone}")
-        rows = _Tree(graph, page.glyphs, page.encoding).rows()
-        page.lines(_AlignedRows(rows, page.width, page.encoding, zone).laid_out())
+        page.lines(_AlignedRows(_Tree(page).rows(), page, zone).laid_out())
     if jobs:
         page.lineage(jobs)
     if columns and any(job.columns for job in jobs):
@@ -119,12 +100,10 @@ class _Page:
         self.console.print(text, width=self.width, no_wrap=not wrap, overflow=overflow, highlight=False)
 
     def lines(self, rows: Iterable[Sequence[Piece]]) -> None:
-        """Print the rows of a drawing."""
         for row in rows:
             self.line(row, wrap=False)
 
     def heading(self, title: str, note: str = "") -> None:
-        """Print the title of a section."""
         self.line([(title, "bold underline"), (f"  {note}" if note else "", "dim")])
 
     def lineage(self, jobs: Sequence[GraphJob]) -> None:
@@ -145,16 +124,34 @@ class _Page:
             self.line([(short, "dim"), (" = ", "dim"), (full, "")])
 
     def columns(self, jobs: Sequence[GraphJob]) -> None:
-        """Print the table of columns."""
+        """Print a table of columns for each output dataset, all with the same widths, so that they read as one."""
         self.line([])
         self.heading("Columns")
-        for name, table in _column_tables(jobs, self.names, self.glyphs, self.width):
-            if name:
-                self.line([(name, "cyan")])
-            self.console.print(table, width=self.width, highlight=False)
+        lineages = [lineage for job in jobs for lineage in job.columns]
+        tails = self.names.tails(column.dataset for lineage in lineages for column in (lineage.output, *lineage.inputs))
+        rows = {
+            dataset: [row.cells(tails, self.names) for row in _column_rows(lineages, dataset)]
+            for dataset in dict.fromkeys(lineage.output.dataset for lineage in lineages)
+        }
+        heading = ("output column", f"{self.glyphs.back_arrow} input columns", "transformation")
+        widths = _widths([heading, *(row for dataset_rows in rows.values() for row in dataset_rows)], self.width)
+        self._table([heading], widths, ("dim", "dim", "dim"))
+        for dataset, dataset_rows in rows.items():
+            self.line([(self.names.of(dataset).text, "cyan")])
+            self._table(dataset_rows, widths, ("bold", "", "dim"))
+
+    def _table(self, rows: Iterable[Sequence[str]], widths: Sequence[int], styles: Sequence[str]) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, _GAP, 0, 0))
+        for width, style in zip(widths, styles, strict=True):
+            table.add_column(width=width, overflow="fold", style=style)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        self.console.print(table, width=self.width, highlight=False)
 
     def notes(self) -> None:
-        """Print the problems, and what was left out."""
         unread = self.graph.unread
         if self.graph.problems or unread:
             self.line([])
@@ -180,11 +177,11 @@ class _Row:
 
 
 class _Tree:
-    def __init__(self, graph: Graph, glyphs: Glyphs, encoding: str) -> None:
-        self.glyphs = glyphs
-        self.encoding = encoding
-        self.roots = graph.roots
-        self.titles = {run.urn: run.title(encoding) for run in graph.runs()}
+    def __init__(self, page: _Page) -> None:
+        self.glyphs = page.glyphs
+        self.encoding = page.encoding
+        self.roots = page.graph.roots
+        self.titles = {run.urn: run.title(page.encoding) for run in page.graph.runs()}
 
     def rows(self) -> list[_Row]:
         rows: list[_Row] = []
@@ -192,19 +189,15 @@ class _Tree:
         while waiting:
             item, guide, below = waiting.pop()
             children = item.children()
-            trunk = below + (self.glyphs.lines[UP | DOWN] if children else " ") + "  "
-            rows.append(self._row(item, guide, trunk))
+            trunk = below + self.glyphs.branch(last=not children)[1]
+            if item.attempt is None:
+                rows.append(_Row(guide, trunk, tuple(self._label(item.run)), item.run.only_attempt()))
+            else:
+                rows.append(_Row(guide, trunk, ((item.attempt.label, ""),), item.attempt))
             for position, child in reversed(list(enumerate(children))):
-                final = position == len(children) - 1
-                line = self.glyphs.lines
-                turn = (line[UP | RIGHT] if final else line[UP | DOWN | RIGHT]) + line[LEFT | RIGHT] + " "
-                waiting.append((child, below + turn, below + (" " if final else line[UP | DOWN]) + "  "))
+                turn, beside = self.glyphs.branch(last=position == len(children) - 1)
+                waiting.append((child, below + turn, below + beside))
         return rows
-
-    def _row(self, item: TreeItem, guide: str, below: str) -> _Row:
-        if item.attempt is None:
-            return _Row(guide, below, tuple(self._label(item.run)), item.run.only_attempt())
-        return _Row(guide, below, ((item.attempt.label, ""),), item.attempt)
 
     def _label(self, run: RunNode) -> Iterable[Piece]:
         kind, name, note = self.titles[run.urn]
@@ -229,29 +222,27 @@ class _Tree:
 class _AlignedRows:
     """Rows with aligned labels, results, durations and start times; a narrow page has no room for dates."""
 
-    def __init__(self, rows: Sequence[_Row], width: int, encoding: str, zone: tzinfo) -> None:
+    def __init__(self, rows: Sequence[_Row], page: _Page, zone: tzinfo) -> None:
         self.rows = rows
         self.zone = zone
-        self.encoding = encoding
+        self.width = page.width
+        self.encoding = page.encoding
         attempts = [row.attempt for row in rows if row.attempt]
         self.state = max((cell_width(self._state(attempt)) for attempt in attempts), default=0)
         self.duration = max((len(format_duration(attempt.duration)) for attempt in attempts), default=0)
         fixed = self.state + self.duration + 3 * _GAP
-        dated = width - fixed - len("YYYY-MM-DD HH:MM:SS")
+        dated = self.width - fixed - len("YYYY-MM-DD HH:MM:SS")
         self.format = DATE_AND_TIME if dated >= _LEAST_LABEL else TIME_OF_DAY
-        room = dated if self.format == DATE_AND_TIME else width - fixed - len("HH:MM:SS")
-        with_attempt = [
-            cell_width(row.guide) + sum(cell_width(text) for text, _ in row.label) for row in rows if row.attempt
-        ]
+        room = dated if self.format == DATE_AND_TIME else self.width - fixed - len("HH:MM:SS")
+        with_attempt = [cell_width(row.guide) + _width(row.label) for row in rows if row.attempt]
         self.room = max(min(room, max(with_attempt, default=0)), 8)
-        self.width = width
 
     def laid_out(self) -> list[list[Piece]]:
         laid_out: list[list[Piece]] = []
         for row in self.rows:
             room = self.room if row.attempt else self.width
             first, *rest = _wrapped(row, room, self.width)
-            laid_out.append([*first, *self._facts(row.attempt, room - sum(cell_width(text) for text, _ in first))])
+            laid_out.append([*first, *self._facts(row.attempt, room - _width(first))])
             laid_out.extend(rest)
         return laid_out
 
@@ -270,6 +261,10 @@ class _AlignedRows:
             (gap + format_duration(attempt.duration).rjust(self.duration), ""),
             (gap + format_time(attempt.started, self.format, self.zone), "dim"),
         ]
+
+
+def _width(pieces: Iterable[Piece]) -> int:
+    return sum(cell_width(text) for text, _ in pieces)
 
 
 def _wrapped(row: _Row, room: int, width: int) -> list[list[Piece]]:
@@ -306,37 +301,6 @@ def _cut(text: str, first: int, others: int) -> list[str]:
     return parts
 
 
-def _column_tables(jobs: Sequence[GraphJob], names: ShortNames, glyphs: Glyphs, width: int) -> list[tuple[str, Table]]:
-    """Return the name of each output dataset and a table of its columns.
-
-    The tables have the same widths, so that they read as one. The first, without name, contains the headings.
-    """
-    lineages = [lineage for job in jobs for lineage in job.columns]
-    tails = names.tails(column.dataset for lineage in lineages for column in (lineage.output, *lineage.inputs))
-    rows = {
-        dataset: [_cells(lineage, tails, names) for lineage in _column_rows(lineages, dataset)]
-        for dataset in dict.fromkeys(lineage.output.dataset for lineage in lineages)
-    }
-    heading = ("output column", f"{glyphs.back_arrow} input columns", "transformation")
-    widths = _widths([heading, *(row for dataset_rows in rows.values() for row in dataset_rows)], width)
-    tables = [("", _table([heading], widths, ("dim", "dim", "dim")))]
-    for dataset, dataset_rows in rows.items():
-        tables.append((names.of(dataset).text, _table(dataset_rows, widths, ("bold", "", "dim"))))
-    return tables
-
-
-def _table(rows: Iterable[Sequence[str]], widths: Sequence[int], styles: Sequence[str]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, _GAP, 0, 0))
-    for width, style in zip(widths, styles, strict=True):
-        table.add_column(width=width, overflow="fold", style=style)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
-
-
 def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
     """Return the widths of the three columns: those of the texts, or narrower ones that fit the page."""
     wanted = [max(cell_width(line) for row in rows for line in row[column].split("\n") or [""]) for column in range(3)]
@@ -344,11 +308,6 @@ def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
     while sum(wanted) > room:
         wanted[wanted.index(max(wanted))] -= 1
     return wanted
-
-
-def _cells(row: _ColumnRow, tails: Mapping[str, str], names: ShortNames) -> tuple[str, str, str]:
-    inputs = [_column(column, tails[column.dataset], names) for column in sorted(row.inputs)]
-    return f"  {row.output(names)}", "\n".join(inputs), harmless(row.transformation, names.encoding)
 
 
 @dataclass(slots=True)
@@ -363,11 +322,15 @@ class _ColumnRow:
     transformation: str
     of: int
 
-    def output(self, names: ShortNames) -> str:
-        """Return the name of the output column, or how many columns there are."""
+    def cells(self, tails: Mapping[str, str], names: ShortNames) -> tuple[str, str, str]:
+        """Return the name of the output column, or how many there are, the input columns, and the transformation."""
+        output = "(every column)" if len(self.outputs) == self.of else f"({len(self.outputs)} columns)"
         if len(self.outputs) == 1:
-            return harmless(self.outputs[0], names.encoding) or "*"
-        return "(every column)" if len(self.outputs) == self.of else f"({len(self.outputs)} columns)"
+            output = harmless(self.outputs[0], names.encoding) or "*"
+        inputs = [
+            f"{tails[column.dataset]}.{harmless(column.path, names.encoding) or '*'}" for column in sorted(self.inputs)
+        ]
+        return f"  {output}", "\n".join(inputs), harmless(self.transformation, names.encoding)
 
 
 def _column_rows(lineages: Iterable[ColumnLineage], dataset: str) -> list[_ColumnRow]:
@@ -386,7 +349,3 @@ def _column_rows(lineages: Iterable[ColumnLineage], dataset: str) -> list[_Colum
         key = tuple(upstreams), text
         rows.setdefault(key, _ColumnRow([], *key, len(columns))).outputs.append(path)
     return sorted(rows.values(), key=lambda row: len(row.outputs) > 1)
-
-
-def _column(column: Column, tail: str, names: ShortNames) -> str:
-    return f"{tail}.{harmless(column.path, names.encoding) if column.path else '*'}"

@@ -15,7 +15,6 @@ from airflow_provider_spark_datahub.backfill.packing import (
     PackedVersions,
     batches_of,
     rows_of,
-    select_joining_links,
 )
 from airflow_provider_spark_datahub.backfill.spark_job import (
     CONVERTED_SCHEMA,
@@ -60,7 +59,7 @@ def converted(
     """
     rows = [row for files in tasks for row in indexed(files)]
     packed = columns((row for row in rows if row["kind"] == LINKS), SCHEMA, PackedLinks._fields)
-    shared = merge_groups(Link(*row.values()) for row in named(select_joining_links(packed), LINK_SCHEMA))
+    shared = merge_groups(Link(*row.values()) for row in named(PackedLinks.joining(packed), LINK_SCHEMA))
     chunks = [row | {"group": shared.get(row["group"], row["group"])} for row in rows if row["kind"] == EVENTS]
     facts = ArchiveFacts(
         max((row["until_ms"] for row in chunks), default=-1),

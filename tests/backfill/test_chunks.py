@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from airflow_provider_spark_datahub.backfill import packing as chunks
-from airflow_provider_spark_datahub.backfill.packing import Chunk, ChunkPacker, merged_events
+from airflow_provider_spark_datahub.backfill.packing import Chunk, ChunkPacker
 from airflow_provider_spark_datahub.conversion.archive.replay import ArchivedEvent
 
 EVENTS = st.builds(
@@ -36,14 +36,14 @@ def test_a_chunk_holds_its_events_sorted(events: list[ArchivedEvent]) -> None:
 def test_overlapping_chunks_give_their_events_in_order(lists: list[list[ArchivedEvent]]) -> None:
     expected = sorted(event for events in lists for event in events)
     given_chunks = sorted((Chunk.pack("g", events) for events in lists), key=lambda chunk: chunk[1:4])
-    assert list(merged_events(given_chunks)) == expected
+    assert list(Chunk.merged(given_chunks)) == expected
 
 
 def test_a_group_larger_than_a_chunk_becomes_several() -> None:
     events = [ArchivedEvent(number, "f", number, bytes(10_000)) for number in range(100)]
     found = packed(events)
     assert [chunk.events for chunk in found] == [27, 27, 27, 19]
-    assert list(merged_events(found)) == events
+    assert list(Chunk.merged(found)) == events
 
 
 def test_all_open_chunks_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_of_many_chunks_only_those_that_overlap_are_unpacked() -> None:
             asked.append(number)
             yield Chunk.pack("g", [ArchivedEvent(number, "f", number, b"x")])
 
-    stream = iter(merged_events(given_chunks()))
+    stream = iter(Chunk.merged(given_chunks()))
     assert next(stream).time_ms == 0
     assert asked == [0, 1]
 
@@ -80,4 +80,4 @@ def test_many_events_of_many_groups_in_any_order() -> None:
     found += held.rest()
     for group in range(7):
         of_group = sorted((chunk for chunk in found if chunk.group == f"g{group}"), key=lambda chunk: chunk[1:4])
-        assert list(merged_events(of_group)) == [event for event in events if event.time_ms % 7 == group]
+        assert list(Chunk.merged(of_group)) == [event for event in events if event.time_ms % 7 == group]

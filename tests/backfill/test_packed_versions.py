@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from airflow_provider_spark_datahub.backfill import packing as packed_versions
-from airflow_provider_spark_datahub.backfill.packing import PackedVersions, VersionPacker, merged_versions
+from airflow_provider_spark_datahub.backfill.packing import PackedVersions, VersionPacker
 from airflow_provider_spark_datahub.conversion.archive.replay import AspectVersion
 
 TEXT = st.sampled_from(["", "a", "b", "ä\U0001f600"])
@@ -41,7 +41,7 @@ def packed(versions: list[AspectVersion], buckets: int = 3) -> list[PackedVersio
 @given(st.lists(st.lists(VERSION, max_size=12), max_size=5))
 def test_what_several_tasks_packed_comes_out_bucket_by_bucket_in_its_order(tasks: list[list[AspectVersion]]) -> None:
     rows = sorted((row for versions in tasks for row in packed(versions)), key=lambda row: row[:5])
-    found = list(merged_versions(rows))
+    found = list(PackedVersions.merged(rows))
     places = [one.place for one in found]
     # A place is left only when it is over.
     assert len([place for place, before in zip(places, [None, *places], strict=False) if place != before]) == len(
@@ -77,6 +77,6 @@ def test_of_many_rows_only_those_that_overlap_are_unpacked(monkeypatch: pytest.M
             asked.append(row.time_ms)
             yield row
 
-    stream = merged_versions(given_rows())
+    stream = PackedVersions.merged(given_rows())
     assert next(stream).time_ms == 0
     assert asked == [0, 1]

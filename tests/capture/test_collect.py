@@ -16,7 +16,6 @@ from airflow_provider_spark_datahub.capture.collection import (
     CollectLimits,
     EventSource,
     Outcome,
-    collect as collect_with,
     decoded_event,
 )
 
@@ -52,7 +51,7 @@ class Failing(Stored):
 
 
 def collect(sources: EventSource | Iterable[EventSource], **options: Any) -> CollectedEvents[dict[str, Any]]:
-    return collect_with(sources, decoded_event(), **options)
+    return CollectedEvents(sources, decoded_event(), **options)
 
 
 def types_of(collection: CollectedEvents[dict[str, Any]]) -> list[str]:

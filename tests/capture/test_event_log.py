@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from airflow_provider_spark_datahub.capture.event_log import LogLimits, read_event_log
+from airflow_provider_spark_datahub.capture.event_log import EventLog, LogLimits
 
 RECORDED = Path(__file__).parents[1] / "data" / "event_logs"
 STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
@@ -41,7 +41,7 @@ def test_logs_of_real_applications(version: str, progresses: int, executions: in
     recorded = (RECORDED / f"streaming-{version}.ndjson").read_bytes()
     (tmp_path / "local-1795257256797").write_bytes(recorded)
 
-    log = read_event_log(tmp_path)
+    log = EventLog(tmp_path)
     found = names(log)
 
     # The job starts seven queries.
@@ -50,8 +50,8 @@ def test_logs_of_real_applications(version: str, progresses: int, executions: in
     assert found.count("StreamingQueryListener$QueryProgressEvent") == progresses
     assert found.count("SQLExecutionStart") == found.count("SQLExecutionEnd") == executions
     assert (found[0], found[1], found[-1]) == ("EnvironmentUpdate", "ApplicationStart", "ApplicationEnd")
-    assert log.report.complete
-    assert (log.report.logs, log.report.events) == (["local-1795257256797"], len(found))
+    assert log.complete
+    assert (log.logs, log.events) == (["local-1795257256797"], len(found))
 
 
 def test_events_keep_only_the_keys_for_lineage(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_events_keep_only_the_keys_for_lineage(tmp_path: Path) -> None:
     }
     (tmp_path / "app-1").write_bytes(lines(environment, START, TASK, execution, END))
 
-    events = list(read_event_log(tmp_path, limits=LogLimits(max_text_chars=10)))
+    events = list(EventLog(tmp_path, limits=LogLimits(max_text_chars=10)))
 
     assert events == [
         {"Event": "SparkListenerEnvironmentUpdate", "Hadoop Properties": {"fs.defaultFS": "file:///"}},
@@ -98,10 +98,10 @@ def test_rolled_log_is_read_in_the_order_of_its_numbers(compress: Callable[[byte
     for index, content in contents.items():
         (folder / f"events_{index}_app-1{suffix}").write_bytes(compress(content))
 
-    log = read_event_log(tmp_path)
+    log = EventLog(tmp_path)
 
     assert names(log) == ["ApplicationStart", "StreamingQueryListener$QueryTerminatedEvent", "ApplicationEnd"]
-    assert log.report.complete
+    assert log.complete
 
 
 def test_compacted_file_replaces_those_up_to_its_number(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_compacted_file_replaces_those_up_to_its_number(tmp_path: Path) -> None:
     for name, event in parts.items():
         (folder / name).write_bytes(lines(event))
 
-    assert names(read_event_log(tmp_path)) == ["ApplicationStart", "ApplicationEnd"]
+    assert names(EventLog(tmp_path)) == ["ApplicationStart", "ApplicationEnd"]
 
 
 def test_log_of_a_killed_driver_is_read_and_reported_as_incomplete(tmp_path: Path) -> None:
@@ -127,10 +127,10 @@ def test_log_of_a_killed_driver_is_read_and_reported_as_incomplete(tmp_path: Pat
     (folder / "appstatus_app-2.inprogress").touch()
     (folder / "events_1_app-2.zstd").write_bytes(zstd_frames(lines(START, TERMINATED, END))[:-5])
 
-    log = read_event_log(tmp_path)
+    log = EventLog(tmp_path)
 
     assert names(log) == ["ApplicationStart", "StreamingQueryListener$QueryTerminatedEvent"] * 2
-    assert [problem.partition(":")[0] for problem in log.report.problems] == [
+    assert [problem.partition(":")[0] for problem in log.problems] == [
         "the Spark event log of app-1 was not closed",
         "the Spark event log of app-2 was not closed",
     ]
@@ -141,10 +141,10 @@ def test_codec_that_cannot_be_read_is_a_problem_that_says_what_to_set(codec: str
     (tmp_path / f"app-1.{codec}").write_bytes(b"LZ4Block\x15")
     (tmp_path / "app-2").write_bytes(lines(START, END))
 
-    log = read_event_log(tmp_path)
+    log = EventLog(tmp_path)
 
     assert names(log) == ["ApplicationStart", "ApplicationEnd"]
-    (problem,) = log.report.problems
+    (problem,) = log.problems
     assert codec in problem
     assert "spark.eventLog.compress=false" in problem
 
@@ -153,19 +153,19 @@ def test_zstd_without_its_library_is_a_problem(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "zstandard", None)
     (tmp_path / "app-1.zstd").write_bytes(zstd_frames(lines(START, END)))
 
-    log = read_event_log(tmp_path)
+    log = EventLog(tmp_path)
 
     assert list(log) == []
-    assert "zstandard" in log.report.problems[0]
+    assert "zstandard" in log.problems[0]
 
 
 def test_damaged_zstd_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "app-1.zstd").write_bytes(zstd_frames(lines(START)) + b"no zstd at all")
 
-    log = read_event_log(tmp_path)
+    log = EventLog(tmp_path)
 
     assert set(names(log)) <= {"ApplicationStart"}
-    assert "damaged zstd file" in log.report.problems[0]
+    assert "damaged zstd file" in log.problems[0]
 
 
 def test_hostile_lines_cost_only_themselves(tmp_path: Path) -> None:
@@ -181,10 +181,10 @@ def test_hostile_lines_cost_only_themselves(tmp_path: Path) -> None:
     ]
     (tmp_path / "app-1").write_bytes(lines(START) + b"".join(hostile) + lines(END))
 
-    log = read_event_log(tmp_path, limits=LogLimits(max_event_bytes=3000))
+    log = EventLog(tmp_path, limits=LogLimits(max_event_bytes=3000))
 
     assert names(log) == ["ApplicationStart", "ApplicationEnd"]
-    (problem,) = log.report.problems
+    (problem,) = log.problems
     assert problem.startswith("6 lines of the Spark event log of app-1 were skipped, the first in line 2")
 
 
@@ -195,11 +195,11 @@ def test_only_the_applications_that_were_asked_for(tmp_path: Path) -> None:
     for folder in ("eventlog_v2_local-9", "eventlog_v2_local-8"):
         (tmp_path / folder).mkdir()
 
-    log = read_event_log(tmp_path, application_ids=["app-1", "APP-2", "local-9"])
+    log = EventLog(tmp_path, application_ids=["app-1", "APP-2", "local-9"])
 
     assert names(log) == ["ApplicationStart"] * 3
-    assert log.report.logs == ["app-1", "app-2_1", "app-2_2", "local-9"]
-    (problem,) = log.report.problems
+    assert log.logs == ["app-1", "app-2_1", "app-2_2", "local-9"]
+    (problem,) = log.problems
     assert "app-2_2 was not closed" in problem
 
 
@@ -208,19 +208,19 @@ def test_time_that_is_up_ends_the_reading(tmp_path: Path) -> None:
     (tmp_path / "app-2").write_bytes(lines(START, END))
     asked = iter(range(1000))
 
-    log = read_event_log(tmp_path, deadline=lambda: next(asked) >= 5)
+    log = EventLog(tmp_path, deadline=lambda: next(asked) >= 5)
 
     assert names(log) == ["ApplicationStart"]
-    assert log.report.logs == ["app-1"]
-    assert not log.report.complete
+    assert log.logs == ["app-1"]
+    assert not log.complete
 
 
 def test_folder_without_log_is_no_complete_reading(tmp_path: Path) -> None:
     for folder, problems in ((tmp_path, 0), (tmp_path / "missing", 1)):
-        log = read_event_log(folder)
+        log = EventLog(folder)
         assert list(log) == []
-        assert not log.report.complete
-        assert len(log.report.problems) == problems
+        assert not log.complete
+        assert len(log.problems) == problems
 
 
 def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
         log.write(lines(END))
     tracemalloc.start()
     try:
-        assert len(list(read_event_log(tmp_path))) == 2
+        assert len(list(EventLog(tmp_path))) == 2
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

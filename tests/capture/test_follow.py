@@ -11,14 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
 from airflow_provider_spark_datahub.capture.collection import (
+    CollectedEvents,
     CollectLimits,
     FileFollower,
     Outcome,
     checked_text,
-    collect,
-    follow_events,
 )
-from airflow_provider_spark_datahub.capture.event_log import LogFollower, read_event_log
+from airflow_provider_spark_datahub.capture.event_log import EventLog, LogFollower
 
 START = b'{"eventType": "START"}'
 COMPLETE = b'{"eventType": "COMPLETE"}'
@@ -60,18 +59,18 @@ def test_however_it_grows_it_is_read_as_if_at_once(
     at = sorted(cuts.draw(st.lists(st.integers(0, len(content)), max_size=6)))
     path = tmp_path / "growing.ndjson"
     path.unlink(missing_ok=True)
-    follower, events = follow_events(path), []
+    follower, events = FileFollower(path, checked_text()), []
     for begin, end in zip([0, *at], [*at, len(content)], strict=True):
         append(path, content[begin:end])
         events += new(follower)
     events += rest(follower)
-    at_once = collect(path, checked_text())
+    at_once = CollectedEvents(path, checked_text())
     assert events == list(at_once)
     assert follower.report == at_once.report
 
 
 def test_a_line_is_read_when_it_has_its_end(path: Path) -> None:
-    follower = follow_events(path)
+    follower = FileFollower(path, checked_text())
     append(path, START + b"\n" + COMPLETE[:5])
     assert new(follower) == [START]
     assert new(follower) == []
@@ -82,7 +81,7 @@ def test_a_line_is_read_when_it_has_its_end(path: Path) -> None:
 
 
 def test_the_file_may_come_later(path: Path) -> None:
-    follower = follow_events(path)
+    follower = FileFollower(path, checked_text())
     assert new(follower) == []
     append(path, START + b"\n")
     assert new(follower) == [START]
@@ -91,7 +90,7 @@ def test_the_file_may_come_later(path: Path) -> None:
 
 
 def test_a_file_that_never_came(path: Path) -> None:
-    follower = follow_events(path)
+    follower = FileFollower(path, checked_text())
     assert rest(follower) == []
     assert follower.report.outcome is Outcome.MISSING
     assert str(path) in follower.report.sentence
@@ -99,21 +98,21 @@ def test_a_file_that_never_came(path: Path) -> None:
 
 def test_a_file_that_stayed_empty(path: Path) -> None:
     path.touch()
-    follower = follow_events(path)
+    follower = FileFollower(path, checked_text())
     assert (new(follower), rest(follower)) == ([], [])
     assert follower.report.outcome is Outcome.EMPTY
 
 
 def test_a_file_that_cannot_be_read_is_reported_at_the_end(path: Path) -> None:
     path.mkdir()
-    follower = follow_events(path)
+    follower = FileFollower(path, checked_text())
     assert (new(follower), rest(follower)) == ([], [])
     assert follower.report.outcome is Outcome.UNREADABLE
     assert "Is a directory" in follower.report.sentence
 
 
 def test_a_file_that_was_cut_is_read_again_and_reported(path: Path) -> None:
-    follower = follow_events(path)
+    follower = FileFollower(path, checked_text())
     append(path, START + b"\n" + START + b"\n")
     assert new(follower) == [START, START]
     path.write_bytes(COMPLETE + b"\n")
@@ -124,7 +123,7 @@ def test_a_file_that_was_cut_is_read_again_and_reported(path: Path) -> None:
 
 
 def test_another_file_in_its_place_is_read_from_its_beginning(path: Path) -> None:
-    follower = follow_events(path)
+    follower = FileFollower(path, checked_text())
     append(path, START + b"\n")
     assert new(follower) == [START]
     path.rename(path.with_suffix(".1"))
@@ -134,7 +133,7 @@ def test_another_file_in_its_place_is_read_from_its_beginning(path: Path) -> Non
 
 
 def test_a_file_that_went_away_after_it_was_read(path: Path) -> None:
-    follower = follow_events(path)
+    follower = FileFollower(path, checked_text())
     append(path, START + b"\n")
     assert new(follower) == [START]
     path.unlink()
@@ -144,7 +143,7 @@ def test_a_file_that_went_away_after_it_was_read(path: Path) -> None:
 
 def test_who_stops_goes_on_from_there(path: Path) -> None:
     append(path, START + b"\n" + COMPLETE + b"\n")
-    follower = follow_events(path)
+    follower = FileFollower(path, checked_text())
     asked = iter([False, True])
     assert list(follower.new(lambda: next(asked))) == [START]
     assert rest(follower) == [COMPLETE]
@@ -152,13 +151,13 @@ def test_who_stops_goes_on_from_there(path: Path) -> None:
 
 def test_the_time_for_the_rest_is_over(path: Path) -> None:
     append(path, START + b"\n" + COMPLETE + b"\n")
-    follower = follow_events(path)
+    follower = FileFollower(path, checked_text())
     assert list(follower.rest(lambda: True)) == []
     assert follower.report.outcome is Outcome.TIMED_OUT
 
 
 def test_bad_lines_are_reported_with_their_positions(path: Path) -> None:
-    follower = follow_events(path)
+    follower = FileFollower(path, checked_text())
     append(path, START + b"\n")
     new(follower)
     append(path, b"no JSON\n")
@@ -196,7 +195,7 @@ def test_a_log_is_followed_until_it_is_closed(tmp_path: Path) -> None:
         events += log_events(follower)
     growing.rename(tmp_path / APPLICATION)
     events += log_events(follower)
-    assert events == list(read_event_log(tmp_path))
+    assert events == list(EventLog(tmp_path))
 
 
 def test_parts_of_a_log_follow_each_other(tmp_path: Path) -> None:
@@ -208,7 +207,7 @@ def test_parts_of_a_log_follow_each_other(tmp_path: Path) -> None:
         (folder / f"events_{number}_{APPLICATION}").write_bytes(b"".join(lines[begin : begin + 40]))
         events += log_events(follower)
     assert len(list(folder.iterdir())) > 2
-    assert events == list(read_event_log(tmp_path))
+    assert events == list(EventLog(tmp_path))
 
 
 def test_logs_of_other_applications_are_passed_over(tmp_path: Path) -> None:

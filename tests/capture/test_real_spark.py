@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.collection import Outcome, collect, decoded_event
+from airflow_provider_spark_datahub.capture.collection import CollectedEvents, Outcome, decoded_event
 from airflow_provider_spark_datahub.capture.injection import LineageInjection, ParentRun, inject
 from airflow_provider_spark_datahub.capture.openlineage_jar import choose_jar
 from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation, base_properties
@@ -76,7 +76,7 @@ def injected(properties: Mapping[str, object], env: Mapping[str, str], events_fi
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
-    collection = collect(path, decoded_event())
+    collection = CollectedEvents(path, decoded_event())
     events = list(collection)
     assert collection.report.outcome is Outcome.COMPLETE
     return events

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.event_log import read_event_log
+from airflow_provider_spark_datahub.capture.event_log import EventLog
 from airflow_provider_spark_datahub.capture.injection import inject_event_log
 from tests.capture.test_real_spark import environment, events_of, injected, submit
 
@@ -36,9 +36,9 @@ def test_streaming_query_is_logged_with_its_source_and_sink(tmp_path: Path) -> N
 
     submit(injection.submission, env, application, source, sink)
 
-    log = read_event_log(folder)
+    log = EventLog(folder)
     logged = {event["Event"]: event for event in log}
-    assert log.report.complete
+    assert log.complete
     progress = logged[f"{STREAMING}QueryProgressEvent"]["progress"]
     assert [source_["description"] for source_ in progress["sources"]] == [f"FileStreamSource[file:{source}]"]
     assert progress["sink"]["description"] in (f"FileSink[file:{sink}]", f"FileSink[{sink}]")

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
 from airflow_provider_spark_datahub.conversion.convert import convert_events
-from airflow_provider_spark_datahub.conversion.events import RunEvent, parse_run_event
+from airflow_provider_spark_datahub.conversion.events import RunEvent
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -117,7 +117,7 @@ def spark_properties(**properties: Any) -> Json:
 
 def parsed(**more: Any) -> RunEvent:
     """Return an :func:`event` as the converter reads it."""
-    return parse_run_event(event(**more))
+    return RunEvent.parse(event(**more))
 
 
 def settings(**options: Any) -> LineageSettings:

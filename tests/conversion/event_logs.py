@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion.events import parse_run_event
+from airflow_provider_spark_datahub.conversion.events import RunEvent
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SparkLog
 from tests.conversion.builders import Json, json_lines, settings
@@ -35,7 +35,7 @@ def recorded_log(name: str) -> list[LoggedApplication]:
 def folded(events: Iterable[Json], **options: Any) -> Fold:
     fold = Fold(settings(**options))
     for event in events:
-        fold.add(parse_run_event(event))
+        fold.add(RunEvent.parse(event))
     return fold
 
 

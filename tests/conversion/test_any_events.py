@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
 from airflow_provider_spark_datahub.conversion.convert import Conversion, convert_events
-from airflow_provider_spark_datahub.conversion.proposals import to_json_lines
 from tests.conversion.builders import (
     Json,
     application,
@@ -89,7 +88,7 @@ def texts(events: list[Json]) -> list[bytes]:
 
 
 def written(conversion: Conversion) -> str:
-    return "".join(to_json_lines(conversion.proposals(OPTIONS)))
+    return "".join(proposal.to_json() + "\n" for proposal in conversion.proposals(OPTIONS))
 
 
 def edges(conversion: Conversion) -> Any:

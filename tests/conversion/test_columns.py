@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from datahub.metadata.schema_classes import FineGrainedLineageClass
 
-from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns, read_columns
+from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
 from airflow_provider_spark_datahub.conversion.columns.fine_grained import (
-    ColumnLimits,
     fine_grained_lineages,
 )
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
@@ -36,7 +35,7 @@ def source(path: str, name: str) -> str:
 
 def read(facet: Json, sql: str = "", **other_facets: Any) -> DatasetColumns | None:
     output = EventDataset(DatasetId("hive", "db.t"), Facets({"columnLineage": facet, **other_facets}))
-    return read_columns(output, Facets(), sql)
+    return DatasetColumns.read(output, Facets(), sql)
 
 
 def lineages(
@@ -44,8 +43,8 @@ def lineages(
 ) -> list[Json]:
     namer = DatasetNamer(settings(), {DatasetId("file", "/wh/t"): DatasetId("hive", "db.source")})
     per_query = [(output, columns) for columns in queries if columns is not None]
-    limits = ColumnLimits.of(settings(**options))
-    return fine_grained_lineages(per_query, namer, limits, cuts or TextLimit(limits.characters))
+    wanted = settings(**options)
+    return fine_grained_lineages(per_query, namer, wanted, cuts or TextLimit(wanted.max_string_length))
 
 
 def test_one_column() -> None:

@@ -16,7 +16,6 @@ from airflow_provider_spark_datahub.conversion.convert import (
 )
 from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED
 from airflow_provider_spark_datahub.conversion.events import EventError
-from airflow_provider_spark_datahub.conversion.proposals import to_json_lines
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from tests.conversion.builders import (
     APP,
@@ -267,7 +266,7 @@ def test_half_a_surrogate_pair_costs_at_most_its_event(as_text: bool) -> None:
     events = whole_application(query(inputs=[file("/a")]), broken)
     conversion = convert_events([json.dumps(one).encode() if as_text else one for one in events], settings())
     assert file_urns("/a")[0] in conversion.inputs
-    assert "".join(to_json_lines(conversion.proposals(settings()))).encode()
+    assert "".join(proposal.to_json() for proposal in conversion.proposals(settings())).encode()
 
 
 @given(json_values)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.convert import convert_events, convert_run_event
-from airflow_provider_spark_datahub.conversion.proposals import to_json_lines
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
 from tests.conversion.builders import (
     CORPUS,
@@ -146,7 +145,8 @@ def test_same_events_same_bytes(case: str) -> None:
     options = settings(**CONFIGURATIONS["all aspects"])
 
     def text() -> str:
-        return "".join(to_json_lines(convert_events(corpus_events(case), options).proposals(options)))
+        found = convert_events(corpus_events(case), options).proposals(options)
+        return "".join(proposal.to_json() + "\n" for proposal in found)
 
     assert text() == text()
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, Diagnostics
+from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, Diagnostics, LostExecution
 from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError
-from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostExecution
 
 
 def test_without_problems_there_are_no_messages() -> None:

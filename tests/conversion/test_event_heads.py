@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.archive.grouping import NO_TIME, EventHead, read_head
-from airflow_provider_spark_datahub.conversion.events import EventError, parse_run_event
+from airflow_provider_spark_datahub.conversion.archive.grouping import NO_TIME, EventHead
+from airflow_provider_spark_datahub.conversion.events import EventError, RunEvent
 from tests.conversion.builders import APP, CORPUS, QUERY, START_MS, event, query
 
 FILES = [*sorted((CORPUS / "events").glob("*.ndjson")), CORPUS / "edge" / "events.ndjson"]
@@ -26,12 +26,12 @@ def outcome(read: Callable[[bytes], EventHead], text: bytes) -> EventHead | str:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_heads_of_real_events_say_what_the_events_say(path: Any) -> None:
     for line in path.read_bytes().splitlines():
-        assert outcome(read_head, line) == outcome(lambda text: EventHead.of(parse_run_event(text)), line)
+        assert outcome(EventHead.read, line) == outcome(lambda text: EventHead.of(RunEvent.parse(text)), line)
 
 
 def test_the_head_of_a_query() -> None:
     text = json.dumps(query(second=3)).encode()
-    assert read_head(text) == EventHead(START_MS + 3000, QUERY, "SQL_JOB", APP)
+    assert EventHead.read(text) == EventHead(START_MS + 3000, QUERY, "SQL_JOB", APP)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_the_head_of_a_query() -> None:
 )
 def test_odd_events_are_read_as_tolerantly_as_by_the_converter(change: dict[str, Any]) -> None:
     text = json.dumps(query() | change).encode()
-    assert outcome(read_head, text) == outcome(lambda one: EventHead.of(parse_run_event(one)), text)
+    assert outcome(EventHead.read, text) == outcome(lambda one: EventHead.of(RunEvent.parse(one)), text)
 
 
 def test_an_event_without_a_time_comes_before_all_others() -> None:
-    assert read_head(json.dumps(event() | {"eventTime": ""}).encode()).time_ms == NO_TIME < 0
+    assert EventHead.read(json.dumps(event() | {"eventTime": ""}).encode()).time_ms == NO_TIME < 0

@@ -10,9 +10,9 @@ import pytest
 from airflow_provider_spark_datahub.conversion.events import (
     DatasetId,
     EventError,
+    RunEvent,
     as_object,
     iso_instant,
-    parse_run_event,
     parse_time_ms,
 )
 from tests.conversion.builders import APP, QUERY, START_MS, Json, event, file, parsed, query
@@ -42,19 +42,19 @@ def test_a_run_event() -> None:
 )
 def test_other_objects_are_refused(obj: Any, message: str) -> None:
     with pytest.raises(EventError) as raised:
-        parse_run_event(obj)
+        RunEvent.parse(obj)
     assert message in str(raised.value)
 
 
 @pytest.mark.parametrize("datasets", [None, {}, "x", [None, 1, {}, {"namespace": None, "name": None}]])
 def test_other_values_are_not_datasets(datasets: Any) -> None:
-    read = parse_run_event({**event(), "inputs": datasets, "outputs": datasets})
+    read = RunEvent.parse({**event(), "inputs": datasets, "outputs": datasets})
     assert read.inputs == read.outputs == ()
 
 
 def test_a_dataset_may_have_nothing_but_a_name() -> None:
     spelled: list[Json] = [{"namespace": "file", "name": "/a", "facets": None}]
-    (dataset,) = parse_run_event({**event(), "inputs": spelled}).inputs
+    (dataset,) = RunEvent.parse({**event(), "inputs": spelled}).inputs
     assert dataset.id == DatasetId("file", "/a")
     assert dataset.facets["schema"] == {}
 
@@ -90,17 +90,17 @@ def test_iso_instant(millis: int, expected: str) -> None:
 
 def test_bytes_that_are_no_utf8_cost_only_their_facet() -> None:
     event = json.dumps(query(outputs=[file("/z", columnLineage={"fields": {"?": {}}})])).encode()
-    (output,) = parse_run_event(event.replace(b'"?"', b'"\xcc"')).outputs
+    (output,) = RunEvent.parse(event.replace(b'"?"', b'"\xcc"')).outputs
     assert output.id.name == "/z"
     assert as_object(output.facets["columnLineage"]) == {}
     with pytest.raises(EventError, match="not valid JSON"):
-        parse_run_event(b'{"run": {"runId": "\xcc"}}')
+        RunEvent.parse(b'{"run": {"runId": "\xcc"}}')
 
 
 def test_half_of_a_character_costs_nothing() -> None:
     """A producer cut a text within a surrogate pair, which JSON can spell."""
     sent = query(job="shop.\ud83d", job_facets={"documentation": {"description": "half: \ud83d"}})
-    event = parse_run_event(json.dumps(sent).encode())
+    event = RunEvent.parse(json.dumps(sent).encode())
     assert event.job_name == "shop.\ud83d"
     assert as_object(event.job_facets["documentation"])["description"] == "half: \ud83d"
 
@@ -108,7 +108,7 @@ def test_half_of_a_character_costs_nothing() -> None:
 @pytest.mark.parametrize("broken", [b'{"run": NaN, "x": "\\ud83d"}', b'{"run": "\\ud83d"'])
 def test_beside_half_a_character_the_rest_must_be_json(broken: bytes) -> None:
     with pytest.raises(EventError, match="not valid JSON"):
-        parse_run_event(broken)
+        RunEvent.parse(broken)
 
 
 def test_a_parent_of_blanks_is_none() -> None:

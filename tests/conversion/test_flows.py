@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.events import EventError
-from airflow_provider_spark_datahub.conversion.urns import flow_identity, job_id_and_name
+from airflow_provider_spark_datahub.conversion.urns import FlowIdentity, job_id_and_name
 from tests.conversion.builders import dataset, file, parsed, settings, spark_properties, symlink
 
 OPENLINEAGE = "https://github.com/OpenLineage/OpenLineage/"
@@ -28,7 +28,7 @@ OPENLINEAGE = "https://github.com/OpenLineage/OpenLineage/"
 )
 def test_orchestrator(producer: str, engine: str | None, option: str | None, expected: str) -> None:
     event = parsed(producer=producer, run_facets={"processing_engine": {"name": engine}})
-    assert flow_identity(event, settings(orchestrator=option), "").orchestrator == expected
+    assert FlowIdentity.of(event, settings(orchestrator=option), "").orchestrator == expected
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_orchestrator(producer: str, engine: str | None, option: str | None, exp
 )
 def test_an_unknown_orchestrator_is_an_error(producer: str) -> None:
     with pytest.raises(EventError) as raised:
-        flow_identity(parsed(producer=producer), settings(), "")
+        FlowIdentity.of(parsed(producer=producer), settings(), "")
     assert repr(producer) in str(raised.value)
 
 
@@ -77,13 +77,13 @@ def test_application_names(facets: Any, expected: tuple[str, str]) -> None:
     ],
 )
 def test_flow(job: str, namespace: str, app_name: str, options: Any, urn: str) -> None:
-    assert flow_identity(parsed(job=job, namespace=namespace), settings(**options), app_name).urn == urn
+    assert FlowIdentity.of(parsed(job=job, namespace=namespace), settings(**options), app_name).urn == urn
 
 
 def test_a_job_name_that_starts_with_a_dot_names_no_flow() -> None:
     with pytest.raises(EventError, match=r"'\.x' starts with a dot"):
-        flow_identity(parsed(job=".x"), settings(), "")
-    assert flow_identity(parsed(job=".x"), settings(), "app").flow_id == "app"
+        FlowIdentity.of(parsed(job=".x"), settings(), "")
+    assert FlowIdentity.of(parsed(job=".x"), settings(), "app").flow_id == "app"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.events import EventError, parse_run_event
+from airflow_provider_spark_datahub.conversion.events import EventError, RunEvent
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
 from tests.conversion.builders import (
     APP,
@@ -26,7 +26,7 @@ from tests.conversion.builders import (
 def fold(*events: Json | bytes) -> Fold:
     result = Fold(settings())
     for each in events:
-        result.add(parse_run_event(each))
+        result.add(RunEvent.parse(each))
     return result
 
 
@@ -45,7 +45,7 @@ def test_an_event_that_nothing_can_be_made_of_leaves_the_fold_as_it_is() -> None
     folded = fold(query())
     unknown = event(run_id=OTHER_QUERY, producer="https://example.com")
     with pytest.raises(EventError, match=r"https://example\.com"):
-        folded.add(parse_run_event(unknown))
+        folded.add(RunEvent.parse(unknown))
     assert [run.run_id for found in folded.applications() for run in found.runs] == [QUERY]
 
 

@@ -14,7 +14,7 @@ from airflow_provider_spark_datahub.conversion.archive.grouping import (
     Link,
     merge_groups,
 )
-from airflow_provider_spark_datahub.conversion.events import parse_run_event
+from airflow_provider_spark_datahub.conversion.events import RunEvent
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
 from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSessions
 from tests.conversion.builders import CORPUS, Json, application, event, json_lines, query, settings
@@ -24,7 +24,7 @@ RUNS = ("a", "b", "c", "d", "e")
 
 def groups(events: Iterable[Json]) -> dict[str, str]:
     """From each run to the one group that all of its events are in."""
-    heads = [EventHead.of(parse_run_event(json.dumps(one).encode())) for one in events]
+    heads = [EventHead.of(RunEvent.parse(json.dumps(one).encode())) for one in events]
     shared = merge_groups(link for head in heads for link in head.links())
     found: dict[str, str] = {}
     for head in heads:
@@ -82,7 +82,7 @@ def test_runs_of_one_application_are_in_one_group(
     ]
     fold = Fold(settings())
     for one in events:
-        fold.add(parse_run_event(json.dumps(one).encode()))
+        fold.add(RunEvent.parse(json.dumps(one).encode()))
     group = groups(events)
     for found in fold.applications():
         assert len({group[run.run_id] for run in found.runs}) == 1
@@ -109,7 +109,7 @@ def test_events_that_decide_sessions_are_in_one_group(events: list[Json]) -> Non
     """Each run has the same parent whether its group alone is seen or the whole archive."""
 
     def parents(of: Iterable[Json]) -> dict[str, str | None]:
-        sessions, parsed = HiveSessions(1000), [parse_run_event(json.dumps(one).encode()) for one in of]
+        sessions, parsed = HiveSessions(1000), [RunEvent.parse(json.dumps(one).encode()) for one in of]
         for one in parsed:
             sessions.observe(one)
         return {one.run_id: sessions.parent_of(one.run_id) for one in parsed}
@@ -124,7 +124,7 @@ def test_events_that_decide_sessions_are_in_one_group(events: list[Json]) -> Non
 
 @pytest.mark.parametrize("path", sorted((CORPUS / "events").glob("*.ndjson")), ids=lambda path: path.stem)
 def test_real_applications_need_no_joining(path: Path) -> None:
-    heads = [EventHead.of(parse_run_event(json.dumps(one).encode())) for one in json_lines(path) if "run" in one]
+    heads = [EventHead.of(RunEvent.parse(json.dumps(one).encode())) for one in json_lines(path) if "run" in one]
     assert merge_groups(link for head in heads for link in head.links()) == {}
 
 

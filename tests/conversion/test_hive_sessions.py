@@ -12,10 +12,10 @@ import pytest
 from datahub.metadata.schema_classes import DataProcessRunStatusClass, RunResultTypeClass
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
-from airflow_provider_spark_datahub.conversion.events import parse_run_event
+from airflow_provider_spark_datahub.conversion.events import RunEvent
 from airflow_provider_spark_datahub.conversion.facets.properties import hive_session_properties
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSession, HiveSessions, session_proposals
+from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSession, HiveSessions
 from tests.conversion.builders import Json, application, event, find, find_all
 from tests.oracles.strict import canonical_violations
 
@@ -98,7 +98,7 @@ def timed(sent: Json, minute: int, *, producer: str, namespace: str) -> Json:
 def observed(*events: Json, cluster: str | None = None) -> HiveSessions:
     found = HiveSessions(TIMEOUT, cluster)
     for each in events:
-        found.observe(parse_run_event(each))
+        found.observe(RunEvent.parse(each))
     return found
 
 
@@ -113,7 +113,7 @@ def is_closed(session: HiveSession) -> bool:
 
 def written(*events: Json, known_until_ms: int | None = None) -> list[Proposal]:
     """The only session's proposals, each as GMS takes it and acryl-datahub writes it."""
-    proposals = session_proposals(only(observed(*events), known_until_ms=known_until_ms))
+    proposals = only(observed(*events), known_until_ms=known_until_ms).proposals()
     assert [violation for each in proposals for violation in canonical_violations(each.to_obj())] == []
     return proposals
 
@@ -367,7 +367,7 @@ def test_what_the_producer_reported_is_not_written_again() -> None:
 @pytest.mark.parametrize("end", [session_run(minute=3, kind="COMPLETE"), session_run(job_type="APPLICATION")])
 def test_a_reported_end_is_not_written_again(end: Json) -> None:
     found = observed(session_run(), *CHILDREN, end)
-    assert session_proposals(only(found, known_until_ms=at(100))) == []
+    assert only(found, known_until_ms=at(100)).proposals() == []
     assert is_closed(only(found))
 
 
@@ -391,7 +391,7 @@ def test_a_session_runs_below_the_task_of_its_queries(task: list[Json]) -> None:
     session = only(found)
     assert found.parent_of(Q1) == found.parent_of(Q2) == session.urn
     assert session.parent_urn == dpi(TASK)
-    relationships = find(session_proposals(session), "dataProcessInstanceRelationships").aspect
+    relationships = find(session.proposals(), "dataProcessInstanceRelationships").aspect
     assert relationships == {"parentInstance": dpi(TASK), "upstreamInstances": []}
 
 
@@ -444,7 +444,7 @@ def test_the_order_of_events_and_their_repetition_change_nothing() -> None:
     results = set()
     for order in itertools.permutations(EVENTS):
         found = observed(*order, *order)
-        proposals = [one.to_obj() for session in found.sessions() for one in session_proposals(session)]
+        proposals = [one.to_obj() for session in found.sessions() for one in session.proposals()]
         results.add(json.dumps([proposals, [found.parent_of(run_id) for run_id in (Q1, Q2, Q3)]]))
     assert len(results) == 1
 
@@ -474,7 +474,7 @@ def test_any_events_become_what_gms_takes(events: list[Json], known_until_ms: in
     found = observed(*events)
     sessions = found.sessions(known_until_ms)
     for session in sessions:
-        for each in session_proposals(session):
+        for each in session.proposals():
             assert canonical_violations(each.to_obj()) == []
         assert all(one.start_ms <= one.end_ms for one in session.activities)
         pairs = itertools.pairwise(session.activities)

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication
-from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostExecution, LostLineage
+from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostLineage
 from tests.conversion import builders
 from tests.conversion.builders import Json, settings
 from tests.conversion.event_logs import (

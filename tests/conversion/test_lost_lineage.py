@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.events import parse_time_ms
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, task_proposals
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from tests.conversion.builders import Json, find, proposals, settings, urn
 from tests.conversion.test_corpus import edges, expected_edges
@@ -107,7 +107,7 @@ def edge_properties(found: Proposal) -> dict[str, Json | None]:
 def test_its_edges_say_where_they_come_from() -> None:
     _, after = lost_write()
     (job,) = after.jobs
-    task = task_proposals(TaskAttempt(DagRun(AirflowSite(), "dag", "run"), "task", 1, result="SUCCESS"), after.jobs)
+    task = TaskAttempt(DagRun(AirflowSite(), "dag", "run"), "task", 1, result="SUCCESS").proposals(after.jobs)
     for found in (find(proposals(job), "dataJobInputOutput"), find(task, "dataJobInputOutput")):
         assert canonical_violations(found.to_obj()) == []
         properties = edge_properties(found)

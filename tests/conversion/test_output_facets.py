@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets, parse_run_event
+from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets, RunEvent
 from airflow_provider_spark_datahub.conversion.facets.dataset import DatasetFacets, OutputStatistics
 from tests.conversion.builders import event, file
 
@@ -28,7 +28,7 @@ from tests.conversion.builders import event, file
 )
 def test_statistics(output_facets: Any, expected: tuple[int | None, ...]) -> None:
     sent = event(outputs=[{**file("/z"), "outputFacets": output_facets}])
-    from_text, from_object = parse_run_event(json.dumps(sent).encode()), parse_run_event(sent)
+    from_text, from_object = RunEvent.parse(json.dumps(sent).encode()), RunEvent.parse(sent)
     for read in (from_text, from_object):
         assert OutputStatistics.read(read.outputs[0].output_facets) == OutputStatistics(*expected)
 

@@ -9,7 +9,6 @@ import pytest
 from airflow_provider_spark_datahub.conversion.spark_log.unreported import (
     PlanDataset,
     PlanDatasets,
-    datasets_of_plans,
 )
 from tests.conversion.test_more_jobs import recorded
 
@@ -21,7 +20,7 @@ def node(head: str, *lines: str) -> str:
 
 
 def plan(*nodes: str) -> PlanDatasets:
-    return datasets_of_plans(["== Physical Plan ==\nCommand (2)\n+- Scan (1)\n\n\n" + "\n\n".join(nodes) + "\n\n"])
+    return PlanDatasets.of(["== Physical Plan ==\nCommand (2)\n+- Scan (1)\n\n\n" + "\n\n".join(nodes) + "\n\n"])
 
 
 def write(arguments: str, command: str = "Execute InsertIntoHadoopFsRelationCommand") -> str:
@@ -31,7 +30,7 @@ def write(arguments: str, command: str = "Execute InsertIntoHadoopFsRelationComm
 def recorded_plans(recording: str, root: int) -> PlanDatasets:
     """What the plans of an execution and its parts name."""
     starts = [json.loads(line) for line in recorded("logs", recording) if b"SQLExecutionStart" in line]
-    return datasets_of_plans(one["physicalPlanDescription"] for one in starts if one["rootExecutionId"] == root)
+    return PlanDatasets.of(one["physicalPlanDescription"] for one in starts if one["rootExecutionId"] == root)
 
 
 # By hand from the jobs: what each execution's statement reads and writes.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.events import RunEvent
-from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers, airflow_tags
+from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
 from airflow_provider_spark_datahub.conversion.redaction import REDACTED
 from tests.conversion.builders import parsed, spark_properties
 
@@ -118,7 +118,7 @@ def test_secrets() -> None:
     ],
 )
 def test_airflow_tags(tags: Any, expected: list[str] | None) -> None:
-    assert airflow_tags(parsed(run_facets={"airflow": {"dag": {"tags": tags}}})) == expected
+    assert parsed(run_facets={"airflow": {"dag": {"tags": tags}}}).airflow_tags == expected
 
 
 @pytest.mark.parametrize(

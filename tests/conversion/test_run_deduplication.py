@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.conversion import convert
-from airflow_provider_spark_datahub.conversion.archive.grouping import read_head
+from airflow_provider_spark_datahub.conversion.archive.grouping import EventHead
 from airflow_provider_spark_datahub.conversion.archive.replay import (
     ArchivedEvent,
     ArchiveFacts,
@@ -41,7 +41,7 @@ LATER = ArchiveFacts(until_ms=10**14)
 
 def converted(lines: Iterable[bytes], **options: object) -> list[AspectVersion]:
     conversion = GroupConverter(settings(**{**OPTIONS, **options}), ArchiveFilter(run_history=True), LATER)
-    events = [ArchivedEvent(read_head(line).time_ms, "f", number, line) for number, line in enumerate(lines)]
+    events = [ArchivedEvent(EventHead.read(line).time_ms, "f", number, line) for number, line in enumerate(lines)]
     for event in sorted(events):
         conversion.add(event)
     return list(conversion.finish())

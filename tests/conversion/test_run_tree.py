@@ -15,9 +15,6 @@ from airflow_provider_spark_datahub.conversion.run_tree import (
     DagRun,
     TaskAttempt,
     UpstreamTask,
-    attach_jobs,
-    dag_run_ended,
-    task_proposals,
 )
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from tests.conversion.builders import (
@@ -102,7 +99,7 @@ def test_runs_are_distinct() -> None:
 
 
 def test_the_tree() -> None:
-    found = [*task_proposals(ended(), [JOB]), *(one for job in attach_jobs([JOB], ATTEMPT) for one in proposals(job))]
+    found = [*ended().proposals([JOB]), *(one for job in ATTEMPT.attach([JOB]) for one in proposals(job))]
     parents = {
         each.entity_urn: (
             each.aspect["parentTemplate"],
@@ -123,12 +120,16 @@ def test_the_tree() -> None:
 
 def test_mapped_upstream_tasks() -> None:
     attempt = TaskAttempt(RUN, "t", 1, upstream=(UpstreamTask("m", (0, 1)),))
-    assert attempt.upstream_run_urns == [SITE.task_run_urn("d", "m", RUN_ID, index) for index in (0, 1)]
-    assert attempt.upstream_job_urns == [SITE.job_urn("d", "m")]
+    found = attempt.ended(START_MS, "SUCCESS").proposals([])
+    relationships = of(find_all(found, "dataProcessInstanceRelationships"), attempt.urn)[0].aspect
+    runs = [SITE.task_run_urn("d", "m", RUN_ID, index) for index in (0, 1)]
+    assert relationships["upstreamInstances"] == runs
+    edges = find(found, "dataJobInputOutput").aspect
+    assert [edge["path"] for edge in edges] == [f"/inputDatajobEdges/{SITE.job_urn('d', 'm')}"]
 
 
 def test_an_attempt_that_starts() -> None:
-    found = task_proposals(ATTEMPT)
+    found = ATTEMPT.proposals()
     (event,) = (each.aspect for each in of(find_all(found, "dataProcessInstanceRunEvent"), ATTEMPT.urn))
     assert (event["status"], event["timestampMillis"], event["attempt"]) == ("STARTED", START_MS + 1_000, 2)
     (run_event,) = (each.aspect for each in of(find_all(found, "dataProcessInstanceRunEvent"), RUN.urn))
@@ -138,7 +139,7 @@ def test_an_attempt_that_starts() -> None:
 
 @pytest.mark.parametrize("result", ["SUCCESS", "UP_FOR_RETRY", "FAILURE", "SKIPPED"])
 def test_an_attempt_that_ends(result: AttemptResult) -> None:
-    found = task_proposals(ended(result), [JOB])
+    found = ended(result).proposals([JOB])
     _, event = (each.aspect for each in of(find_all(found, "dataProcessInstanceRunEvent"), ATTEMPT.urn))
     assert event["result"] == {"type": result, "nativeResultType": "airflow"}
     assert (event["status"], event["attempt"], event["durationMillis"]) == ("COMPLETE", 2, 60_000)
@@ -162,17 +163,17 @@ def test_a_failed_or_incomplete_attempt_only_adds_edges(
 ) -> None:
     """Deviation 10, for the task's own edges: also where events of its Spark job are missing."""
     job = only_job(whole_application(query(inputs=[file("/a")])), Ending(events_complete=complete))
-    found = task_proposals(ended(result), [job])
+    found = ended(result).proposals([job])
     assert [each.change_type for each in find_all(found, "dataJobInputOutput")] == change_types
 
 
 def test_a_successful_attempt_without_lineage_removes_no_edge() -> None:
     attempt = ended(attempt=TaskAttempt(RUN, "t", 1))
-    assert find_all(task_proposals(attempt), "dataJobInputOutput") == []
+    assert find_all(attempt.proposals(), "dataJobInputOutput") == []
 
 
 def test_properties_of_the_runs() -> None:
-    properties = find_all(task_proposals(ATTEMPT), "dataProcessInstanceProperties")
+    properties = find_all(ATTEMPT.proposals(), "dataProcessInstanceProperties")
     found = {each.entity_urn: each.aspect for each in properties}
     assert found[ATTEMPT.urn]["customProperties"] == {"dag_id": "d", "task_id": "t", "run_id": RUN_ID}
     assert (found[ATTEMPT.urn]["externalUrl"], found[RUN.urn]["externalUrl"]) == ("http://af/log", "http://af/run")
@@ -185,7 +186,7 @@ def test_events_of_one_millisecond_are_as_many_in_gms() -> None:
     events = [
         each.aspect
         for attempt in attempts
-        for each in of(find_all(task_proposals(attempt), "dataProcessInstanceRunEvent"), attempt.urn)
+        for each in of(find_all(attempt.proposals(), "dataProcessInstanceRunEvent"), attempt.urn)
     ]
     assert len(events) == 4
     assert {event["timestampMillis"] for event in events} == {START_MS}
@@ -200,9 +201,9 @@ def test_the_data_interval_of_the_dag_run_applies_to_the_runs_below_it() -> None
     run = replace(RUN, interval=DAY)
     attempt = replace(ATTEMPT, dag_run=run).ended(START_MS + 61_000, "SUCCESS")
     found = [
-        *task_proposals(attempt, [JOB]),
-        *dag_run_ended(run, START_MS + 90_000, "SUCCESS"),
-        *(one for job in attach_jobs([JOB], attempt) for one in proposals(job)),
+        *attempt.proposals([JOB]),
+        *run.end_proposals(START_MS + 90_000, "SUCCESS"),
+        *(one for job in attempt.attach([JOB]) for one in proposals(job)),
     ]
     events = find_all(found, "dataProcessInstanceRunEvent")
     assert {each.entity_urn for each in events} == {run.urn, attempt.urn, JOB.run_urn}
@@ -220,31 +221,31 @@ def test_the_data_interval_of_the_dag_run_applies_to_the_runs_below_it() -> None
 def test_the_events_of_a_run_win_over_the_dag_run() -> None:
     hour = {"nominalTime": {"nominalStartTime": "2026-01-01T03:00:00Z", "nominalEndTime": "2026-01-01T04:00:00Z"}}
     job = only_job(whole_application(run_facets=hour))
-    (job,) = attach_jobs([job], replace(ATTEMPT, dag_run=replace(RUN, interval=DAY)))
+    (job,) = replace(ATTEMPT, dag_run=replace(RUN, interval=DAY)).attach([job])
     assert job.run.details.interval == DataInterval(START_MS + 3 * 3_600_000, START_MS + 4 * 3_600_000)
 
 
 def test_runs_are_there_again_after_a_soft_delete() -> None:
-    found = [*task_proposals(ATTEMPT), *(one for job in attach_jobs([JOB], ATTEMPT) for one in proposals(job))]
+    found = [*ATTEMPT.proposals(), *(one for job in ATTEMPT.attach([JOB]) for one in proposals(job))]
     present = {each.entity_urn for each in find_all(found, "status") if each.aspect == {"removed": False}}
     assert present >= {RUN.urn, ATTEMPT.urn, JOB.run_urn}
 
 
 def test_each_attempt_shows_its_own_log() -> None:
-    events = of(find_all(task_proposals(ended()), "dataProcessInstanceRunEvent"), ATTEMPT.urn)
+    events = of(find_all(ended().proposals(), "dataProcessInstanceRunEvent"), ATTEMPT.urn)
     assert [each.aspect["externalUrl"] for each in events] == ["http://af/log"] * 2
 
 
 def test_a_mapped_run_says_which() -> None:
     mapped = TaskAttempt(RUN, "t", 1, map_index=3)
-    properties = of(find_all(task_proposals(mapped), "dataProcessInstanceProperties"), mapped.urn)[0].aspect
+    properties = of(find_all(mapped.proposals(), "dataProcessInstanceProperties"), mapped.urn)[0].aspect
     assert properties["customProperties"]["map_index"] == "3"
     assert properties["name"].endswith("_3")
 
 
 def test_without_a_start_there_is_no_duration() -> None:
     attempt = TaskAttempt(DagRun(SITE, "d", RUN_ID), "t", 1).ended(START_MS, "SUCCESS")
-    found = [*task_proposals(attempt), *dag_run_ended(attempt.dag_run, START_MS, "SUCCESS")]
+    found = [*attempt.proposals(), *attempt.dag_run.end_proposals(START_MS, "SUCCESS")]
     events = [each.aspect for each in find_all(found, "dataProcessInstanceRunEvent")]
     assert [event["status"] for event in events] == ["COMPLETE", "COMPLETE"]
     assert not any("durationMillis" in event for event in events)
@@ -252,14 +253,14 @@ def test_without_a_start_there_is_no_duration() -> None:
 
 def test_beside_datahubs_own_plugin_only_what_it_lacks() -> None:
     attempt = ended(attempt=TaskAttempt(RUN, "t", 1, written_by_plugin=True))
-    found = task_proposals(attempt, [JOB])
+    found = attempt.proposals([JOB])
     assert {each.entity_urn for each in found} == {RUN.urn, ATTEMPT.urn}
     assert [each.aspect_name for each in of(found, ATTEMPT.urn)] == ["dataProcessInstanceRelationships"]
 
 
 @pytest.mark.parametrize("result", ["SUCCESS", "FAILURE"])
 def test_a_dag_run_that_ends(result: str) -> None:
-    found = dag_run_ended(RUN, START_MS + 90_000, "SUCCESS" if result == "SUCCESS" else "FAILURE")
+    found = RUN.end_proposals(START_MS + 90_000, "SUCCESS" if result == "SUCCESS" else "FAILURE")
     last = find_all(found, "dataProcessInstanceRunEvent")[-1]
     assert (last.entity_urn, last.aspect["status"], last.aspect["durationMillis"]) == (RUN.urn, "COMPLETE", 90_000)
     assert last.aspect["result"] == {"type": result, "nativeResultType": "airflow"}
@@ -272,10 +273,10 @@ def test_gms_takes_all_of_it() -> None:
         START_MS, "SKIPPED"
     )
     found = [
-        *task_proposals(ATTEMPT),
-        *task_proposals(ended(), [JOB]),
-        *task_proposals(mapped, [JOB]),
-        *dag_run_ended(run, START_MS, "FAILURE"),
-        *(one for job in attach_jobs([JOB], ATTEMPT) for one in proposals(job)),
+        *ATTEMPT.proposals(),
+        *ended().proposals([JOB]),
+        *mapped.proposals([JOB]),
+        *run.end_proposals(START_MS, "FAILURE"),
+        *(one for job in ATTEMPT.attach([JOB]) for one in proposals(job)),
     ]
     assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []

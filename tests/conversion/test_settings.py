@@ -13,7 +13,6 @@ from airflow_provider_spark_datahub.conversion.settings import (
     ENVIRONMENTS,
     LineageSettings,
     PathSpec,
-    settings_of_environment,
 )
 
 JOB_URN = "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),task)"
@@ -199,16 +198,16 @@ def test_later_layers_win(layers: list[dict[str, Any]], expected: dict[str, Any]
 
 
 def test_the_limit_of_gms_and_the_java_listener() -> None:
-    given = settings_of_environment({"INGESTION_MAX_SERIALIZED_STRING_LENGTH": "20000000", "HOME": "/"})
+    given = LineageSettings.environment_layer({"INGESTION_MAX_SERIALIZED_STRING_LENGTH": "20000000", "HOME": "/"})
     assert LineageSettings.from_mapping(given).max_string_length == 20_000_000
     assert LineageSettings.from_mapping(given, {"max_string_length": 500}).max_string_length == 500
 
 
 @pytest.mark.parametrize("environment", [{}, {"INGESTION_MAX_SERIALIZED_STRING_LENGTH": " "}])
 def test_no_limit_in_the_environment(environment: dict[str, str]) -> None:
-    assert LineageSettings.from_mapping(settings_of_environment(environment)) == LineageSettings()
+    assert LineageSettings.from_mapping(LineageSettings.environment_layer(environment)) == LineageSettings()
 
 
 def test_a_wrong_limit_in_the_environment_is_named() -> None:
     with pytest.raises(SettingsError, match="INGESTION_MAX_SERIALIZED_STRING_LENGTH is 'much', want a whole number"):
-        settings_of_environment({"INGESTION_MAX_SERIALIZED_STRING_LENGTH": "much"})
+        LineageSettings.environment_layer({"INGESTION_MAX_SERIALIZED_STRING_LENGTH": "much"})

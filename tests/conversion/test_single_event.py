@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.events import parse_run_event
+from airflow_provider_spark_datahub.conversion.events import RunEvent
 from airflow_provider_spark_datahub.conversion.proposals import SharedObject
 from airflow_provider_spark_datahub.conversion.runs import coalesce as single_event
 from airflow_provider_spark_datahub.conversion.runs.coalesce import REMEMBERED, JobLineage, SingleEvents
@@ -15,7 +15,7 @@ from tests.conversion.builders import Json, column, column_lineage, file, query,
 
 
 def job_of(events: SingleEvents, event: Json) -> JobLineage:
-    return events.job(parse_run_event(json.dumps(event).encode()))
+    return events.job(RunEvent.parse(json.dumps(event).encode()))
 
 
 def test_lineages_without_columns_are_remembered_up_to_a_number() -> None:

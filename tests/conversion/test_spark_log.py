@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
-from airflow_provider_spark_datahub.conversion.spark_log.streaming import LogReading, coalesce_with_queries
+from airflow_provider_spark_datahub.conversion.spark_log.streaming import coalesce_with_queries
 from tests.conversion.builders import proposals, settings
 from tests.conversion.event_logs import (
     APP_ID,
@@ -121,7 +121,7 @@ def test_hostile_events_are_passed_over(junk: Any) -> None:
     applications = read_log([*hostile, app_ended()])
 
     assert applications[-1].end_ms == START_MS + 59_000
-    jobs = list(coalesce_with_queries([], LogReading(applications), {}, settings(), Ending()))
+    jobs = list(coalesce_with_queries([], applications, {}, settings(), Ending()))
     assert jobs
     assert [
         violation for job in jobs for each in proposals(job) for violation in canonical_violations(each.to_obj())

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.run_tree import attach_jobs
+from airflow_provider_spark_datahub.conversion.convert import Converter
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage, RunResult
 from airflow_provider_spark_datahub.conversion.spark_log.streaming import (
-    LogReading,
-    application_ids,
     coalesce_with_queries,
 )
 from tests.conversion import builders
@@ -57,7 +55,7 @@ OTHER_RUN = "0a000000-0000-4000-8000-000000000002"
 
 def recorded_jobs(version: str, **options: Any) -> list[JobLineage]:
     fold = folded(recorded_events(f"streaming-{version}"), **options)
-    log = LogReading(recorded_log(f"streaming-{version}"))
+    log = recorded_log(f"streaming-{version}")
     symlinks = fold.symlinks.by_dataset
     return list(coalesce_with_queries(fold.applications(), log, symlinks, settings(**options), SUCCEEDED))
 
@@ -66,13 +64,12 @@ def jobs_of(
     log: Iterable[Json],
     events: Iterable[Json] = (),
     ending: Ending = SUCCEEDED,
-    reading: Json | None = None,
+    log_complete: bool = True,
     **options: Any,
 ) -> list[JobLineage]:
     fold = folded(events, **options)
-    reading_of_log = LogReading(read_log(log), **(reading or {}))
-    symlinks = fold.symlinks.by_dataset
-    return list(coalesce_with_queries(fold.applications(), reading_of_log, symlinks, settings(**options), ending))
+    applications, symlinks, wanted = fold.applications(), fold.symlinks.by_dataset, settings(**options)
+    return list(coalesce_with_queries(applications, read_log(log), symlinks, wanted, ending, log_complete=log_complete))
 
 
 def query_job(log: Iterable[Json], events: Iterable[Json] = (), **more: Any) -> JobLineage:
@@ -224,17 +221,13 @@ def test_name_of_a_query_is_the_same_in_every_run(name: str | None, sink: str, j
 
 
 def test_application_id_in_front_where_wanted() -> None:
-    job = query_job(ONE_QUERY, reading={"app_id_prefix": True})
+    job = query_job(ONE_QUERY, streaming_app_id_prefix=True)
     assert job.definition.flow.flow_id == f"{APP_ID}.paid"
 
 
 def test_flow_is_that_of_the_application_but_for_its_name() -> None:
     events = builders.whole_application(namespace="analytics", job="shop")
     assert query_job(ONE_QUERY, events).definition.flow.urn == "urn:li:dataFlow:(spark,paid,analytics)"
-    assert (
-        query_job(ONE_QUERY, reading={"namespace": "analytics"}).definition.flow.urn
-        == "urn:li:dataFlow:(spark,paid,analytics)"
-    )
     assert query_job(ONE_QUERY, platform_instance="eu").definition.flow.urn == "urn:li:dataFlow:(spark,paid,eu)"
 
 
@@ -288,7 +281,7 @@ def test_result_of_a_query(logged: list[Json], ending: Ending, result: str | Non
         ([app_started(), query_started(), query_terminated()], {}),
         ([app_started(), query_started(), query_progressed(rows=0), query_terminated()], {}),
         ([app_started(), query_started(), query_progressed(), query_terminated("boom")], {}),
-        (ONE_QUERY, {"reading": {"complete": False}}),
+        (ONE_QUERY, {"log_complete": False}),
         (ONE_QUERY, {"ending": Ending(succeeded=True, events_complete=False)}),
         (ONE_QUERY, {"ending": Ending(final=False)}),
         (ONE_QUERY, {"use_patch": True}),
@@ -379,7 +372,10 @@ def test_applications_find_their_own_log() -> None:
     log = [app_started("app-2"), *ONE_QUERY[1:], app_started("app-1", 60), app_ended(70)]
     other = "01900000-0000-7000-8000-0000000000bb"
     reported = [*events("app-1", builders.APP, 1), *events("app-2", other, 2)]
-    assert application_ids(folded(reported).applications()) == {"app-1", "app-2"}
+    converter = Converter(settings())
+    for event in reported:
+        converter.add(event)
+    assert converter.application_ids == {"app-1", "app-2"}
     *_, query = jobs_of(log, reported)
     assert query.run.parent_urn == f"urn:li:dataProcessInstance:{other}"
 
@@ -394,7 +390,7 @@ def test_run_tree_keeps_the_query_below_its_application() -> None:
     from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 
     task_try = TaskAttempt(DagRun(AirflowSite(), "dag", "run"), "task", try_number=1)
-    application, query = attach_jobs(jobs_of(ONE_QUERY, builders.whole_application()), task_try)
+    application, query = task_try.attach(jobs_of(ONE_QUERY, builders.whole_application()))
     assert application.run.parent_urn == task_try.urn
     assert query.run.parent_urn == application.run_urn
     assert query.definition.upstream_jobs == (task_try.job_urn,)

@@ -5,22 +5,36 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
+from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
 from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSink
-from tests.delivery.faults import RefusingStore
+from tests.delivery.test_object_store import Store
+
+
+def made(host: str | None, extra: dict[str, Any]) -> tuple[ObjectStoreSink, list[tuple[str, str | None]]]:
+    """The sink, and which stores were opened for it."""
+    openings: list[tuple[str, str | None]] = []
+
+    def open_storage(uri: str, conn_id: str | None) -> ObjectStorage:
+        openings.append((uri, conn_id))
+        return ObjectStorage(Store(), "bucket", uri)
+
+    return ObjectStoreSink.from_connection(ConnectionParts(host, extra=extra), open_storage), openings
 
 
 @pytest.mark.parametrize(
-    ("host", "extra", "settings"),
+    ("host", "extra", "opened"),
     [
-        ("s3://bucket/a/b/", {}, ObjectStoreSettings("s3://bucket/a/b")),
-        ("gs://bucket", {"storage_conn_id": "lake"}, ObjectStoreSettings("gs://bucket", "lake")),
-        ("s3://lake@bucket/a", {}, ObjectStoreSettings("s3://lake@bucket/a", "lake")),
-        (" s3://bucket ", {"storage_conn_id": ""}, ObjectStoreSettings("s3://bucket")),
+        ("s3://bucket/a/b/", {}, ("s3://bucket/a/b", None)),
+        ("gs://bucket", {"storage_conn_id": "lake"}, ("gs://bucket", "lake")),
+        ("s3://lake@bucket/a", {}, ("s3://lake@bucket/a", "lake")),
+        (" s3://bucket ", {"storage_conn_id": ""}, ("s3://bucket", None)),
     ],
 )
-def test_settings(host: str, extra: dict[str, Any], settings: ObjectStoreSettings) -> None:
-    assert ObjectStoreSettings.from_connection(ConnectionParts(host, extra=extra)) == settings
+def test_settings(host: str, extra: dict[str, Any], opened: tuple[str, str | None]) -> None:
+    sink, openings = made(host, extra)
+    assert openings == [opened]
+    assert sink.describe() == f"the object store at {opened[0]}"
 
 
 @pytest.mark.parametrize(
@@ -39,5 +53,5 @@ def test_settings(host: str, extra: dict[str, Any], settings: ObjectStoreSetting
 )
 def test_unusable_settings(host: str | None, extra: dict[str, Any], message: str) -> None:
     with pytest.raises(SinkSettingsError, match=message) as caught:
-        ObjectStoreSettings.from_connection(ConnectionParts(host, extra=extra))
+        made(host, extra)
     assert "canary-1" not in str(caught.value)

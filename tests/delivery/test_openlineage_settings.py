@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks.openlineage import OpenLineageSettings
+from airflow_provider_spark_datahub.delivery.sinks.openlineage import OpenLineageSettings, OpenLineageSink
 
 HTTP = {"type": "http", "url": "http://marquez:5000"}
 
@@ -57,6 +57,6 @@ def test_secrets_are_nowhere() -> None:
     settings = OpenLineageSettings.from_connection(connection)
     assert "canary" not in repr(connection)
     assert "canary" not in repr(settings)
-    assert settings.address == "at http://marquez"
+    assert OpenLineageSink(settings).describe() == "the OpenLineage backend at http://marquez"
     redacted = settings.redact("canary-header canary-nested me:canary-proxy me:canary-url canary-key")
     assert redacted == "*** *** *** *** ***"

@@ -16,7 +16,6 @@ from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSink
 from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSink
 from airflow_provider_spark_datahub.delivery.sinks.rest import RestSink
 from airflow_provider_spark_datahub.hooks.datahub import (
-    ConnectionTypeError,
     DatahubFileHook,
     DatahubKafkaHook,
     DatahubRestHook,
@@ -78,7 +77,7 @@ def test_rest_connection_writes_with_its_token(connection: Any) -> None:
 @pytest.mark.parametrize("conn_type", ["http", "kafka", "", "datahub"])
 def test_a_connection_of_another_type(connection: Any, conn_type: str) -> None:
     connection("lineage", conn_type=conn_type, host="x")
-    with pytest.raises(ConnectionTypeError, match=r"'lineage' is of type .* type 'datahub-rest' or 'datahub-kafka'"):
+    with pytest.raises(SinkSettingsError, match=r"'lineage' is of type .* type 'datahub-rest' or 'datahub-kafka'"):
         sink_of("lineage")
     assert open_sink("lineage")[0] is None
 

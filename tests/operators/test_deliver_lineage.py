@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.delivery.outbox import Outbox
 from airflow_provider_spark_datahub.operators.deliver_lineage import DeliverLineageOperator, OutboxNotEmptyError
-from airflow_provider_spark_datahub.task.record import AttemptRecord
+from airflow_provider_spark_datahub.task.recovery import AttemptRecord
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.delivery.outboxes import outbox_at
 from tests.delivery.samples import upserts
@@ -95,14 +97,7 @@ class RunningTask:
 def test_a_killed_tasks_events_are_converted_when_airflow_says_that_it_is_over(
     tmp_path: Path, answer: int | Exception, settled: int
 ) -> None:
-    record = AttemptRecord.begun(
-        TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS),
-        LineageSettings(),
-        CORPUS / "a_csv_join_agg.ndjson",
-        SparkEventLog(),
-    )
-    key = AttemptKey("shop", "run", "build", -1, 1)
-    outbox_at(tmp_path / "outbox").begin(key, connection_id="datahub_file", events=None, redo=record.to_obj())
+    killed_task(tmp_path)
     ti = RunningTask(answer)
     context: Any = {"ti": ti}
     result = DeliverLineageOperator(task_id="deliver").execute(context)
@@ -113,3 +108,23 @@ def test_a_killed_tasks_events_are_converted_when_airflow_says_that_it_is_over(
         ["build"],
         -1,
     )
+
+
+def test_a_killed_attempt_is_over_if_a_later_one_left_an_entry(tmp_path: Path) -> None:
+    outbox, key = killed_task(tmp_path)
+    outbox.put(replace(key, try_number=2), upserts(2, "build"), spark_succeeded=True, connection_id="datahub_file")
+    context: Any = {"ti": RunningTask(1)}
+    assert DeliverLineageOperator(task_id="deliver").execute(context)["settled"] == 2
+
+
+def killed_task(tmp_path: Path) -> tuple[Outbox, AttemptKey]:
+    record = AttemptRecord.begun(
+        TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS),
+        LineageSettings(),
+        CORPUS / "a_csv_join_agg.ndjson",
+        SparkEventLog(),
+    )
+    key = AttemptKey("shop", "run", "build", -1, 1)
+    outbox = outbox_at(tmp_path / "outbox")
+    outbox.begin(key, connection_id="datahub_file", events=None, redo=record.to_obj())
+    return outbox, key

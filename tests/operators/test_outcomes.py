@@ -20,14 +20,14 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider_spark_datahub.capture.collection import FileFollower
 from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
-from airflow_provider_spark_datahub.conversion import run_tree as relate
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
+from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run, datahub
 from airflow_provider_spark_datahub.operators import spark_submit
-from airflow_provider_spark_datahub.task import attempt as task_lineage, job_events
+from airflow_provider_spark_datahub.task import attempt as task_lineage
 from airflow_provider_spark_datahub.task.attempt import AttemptLineage
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.options import LineageConfiguration
@@ -76,12 +76,12 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the injection": (task_lineage, "inject"),
     "the announcement": (AttemptLineage, "announce"),
     "following": (AttemptLineage, "follow"),
-    "the end": (spark_submit.SparkSubmitDatahubOperator, "_attempt_end"),
+    "the end": (AttemptLineage, "finish"),
     "collecting": (FileFollower, "rest"),
     "converting an event": (Converter, "add"),
     "converting": (Converter, "finish"),
-    "relating": (job_events, "task_proposals"),
-    "relating the Spark job": (job_events, "attach_jobs"),
+    "relating": (TaskAttempt, "proposals"),
+    "relating the Spark job": (TaskAttempt, "attach"),
     "the proposals": (Conversion, "proposals"),
     "the outbox before the submit": (Outbox, "begin"),
     "the end in the outbox": (Entry, "update"),
@@ -249,14 +249,14 @@ def test_the_task_runs_result(
     result: str,
 ) -> None:
     results: list[str | None] = []
-    real: Callable[..., Any] = relate.task_proposals
+    real: Callable[..., Any] = TaskAttempt.proposals
 
-    def noting(task_try: relate.TaskAttempt, *arguments: Any) -> Any:
+    def noting(task_try: TaskAttempt, *arguments: Any) -> Any:
         if task_try.result is not None:
             results.append(task_try.result)
         return real(task_try, *arguments)
 
-    monkeypatch.setattr(job_events, "task_proposals", noting)
+    monkeypatch.setattr(TaskAttempt, "proposals", noting)
     operator = operator_with_lineage(spark)
     ti: Any = TaskInstance(max_tries=max_tries)
     if should_retry is not None:

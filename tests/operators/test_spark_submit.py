@@ -20,7 +20,9 @@ from airflow.sdk import DAG
 
 from airflow_provider_spark_datahub.operators import spark_submit
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
 from airflow_provider_spark_datahub.task.options import LineageConfiguration
+from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.operators.tries import (
     FakeSpark,
     TaskInstance,
@@ -269,14 +271,13 @@ def test_a_killed_task_has_four_seconds_for_lineage(
     spark.writes("k_killed")
     spark.signals("USR1")
     seconds: list[float] = []
-    real_end = SparkSubmitDatahubOperator._attempt_end
+    finish = AttemptLineage.finish
 
-    def noting(self: SparkSubmitDatahubOperator, *arguments: Any, **keywords: Any) -> Any:
-        end = real_end(self, *arguments, **keywords)
+    def noting(self: AttemptLineage, end: AttemptEnd) -> LineageReport:
         seconds.append(end.seconds)
-        return end
+        return finish(self, end)
 
-    monkeypatch.setattr(SparkSubmitDatahubOperator, "_attempt_end", noting)
+    monkeypatch.setattr(AttemptLineage, "finish", noting)
     operator = operator_with_lineage(spark, lineage_timeout=30)
     context = context_of(operator, TaskInstance(try_number=1, max_tries=5))
 

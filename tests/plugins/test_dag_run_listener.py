@@ -16,7 +16,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun as RunTreeDagRun
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
@@ -99,7 +99,7 @@ def test_the_end_of_a_dag_run(sinks: Path, seen: Any, succeeded: bool, result: s
         EmptyOperator(task_id="start") >> lineage_task("build", datahub_conn_id="one")
     end(seen(dag), succeeded=succeeded)
     proposals = [json.loads(line) for line in (sinks / "one.jsonl").read_text().splitlines()]
-    assert {proposal["entityUrn"] for proposal in proposals} == {AirflowSite().dag_run_urn("shop", RUN_ID)}
+    assert {proposal["entityUrn"] for proposal in proposals} == {RunTreeDagRun(AirflowSite(), "shop", RUN_ID).urn}
     events = [one["aspect"]["json"] for one in proposals if one["aspectName"] == "dataProcessInstanceRunEvent"]
     assert [event["status"] for event in events] == ["STARTED", "COMPLETE"]
     assert events[1]["result"] == {"type": result, "nativeResultType": "airflow"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.plugins.dag_run_listener import WorkThread
+from airflow_provider_spark_datahub.plugins.dag_run_listener import _WorkThread
 
 
 def working() -> list[threading.Thread]:
@@ -18,7 +18,7 @@ def working() -> list[threading.Thread]:
 
 
 def test_steps_are_called_in_order_and_the_thread_ends() -> None:
-    thread, done = WorkThread("work", daemon=True), list[int]()
+    thread, done = _WorkThread("work", daemon=True), list[int]()
     for number in range(500):
         assert thread.submit(partial(done.append, number))
     assert thread.wait(30)
@@ -27,7 +27,7 @@ def test_steps_are_called_in_order_and_the_thread_ends() -> None:
 
 
 def test_a_later_step_starts_a_new_thread() -> None:
-    thread, done = WorkThread("work", daemon=True, backlog=1), list[int]()
+    thread, done = _WorkThread("work", daemon=True, backlog=1), list[int]()
     for number in range(3):
         assert thread.submit(partial(done.append, number))
         assert thread.wait(30)
@@ -35,7 +35,7 @@ def test_a_later_step_starts_a_new_thread() -> None:
 
 
 def test_one_step_at_a_time_and_a_limited_backlog() -> None:
-    thread, done = WorkThread("work", daemon=True, backlog=1), list[str]()
+    thread, done = _WorkThread("work", daemon=True, backlog=1), list[str]()
     begun, goes_on = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -55,12 +55,12 @@ def test_one_step_at_a_time_and_a_limited_backlog() -> None:
 
 
 def test_waiting_for_nothing_takes_no_time() -> None:
-    assert WorkThread("work", daemon=True).wait(0)
+    assert _WorkThread("work", daemon=True).wait(0)
 
 
 IN_A_PROCESS = """
 import os, sys, threading
-from airflow_provider_spark_datahub.plugins.dag_run_listener import WorkThread
+from airflow_provider_spark_datahub.plugins.dag_run_listener import _WorkThread
 def say(text):
     sys.stdout.write(text)
     sys.stdout.flush()
@@ -71,18 +71,18 @@ def say(text):
     ("script", "said"),
     [
         pytest.param(
-            "WorkThread('w', daemon=False).submit(lambda: (threading.Event().wait(0.2), say('done')))",
+            "_WorkThread('w', daemon=False).submit(lambda: (threading.Event().wait(0.2), say('done')))",
             "done",
             id="the end of a process waits for a thread that is not a daemon",
         ),
         pytest.param(
-            "WorkThread('w', daemon=True).submit(threading.Event().wait)",
+            "_WorkThread('w', daemon=True).submit(threading.Event().wait)",
             "",
             id="and not for a daemon",
         ),
         pytest.param(
             """
-thread, begun = WorkThread('w', daemon=True), threading.Event()
+thread, begun = _WorkThread('w', daemon=True), threading.Event()
 thread.submit(lambda: (begun.set(), threading.Event().wait()))
 begun.wait()
 thread.submit(lambda: say('of the parent'))

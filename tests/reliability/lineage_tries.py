@@ -81,12 +81,18 @@ def first_attempt(
 
     :param said: what the report says if the time was long enough to convert the events and to meet the fault.
     """
-    for budget in budgets:
-        place = folder / f"{budget:g} s"
-        place.mkdir()
-        spark, state = prepare(place, environment), TaskState()
-        spark.writes(CASE)
-        attempt = FirstAttempt(place, spark, state, budget, *run_attempt(spark, policy, state, budget=budget))
+    first, *longer = budgets
+    attempt = _attempt_within(first, folder, environment, policy)
+    for budget in longer:
         if said in attempt.words and attempt.report["proposals"]:
             break
+        attempt = _attempt_within(budget, folder, environment, policy)
     return attempt
+
+
+def _attempt_within(budget: float, folder: Path, environment: SetEnvironment, policy: str) -> FirstAttempt:
+    place = folder / f"{budget:g} s"
+    place.mkdir()
+    spark, state = prepare(place, environment), TaskState()
+    spark.writes(CASE)
+    return FirstAttempt(place, spark, state, budget, *run_attempt(spark, policy, state, budget=budget))

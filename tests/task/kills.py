@@ -17,16 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.format import CORRUPT
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
 from airflow_provider_spark_datahub.task.options import LineageOptions
-from airflow_provider_spark_datahub.task.record import AttemptRecord
-from airflow_provider_spark_datahub.task.recovery import entry_recovery
+from airflow_provider_spark_datahub.task.recovery import AttemptRecord, recover_entry
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import connections_to
@@ -70,7 +69,7 @@ def lineage_of(folder: Path) -> AttemptLineage:
     )
     task_try = TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS)
     sink = FileSink(folder / "sink/lineage.jsonl")
-    lineage = AttemptLineage(options, AttemptKey("shop", "run", "build", -1, 1), task_try, connections_to(sink))
+    lineage = AttemptLineage(options, task_try, connections_to(sink))
     lineage._events_file = folder / "events/shop/try1.ndjson"
     lineage._events_file.parent.mkdir(parents=True)
     lineage._record = AttemptRecord.begun(task_try, options.settings, lineage._events_file, SparkEventLog())
@@ -91,7 +90,7 @@ def drain(folder: Path, armed: Callable[[], None]) -> None:
     Drain(
         outbox_at(folder / "outbox"),
         lambda _: (FileSink(folder / "sink/lineage.jsonl"), None),
-        finish=entry_recovery(60.0, lambda _: False),
+        finish=lambda entry, followed: recover_entry(entry, Deadline.after(60.0), over=followed),
     ).run()
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.injection import ParentRun
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
@@ -27,7 +26,7 @@ from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage, SparkSubmit
 from airflow_provider_spark_datahub.task.options import LineageOptions
-from airflow_provider_spark_datahub.task.recovery import entry_recovery
+from airflow_provider_spark_datahub.task.recovery import recover_entry
 from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.conversion.builders import query, whole_application
@@ -69,7 +68,6 @@ class Try:
         }
         self.lineage = AttemptLineage(
             LineageOptions(**{**given, **self.options}),
-            AttemptKey("shop", RUN_ID, "build", -1, self.number),
             TaskAttempt(DagRun(AirflowSite(), "shop", RUN_ID), "build", self.number, start_ms=START_MS),
             connections_to(None if self.sink_problem else self.sink or FileSink(self.sink_file), self.sink_problem),
         )
@@ -478,7 +476,9 @@ def test_a_full_outbox_is_reported_and_keeps_the_record(tmp_path: Path) -> None:
     one.sink_file.rmdir()
     outbox = outbox_at(tmp_path / "outbox")
     drained = Drain(
-        outbox, lambda _: (FileSink(one.sink_file), None), finish=entry_recovery(60.0, lambda _: False)
+        outbox,
+        lambda _: (FileSink(one.sink_file), None),
+        finish=lambda entry, _: recover_entry(entry, Deadline.after(60.0)),
     ).run()
     assert (drained.settled, drained.delivered) == (1, report.proposals)
 

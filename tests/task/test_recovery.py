@@ -14,10 +14,10 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, UpstreamTask
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxError, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError
-from airflow_provider_spark_datahub.task.record import AttemptRecord
-from airflow_provider_spark_datahub.task.recovery import entry_recovery, recover_entry
+from airflow_provider_spark_datahub.task.recovery import AttemptRecord, recover_entry
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.delivery.outboxes import key, outbox_at, proposals_in
 from tests.operators.tries import CORPUS, START_MS
@@ -48,15 +48,11 @@ def entry_of(folder: Path, record: AttemptRecord | None, limits: OutboxLimits | 
     return entry
 
 
-def never() -> bool:
-    return False
-
-
 def results(entry: Entry) -> set[str]:
     return {
-        one.aspect["result"]["type"]
-        for one in proposals_in(entry)
-        if one.aspect_name == "dataProcessInstanceRunEvent" and "result" in one.aspect
+        proposal.aspect["result"]["type"]
+        for proposal in proposals_in(entry)
+        if proposal.aspect_name == "dataProcessInstanceRunEvent" and "result" in proposal.aspect
     }
 
 
@@ -73,73 +69,76 @@ def test_an_attempt_is_over_if_it_ended_or_its_process_is_gone() -> None:
 
 
 def test_an_attempt_with_a_recorded_end(tmp_path: Path) -> None:
-    entry = recover_entry(entry_of(tmp_path, ended()), never)
+    entry = recover_entry(entry_of(tmp_path, ended()), Deadline.after(600))
     assert entry is not None
     assert (entry.manifest.state, entry.manifest.spark_succeeded) == ("pending", True)
     assert results(entry) == {"SUCCESS"}
-    assert any(one.aspect_name == "dataJobInputOutput" and one.change_type == "UPSERT" for one in proposals_in(entry))
+    assert any(
+        proposal.aspect_name == "dataJobInputOutput" and proposal.change_type == "UPSERT"
+        for proposal in proposals_in(entry)
+    )
 
 
 def test_an_attempt_without_a_recorded_end_is_a_failure_that_only_adds_edges(tmp_path: Path) -> None:
-    entry = recover_entry(entry_of(tmp_path, replace(begun(), process=GONE)), never)
+    entry = recover_entry(entry_of(tmp_path, replace(begun(), process=GONE)), Deadline.after(600))
     assert entry is not None
     assert results(entry) == {"FAILURE"}
     spark_edges = [
-        one for one in proposals_in(entry) if one.aspect_name == "dataJobInputOutput" and "spark" in one.entity_urn
+        proposal
+        for proposal in proposals_in(entry)
+        if proposal.aspect_name == "dataJobInputOutput" and "spark" in proposal.entity_urn
     ]
-    assert {one.change_type for one in spark_edges} == {"PATCH"}
-    moments = {one.aspect["timestampMillis"] for one in proposals_in(entry) if "RunEvent" in one.aspect_name}
+    assert {proposal.change_type for proposal in spark_edges} == {"PATCH"}
+    moments = {
+        proposal.aspect["timestampMillis"] for proposal in proposals_in(entry) if "RunEvent" in proposal.aspect_name
+    }
     assert round(EVENTS.stat().st_mtime * 1000) in moments
 
 
 def test_the_events_of_a_killed_attempt_are_kept_for_a_backend(tmp_path: Path) -> None:
     record = replace(begun(), process=GONE, openlineage_connection="marquez")
-    assert recover_entry(entry_of(tmp_path, record), never) is not None
-    forwarded = [one for one in outbox_at(tmp_path).entries() if one.manifest.connection_id == "marquez"]
-    assert [len(one.items()) for one in forwarded] == [len(EVENTS.read_text().splitlines())]
+    assert recover_entry(entry_of(tmp_path, record), Deadline.after(600)) is not None
+    forwarded = [entry for entry in outbox_at(tmp_path).entries() if entry.manifest.connection_id == "marquez"]
+    assert [len(entry.items()) for entry in forwarded] == [len(EVENTS.read_text().splitlines())]
 
 
 def test_a_running_attempt_is_left_alone(tmp_path: Path) -> None:
     entry = entry_of(tmp_path, begun())
-    assert recover_entry(entry, never) is None
-    assert recover_entry(entry, never, over=True) is not None
+    assert recover_entry(entry, Deadline.after(600)) is None
+    assert recover_entry(entry, Deadline.after(600), over=True) is not None
 
 
 def test_without_time_to_read_the_events_the_entry_stays(tmp_path: Path) -> None:
-    assert recover_entry(entry_of(tmp_path, ended()), lambda: True) is None
+    assert recover_entry(entry_of(tmp_path, ended()), Deadline.after(0)) is None
 
 
 def test_events_on_another_machine_are_left_to_it(tmp_path: Path) -> None:
     elsewhere = replace(ended(), machine="another", events_file=str(tmp_path / "not-here"))
-    assert recover_entry(entry_of(tmp_path / "a", elsewhere), never) is None
-    assert recover_entry(entry_of(tmp_path / "b", replace(elsewhere, events_file=str(EVENTS))), never) is not None
+    assert recover_entry(entry_of(tmp_path / "a", elsewhere), Deadline.after(600)) is None
+    assert (
+        recover_entry(entry_of(tmp_path / "b", replace(elsewhere, events_file=str(EVENTS))), Deadline.after(600))
+        is not None
+    )
 
 
 def test_events_on_another_machine_are_given_up_after_the_maximum_age(tmp_path: Path) -> None:
     elsewhere = replace(ended(), machine="another", events_file=str(tmp_path / "not-here"))
-    entry = recover_entry(entry_of(tmp_path, elsewhere, OutboxLimits(max_age=-1.0)), never)
+    entry = recover_entry(entry_of(tmp_path, elsewhere, OutboxLimits(max_age=-1.0)), Deadline.after(600))
     assert entry is not None
     assert results(entry) == {"SUCCESS"}
 
 
 def test_an_entry_without_a_record(tmp_path: Path) -> None:
     with pytest.raises(EntryFormatError, match="holds no record of an attempt"):
-        recover_entry(entry_of(tmp_path, None), never)
+        recover_entry(entry_of(tmp_path, None), Deadline.after(600))
 
 
 def test_a_full_outbox_keeps_the_record(tmp_path: Path) -> None:
     entry = entry_of(tmp_path, ended())
     full = replace(entry, outbox=outbox_at(tmp_path, OutboxLimits(max_bytes=1)))
     with pytest.raises(OutboxError, match="is full"):
-        recover_entry(full, never)
+        recover_entry(full, Deadline.after(600))
     assert list(outbox_at(tmp_path).entries()) == [entry]
-
-
-def test_a_drain_asks_whether_the_attempt_is_over(tmp_path: Path) -> None:
-    entry = entry_of(tmp_path, begun())
-    assert entry_recovery(60.0, lambda _: False)(entry, False) is None
-    assert entry_recovery(60.0, lambda _: False)(entry, True) is not None
-    assert entry_recovery(60.0, lambda one: one == entry)(entry_of(tmp_path / "b", begun()), False) is None
 
 
 def test_an_attempt_is_over_when_the_process_that_began_it_is_gone() -> None:

@@ -485,7 +485,6 @@ IMPORTS_OF_THE_END = """
     import sys
     from pathlib import Path
     from tests.oracles.gms import GmsStandIn
-    from airflow_provider_spark_datahub.attempt_key import AttemptKey
     from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
     from airflow_provider_spark_datahub.hooks.airflow_context import configuration
@@ -497,9 +496,8 @@ IMPORTS_OF_THE_END = """
         datahub_conn_id="gms", events_location=sys.argv[1], outbox_location=sys.argv[1]
     )
     connections = Connections(open_sink, open_outbox)
-    identity = AttemptKey("shop", "run", "build", -1, 1)
     attempt = TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1)
-    lineage = AttemptLineage(options, identity, attempt, connections)
+    lineage = AttemptLineage(options, attempt, connections)
     lineage._events_file = Path(sys.argv[2])
     if sys.argv[3] == "announced":
         lineage.announce()

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         LinkKind as LinkKind,
         joining_links as joining_links,
         merge_groups as merge_groups,
-        read_head as read_head,
     )
     from airflow_provider_spark_datahub.conversion.archive.replay import (
         ArchivedEvent as ArchivedEvent,
@@ -28,7 +27,7 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "grouping": "EventHead Link LinkKind NO_TIME joining_links merge_groups read_head",
+            "grouping": "EventHead Link LinkKind NO_TIME joining_links merge_groups",
             "replay": "ArchiveFacts ArchiveFilter ArchivedEvent AspectVersion GroupConverter compact_versions",
         },
     )

@@ -12,9 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from airflow_provider_spark_datahub.conversion.events import RunEvent, parse_run_event, parse_time_ms
-from airflow_provider_spark_datahub.conversion.runs.fold import APPLICATION, QUERY_TYPES
-from airflow_provider_spark_datahub.conversion.runs.hive_sessions import is_of_hive
+from airflow_provider_spark_datahub.conversion.events import APPLICATION, QUERY_TYPES, RunEvent, parse_time_ms
 
 NO_TIME = -1
 """The time of an event without one: before all others of its application."""
@@ -54,6 +52,25 @@ class EventHead(NamedTuple):
     of_hive: bool = False
 
     @classmethod
+    def read(cls, text: bytes) -> EventHead:
+        """Read the head of an event.
+
+        :raises EventError: if it is not a run event, or has no run id or job name.
+        """
+        try:
+            event = _decode(text)
+        except (msgspec.MsgspecError, RecursionError):
+            # The full parser tolerates a null or a number that the spec does not allow.
+            return cls.of(RunEvent.parse(text))
+        run, job_type = event.run, event.job.facets.job_type.job_type
+        # Most events are Spark's, which the head decides. The full parser reads the others.
+        if job_type not in _SPARK or run.facets.hive_session or not (run.run_id.strip() and event.job.name.strip(".")):
+            return cls.of(RunEvent.parse(text))
+        time_ms = parse_time_ms(event.event_time)
+        parent_run_id = run.facets.parent.run.run_id.strip().lower()
+        return cls(NO_TIME if time_ms is None else time_ms, run.run_id.strip().lower(), job_type, parent_run_id)
+
+    @classmethod
     def of(cls, event: RunEvent) -> EventHead:
         """Return the head of a decoded event."""
         return cls(
@@ -62,7 +79,7 @@ class EventHead(NamedTuple):
             event.job_type,
             event.parent_run_id,
             event.hive_session_id,
-            is_of_hive(event),
+            event.is_of_hive,
         )
 
     @property
@@ -134,30 +151,6 @@ _decode = msgspec.json.Decoder(_Event).decode
 _SPARK = frozenset({"APPLICATION", "SQL_JOB", "RDD_JOB"})
 
 
-def read_head(text: bytes) -> EventHead:
-    """Read the head of an event.
-
-    :param text: the event as JSON.
-    :raises EventError: if it is not a run event, or has no run id or job name.
-    """
-    try:
-        event = _decode(text)
-    except (msgspec.MsgspecError, RecursionError):
-        # The full parser tolerates a null or a number that the spec does not allow.
-        return EventHead.of(parse_run_event(text))
-    run, job_type = event.run, event.job.facets.job_type.job_type
-    # Most events are Spark's, which the head decides. The full parser reads the others.
-    if job_type not in _SPARK or run.facets.hive_session or not (run.run_id.strip() and event.job.name.strip(".")):
-        return EventHead.of(parse_run_event(text))
-    time_ms = parse_time_ms(event.event_time)
-    return EventHead(
-        NO_TIME if time_ms is None else time_ms,
-        run.run_id.strip().lower(),
-        job_type,
-        run.facets.parent.run.run_id.strip().lower(),
-    )
-
-
 def merge_groups(links: Iterable[Link]) -> dict[str, str]:
     """Map each group that belongs to others to their shared name: the least of their names.
 
@@ -178,7 +171,6 @@ def merge_groups(links: Iterable[Link]) -> dict[str, str]:
 
 
 def _pairs(links: Iterable[Link]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of groups that belong together."""
     groups: dict[str, set[str]] = {}
     children = []
     applications, queries = set(), set()

@@ -3,8 +3,8 @@
 Each group (see :mod:`.grouping`) is converted by itself, in the order of its events' times, as the task that ran it
 would have done. Replayed in the order of time, a whole version of an aspect replaces the earlier ones, and a patch adds
 to them. So the last whole version and the patches after it are kept. Applications of one ``spark-submit`` keep each
-other's edges, as :class:`~airflow_provider_spark_datahub.conversion.runs.coalesce.SharedJobEdges` does when their task
-delivers them: the first replaces edges if the events of all of them are complete, and the others add.
+other's edges, as when their task delivers them: the first replaces edges if the events of all of them are complete, and
+the others add.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from airflow_provider_spark_datahub.conversion.aspects import edge_patch, propos
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.proposals import ChangeType, Proposal
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
-from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSession, session_proposals
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 STILL_RUNNING_MS = 24 * 3600 * 1000
@@ -39,7 +38,6 @@ _OPEN_SUBMISSIONS = 100
 class ArchivedEvent(NamedTuple):
     """An event and its position. Events are ordered by time, then by file and offset.
 
-    :param file: a file of the archive.
     :param offset: the offset of the event in the decompressed file, in bytes.
     :param text: the event as JSON in UTF-8.
     """
@@ -183,18 +181,15 @@ def _versions(conversion: Conversion, settings: LineageSettings, *, run_history:
     parents = {job.run.parent_urn for job in conversion.jobs}
     sessions = {session.urn: session for session in conversion.sessions if session.urn in parents}
     for urn, session in sessions.items() if run_history else ():
-        yield from _numbered(urn, _end_of(session), urn, "", session_proposals(session))
+        end_ms = max((activity.end_ms for activity in session.activities), default=NO_TIME)
+        yield from _numbered(urn, end_ms, urn, "", session.proposals())
     for job in conversion.jobs:
         proposals = proposals_of(job, settings)
         if job.run.parent_urn in sessions and not run_history:
             # Only the last run of each job is kept, and with it the session above it.
-            proposals = [*session_proposals(sessions[job.run.parent_urn]), *proposals]
+            proposals = [*sessions[job.run.parent_urn].proposals(), *proposals]
         time_ms = NO_TIME if job.run.end_ms is None else job.run.end_ms
         yield from _numbered(job.job_urn, time_ms, job.run.id, job.run.parent_urn or "", proposals)
-
-
-def _end_of(session: HiveSession) -> int:
-    return max((activity.end_ms for activity in session.activities), default=NO_TIME)
 
 
 def _numbered(
@@ -278,7 +273,6 @@ class _Patch:
         self._set(content)
 
     def join(self, later: _Patch) -> None:
-        """Add the operations of a later patch."""
         self._set(later.operations.values())
         self.version = later.version or self.version
 
@@ -288,7 +282,6 @@ class _Patch:
             self.operations[operation["path"]] = operation
 
     def kept(self) -> Iterator[KeptProposal]:
-        """Yield the patch unless it is empty."""
         if self.version is None or not self.operations:
             return
         operations: Any = list(self.operations.values())
@@ -306,14 +299,12 @@ class _Aspect:
     added: _Patch = field(default_factory=_Patch)
 
     def add(self, version: AspectVersion) -> None:
-        """Add the next version."""
         if version.change_type == "PATCH":
             self.added.add(version)
         else:
             self.whole, self.added = version, _Patch()
 
     def kept(self) -> Iterator[KeptProposal]:
-        """Yield the whole version and the patches after it."""
         if self.whole is not None:
             yield _kept(self.whole, LATEST)
         yield from self.added.kept()
@@ -330,7 +321,6 @@ class _Submission(_Aspect):
     patch_only: bool = False
 
     def add(self, version: AspectVersion) -> None:
-        """Add the edges of the next application."""
         if version.change_type == "PATCH" and not self.patch_only:
             self.patch_only = True
             if self.whole is not None:
@@ -355,7 +345,6 @@ class _Edges:
         self._open: dict[str, _Submission] = {}
 
     def add(self, version: AspectVersion) -> None:
-        """Add the next version."""
         submission = version.submission or f"run {version.run_id}"
         if submission not in self._open:
             self._open[submission] = _Submission()
@@ -364,7 +353,6 @@ class _Edges:
         self._open[submission].add(version)
 
     def kept(self) -> Iterator[KeptProposal]:
-        """Yield the whole version of the edges and the patch after it."""
         for submission in list(self._open):
             self._close(submission)
         yield from self._edges.kept()

@@ -96,6 +96,26 @@ class DatasetColumns:
         return self._read().inputs
 
     @classmethod
+    def read(cls, output: EventDataset, job_facets: Facets, sql: str) -> DatasetColumns | None:
+        """Read the column lineage of an output from its facets, else from the job's; ``None`` if there is none.
+
+        :param sql: statement of the query, or empty.
+        """
+        facets, texts = output.facets, None
+        if "columnLineage" in facets:
+            texts = facets.once(_texts)
+        elif _LINEAGE in facets:
+            texts = facets.once(_texts_of_lineage)
+        if texts is None and _LINEAGE in job_facets:
+            texts = _texts_of_lineage(_facets_of_output(job_facets, output))
+        if texts is None:
+            return None
+        lineage, schema = texts
+        if isinstance(lineage, bytes) and isinstance(schema, bytes):
+            return _cached_columns(lineage, schema, sql)
+        return cls(texts, sql)
+
+    @classmethod
     def of(cls, edges: Sequence[ColumnEdge], sql: str) -> DatasetColumns:
         """Return column lineage that comes from no facet."""
         return cls(_Texts({}, {}), sql).with_edges(edges)
@@ -126,26 +146,6 @@ class DatasetColumns:
         if self._content is None:
             self._content = _read(*map(_readable, self._texts))
         return self._content
-
-
-def read_columns(output: EventDataset, job_facets: Facets, sql: str) -> DatasetColumns | None:
-    """Read the column lineage of an output from its facets, else from the job's; ``None`` if there is none.
-
-    :param sql: statement of the query, or empty.
-    """
-    facets, texts = output.facets, None
-    if "columnLineage" in facets:
-        texts = facets.once(_texts)
-    elif _LINEAGE in facets:
-        texts = facets.once(_texts_of_lineage)
-    if texts is None and _LINEAGE in job_facets:
-        texts = _texts_of_lineage(_facets_of_output(job_facets, output))
-    if texts is None:
-        return None
-    lineage, schema = texts
-    if isinstance(lineage, bytes) and isinstance(schema, bytes):
-        return _cached_columns(lineage, schema, sql)
-    return DatasetColumns(texts, sql)
 
 
 def _facets_of_output(job_facets: Facets, output: EventDataset) -> Facets:
@@ -232,8 +232,6 @@ class _Field(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _Facet(msgspec.Struct, gc=False):
-    """The ``columnLineage`` facet."""
-
     fields: dict[str, _Field] = {}
     dataset: list[_Input] = []
 
@@ -262,15 +260,13 @@ def _tolerant_inputs(items: object) -> list[_Input]:
             as_text(item.get("namespace")),
             as_text(item.get("name")),
             as_text(item.get("field")),
-            _tolerant_transformations(item),
+            [
+                _Transformation(*(str(listed.get(key) or "") for key in ("type", "subtype")))
+                for listed in as_objects(item.get("transformations"))
+            ],
         )
         for item in as_objects(items)
     ]
-
-
-def _tolerant_transformations(item: JsonObject) -> list[_Transformation]:
-    listed = as_objects(item.get("transformations"))
-    return [_Transformation(*(str(listing.get(key) or "") for key in ("type", "subtype"))) for listing in listed]
 
 
 def _read(lineage: JsonObject | bytes, schema: JsonObject | bytes) -> _Content:

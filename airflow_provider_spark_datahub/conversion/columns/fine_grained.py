@@ -27,7 +27,7 @@ _SHORTEST_COLUMN_URN = len('"urn:li:schemaField:(urn:li:dataset:(urn:li:dataPlat
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnLimits:
+class _Limits:
     """Limits on the column lineage of a job.
 
     :param pairs: pairs of columns.
@@ -41,18 +41,20 @@ class ColumnLimits:
 
     @staticmethod
     @lru_cache(maxsize=4)
-    def of(settings: LineageSettings) -> ColumnLimits:
-        """Return the limits in the settings."""
+    def of(settings: LineageSettings) -> _Limits:
         longest = settings.max_string_length
         # No more pairs fit into an aspect, even with the shortest names.
         pairs = longest // _SHORTEST_COLUMN_URN
         if settings.max_column_edges is not None:
             pairs = min(pairs, settings.max_column_edges)
-        return ColumnLimits(pairs, longest, min(settings.max_sql_length or longest, longest))
+        return _Limits(pairs, longest, min(settings.max_sql_length or longest, longest))
 
 
 def fine_grained_lineages(
-    lineages: Iterable[tuple[str, DatasetColumns]], namer: DatasetNamer, limits: ColumnLimits, text_limit: TextLimit
+    lineages: Iterable[tuple[str, DatasetColumns]],
+    namer: DatasetNamer,
+    settings: LineageSettings,
+    text_limit: TextLimit,
 ) -> list[dict[str, Any]]:
     """Return the ``fineGrainedLineages`` of a job: the union over all queries (Deviation 2), each edge once.
 
@@ -63,6 +65,7 @@ def fine_grained_lineages(
     :param lineages: URN of the output and its column lineage, per query.
     :param text_limit: counts what was left out.
     """
+    limits = _Limits.of(settings)
     queries = [
         (output, columns, tuple((item, name.urn) for item in columns.inputs if (name := namer.name(item)) is not None))
         for output, columns in dict.fromkeys(lineages)
@@ -115,7 +118,7 @@ class _Lineages(NamedTuple):
 _Query = tuple[str, DatasetColumns, tuple[tuple[DatasetId, str], ...]]
 
 
-def _union(queries: Sequence[_Query], limits: ColumnLimits) -> _Lineages:
+def _union(queries: Sequence[_Query], limits: _Limits) -> _Lineages:
     """Return the lineages of all queries, each once. Only lineages of one output can be equal."""
     groups: dict[str, list[_Lineages]] = {}
     for output, columns, names in queries:
@@ -148,7 +151,7 @@ def _lineages(lineages: list[_Lineage], left_out: int) -> _Lineages:
 
 @lru_cache(maxsize=16)
 def _fine_grained(
-    output: str, columns: DatasetColumns, names: tuple[tuple[DatasetId, str], ...], limits: ColumnLimits
+    output: str, columns: DatasetColumns, names: tuple[tuple[DatasetId, str], ...], limits: _Limits
 ) -> _Lineages:
     urn_of = dict(names)
     sql = cut(columns.sql, limits.sql)
@@ -180,7 +183,7 @@ def _lineages_of(
         {urns.schema_field_urn(urn_of[column.dataset], column.field) for column in edge.upstreams
          if column.dataset in urn_of}
     )  # fmt: skip
-    transform = _transform_text(edge.transform, sql)
+    transform = f"-- {edge.transform}\n{sql}" if edge.transform and sql else sql or edge.transform
     characters = _FRAME_CHARACTERS + len(transform) + sum(map(len, upstreams)) + 3 * len(upstreams)
     pairs, source = len(upstreams), (tuple(upstreams), transform)
     of_all_rows = len(downstreams) > 1
@@ -197,7 +200,7 @@ def _lineages_of(
         yield _Lineage(urn, source, aspect, characters + len(urn), pairs, of_all_rows)
 
 
-def _first_that_fit(union: _Lineages, limits: ColumnLimits) -> _Lineages:
+def _first_that_fit(union: _Lineages, limits: _Limits) -> _Lineages:
     """Keep the lineages that fit: first those of single columns, then those of all rows. They stay in their order."""
     pairs = characters = 0
     kept: set[int] = set()
@@ -208,9 +211,3 @@ def _first_that_fit(union: _Lineages, limits: ColumnLimits) -> _Lineages:
         kept.add(id(lineage))
     lineages = [lineage for lineage in union.lineages if id(lineage) in kept]
     return _Lineages(lineages, pairs, characters, union.left_out + union.pairs - pairs)
-
-
-def _transform_text(transform: str, sql: str) -> str:
-    if not sql:
-        return transform
-    return f"-- {transform}\n{sql}" if transform else sql

@@ -31,7 +31,7 @@ MAX_STATEMENT = 20_000
 _OWN_COLUMNS = ("Lateral", "Unnest", "Pivot", "UDTF", "TableFromRows")
 
 
-class StatementError(ValueError):
+class _StatementError(ValueError):
     """Statement without certain column lineage; the message says why."""
 
 
@@ -61,11 +61,11 @@ def columns_of_statement(statement: str, dialect: str, resolve: _Resolve) -> tup
     Other statements are refused: a query does not say what the job did with its result.
 
     :param resolve: finds a table by name. A table that it does not find may be a view, so the statement is refused.
-    :raises StatementError: if a table or a column is not certain.
+    :raises _StatementError: if a table or a column is not certain.
     :raises _NoSqlglotError: if sqlglot is not installed.
     """
     if len(statement) > MAX_STATEMENT:
-        raise StatementError(f"it is longer than {MAX_STATEMENT} characters")
+        raise _StatementError(f"it is longer than {MAX_STATEMENT} characters")
     try:
         import sqlglot
         from sqlglot.errors import SqlglotError
@@ -77,9 +77,9 @@ def columns_of_statement(statement: str, dialect: str, resolve: _Resolve) -> tup
         tables = _with_plain_names(query, resolve)
         sources = _sources(query, tables, dialect)
     except (SqlglotError, RecursionError, KeyError, ValueError) as error:
-        if isinstance(error, StatementError):
+        if isinstance(error, _StatementError):
             raise
-        raise StatementError(f"sqlglot failed: {str(error).splitlines()[0] if str(error) else error!r}") from error
+        raise _StatementError(f"sqlglot failed: {str(error).splitlines()[0] if str(error) else error!r}") from error
     return target, dict(zip(_target_columns(parsed, target, listed, list(sources)), sources.values(), strict=True))
 
 
@@ -88,11 +88,11 @@ def _target_and_query(parsed: Any, resolve: _Resolve) -> tuple[Table, list[str],
     from sqlglot import exp
 
     if isinstance(parsed, exp.Query):
-        raise StatementError("it is a query, whose result the job may have changed before it wrote it")
+        raise _StatementError("it is a query, whose result the job may have changed before it wrote it")
     into, query = parsed.this, parsed.args.get("expression")
     is_table = isinstance(parsed, exp.Insert) or (isinstance(parsed, exp.Create) and parsed.kind == "TABLE")
     if not is_table or not isinstance(query, exp.Query):
-        raise StatementError("it is neither INSERT … SELECT nor CREATE TABLE … AS SELECT")
+        raise _StatementError("it is neither INSERT … SELECT nor CREATE TABLE … AS SELECT")
     listed = [column.name for column in into.expressions] if isinstance(into, exp.Schema) else []
     into = into.this if isinstance(into, exp.Schema) else into
     return _resolved(into, resolve), listed, query
@@ -104,7 +104,7 @@ def _resolved(table: Any, resolve: _Resolve) -> Table:
     name = ".".join(part.name for part in table.parts) if isinstance(table, exp.Table) else ""
     found = resolve(name) if name else None
     if found is None:
-        raise StatementError(f"no dataset of the job matches {name or 'its table'}")
+        raise _StatementError(f"no dataset of the job matches {name or 'its table'}")
     return found
 
 
@@ -113,7 +113,7 @@ def _with_plain_names(query: exp.Query, resolve: _Resolve) -> dict[str, Table]:
     from sqlglot import exp
 
     if any(query.find(getattr(exp, kind)) for kind in _OWN_COLUMNS if hasattr(exp, kind)):
-        raise StatementError("it has columns that no table has (LATERAL VIEW, PIVOT or the like)")
+        raise _StatementError("it has columns that no table has (LATERAL VIEW, PIVOT or the like)")
     of_query = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
     found: dict[str, Table] = {}
     for number, table in enumerate(list(query.find_all(exp.Table))):
@@ -123,7 +123,7 @@ def _with_plain_names(query: exp.Query, resolve: _Resolve) -> dict[str, Table]:
         plain = f"source_{number}"
         found[plain] = source
         if table.alias_column_names:
-            raise StatementError("it gives columns of a table other names")
+            raise _StatementError("it gives columns of a table other names")
         alias = table.alias or table.name
         for part in ("catalog", "db"):
             table.set(part, None)
@@ -133,20 +133,19 @@ def _with_plain_names(query: exp.Query, resolve: _Resolve) -> dict[str, Table]:
 
 
 def _sources(query: exp.Query, tables: Mapping[str, Table], dialect: str) -> _Sources:
-    """Return the source columns by column of the query."""
     from sqlglot.lineage import lineage
     from sqlglot.optimizer.qualify import qualify
     from sqlglot.optimizer.scope import build_scope
 
     columns = {plain: {name.lower(): name for name in table.columns} for plain, table in tables.items()}
     if any(len(columns[plain]) < len(table.columns) for plain, table in tables.items()):
-        raise StatementError("a table has columns that differ in upper and lower case only")
+        raise _StatementError("a table has columns that differ in upper and lower case only")
     schema: dict[str, object] = {plain: dict.fromkeys(names, "string") for plain, names in columns.items()}
     qualified: Any = qualify(query, schema=schema, dialect=dialect, validate_qualify_columns=True, identify=False)
     names = qualified.named_selects
     scope = build_scope(qualified)
     if len(set(names)) < len(names) or "*" in names or scope is None:
-        raise StatementError("its columns have no unique names")
+        raise _StatementError("its columns have no unique names")
     sources: _Sources = {}
     for name in names:
         leaves = lineage(
@@ -161,13 +160,13 @@ def _column(leaf: Any, tables: Mapping[str, Table], columns: Mapping[str, Mappin
     from sqlglot import exp
 
     if isinstance(leaf.expression, exp.Placeholder | exp.Star):
-        raise StatementError(f"the source of its column {leaf.name} is not clear")
+        raise _StatementError(f"the source of its column {leaf.name} is not clear")
     if not isinstance(leaf.expression, exp.Table):
         return None
     plain = leaf.expression.name
     column = columns.get(plain, {}).get(leaf.name.rpartition(".")[2].strip('`"').lower())
     if column is None:
-        raise StatementError(f"the source of its column {leaf.name} is not clear")
+        raise _StatementError(f"the source of its column {leaf.name} is not clear")
     return ColumnId(tables[plain].dataset, column)
 
 
@@ -182,7 +181,7 @@ def _target_columns(parsed: Any, target: Table, listed: list[str], names: Sequen
         static = set(_static_partitions(parsed))
         wanted = [name for name in by_lower if name not in static]
     if len(wanted) != len(names) or any(name not in by_lower for name in wanted):
-        raise StatementError("its columns are not the target's columns in the events")
+        raise _StatementError("its columns are not the target's columns in the events")
     return [by_lower[name] for name in wanted]
 
 
@@ -220,7 +219,7 @@ def with_columns_of_statements(
         if dialect and not run.failure and _SELECT.search(run.sql) and any(_missing(state) for _, state in run.written):
             try:
                 filled[-1] = _filled(run, dialect, names)
-            except StatementError as error:
+            except _StatementError as error:
                 if any(state.schema and not _known(state) for _, state in run.written) and run.inputs:
                     gaps[f"no column lineage from the statement {_short(run.sql)!r}: {error}"] = None
             except _NoSqlglotError as error:
@@ -281,7 +280,6 @@ class _Names:
             self._found.setdefault(key, {})[name.urn] = Table(dataset, columns)
 
     def same(self, one: DatasetId, other: DatasetId) -> bool:
-        """Return whether both are one dataset."""
         return self._namer.name(one) == self._namer.name(other)
 
     def table(self, name: str) -> Table | None:

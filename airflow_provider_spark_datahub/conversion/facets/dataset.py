@@ -325,7 +325,6 @@ class DatasetMetadata:
 
         :param known: facets by name, each with the index of its event.
         :param wanted: from :meth:`facets`.
-        :param index: index of the event.
         """
         for name in wanted:
             if name in facets and (content := facets[name]):
@@ -359,7 +358,6 @@ class DatasetMetadata:
 
         The patches remove nothing.
 
-        :param urn: URN of the dataset.
         """
         if self.description:
             operation = {"op": "add", "path": "/description", "value": self.description}
@@ -429,21 +427,38 @@ class Check(NamedTuple):
     column: str
     name: str
 
+    @staticmethod
+    def of(event: RunEvent) -> dict[Check, bool]:
+        """Return the checks in an event, and whether each has passed; skipped checks are left out.
 
-def checks_of(event: RunEvent) -> dict[Check, bool]:
-    """Return the checks in an event, and whether each has passed; skipped checks are left out.
+        They come from the ``dataQualityAssertions`` facet of datasets (an input facet, which older producers put among
+        the dataset's own) and from the ``test`` run facet.
+        """
+        datasets = (*event.inputs, *event.outputs)
+        checks = {check: passed for dataset in datasets for check, passed in _checks_of_dataset(dataset)}
+        for test in as_objects(event.run_facets["test"].get("tests")):
+            name, passed = as_text(test.get("name")).strip(), _PASSED.get(as_text(test.get("status")))
+            if name and passed is not None:
+                checks[Check(None, "", name)] = passed
+        return checks
 
-    They come from the ``dataQualityAssertions`` facet of datasets (an input facet, which older producers put among the
-    dataset's own) and from the ``test`` run facet.
-    """
-    checks = {
-        check: passed for dataset in (*event.inputs, *event.outputs) for check, passed in _checks_of_dataset(dataset)
-    }
-    for test in as_objects(event.run_facets["test"].get("tests")):
-        name, passed = as_text(test.get("name")).strip(), _PASSED.get(as_text(test.get("status")))
-        if name and passed is not None:
-            checks[Check(None, "", name)] = passed
-    return checks
+    @staticmethod
+    def results_by_test(runs: Iterable[Mapping[Check, bool]], namer: DatasetNamer) -> dict[str, bool]:
+        """Return whether each test has passed, sorted by its URN; the last result of a test counts.
+
+        OpenLineage has no entity for a test: its id is ``<platform>.<dataset>.<column>.<name>``.
+
+        """
+        results: dict[str, bool] = {}
+        for checks in runs:
+            for check, passed in checks.items():
+                name = namer.name(check.dataset) if check.dataset is not None else None
+                if name is not None or check.dataset is None:
+                    place = (name.platform, name.full_name) if name is not None else ()
+                    results[urns.test_urn(".".join(part for part in (*place, check.column, check.name) if part))] = (
+                        passed
+                    )
+        return dict(sorted(results.items()))
 
 
 def _checks_of_dataset(dataset: EventDataset) -> Iterator[tuple[Check, bool]]:
@@ -455,28 +470,8 @@ def _checks_of_dataset(dataset: EventDataset) -> Iterator[tuple[Check, bool]]:
                 yield Check(dataset.id, as_text(assertion.get("column")).strip(), name), assertion["success"]
 
 
-def results_by_test(runs: Iterable[Mapping[Check, bool]], namer: DatasetNamer) -> dict[str, bool]:
-    """Return whether each test has passed, sorted by its URN; the last result of a test counts.
-
-    OpenLineage has no entity for a test: its id is ``<platform>.<dataset>.<column>.<name>``.
-
-    :param runs: the checks of each run.
-    """
-    results: dict[str, bool] = {}
-    for checks in runs:
-        for check, passed in checks.items():
-            name = namer.name(check.dataset) if check.dataset is not None else None
-            if name is not None or check.dataset is None:
-                place = (name.platform, name.full_name) if name is not None else ()
-                results[urns.test_urn(".".join(part for part in (*place, check.column, check.name) if part))] = passed
-    return dict(sorted(results.items()))
-
-
 def test_results(results: Mapping[str, bool], time_ms: int | None) -> dict[str, Any]:
-    """Return the ``testResults`` of a run.
-
-    :param time_ms: end of the run.
-    """
+    """Return the ``testResults`` of a run."""
 
     def listed(passed: bool, kind: str) -> list[dict[str, Any]]:
         return [{"test": urn, "type": kind, "lastComputed": computed} for urn, one in results.items() if one is passed]
@@ -501,10 +496,7 @@ class OutputStatistics(NamedTuple):
 
     @classmethod
     def read(cls, output_facets: object) -> OutputStatistics:
-        """Read the ``outputStatistics`` facet of an output.
-
-        :param output_facets: as in :class:`EventDataset`.
-        """
+        """Read the ``outputStatistics`` facet of an output."""
         facet = as_object(as_object(output_facets).get("outputStatistics"))
         return cls(_count(facet, "rowCount"), _count(facet, "size"), _count(facet, "fileCount"))
 
@@ -522,7 +514,8 @@ def read_partitions(output_facets: object) -> tuple[str, ...]:
 
     They are named by the producer, or as ``year=2026/month=1``.
     """
-    if not _may_have_subset(output_facets):
+    # Hardly any producer sends this facet: decoding is rarely worthwhile.
+    if not output_facets or (type(output_facets) is Raw and b"ubset" not in bytes(output_facets)):
         return ()
     facets = as_object(output_facets)
     condition = as_object(as_object(facets.get("subset", facets.get("outputSubset"))).get("outputCondition"))
@@ -530,11 +523,6 @@ def read_partitions(output_facets: object) -> tuple[str, ...]:
         return ()
     names = (_partition_name(partition) for partition in as_objects(condition.get("partitions")))
     return tuple(sorted({name for name in names if name}))
-
-
-def _may_have_subset(output_facets: object) -> bool:
-    """Return whether decoding is worthwhile: hardly any producer sends this facet."""
-    return b"ubset" in bytes(output_facets) if type(output_facets) is Raw else isinstance(output_facets, dict)
 
 
 def _partition_name(partition: JsonObject) -> str:

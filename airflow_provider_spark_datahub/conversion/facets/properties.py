@@ -153,30 +153,12 @@ _LAYERS: dict[str, Callable[[JsonObject, str], dict[str, str]]] = {
 }
 
 
-def airflow_tags(event: RunEvent) -> list[str] | None:
-    """Return the tags of an Airflow event's DAG, or ``None`` if it has none. They are a list, or its text in Python."""
-    return event.run_facets.once(_airflow_tags)
-
-
-def _airflow_tags(run_facets: Facets) -> list[str] | None:
-    tags: Any = as_object(run_facets["airflow"].get("dag")).get("tags")
-    if isinstance(tags, str):
-        try:
-            tags = json.loads(tags.replace("'", '"'))
-        except ValueError:
-            return None
-    if not isinstance(tags, list):
-        return None
-    return [name for tag in tags if isinstance(tag, str) and (name := tag.strip())]
-
-
 def _content(facet: JsonObject) -> dict[str, Any]:
     """Return a facet without the spec's own keys."""
     return {key: value for key, value in facet.items() if key not in ("_producer", "_schemaURL")}
 
 
 def _redaction_pattern(run_facets: Facets) -> str:
-    """Return the job's own ``spark.redaction.regex``."""
     properties = as_object(run_facets["spark_properties"].get("properties"))
     return as_text(properties.get("spark.redaction.regex"))
 

@@ -261,12 +261,11 @@ def _error(known: RunDetails, facet: JsonObject) -> None:
         known.properties["errorMessage"] = redact_text(message)
 
 
-def _external_query(known: RunDetails, facet: JsonObject) -> None:
-    known.properties |= _plain(facet, {"externalQueryId": "externalQueryId", "source": "externalQuerySource"})
+def _plain_properties(**names: str) -> Callable[[RunDetails, JsonObject], None]:
+    def read(known: RunDetails, facet: JsonObject) -> None:
+        known.properties |= _plain(facet, names)
 
-
-def _extraction_error(known: RunDetails, facet: JsonObject) -> None:
-    known.properties |= _plain(facet, {"totalTasks": "extractionTotalTasks", "failedTasks": "extractionFailedTasks"})
+    return read
 
 
 def _tags(known: RunDetails, facet: JsonObject) -> None:
@@ -302,8 +301,8 @@ _READERS: dict[str, Callable[[RunDetails, JsonObject], None]] = {
     _SPARK_APPLICATION: _spark_application,
     "spark.exception": _error,
     "errorMessage": _error,
-    "externalQuery": _external_query,
-    "extractionError": _extraction_error,
+    "externalQuery": _plain_properties(externalQueryId="externalQueryId", source="externalQuerySource"),
+    "extractionError": _plain_properties(totalTasks="extractionTotalTasks", failedTasks="extractionFailedTasks"),
     "tags": _tags,
     "jobDependencies": _dependencies,
     "airflowDagRun": _airflow,

@@ -5,7 +5,7 @@ See the conversion rules, section 7.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -16,27 +16,26 @@ from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics, TextLimit
 from airflow_provider_spark_datahub.conversion.events import (
+    APPLICATION,
     FAILED_TYPES,
+    RDD_JOB,
     TERMINAL_TYPES,
     EventDataset,
     RunEvent,
     iso_instant,
 )
-from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers, airflow_tags
+from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
 from airflow_provider_spark_datahub.conversion.facets.run import NO_DETAILS, RunDetails
 from airflow_provider_spark_datahub.conversion.proposals import SharedObject
-from airflow_provider_spark_datahub.conversion.runs.fold import APPLICATION, RDD_JOB, Application, Fold, RunState
-from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, lineage_of
+from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, RunState
+from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.conversion.spark_log.unreported import unreported_queries
-from airflow_provider_spark_datahub.conversion.urns import FlowIdentity, display_name, flow_identity, job_id_and_name
+from airflow_provider_spark_datahub.conversion.urns import FlowIdentity, display_name, job_id_and_name
 
 FLOW_TIMES = ("startedAt", "finishedAt")
 """Properties of a coalesced flow: begin and end of its application."""
 JOB_TIMES = ("startTime", "endTime")
 """The same for a coalesced job."""
-
-ResultType = Literal["SUCCESS", "FAILURE"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,13 @@ class Ending:
 class RunResult:
     """Result of a run. :param native: the OpenLineage event type that stands for it."""
 
-    type: ResultType
+    type: Literal["SUCCESS", "FAILURE"]
     native: str
+
+    @classmethod
+    def of(cls, succeeded: bool, failure: str = "FAIL") -> RunResult:
+        """Return the result. :param failure: event type of a failed run."""
+        return cls("SUCCESS", "COMPLETE") if succeeded else cls("FAILURE", failure)
 
 
 class JobDefinition(msgspec.Struct, kw_only=True, gc=False):
@@ -127,79 +131,62 @@ class JobLineage(msgspec.Struct, gc=False):
         return urns.dpi_urn(self.run.id)
 
 
-def endings(count: int, ending: Ending) -> Iterator[Ending]:
-    """Yield the ending of each of several applications: a failure is that of the last, events decide on the others."""
-    others = replace(ending, succeeded=None) if ending.succeeded is False else ending
-    yield from (ending if number == count else others for number in range(1, count + 1))
+class CoalescedJob:
+    """Job that the runs of one application become.
 
-
-class SharedJobEdges:
-    """Edges of jobs with several runs in one conversion: sessions of one name, queries under one ``pipeline_name``.
-
-    The last run must not remove the edges of the others. If the edges of all runs are complete, the first run replaces
-    those in DataHub. The others add theirs.
+    :ivar patch_edges: as in :class:`JobLineage`.
     """
 
-    def __init__(self) -> None:
-        self._patch: dict[str, bool] = {}
+    def __init__(self, application: Application, settings: LineageSettings, ending: Ending) -> None:
+        self._application, self._settings, self._ending = application, settings, ending
+        self._flow, self._id, self._name = _identity(application.runs, settings)
+        self._result = _result(application, ending)
+        self._unreported_queries = application.unreported_queries
+        self.job_urn = urns.datajob_urn(self._flow.urn, self._id)
+        # Other edges in DataHub are outdated if the events name all that the job read and wrote.
+        own = application.own_run
+        seen = own is not None and own.ended and (own.started or own.job_type != APPLICATION)
+        ended_well = self._result is not None and self._result.type == "SUCCESS"
+        is_complete = ended_well and ending.events_complete and seen and not self._unreported_queries
+        self.patch_edges = settings.use_patch or not is_complete
 
-    def register(self, modes: Iterable[tuple[str, bool]]) -> None:
-        """Register jobs before any of them is written: URN, and whether its edges are a patch."""
-        for urn, patch in modes:
-            self._patch[urn] = self._patch.get(urn, False) or patch
-
-    def apply(self, job: JobLineage) -> JobLineage:
-        """Set whether the edges of a registered job are a patch. Call this in the order of writing."""
-        urn = job.job_urn
-        if urn in self._patch:
-            job.patch_edges, self._patch[urn] = self._patch[urn], True
-        return job
-
-
-def job_patch_mode(application: Application, settings: LineageSettings, ending: Ending) -> tuple[str, bool]:
-    """Return the URN of an application's job, and whether its edges are a patch."""
-    flow, job_id, _ = _identity(application.runs, settings)
-    return urns.datajob_urn(flow.urn, job_id), _patches_edges(application, settings, ending)
-
-
-def coalesce(application: Application, namer: DatasetNamer, settings: LineageSettings, ending: Ending) -> JobLineage:
-    """Return the job of an application."""
-    runs = application.runs
-    flow, job_id, job_name = _identity(runs, settings)
-    result = _result(application, ending)
-    starts = [run.start_ms for run in runs if run.start_ms is not None]
-    ends = [run.end_ms for run in runs if run.end_ms is not None]
-    start_ms, end_ms = min(starts, default=None), max(ends, default=None)
-    diagnostics = Diagnostics(unreported_queries=unreported_queries(runs))
-    in_flight = _lost_in_flight(application, result)
-    lineage = lineage_of(application, namer, settings, diagnostics, lost_in_flight=in_flight)
-    limit = TextLimit(settings.max_string_length, diagnostics.truncations)
-    details = application.details
-    job_properties, flow_properties = map(limit.properties, PropertyLayers.merged(_distinct_properties(runs)))
-    flow_properties |= time_properties(FLOW_TIMES, start_ms, end_ms if ending.final else None)
-    job_properties |= time_properties(JOB_TIMES, start_ms, end_ms if ending.final else None)
-    definition = JobDefinition(
-        flow=flow,
-        id=job_id,
-        name=job_name,
-        flow_properties=flow_properties,
-        properties=job_properties,
-        description=next((limit.text(run.description) for run in runs if run.description), None),
-        owners=tuple(dict.fromkeys(owner for run in runs for owner in run.owners)),
-        tags=settings.tags or None,
-        created_ms=runs[0].start_ms,
-        upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
-    )
-    run = JobRun(
-        id=application.run_id,
-        start_ms=start_ms,
-        end_ms=end_ms,
-        result=result,
-        started=True,
-        details=replace(details, properties=limit.properties(details.properties)),
-        parent_urn=_parent_urn(application),
-    )
-    return JobLineage(definition, run, lineage, diagnostics, _patches_edges(application, settings, ending))
+    def lineage(self, namer: DatasetNamer) -> JobLineage:
+        """Return the job with its lineage."""
+        application, settings, own = self._application, self._settings, self._application.own_run
+        runs, details = application.runs, application.details
+        start_ms = min((run.start_ms for run in runs if run.start_ms is not None), default=None)
+        end_ms = max((run.end_ms for run in runs if run.end_ms is not None), default=None)
+        diagnostics = Diagnostics(unreported_queries=self._unreported_queries)
+        # Queries without an end that were running when the driver died may not have written.
+        died = own is not None and own.job_type == APPLICATION and not own.ended
+        failed = self._result is not None and self._result.type == "FAILURE"
+        lineage = Lineage.of(application, namer, settings, diagnostics, lost_in_flight=died and failed)
+        limit = TextLimit(settings.max_string_length, diagnostics.truncations)
+        job_properties, flow_properties = map(limit.properties, PropertyLayers.merged(_distinct_properties(runs)))
+        known_end_ms = end_ms if self._ending.final else None
+        definition = JobDefinition(
+            flow=self._flow,
+            id=self._id,
+            name=self._name,
+            flow_properties=flow_properties | time_properties(FLOW_TIMES, start_ms, known_end_ms),
+            properties=job_properties | time_properties(JOB_TIMES, start_ms, known_end_ms),
+            description=next((limit.text(run.description) for run in runs if run.description), None),
+            owners=tuple(dict.fromkeys(owner for run in runs for owner in run.owners)),
+            tags=settings.tags or None,
+            created_ms=runs[0].start_ms,
+            upstream_jobs=settings.upstream_jobs,
+        )
+        run = JobRun(
+            id=application.run_id,
+            start_ms=start_ms,
+            end_ms=end_ms,
+            result=self._result,
+            started=True,
+            details=replace(details, properties=limit.properties(details.properties)),
+            # The parent facet of the application's own run (Deviation 4).
+            parent_urn=urns.dpi_urn(own.parent_run_id) if own is not None and own.parent_run_id else None,
+        )
+        return JobLineage(definition, run, lineage, diagnostics, self.patch_edges)
 
 
 def time_properties(names: tuple[str, str], start_ms: int | None, end_ms: int | None) -> dict[str, str]:
@@ -221,10 +208,6 @@ def _identity(runs: Sequence[RunState], settings: LineageSettings) -> tuple[Flow
     return flow, last.job_name, display_name(last.job_name)
 
 
-def _patches_edges(application: Application, settings: LineageSettings, ending: Ending) -> bool:
-    return settings.use_patch or not _is_complete(application, _result(application, ending), ending)
-
-
 def _flow(last: RunState, runs: Iterable[RunState], settings: LineageSettings) -> FlowIdentity:
     """Return the last event's flow under the application's name, which not every event has."""
     # The first events of a session may still have the name of the session before.
@@ -232,12 +215,6 @@ def _flow(last: RunState, runs: Iterable[RunState], settings: LineageSettings) -
     app_name = next((run.app_name for run in runs if run.app_name), session_names[-1] if session_names else "")
     flow_id = settings.flow_id(app_name) if app_name else last.flow.flow_id
     return FlowIdentity(last.flow.orchestrator, flow_id, last.flow.cluster)
-
-
-def _parent_urn(application: Application) -> str | None:
-    """Return the run in the ``parent`` facet of the application's own run (Deviation 4)."""
-    parent = application.own_run.parent_run_id if application.own_run else ""
-    return urns.dpi_urn(parent) if parent else None
 
 
 def _distinct_properties(runs: Iterable[RunState]) -> list[PropertyLayers]:
@@ -253,30 +230,13 @@ def _result(application: Application, ending: Ending) -> RunResult | None:
     own = application.own_run
     failure = next((run.failure for run in application.runs if run.failure), "")
     if ending.succeeded is not None:
-        return RunResult("SUCCESS", "COMPLETE") if ending.succeeded else RunResult("FAILURE", failure or "FAIL")
+        return RunResult.of(ending.succeeded, failure or "FAIL")
     is_over = own.ended if own is not None else any(run.ended for run in application.runs)
-    if failure:
-        return RunResult("FAILURE", failure)
-    if is_over:
-        return RunResult("SUCCESS", "COMPLETE")
+    if failure or is_over:
+        return RunResult.of(not failure, failure)
     # A Spark driver always sends its application's end, unless it was killed.
     killed = own is not None and own.job_type == APPLICATION
     return RunResult("FAILURE", "FAIL") if killed else None
-
-
-def _lost_in_flight(application: Application, result: RunResult | None) -> bool:
-    """Return whether queries without an end were running when the driver died: they may not have written."""
-    own = application.own_run
-    died = own is not None and own.job_type == APPLICATION and not own.ended
-    return died and result is not None and result.type == "FAILURE"
-
-
-def _is_complete(application: Application, result: RunResult | None, ending: Ending) -> bool:
-    """Return whether the events name all that the job read and wrote, so that other edges in DataHub are outdated."""
-    own = application.own_run
-    seen = own is not None and own.ended and (own.started or own.job_type != APPLICATION)
-    ended_well = ending.final and result is not None and result.type == "SUCCESS"
-    return bool(ended_well and ending.events_complete and seen) and not unreported_queries(application.runs)
 
 
 _Datasets = tuple[EventDataset, ...]
@@ -291,6 +251,7 @@ class SingleEvents:
 
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
+        self._upstream_jobs = settings.upstream_jobs
         self._remembered: dict[_LineageKey, tuple[Lineage, Diagnostics]] = {}
         self._edges = 0
 
@@ -301,7 +262,7 @@ class SingleEvents:
         """
         settings = self._settings
         app_name, session_name = event.application_names
-        flow = flow_identity(event, settings, app_name or session_name)
+        flow = FlowIdentity.of(event, settings, app_name or session_name)
         job_id, job_name = job_id_and_name(event, settings)
         lineage, diagnostics = self._lineage(event)
         properties, flow_properties, truncations = self._properties(event)
@@ -318,9 +279,9 @@ class SingleEvents:
             properties=properties,
             description=limit.text(text) if text else None,
             owners=tuple(dict.fromkeys(owners)) if owners else (),
-            tags=settings.tags or airflow_tags(event),
+            tags=settings.tags or event.airflow_tags,
             created_ms=event.time_ms,
-            upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
+            upstream_jobs=self._upstream_jobs,
         )
         run = JobRun(
             id=event.run_id,
@@ -369,7 +330,7 @@ class SingleEvents:
         fold.add(event)
         (application,) = fold.applications()
         namer = DatasetNamer(self._settings, fold.symlinks.by_dataset)
-        return lineage_of(application, namer, self._settings, diagnostics), diagnostics
+        return Lineage.of(application, namer, self._settings, diagnostics), diagnostics
 
 
 def _properties(layers: PropertyLayers, longest: int) -> _Properties:

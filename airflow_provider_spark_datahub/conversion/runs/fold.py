@@ -13,10 +13,13 @@ from dataclasses import dataclass, field, replace
 import msgspec
 from msgspec import structs
 
-from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns, read_columns
+from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
 from airflow_provider_spark_datahub.conversion.datasets import Symlinks
 from airflow_provider_spark_datahub.conversion.events import (
+    APPLICATION,
     FAILED_TYPES,
+    QUERY_TYPES,
+    RDD_JOB,
     TERMINAL_TYPES,
     DatasetId,
     EventDataset,
@@ -29,23 +32,26 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     DatasetFacets,
     DatasetMetadata,
     OutputStatistics,
-    checks_of,
     read_partitions,
 )
 from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.conversion.urns import FlowIdentity, flow_identity
+from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
 
-APPLICATION = "APPLICATION"
-RDD_JOB = "RDD_JOB"
-QUERY_TYPES = frozenset({"SQL_JOB", RDD_JOB})
 _NON_MATERIALISING = tuple(
     f"{step}_{source}"
     for step in ("map", "map_partitions", "flatmap", "filter", "distinct")
     for source in ("parallel_collection", "text_file", "hadoopfile")
 )
 DROP, RENAME = "DROP", "RENAME"
+# Roots of plans that write tables of catalogues, as the names of queries spell them.
+_WRITE_NODES = frozenset(
+    {
+        *(f"{atomic}{verb}_table_as_select" for atomic in ("", "atomic_") for verb in ("create", "replace")),
+        *("append_data", "overwrite_by_expression", "overwrite_partitions_dynamic", "replace_data", "write_delta"),
+    }
+)
 NOT_WRITTEN = frozenset({DROP, RENAME})
 """Values of the ``lifecycleStateChange`` facet for tables that were not written (Deviation 9)."""
 
@@ -99,6 +105,13 @@ class RunState(msgspec.Struct, gc=False):
     owners: tuple[str, ...] = ()
     details: RunDetails | None = None
     checks: dict[Check, bool] | None = None
+
+    def cover(self, start_ms: int | None, end_ms: int | None) -> None:
+        """Extend the run to these times, if they are known."""
+        if start_ms is not None and (self.start_ms is None or start_ms < self.start_ms):
+            self.start_ms = start_ms
+        if end_ms is not None and (self.end_ms is None or end_ms > self.end_ms):
+            self.end_ms = end_ms
 
     def job_property(self, key: str) -> str:
         """Return the first value of a job property, or an empty string."""
@@ -173,6 +186,26 @@ class Application:
         others = sorted((run for run in self.runs if run is not own), key=lambda run: not run.failure)
         return RunDetails.merged(own.details if own is not None else None, (run.details for run in others))
 
+    @property
+    def unreported_queries(self) -> tuple[str, ...]:
+        """The successful queries that wrote a table which no event names, each as ``<plan node>.<table>``.
+
+        OpenLineage names a query ``<application>.<plan node>.<table>`` (its JobNameBuilder), with the table of Spark's
+        plan even if it finds no dataset for it. A CREATE TABLE AS SELECT is two such queries; either may name the
+        dataset.
+        """
+        silent: dict[str, str] = {}
+        reported: list[str] = []
+        for run in self.runs:
+            _, node, table = run.job_name.rsplit(".", 2) if run.job_name.count(".") > 1 else ("", "", "")
+            if node not in _WRITE_NODES:
+                continue
+            if run.outputs:
+                reported.append(table)
+            elif run.ended and not run.failure:
+                silent[f"{node}.{table}"] = table
+        return tuple(name for name, table in silent.items() if not any(_is_same(table, other) for other in reported))
+
     def certain(self, log_ms: int | None = None) -> Application | None:
         """Return the application with the inputs and outputs that its end cannot take back.
 
@@ -188,6 +221,11 @@ class Application:
         if not any(run.app_name for run in self.runs):
             return None
         return replace(self, runs=tuple(run.certain() for run in self.runs if run.is_known_until(log_ms)))
+
+
+def _is_same(table: str, other: str) -> bool:
+    """Compare two tables with or without their catalogues: ``ice_sales_orders`` and ``sales_orders``."""
+    return f"_{table}".endswith(f"_{other}") or f"_{other}".endswith(f"_{table}")
 
 
 class Fold:
@@ -209,7 +247,7 @@ class Fold:
         :raises EventError: if its flow cannot be named; the fold is unchanged then.
         """
         app_name, session_name = event.application_names
-        flow = flow_identity(event, self._settings, app_name or session_name)
+        flow = FlowIdentity.of(event, self._settings, app_name or session_name)
         index, self._count = self._count, self._count + 1
         run = self._runs.get(event.run_id)
         if run is None:
@@ -222,32 +260,26 @@ class Fold:
         run.description = run.description or event.description
         run.sql = event.sql or run.sql
         run.details = RunDetails.updated(run.details, RunDetails.of(event))
-        self._add_time_and_state(run, event)
+        run.cover(event.time_ms, event.time_ms)
+        run.started = run.started or event.type == "START"
+        run.ended = run.ended or event.type in TERMINAL_TYPES
+        if event.type in FAILED_TYPES:
+            run.failure = event.type
         self._add_properties(run, event, index)
         if self._settings.capture_test_results:
-            run.checks = (run.checks or {}) | checks_of(event)
+            run.checks = (run.checks or {}) | Check.of(event)
         for dataset in event.inputs:
             self._add_dataset(run.inputs, dataset, index)
         with_columns = self._settings.capture_column_level_lineage
         for dataset in event.outputs:
             state = self._add_dataset(run.outputs, dataset, index)
-            columns = read_columns(dataset, event.job_facets, run.sql) if with_columns else None
+            columns = DatasetColumns.read(dataset, event.job_facets, run.sql) if with_columns else None
             if columns is not None:
                 state.columns = self._columns.setdefault(columns.key, columns) if columns.key else columns
             state.partitions = read_partitions(dataset.output_facets) or state.partitions
             if self._settings.capture_operations:
                 statistics = OutputStatistics.read(dataset.output_facets)
                 state.statistics = statistics if statistics != NOT_COUNTED else state.statistics
-
-    @staticmethod
-    def _add_time_and_state(run: RunState, event: RunEvent) -> None:
-        if event.time_ms is not None:
-            run.start_ms = event.time_ms if run.start_ms is None else min(run.start_ms, event.time_ms)
-            run.end_ms = event.time_ms if run.end_ms is None else max(run.end_ms, event.time_ms)
-        run.started = run.started or event.type == "START"
-        run.ended = run.ended or event.type in TERMINAL_TYPES
-        if event.type in FAILED_TYPES:
-            run.failure = event.type
 
     def _add_properties(self, run: RunState, event: RunEvent, index: int) -> None:
         layers = PropertyLayers.of(event, spark_plan=self._settings.capture_spark_plan)
@@ -283,10 +315,27 @@ class Fold:
     def deduplicate(self, keep_last: int, most: int) -> None:
         """Merge queries with equal content into the first of them.
 
+        The coalesced job stays the same: of what may differ, times are joined, the later schema and the earlier
+        properties win (conversion rules, section 7). A later event of a merged run begins that run anew.
+
         :param keep_last: events whose runs are left alone.
         :param most: only applications with more queries than that are deduplicated.
         """
-        self._runs = _deduplicated(self._runs, self._count - keep_last, most)
+        renamed_applications = _with_several_session_names(self._runs.values())
+        queries = Counter(run.parent_run_id for run in self._runs.values())
+        kept: dict[str, RunState] = {}
+        representatives: dict[Hashable, _Representative] = {}
+        for run_id, run in self._runs.items():
+            may_merge = run.is_query and run.last_index < self._count - keep_last and (run.ended or not run.outputs)
+            may_merge = may_merge and queries[run.parent_run_id] > most
+            key = _content_key(run) if may_merge and run.parent_run_id not in renamed_applications else None
+            if key is None:
+                kept[run_id] = run
+            elif key in representatives:
+                representatives[key].take(run)
+            else:
+                kept[run_id], representatives[key] = run, _Representative(run)
+        self._runs = kept
 
     def discard(self, runs: Iterable[RunState]) -> None:
         """Forget runs of which no more events are expected."""
@@ -319,33 +368,6 @@ class Fold:
             run = parent
             seen.add(run.run_id)
         return run.run_id
-
-
-def _deduplicated(runs: Mapping[str, RunState], before: int, most: int) -> dict[str, RunState]:
-    """Return the runs without the queries that repeat an earlier query of the same application.
-
-    The coalesced job stays the same: of what may differ, times are joined, the later schema and the earlier properties
-    win (conversion rules, section 7). A later event of a merged run begins that run anew.
-
-    :param runs: by run id, in the order of their first events.
-    :param before: only runs whose last event has a lower index.
-    :param most: only applications with more queries than that.
-    """
-    renamed_applications = _with_several_session_names(runs.values())
-    queries = Counter(run.parent_run_id for run in runs.values())
-    kept: dict[str, RunState] = {}
-    representatives: dict[Hashable, _Representative] = {}
-    for run_id, run in runs.items():
-        may_merge = run.is_query and run.last_index < before and (run.ended or not run.outputs)
-        may_merge = may_merge and queries[run.parent_run_id] > most
-        key = _content_key(run) if may_merge and run.parent_run_id not in renamed_applications else None
-        if key is None:
-            kept[run_id] = run
-        elif key in representatives:
-            representatives[key].take(run)
-        else:
-            kept[run_id], representatives[key] = run, _Representative(run)
-    return kept
 
 
 def _with_several_session_names(runs: Iterable[RunState]) -> set[str]:
@@ -389,10 +411,7 @@ class _Representative:
     def take(self, other: RunState) -> None:
         """Merge a later run into this one."""
         run = self.run
-        if other.start_ms is not None:
-            run.start_ms = other.start_ms if run.start_ms is None else min(run.start_ms, other.start_ms)
-        if other.end_ms is not None:
-            run.end_ms = other.end_ms if run.end_ms is None else max(run.end_ms, other.end_ms)
+        run.cover(other.start_ms, other.end_ms)
         run.last_index = max(run.last_index, other.last_index)
         for mine, theirs in ((run.inputs, other.inputs), (run.outputs, other.outputs)):
             for dataset, state in theirs.items():

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.events import (
+    APPLICATION,
     FAILED_TYPES,
     TERMINAL_TYPES,
     RunEvent,
@@ -14,15 +15,10 @@ from airflow_provider_spark_datahub.conversion.events import (
     as_text,
     parse_time_ms,
 )
-from airflow_provider_spark_datahub.conversion.facets.properties import (
-    HIVE_SESSION,
-    hive_session_properties,
-)
+from airflow_provider_spark_datahub.conversion.facets.properties import HIVE_SESSION, hive_session_properties
 from airflow_provider_spark_datahub.conversion.facets.run import KIND, run_event, run_properties
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 
-_APPLICATION = "APPLICATION"
-_SPARK_TYPES = frozenset({"SQL_JOB", "RDD_JOB", _APPLICATION})
 _NEVER = 1 << 63
 
 
@@ -62,6 +58,21 @@ class HiveSession:
     properties: dict[str, str]
     activities: tuple[_Activity, ...]
 
+    def proposals(self) -> list[Proposal]:
+        """Return the proposals of the session's run; only the missing end and later activities if events report it."""
+        events = list(_run_events(self))
+        if self.reported:
+            return events
+        start_ms = self.activities[0].start_ms if self.activities else None
+        name = self.properties.get("sessionId", self.session_id)
+        parent = {"parentInstance": self.parent_urn} if self.parent_urn else {}
+        relationships = {**parent, "upstreamInstances": []}
+        return [
+            *run_properties(self.urn, name=name, created_ms=start_ms, custom=self.properties),
+            Proposal(KIND, self.urn, "dataProcessInstanceRelationships", relationships),
+            *events,
+        ]
+
 
 @dataclass(slots=True)
 class _Run:
@@ -83,8 +94,9 @@ class _Run:
         if event.parent_run_id and event.parent_run_id != self.run_id:
             self.parent = event.parent_run_id
         self.parent_is_session = self.parent_is_session or _names_its_session_as_parent(event)
-        self.may_be_session = self.may_be_session and not _is_query(event)
-        self.is_application = self.is_application or event.job_type == _APPLICATION
+        is_query = event.inputs or event.outputs or "hive_query" in event.run_facets or event.job_type == "QUERY"
+        self.may_be_session = self.may_be_session and not is_query
+        self.is_application = self.is_application or event.job_type == APPLICATION
         if event.time_ms is not None:
             self.first_ms = event.time_ms if self.first_ms is None else min(self.first_ms, event.time_ms)
             self.last_ms = event.time_ms if self.last_ms is None else max(self.last_ms, event.time_ms)
@@ -160,7 +172,7 @@ class HiveSessions:
         """Add an event of any producer. Events of others than Hive only advance the time."""
         if event.time_ms is not None and event.time_ms > self._latest_ms:
             self._latest_ms = event.time_ms
-        if not is_of_hive(event):
+        if not event.is_of_hive:
             return
         session_id = event.hive_session_id
         self._groups = None
@@ -267,22 +279,6 @@ class HiveSessions:
         )
 
 
-def session_proposals(session: HiveSession) -> list[Proposal]:
-    """Return the proposals of a session's run; only the missing end and later activities if events report the run."""
-    events = list(_run_events(session))
-    if session.reported:
-        return events
-    start_ms = session.activities[0].start_ms if session.activities else None
-    name = session.properties.get("sessionId", session.session_id)
-    parent = {"parentInstance": session.parent_urn} if session.parent_urn else {}
-    relationships = {**parent, "upstreamInstances": []}
-    return [
-        *run_properties(session.urn, name=name, created_ms=start_ms, custom=session.properties),
-        Proposal(KIND, session.urn, "dataProcessInstanceRelationships", relationships),
-        *events,
-    ]
-
-
 def _run_events(session: HiveSession) -> Iterator[Proposal]:
     if session.end_reported:
         return
@@ -340,23 +336,6 @@ def _result(failures: Iterable[str], ended: bool) -> str:
 
 def _by_start(session: HiveSession) -> tuple[int, str]:
     return (session.activities[0].start_ms if session.activities else _NEVER, session.session_id)
-
-
-def is_of_hive(event: RunEvent) -> bool:
-    """Return whether the event may belong to a Hive session."""
-    if (
-        event.hive_session_id
-        or event.producer.endswith("/integration/hive")
-        or event.job_namespace.startswith("hive://")
-    ):
-        return True
-    if event.job_type in _SPARK_TYPES:
-        return False
-    return as_text(event.run_facets["processing_engine"].get("name")).lower() == "hive"
-
-
-def _is_query(event: RunEvent) -> bool:
-    return bool(event.inputs or event.outputs or "hive_query" in event.run_facets or event.job_type == "QUERY")
 
 
 def _names_its_session_as_parent(event: RunEvent) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -16,26 +17,22 @@ from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
-from airflow_provider_spark_datahub.conversion.columns.fine_grained import (
-    ColumnLimits,
-    fine_grained_lineages,
-)
+from airflow_provider_spark_datahub.conversion.columns.fine_grained import fine_grained_lineages
 from airflow_provider_spark_datahub.conversion.columns.sql import with_columns_of_statements
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, is_parent_folder
 from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics, TextLimit
-from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject
+from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId, JsonObject
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
     NO_METADATA,
     NOT_COUNTED,
+    Check,
     DatasetMetadata,
     OutputStatistics,
-    results_by_test,
     schema_metadata,
 )
 from airflow_provider_spark_datahub.conversion.runs.fold import (
     DROP,
     NOT_WRITTEN,
-    RDD_JOB,
     RENAME,
     Application,
     DatasetState,
@@ -73,7 +70,10 @@ def _under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[
 def _renames(runs: Iterable[RunState], namer: DatasetNamer) -> dict[DatasetId, list[tuple[int, DatasetId]]]:
     """Return the renames of written tables by old name: index of the event and new name, in order."""
     changes = [(run.index, dataset, state) for run in runs if not run.failure for dataset, state in run.changed]
-    gone = _dropped_in_the_end(((dataset, state) for _, dataset, state in changes), namer)
+    # Tables that are dropped and not created anew. OpenLineage gives a dropped table another path.
+    gone: set[DatasetName | None] = set()
+    for _, dataset, state in changes:
+        (gone.add if state.lifecycle == DROP else gone.discard)(namer.name(dataset))
     found: dict[DatasetId, list[tuple[int, DatasetId]]] = {}
     written: set[DatasetId] = set()
     for index, dataset, state in changes:
@@ -88,18 +88,9 @@ def _renames(runs: Iterable[RunState], namer: DatasetNamer) -> dict[DatasetId, l
     return found
 
 
-def _dropped_in_the_end(
-    changes: Iterable[tuple[DatasetId, DatasetState]], namer: DatasetNamer
-) -> set[DatasetName | None]:
-    """Return names of tables that are dropped and not created anew. OpenLineage gives a dropped table another path."""
-    gone: set[DatasetName | None] = set()
-    for dataset, state in changes:
-        (gone.add if state.lifecycle == DROP else gone.discard)(namer.name(dataset))
-    return gone
-
-
 def _renamed(run: RunState, named: _Named) -> RunState:
-    datasets = (*run.inputs, *run.outputs, *(read for state in run.outputs.values() for read in _column_inputs(state)))
+    columns = (state.columns.inputs for state in run.outputs.values() if state.columns is not None)
+    datasets = chain(run.inputs, run.outputs, *columns)
     if all(named(dataset) == dataset for dataset in datasets):
         return run
     outputs = {
@@ -109,10 +100,6 @@ def _renamed(run: RunState, named: _Named) -> RunState:
     return structs.replace(
         run, inputs={named(dataset): state for dataset, state in run.inputs.items()}, outputs=outputs
     )
-
-
-def _column_inputs(state: DatasetState) -> tuple[DatasetId, ...]:
-    return state.columns.inputs if state.columns is not None else ()
 
 
 # DataHub's ``OperationType`` by OpenLineage's lifecycle.
@@ -249,35 +236,37 @@ class Lineage(msgspec.Struct, gc=False):
     partitions: tuple[str, ...] = ()
     tests: Mapping[str, bool] = {}
 
+    @classmethod
+    def of(
+        cls,
+        application: Application,
+        namer: DatasetNamer,
+        settings: LineageSettings,
+        diagnostics: Diagnostics,
+        *,
+        lost_in_flight: bool = False,
+    ) -> Lineage:
+        """Return the lineage of an application's runs.
 
-def lineage_of(
-    application: Application,
-    namer: DatasetNamer,
-    settings: LineageSettings,
-    diagnostics: Diagnostics,
-    *,
-    lost_in_flight: bool = False,
-) -> Lineage:
-    """Return the lineage of an application's runs.
-
-    :param diagnostics: receives what could not be converted.
-    :param lost_in_flight: queries without an end were still running when the driver died.
-    """
-    runs = application.runs
-    if settings.capture_columns_from_sql and settings.capture_column_level_lineage:
-        runs, diagnostics.column_gaps = with_columns_of_statements(runs, namer)
-    limit = TextLimit(settings.max_string_length, diagnostics.truncations)
-    edges = _Edges(_under_last_names(runs, namer), namer, lost_in_flight=lost_in_flight, settings=settings, limit=limit)
-    lineage = Lineage(
-        inputs=edges.inputs(),
-        outputs=edges.outputs(),
-        fine_grained=fine_grained_lineages(edges.columns(), namer, ColumnLimits.of(settings), limit),
-        operations=_operations(application.runs, namer) if settings.capture_operations else (),
-        partitions=edges.partitions(),
-        tests=results_by_test((run.checks for run in application.runs if run.checks), namer),
-    )
-    diagnostics.unusable_datasets = namer.unusable
-    return lineage
+        :param diagnostics: receives what could not be converted.
+        :param lost_in_flight: queries without an end were still running when the driver died.
+        """
+        runs = application.runs
+        if settings.capture_columns_from_sql and settings.capture_column_level_lineage:
+            runs, diagnostics.column_gaps = with_columns_of_statements(runs, namer)
+        limit = TextLimit(settings.max_string_length, diagnostics.truncations)
+        runs = _under_last_names(runs, namer)
+        edges = _Edges(runs, namer, lost_in_flight=lost_in_flight, settings=settings, limit=limit)
+        lineage = cls(
+            inputs=edges.inputs(),
+            outputs=edges.outputs(),
+            fine_grained=fine_grained_lineages(edges.columns(), namer, settings, limit),
+            operations=_operations(application.runs, namer) if settings.capture_operations else (),
+            partitions=edges.partitions(),
+            tests=Check.results_by_test((run.checks for run in application.runs if run.checks), namer),
+        )
+        diagnostics.unusable_datasets = namer.unusable
+        return lineage
 
 
 _Touched = list[tuple[DatasetId, DatasetState]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     parse_time_ms,
 )
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
-from airflow_provider_spark_datahub.conversion.runs.fold import Application
+from airflow_provider_spark_datahub.conversion.runs.fold import Application, RunState
 
 _STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 _SQL = "org.apache.spark.sql.execution.ui.SparkListener"
@@ -142,16 +142,40 @@ class LoggedApplication:
         is_only_one = len(applications) == len(logs) == 1
         return applications[0] if is_only_one and not (by_id and self.id) else None
 
+    def reported_executions(self, runs: Iterable[RunState]) -> set[int]:
+        """Return the ids of executions that runs report: themselves, the execution around them, or a part of them.
+
+        OpenLineage takes its times from Spark's events, so a run belongs to the execution that began or ended in the
+        same millisecond. A CREATE TABLE AS SELECT is an execution around another, and events may report either.
+        """
+        starts: set[int | None] = set()
+        ends: set[int | None] = set()
+        for run in runs:
+            if run.started:
+                starts.add(run.start_ms)
+            if run.ended:
+                ends.add(run.end_ms)
+        executions = self.executions.values()
+        roots = {
+            execution.root_id
+            for execution in executions
+            if execution.start_ms in starts or (execution.end_ms and execution.end_ms in ends)
+        }
+        return {execution.id for execution in executions if execution.root_id in roots}
+
 
 class SparkLog:
     """Reader of event logs, one event at a time. Its memory does not grow with the progresses of a query.
 
     An application's events begin with its ``SparkListenerApplicationStart``. Unknown and malformed events are ignored.
+
+    :ivar applications: in the order of their logs.
+    :ivar latest_ms: the latest time in the log, in ms since the epoch.
     """
 
     def __init__(self) -> None:
-        self._applications: list[LoggedApplication] = []
-        self._latest_ms: int | None = None
+        self.applications: list[LoggedApplication] = []
+        self.latest_ms: int | None = None
         self._default_fs = ""
         self._readers = {
             "SparkListenerApplicationStart": self._application_started,
@@ -170,26 +194,15 @@ class SparkLog:
         if reader is not None:
             reader(event)
 
-    @property
-    def applications(self) -> list[LoggedApplication]:
-        """Return the applications in the order of their logs."""
-        return self._applications
-
-    @property
-    def latest_ms(self) -> int | None:
-        """Return the latest time in the log, in ms since the epoch."""
-        return self._latest_ms
-
-    def forget_executions(self, kept: int, reported: Callable[[LoggedApplication], Collection[int]]) -> None:
+    def forget_executions(self, kept: int, reported: Sequence[RunState]) -> None:
         """Remove executions that have ended.
 
         :param kept: how many of an application's latest executions to keep: OpenLineage may report them late.
-        :param reported: returns the ids of an application's reported executions. They are removed as soon as their
-            outermost execution has ended.
+        :param reported: runs. Executions that they report are removed as soon as their outermost execution has ended.
         """
-        for application in self._applications:
+        for application in self.applications:
             executions = application.executions
-            latest, reported_ids = set(list(executions)[-kept:]), reported(application)
+            latest, reported_ids = set(list(executions)[-kept:]), application.reported_executions(reported)
             running = {execution.id for execution in executions.values() if execution.end_ms is None}
             for execution in list(executions.values()):
                 is_settled = execution.id in reported_ids and execution.root_id not in running
@@ -198,14 +211,14 @@ class SparkLog:
 
     @property
     def _application(self) -> LoggedApplication:
-        if not self._applications:
-            self._applications.append(LoggedApplication("", default_fs=self._default_fs))
-        return self._applications[-1]
+        if not self.applications:
+            self.applications.append(LoggedApplication("", default_fs=self._default_fs))
+        return self.applications[-1]
 
     def _application_started(self, event: JsonObject) -> None:
-        start_ms = self._latest_ms = _time(event.get("Timestamp"))
+        start_ms = self.latest_ms = _time(event.get("Timestamp"))
         id_, name = as_text(event.get("App ID")), as_text(event.get("App Name"))
-        self._applications.append(LoggedApplication(id_, name, start_ms, default_fs=self._default_fs))
+        self.applications.append(LoggedApplication(id_, name, start_ms, default_fs=self._default_fs))
 
     def _application_ended(self, event: JsonObject) -> None:
         self._application.end_ms = _time(event.get("Timestamp"))
@@ -218,7 +231,7 @@ class SparkLog:
         number, start_ms = event.get("executionId"), _time(event.get("time"))
         if not isinstance(number, int) or start_ms is None:
             return
-        self._latest_ms = start_ms
+        self.latest_ms = start_ms
         description = as_text(event.get("description"))
         matched = _RUN_OF_QUERY.search(description)
         root = event.get("rootExecutionId")
@@ -235,7 +248,7 @@ class SparkLog:
         number, end_ms = event.get("executionId"), _time(event.get("time"))
         execution = self._application.executions.get(number) if isinstance(number, int) else None
         if execution is not None and end_ms is not None:
-            self._latest_ms = end_ms
+            self.latest_ms = end_ms
             execution.end_ms = end_ms
             execution.failed = bool(as_text(event.get("errorMessage")))
 
@@ -243,7 +256,7 @@ class SparkLog:
         query = self._query(event)
         if query is not None:
             query.name = as_text(event.get("name"))
-            query.start_ms = self._latest_ms = parse_time_ms(event.get("timestamp"))
+            query.start_ms = self.latest_ms = parse_time_ms(event.get("timestamp"))
 
     def _query_progressed(self, event: JsonObject) -> None:
         progress = as_object(event.get("progress"))
@@ -257,7 +270,7 @@ class SparkLog:
             query.ended = True
             query.failure = redact_text(as_text(event.get("exception")))
             # The event has no time of its own, but it is not earlier than the events before it.
-            query.extend_to(self._latest_ms)
+            query.extend_to(self.latest_ms)
 
     def _query(self, event: JsonObject) -> StreamingQuery | None:
         run_id = as_text(event.get("runId")).lower()

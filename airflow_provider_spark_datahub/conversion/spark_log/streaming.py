@@ -16,23 +16,20 @@ from typing import Any
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, is_parent_folder
 from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics
-from airflow_provider_spark_datahub.conversion.events import DatasetId
+from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.runs.coalesce import (
     JOB_TIMES,
+    CoalescedJob,
     Ending,
     JobDefinition,
     JobLineage,
     JobRun,
     RunResult,
-    SharedJobEdges,
-    coalesce,
-    endings,
-    job_patch_mode,
     time_properties,
 )
-from airflow_provider_spark_datahub.conversion.runs.fold import RDD_JOB, Application, RunState
+from airflow_provider_spark_datahub.conversion.runs.fold import Application, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, StreamingQuery, location_of
@@ -58,22 +55,6 @@ _SPECIAL = re.compile(r"[^A-Za-z0-9._-]")
 _RATES = ("numInputRows", "inputRowsPerSecond", "processedRowsPerSecond")
 
 
-@dataclass(frozen=True, slots=True)
-class LogReading:
-    """Applications of Spark's event logs, and how to name their queries.
-
-    :param applications: from :class:`~airflow_provider_spark_datahub.conversion.spark_log.log.SparkLog`.
-    :param complete: whether the logs were read to their ends.
-    :param namespace: namespace of the Spark jobs, for an application that sent no OpenLineage event.
-    :param app_id_prefix: put Spark's application id in front of a query's name (Deviation 20).
-    """
-
-    applications: Sequence[LoggedApplication] = ()
-    complete: bool = True
-    namespace: str = DEFAULT_CLUSTER
-    app_id_prefix: bool = False
-
-
 @dataclass(slots=True)
 class _Query:
     """A run of a query, with the OpenLineage runs of its micro-batches.
@@ -95,7 +76,6 @@ class _Query:
 
     @property
     def datasets(self) -> tuple[list[DatasetId], list[DatasetId]]:
-        """Return the datasets of its sources and of its sink."""
         fs = self.logged.default_fs
         sources = self.streaming.sources.items()
         return (
@@ -106,50 +86,65 @@ class _Query:
 
 def coalesce_with_queries(
     applications: Sequence[Application],
-    log: LogReading,
+    logs: Sequence[LoggedApplication],
     symlinks: Mapping[DatasetId, DatasetId],
     settings: LineageSettings,
     ending: Ending,
+    *,
+    log_complete: bool = True,
 ) -> Iterator[JobLineage]:
     """Yield one job per application, without its streaming queries, and one per streaming query.
 
     The run of a query is a child of its application's run.
 
     :param symlinks: the tables behind paths.
+    :param log_complete: whether Spark's event logs were read to their ends.
     """
-    queries = _queries(applications, log)
+    queries = _queries(applications, logs)
     taken = {run.run_id for query in queries for run in (*query.runs, *query.listings)}
     batches = [batch for batch in (_without(application, taken) for application in applications) if batch.runs]
-    ends = list(endings(len(batches), ending))
+    # A failure is that of the last application; events decide on the others.
+    others = replace(ending, succeeded=None) if ending.succeeded is False else ending
+    pending = deque(CoalescedJob(batch, settings, ending if batch is batches[-1] else others) for batch in batches)
     namer = DatasetNamer(settings, symlinks)
     query_jobs = [
-        _job(query, log, namer, symlinks, settings, ending) for query in queries if ending.final or query.is_settled
+        _job(query, namer, symlinks, settings, ending, log_complete=log_complete)
+        for query in queries
+        if ending.final or query.is_settled
     ]
-    edges = SharedJobEdges()
-    if ending.one_submission:
-        edges.register(job_patch_mode(batch, settings, end) for batch, end in zip(batches, ends, strict=True))
-        edges.register((job.job_urn, job.patch_edges) for job in query_jobs)
+    edges = _SharedJobEdges([*pending, *query_jobs] if ending.one_submission else ())
     # Many applications together may exceed the memory: each is released when its job has been taken.
-    del applications, queries
-    pending = deque(batches)
-    del batches
+    del applications, batches, queries
     namer = DatasetNamer(settings, symlinks)
-    for end in ends:
-        yield edges.apply(coalesce(pending.popleft(), namer, settings, end))
+    while pending:
+        yield edges.apply(pending.popleft().lineage(namer))
     yield from map(edges.apply, query_jobs)
+
+
+class _SharedJobEdges:
+    """Edges of jobs with several runs in one conversion: sessions of one name, queries under one ``pipeline_name``.
+
+    The last run must not remove the edges of the others. If the edges of all runs are complete, the first run replaces
+    those in DataHub. The others add theirs.
+    """
+
+    def __init__(self, jobs: Iterable[CoalescedJob | JobLineage]) -> None:
+        self._patch: dict[str, bool] = {}
+        for job in jobs:
+            self._patch[job.job_urn] = self._patch.get(job.job_urn, False) or job.patch_edges
+
+    def apply(self, job: JobLineage) -> JobLineage:
+        """Set whether the edges of a job are a patch. Call this in the order of writing."""
+        urn = job.job_urn
+        if urn in self._patch:
+            job.patch_edges, self._patch[urn] = self._patch[urn], True
+        return job
 
 
 def _without(application: Application, taken: set[str]) -> Application:
     if not taken:
         return application
     return replace(application, runs=tuple(run for run in application.runs if run.run_id not in taken))
-
-
-def application_ids(applications: Sequence[Application]) -> set[str]:
-    """Return the Spark application ids that events name, to find the applications' own logs among others."""
-    return {
-        app_id for application in applications for run in application.runs if (app_id := run.flow_property("appId"))
-    }
 
 
 # -- descriptions of sources and sinks
@@ -227,10 +222,10 @@ def _query_name(query: StreamingQuery) -> str:
 # -- micro-batches of queries
 
 
-def _queries(applications: Sequence[Application], log: LogReading) -> list[_Query]:
+def _queries(applications: Sequence[Application], logs: Sequence[LoggedApplication]) -> list[_Query]:
     found: list[_Query] = []
-    for logged in log.applications:
-        application = logged.match(applications, log.applications)
+    for logged in logs:
+        application = logged.match(applications, logs)
         queries = {run_id: _Query(query, logged, application) for run_id, query in logged.queries.items()}
         if application is not None and queries:
             _attribute(application, logged, queries)
@@ -239,7 +234,6 @@ def _queries(applications: Sequence[Application], log: LogReading) -> list[_Quer
 
 
 def _attribute(application: Application, logged: LoggedApplication, queries: Mapping[str, _Query]) -> None:
-    """Attribute the runs of micro-batches to their queries."""
     by_time = _ExecutionTimes(logged)
     rest: list[RunState] = []
     for run in application.runs:
@@ -297,14 +291,15 @@ def _lies_in(dataset: DatasetId, folder: DatasetId) -> bool:
 
 def _job(
     query: _Query,
-    log: LogReading,
     namer: DatasetNamer,
     symlinks: Mapping[DatasetId, DatasetId],
     settings: LineageSettings,
     ending: Ending,
+    *,
+    log_complete: bool,
 ) -> JobLineage:
     streaming = query.streaming
-    flow = _flow(query, log, settings)
+    flow = _flow(query, settings)
     seen = _reported_lineage(query, symlinks, settings)
     sources, sinks = query.datasets
     start_ms = streaming.start_ms
@@ -318,7 +313,7 @@ def _job(
         properties=_job_properties(streaming, start_ms, end_ms if result is not None or ending.final else None),
         tags=settings.tags or None,
         created_ms=start_ms,
-        upstream_jobs=(settings.parent_job_urn,) if settings.parent_job_urn else (),
+        upstream_jobs=settings.upstream_jobs,
     )
     run = JobRun(
         id=streaming.run_id,
@@ -340,19 +335,19 @@ def _job(
     diagnostics.unusable_datasets.update(namer.unusable)
     if seen:
         diagnostics.merge(seen.diagnostics)
-    is_complete = log.complete and ending.events_complete and not diagnostics.unreported_queries
+    is_complete = log_complete and ending.events_complete and not diagnostics.unreported_queries
     # A run without new data read and wrote nothing: that does not show which edges the query has.
     succeeded = bool(streaming.rows) and ending.final and result is not None and result.type == "SUCCESS"
     return JobLineage(definition, run, lineage, diagnostics, settings.use_patch or not (is_complete and succeeded))
 
 
-def _flow(query: _Query, log: LogReading, settings: LineageSettings) -> FlowIdentity:
+def _flow(query: _Query, settings: LineageSettings) -> FlowIdentity:
     name = _query_name(query.streaming)
-    if log.app_id_prefix and query.logged.id:
+    if settings.streaming_app_id_prefix and query.logged.id:
         name = f"{query.logged.id}.{name}"
     flow_id = settings.flow_id(name)
     if query.application is None:
-        cluster = settings.platform_instance or log.namespace
+        cluster = settings.platform_instance or DEFAULT_CLUSTER
         return FlowIdentity(settings.orchestrator or "spark", flow_id, cluster)
     return replace(query.application.runs[0].flow, flow_id=flow_id)
 
@@ -364,7 +359,7 @@ def _reported_lineage(
         return None
     as_application = replace(query.application, run_id=query.streaming.run_id, runs=tuple(query.runs), own_run=None)
     namer = DatasetNamer(settings, {**symlinks, **_files_of_sources(query, symlinks)})
-    return coalesce(as_application, namer, settings, Ending())
+    return CoalescedJob(as_application, settings, Ending()).lineage(namer)
 
 
 def _files_of_sources(query: _Query, symlinks: Mapping[DatasetId, DatasetId]) -> dict[DatasetId, DatasetId]:
@@ -392,14 +387,14 @@ def _with(known: dict[str, JobDataset], named: Iterable[DatasetId], namer: Datas
 
 def _result(query: _Query, ending: Ending) -> RunResult | None:
     if query.streaming.failure:
-        return RunResult("FAILURE", "FAIL")
+        return RunResult.of(succeeded=False)
     if query.streaming.ended:
-        return RunResult("SUCCESS", "COMPLETE")
+        return RunResult.of(succeeded=True)
     if not ending.final:
         return None
     # The query ran until its driver ended, by success, failure or kill.
     succeeded = ending.succeeded if ending.succeeded is not None else query.logged.end_ms is not None
-    return RunResult("SUCCESS", "COMPLETE") if succeeded else RunResult("FAILURE", "FAIL")
+    return RunResult.of(succeeded)
 
 
 def _flow_properties(query: _Query) -> dict[str, str]:

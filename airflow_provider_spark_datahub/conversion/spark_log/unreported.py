@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, table_and_selector
+from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.events import DatasetId
-from airflow_provider_spark_datahub.conversion.runs.fold import Application, RunState
+from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
+from airflow_provider_spark_datahub.conversion.runs.fold import Application
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution, location_of
-
-if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
 
 # -- the text of physical plans
 
@@ -81,22 +80,22 @@ class PlanDatasets(NamedTuple):
     sources: tuple[PlanDataset, ...]
     sinks: tuple[PlanDataset, ...]
 
+    @classmethod
+    def of(cls, plans: Iterable[str]) -> PlanDatasets:
+        """Return the datasets that the plans of an execution and its parts name.
 
-def datasets_of_plans(plans: Iterable[str]) -> PlanDatasets:
-    """Return the datasets that the plans of an execution and its parts name.
+        Names that Spark abbreviated, such as long lists and paths, are left out.
 
-    Names that Spark abbreviated, such as long lists and paths, are left out.
-
-    :param plans: texts of physical plans in Spark's "formatted" mode, as event logs hold them.
-    """
-    sources: dict[PlanDataset, None] = {}
-    sinks: dict[PlanDataset, None] = {}
-    for plan in plans:
-        for node in _NODE.finditer(plan):
-            head, body = _CODEGEN.sub("", node["head"]).strip(), node["body"]
-            sources.update(dict.fromkeys(_sources(head, body)))
-            sinks.update(dict.fromkeys(_sinks(head, body)))
-    return PlanDatasets(tuple(sources), tuple(_joined(sinks)))
+        :param plans: texts of physical plans in Spark's "formatted" mode, as event logs hold them.
+        """
+        sources: dict[PlanDataset, None] = {}
+        sinks: dict[PlanDataset, None] = {}
+        for plan in plans:
+            for node in _NODE.finditer(plan):
+                head, body = _CODEGEN.sub("", node["head"]).strip(), node["body"]
+                sources.update(dict.fromkeys(_sources(head, body)))
+                sinks.update(dict.fromkeys(_sinks(head, body)))
+        return cls(tuple(sources), tuple(_joined(sinks)))
 
 
 def _sources(head: str, body: str) -> Iterator[PlanDataset]:
@@ -166,44 +165,6 @@ _REASON = "it wrote data, but OpenLineage sent no event for it"
 _END_OF_TREE = "\n\n\n"
 
 
-@dataclass(frozen=True, slots=True)
-class LostExecution:
-    """A SQL execution that OpenLineage did not report.
-
-    :param id: Spark's id of the execution, as in its UI.
-    :param description: the call site or the user's own description, as in Spark's UI; empty if it is not known.
-    :param reason: an explanation for people.
-    :param plans: its physical plan and those of its parts.
-    """
-
-    id: int
-    description: str
-    reason: str
-    plans: tuple[str, ...] = field(default=(), compare=False, repr=False)
-
-
-def reported_executions(logged: LoggedApplication, runs: Iterable[RunState]) -> set[int]:
-    """Return the ids of executions that runs report: themselves, the execution around them, or a part of them.
-
-    OpenLineage takes its times from Spark's events, so a run belongs to the execution that began or ended in the same
-    millisecond. A CREATE TABLE AS SELECT is an execution around another, and events may report either.
-    """
-    starts: set[int] = set()
-    ends: set[int] = set()
-    for run in runs:
-        if run.started and run.start_ms is not None:
-            starts.add(run.start_ms)
-        if run.ended and run.end_ms is not None:
-            ends.add(run.end_ms)
-    executions = logged.executions.values()
-    roots = {
-        execution.root_id
-        for execution in executions
-        if execution.start_ms in starts or (execution.end_ms and execution.end_ms in ends)
-    }
-    return {execution.id for execution in executions if execution.root_id in roots}
-
-
 def _lost_executions(logged: LoggedApplication, applications: Sequence[Application]) -> list[LostExecution]:
     """Return the executions of an application that wrote data and that OpenLineage did not report.
 
@@ -215,7 +176,7 @@ def _lost_executions(logged: LoggedApplication, applications: Sequence[Applicati
     if not any(application.runs for application in applications):
         # The listener did not run: OpenLineage did not lose single executions.
         return []
-    reported = reported_executions(logged, (run for application in applications for run in application.runs))
+    reported = logged.reported_executions(run for application in applications for run in application.runs)
     lost: dict[int, LostExecution] = {}
     for execution in logged.executions.values():
         if execution.id not in reported and execution.root_id not in lost and _wrote_data(execution):
@@ -282,7 +243,7 @@ class LostLineage:
 
 def _add_edges(lineage: Lineage, execution: LostExecution, names: _ReportedNames) -> LostExecution:
     """Add the datasets of an execution to the job. Return the execution with a reason that says what was added."""
-    datasets = datasets_of_plans(execution.plans)
+    datasets = PlanDatasets.of(execution.plans)
     sinks = [names.resolve(sink) for sink in datasets.sinks]
     written = {sink.urn for sink in sinks if isinstance(sink, DatasetName)}
     # An execution that replaces files of its target reads them first: they are not an input.
@@ -353,7 +314,6 @@ class _ReportedNames:
     renamed: frozenset[DatasetId]
 
     def resolve(self, named: PlanDataset) -> DatasetName | _Unknown:
-        """Return the name of the dataset, or the table if no event names it."""
         dataset = self._dataset(named)
         name = self.namer.name(dataset) if dataset is not None else None
         return name or _Unknown(named.table or named.path)
@@ -377,45 +337,7 @@ class _ReportedNames:
 
 # -- unreported tables
 
-# Roots of plans that write tables of catalogues, as the names of queries spell them.
-_WRITE_NODES = frozenset(
-    {
-        *(f"{atomic}{verb}_table_as_select" for atomic in ("", "atomic_") for verb in ("create", "replace")),
-        *("append_data", "overwrite_by_expression", "overwrite_partitions_dynamic", "replace_data", "write_delta"),
-    }
-)
 _SEPARATOR = re.compile(r"(?:\.db)?/|\.")
-
-
-def unreported_queries(runs: Iterable[RunState]) -> tuple[str, ...]:
-    """Return the successful queries that wrote a table which no event names, each as ``<plan node>.<table>``.
-
-    OpenLineage names a query ``<application>.<plan node>.<table>`` (its JobNameBuilder), with the table of Spark's plan
-    even if it finds no dataset for it. A CREATE TABLE AS SELECT is two such queries; either may name the dataset.
-
-    :param runs: the runs of one application.
-    """
-    silent: dict[str, str] = {}
-    reported: list[str] = []
-    for run in runs:
-        _, node, table = _parts(run.job_name)
-        if node not in _WRITE_NODES:
-            continue
-        if run.outputs:
-            reported.append(table)
-        elif run.ended and not run.failure:
-            silent[f"{node}.{table}"] = table
-    return tuple(name for name, table in silent.items() if not any(_is_same(table, other) for other in reported))
-
-
-def _parts(job_name: str) -> Sequence[str]:
-    parts = job_name.rsplit(".", 2)
-    return parts if len(parts) == 3 else ("", "", "")
-
-
-def _is_same(table: str, other: str) -> bool:
-    """Compare two tables with or without their catalogues: ``ice_sales_orders`` and ``sales_orders``."""
-    return f"_{table}".endswith(f"_{other}") or f"_{other}".endswith(f"_{table}")
 
 
 def _unreported_tables(
@@ -428,18 +350,12 @@ def _unreported_tables(
 
     :param symlinks: the tables behind paths.
     """
-    known = {tail for name in _dataset_names(application, symlinks) for tail in _tails(name)}
-    named = datasets_of_plans(execution.plan for execution in logged.executions.values() if _wrote_data(execution))
+    datasets = {dataset for run in application.runs for dataset in (*run.inputs, *run.outputs)}
+    datasets |= {symlinks[dataset] for dataset in datasets if dataset in symlinks}
+    known = {tail for dataset in datasets for tail in _tails(dataset.name)}
+    named = PlanDatasets.of(execution.plan for execution in logged.executions.values() if _wrote_data(execution))
     tables = {dataset.table for dataset in (*named.sources, *named.sinks) if dataset.table.count(".") > 1}
     return tuple(table for table in sorted(tables) if known.isdisjoint(_tails(table)))
-
-
-def _dataset_names(application: Application, symlinks: Mapping[DatasetId, DatasetId]) -> Iterator[str]:
-    for run in application.runs:
-        for dataset in (*run.inputs, *run.outputs):
-            yield dataset.name
-            if dataset in symlinks:
-                yield symlinks[dataset].name
 
 
 def _tails(name: str) -> set[str]:

@@ -57,7 +57,10 @@ def deliver_in_order(entries: Iterable[Entry], send: _Send, finish: Finish | Non
     listed = list(entries)
     for number, entry in enumerate(listed):
         later = listed[number + 1 :]
-        ready = _finished(entry, later, finish) if entry.manifest.state == "unfinished" else entry
+        ready: Entry | None = entry
+        if entry.manifest.state == "unfinished":
+            followed = any(other.name.try_number > entry.name.try_number for other in later)
+            ready = finish(entry, followed) if finish else None
         if ready is None:
             log.debug("Skipped with the %d entries behind it, its attempt is not over: %s", len(later), entry)
             yield _Settlement(entry, None, entry)
@@ -67,11 +70,6 @@ def deliver_in_order(entries: Iterable[Entry], send: _Send, finish: Finish | Non
         if settlement.remaining is not None:
             log.debug("Skipped %d entries behind %s", len(later), entry)
             return
-
-
-def _finished(entry: Entry, later: Sequence[Entry], finish: Finish | None) -> Entry | None:
-    followed = any(other.name.try_number > entry.name.try_number for other in later)
-    return finish(entry, followed) if finish else None
 
 
 def _deliver(entry: Entry, later: Sequence[Entry], send: _Send) -> _Settlement:
@@ -237,19 +235,16 @@ class Drain:
         try:
             for settlement in deliver_in_order(entries, self._send_under(lease), self.finish):
                 settled += settlement.remaining is None
-                self._count(settlement.delivery)
+                if delivery := settlement.delivery:
+                    self.drained.delivered += delivery.delivered
+                    self.drained.rejected += len(delivery.rejected)
+                    if delivery.problem:
+                        self.drained.problems[delivery.problem] = None
                 if self._stopped() or not lease.renew():
                     break
         finally:
             self.drained.settled += settled
             self.drained.waiting += len(entries) - settled
-
-    def _count(self, delivery: Delivery | None) -> None:
-        if delivery is not None:
-            self.drained.delivered += delivery.delivered
-            self.drained.rejected += len(delivery.rejected)
-            if delivery.problem:
-                self.drained.problems[delivery.problem] = None
 
     def _send_under(self, lease: Lease) -> _Send:
         def send(entry: Entry, items: Sequence[OutboxItem]) -> Delivery:

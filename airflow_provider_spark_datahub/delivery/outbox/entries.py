@@ -59,7 +59,7 @@ class OutboxLimits:
 class Entry:
     """Items of one attempt for one connection.
 
-    :param outbox: that holds it.
+    Methods that change it raise OutboxError if the storage refuses.
     """
 
     outbox: Outbox = field(repr=False, compare=False)
@@ -85,7 +85,7 @@ class Entry:
     def finish(self, items: Sequence[OutboxItem], *, spark_succeeded: bool) -> Entry:
         """Write the items into the unfinished entry, and return the entry.
 
-        :raises OutboxError: if the storage refuses, or the outbox is full; the entry is unchanged.
+        :raises OutboxError: if the outbox is full; the entry is unchanged.
         """
         manifest = replace(self.manifest.holding(items), spark_succeeded=spark_succeeded)
         return self._rewrite("finished", manifest, items, check=True)
@@ -94,7 +94,6 @@ class Entry:
         """Change fields of the manifest durably, and return the entry.
 
         :raises EntryFormatError: if the entry changed since it was listed, or cannot be read as one.
-        :raises OSError: if the storage refuses.
         """
         return self._rewrite("updated", replace(self.manifest, **fields), self.items())
 
@@ -108,7 +107,6 @@ class Entry:
         :param superseded: how many of the entry's items were left out of ``sent`` for good.
         :returns: the entry as it is now; ``None`` if none of its items are pending.
         :raises ValueError: if the numbers do not account for each item of the entry.
-        :raises OutboxError: if the storage refuses.
         """
         accounted = delivery.delivered + len(delivery.rejected) + len(delivery.pending)
         if accounted != len(sent) or accounted + superseded != self.manifest.pending:
@@ -131,7 +129,6 @@ class Entry:
         """Move all pending items to the quarantine.
 
         :raises EntryFormatError: if the entry changed since it was listed, or cannot be read as one.
-        :raises OutboxError: if the storage refuses.
         """
         items = self.items()
         with self._storage_errors():
@@ -139,10 +136,7 @@ class Entry:
             self._remove(keep_events=True)
 
     def discard(self) -> None:
-        """Remove the entry, since another one or a receipt makes it redundant.
-
-        :raises OutboxError: if the storage refuses.
-        """
+        """Remove the entry, since another one or a receipt makes it redundant."""
         with self._storage_errors():
             self._remove()
         log.debug("Entry discarded: %s", self)
@@ -151,7 +145,7 @@ class Entry:
         """Put the raw events beside the entry; they go to the quarantine with its items.
 
         :param chunks: OpenLineage events, one per line, compressed by gzip.
-        :raises OutboxError: if the storage refuses, or the outbox is full.
+        :raises OutboxError: if the outbox is full.
         """
         with self._storage_errors():
             self.outbox.check_room(0)
@@ -227,7 +221,7 @@ class _QuarantinedEntry:
 
 
 class Outbox:
-    """Durable queue of entries that are not delivered yet.
+    """Durable queue of entries that are not delivered yet. Methods raise OSError if the storage refuses.
 
     :param storage: where it is; :class:`~airflow_provider_spark_datahub.delivery.outbox.storage.LocalStorage` is a
         folder.
@@ -281,7 +275,6 @@ class Outbox:
 
         :param step: what becomes of the entry, for the log.
         :param check: that there is room.
-        :raises OSError: if the storage refuses, or the outbox is full.
         """
         lines = list(entry.manifest.entry_lines(items))
         size = sum(map(len, lines))
@@ -294,7 +287,6 @@ class Outbox:
         """Check that there is room for ``size`` bytes more.
 
         :raises OutboxError: if there is not: pending entries are kept, new ones are refused.
-        :raises OSError: if the outbox cannot be read.
         """
         used = sum(sum(self.storage.stored(folder).values()) for folder in (PENDING, QUARANTINED, CORRUPT))
         if used + size > self.limits.max_bytes:
@@ -311,7 +303,6 @@ class Outbox:
 
         :param task: :attr:`.AttemptKey.task`, for the receipts of one task only.
         :returns: how many were removed.
-        :raises OSError: if the storage refuses.
         """
         oldest_ms = _now_ms() - self.limits.receipts * 1000
         return self.receipts.expire(min([oldest_ms, *(name.created_ms for name in self.names()[:1])]), task)
@@ -320,7 +311,6 @@ class Outbox:
         """Return the names of the entries: those of one task instance by attempt, or all of them by age.
 
         :param instance: :attr:`.AttemptKey.instance`.
-        :raises OSError: if the outbox cannot be read.
         """
         objects = self.storage.stored(f"{PENDING}/{instance}" if instance else PENDING)
         names = [name for path in objects if (name := EntryName.parse(path)) is not None]
@@ -333,8 +323,6 @@ class Outbox:
         the entries of one task instance in this order, and stop at the first that keeps pending items.
 
         Entries that cannot be read are moved to ``corrupt/`` and logged.
-
-        :raises OSError: if the outbox cannot be listed.
         """
         for name in self.names(instance):
             entry = self.entry(name)
@@ -357,10 +345,7 @@ class Outbox:
         return None
 
     def quarantined(self) -> Iterator[_QuarantinedEntry]:
-        """Yield the content of the quarantine. Objects that cannot be read are left there and logged.
-
-        :raises OSError: if the outbox cannot be listed.
-        """
+        """Yield the content of the quarantine. Objects that cannot be read are left there and logged."""
         for name in self.storage.stored(QUARANTINED):
             if name.endswith(EVENTS_SUFFIX):
                 continue
@@ -377,8 +362,6 @@ class Outbox:
         The entry keeps its age: it takes its old place in the order, and overwrites nothing that was delivered since.
         The quota does not matter, since the quarantine is part of it. A crash on the way leaves the items in both
         places.
-
-        :raises OSError: if the outbox refuses.
         """
         old = quarantined.manifest
         items = [item for _, item in quarantined.rejected]
@@ -440,19 +423,12 @@ class _Receipts:
     """Receipts of settled entries, in one folder per task, over its runs.
 
     They are kept for a while, for people, and so that no older entry overwrites what was delivered.
-
-    :param storage: of the outbox.
     """
 
     def __init__(self, storage: OutboxStorage) -> None:
         self._storage = storage
 
     def write(self, entry: EntryName, manifest: Manifest, *, stored: bool | None) -> None:
-        """Write the receipt of an entry without pending items.
-
-        :param stored: as in :class:`~airflow_provider_spark_datahub.delivery.sink.Delivery`.
-        :raises OSError: if the outbox refuses.
-        """
         self._storage.write(_receipt_name(entry, manifest), [manifest.receipt(_now_ms(), stored=stored).to_line()])
 
     def find(self, entry: EntryName, manifest: Manifest) -> tuple[Manifest | None, set[str]]:
@@ -460,7 +436,6 @@ class _Receipts:
 
         :returns: the entry's own receipt, if there is one; and hashes of the aspects that later attempts and runs of
             the task delivered to the same connection.
-        :raises OSError: if the outbox cannot be read.
         """
         own, newer = None, set[str]()
         for receipt in self._names(manifest.key.task):
@@ -472,12 +447,7 @@ class _Receipts:
         return own, newer
 
     def expire(self, before_ms: float, task: str | None = None) -> int:
-        """Remove the receipts of entries that were made before a moment, in ms since the epoch.
-
-        :param task: only those of one task.
-        :returns: how many were removed.
-        :raises OSError: if the outbox refuses.
-        """
+        """Remove the receipts of entries that were made before a moment, of one or all tasks; return their number."""
         old = [receipt.name for receipt in self._names(task) if receipt.created_ms < before_ms]
         for name in old:
             self._storage.remove(name)

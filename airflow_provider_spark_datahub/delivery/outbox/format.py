@@ -270,7 +270,6 @@ class EntryFilter:
     connection_ids: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether the filter excludes anything."""
         return bool(self.dag_ids or self.run_ids or self.task_ids or self.connection_ids)
 
     def __call__(self, manifest: Manifest) -> bool:

@@ -51,6 +51,8 @@ LEASE_SECONDS = 120.0
 class Lease:
     """Right to deliver one group of entries until it expires. A context manager that releases itself.
 
+    Taking and renewing it raise OSError if the outbox refuses.
+
     :param until: the moment at which it ends for its holder: a delivery under it begins nothing later.
     """
 
@@ -70,8 +72,7 @@ class Lease:
 
         :param group: task instance and connection: :attr:`EntryName.group
             <airflow_provider_spark_datahub.delivery.outbox.format.EntryName.group>`.
-        :param seconds: after which it is no longer respected, by the wall clocks of the hosts.
-        :raises OSError: if the outbox refuses.
+        :param seconds: after which others ignore it, by the wall clocks of the hosts.
         """
         folder = f"{LEASES}/{'.'.join(group)}"
         if any(_is_held(storage, name) for name in storage.stored(folder)):
@@ -99,10 +100,7 @@ class Lease:
         seconds: float = LEASE_SECONDS,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Self | None:
-        """Take the lease as soon as nobody else holds it; return ``None`` if that is not before the deadline.
-
-        :raises OSError: if the outbox refuses.
-        """
+        """Take the lease as soon as nobody else holds it; return ``None`` if that is not before the deadline."""
         while True:
             lease = cls.take(storage, group, seconds)
             if lease is not None or deadline.expired:
@@ -114,7 +112,6 @@ class Lease:
         """Extend the lease to its whole time if half of it is gone.
 
         :returns: False if it has expired: others may hold it now.
-        :raises OSError: if the outbox refuses.
         """
         if self.until.expired:
             log.debug("Lease expired: %s", self.name)

@@ -18,7 +18,8 @@ class OutboxStorage(ABC):
     """Place where an outbox keeps its objects.
 
     Names are relative, with ``/`` between their parts. An object appears whole or not at all, and a listing contains
-    everything that was written before it began: a POSIX folder and S3 promise both, and the leases rely on it.
+    everything that was written before it began: a POSIX folder and S3 promise both, and the leases rely on it. Methods
+    raise OSError if the storage refuses or does not answer.
 
     :ivar deadline: of whoever uses the storage, if there is one.
     """
@@ -34,8 +35,6 @@ class OutboxStorage(ABC):
         """Return the sizes in bytes of all objects below ``folder``, at any depth, by their names and in their order.
 
         The result is empty if the folder does not exist.
-
-        :raises OSError: if the storage cannot be read.
         """
 
     @abstractmethod
@@ -43,28 +42,21 @@ class OutboxStorage(ABC):
         """Return the content of an object.
 
         :raises FileNotFoundError: if there is none of this name (any more).
-        :raises OSError: if the storage cannot be read.
         """
 
     @abstractmethod
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         """Replace the content of an object by ``chunks``. When this returns, a crash does not lose it.
 
-        :raises OSError: if the storage is full, read-only ...; the object is unchanged.
+        If it fails, e.g. since the storage is full, the object is unchanged.
         """
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Remove an object if it exists. A crash of the machine may bring it back.
-
-        :raises OSError: if the storage refuses.
-        """
+        """Remove an object if it exists. A crash of the machine may bring it back."""
 
     def move(self, name: str, target: str) -> None:
-        """Move an object; a crash on the way leaves it in both places.
-
-        :raises OSError: if the storage refuses.
-        """
+        """Move an object; a crash on the way leaves it in both places."""
         self.write(target, [self.read(name)])
         self.remove(name)
 

@@ -7,8 +7,10 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
+from itertools import count
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import unquote, urlsplit
@@ -37,7 +39,7 @@ class _End:
     """End of a file's content.
 
     :param at: the position in bytes behind the last whole element.
-    :param empty: whether there is no element yet.
+    :param empty: whether the file has no element yet.
     :param torn: whether the rest of an incomplete append follows, not the form's own closing.
     """
 
@@ -53,11 +55,8 @@ class _JsonLines:
     separator = b"\n"
     closing = b"\n"
 
-    def end(self, file: FileIO) -> _End:
-        """Read the first block, and from the end the last line."""
-        head = _head(file)
-        if not head:
-            return _End(0, empty=True, torn=False)
+    def end(self, file: FileIO, head: bytes) -> _End:
+        """Return the end of a file that begins with ``head``; from its end, only the last line is read."""
         if not _begins_metadata(head):
             raise _OtherContentError("it does not begin with a JSON object of DataHub metadata")
         size = file.seek(0, 2)
@@ -65,23 +64,24 @@ class _JsonLines:
         if line_start == size:
             return _End(size - 1, empty=False, torn=False)
         file.seek(line_start)
-        if _is_object(file.readall()):
-            return _End(size, empty=False, torn=False)
+        with suppress(ValueError):
+            if isinstance(json.loads(file.readall()), dict):
+                return _End(size, empty=False, torn=False)
         return _End(max(0, line_start - 1), empty=line_start == 0, torn=True)
 
 
-class JsonArray:
+class _JsonArray:
     """Array that ``datahub ingest``'s file source reads and DataHub's Airflow plugin writes."""
 
     opening = b"[\n"
     separator = b",\n"
     closing = b"\n]\n"
 
-    def end(self, file: FileIO) -> _End:
-        """Read the first and the last block; read the whole file only if neither we nor DataHub closed it."""
-        head = _head(file)
-        if not head:
-            return _End(0, empty=True, torn=False)
+    def end(self, file: FileIO, head: bytes) -> _End:
+        """Return the end of a file that begins with ``head``.
+
+        Only the last block is read, and the whole file only if neither we nor DataHub closed it.
+        """
         if not head.startswith(b"["):
             raise _OtherContentError("it does not hold a JSON array")
         first = head[1:].lstrip()
@@ -111,12 +111,6 @@ _KEYS = frozenset(
 _SPACE = re.compile(r"\s*")
 
 
-def _head(file: FileIO) -> bytes:
-    file.seek(0)
-    head = file.read(_BLOCK) or b""
-    return head.lstrip()
-
-
 def _begins_metadata(text: bytes) -> bool:
     """Return whether ``text`` begins with an object whose first key is DataHub's (or is cut off within it)."""
     match = _FIRST_KEY.match(text)
@@ -126,13 +120,6 @@ def _begins_metadata(text: bytes) -> bool:
     if match["closed"]:
         return key in _KEYS
     return match.end() == len(text) and any(known.startswith(key) for known in _KEYS)
-
-
-def _is_object(text: bytes) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except ValueError:
-        return False
 
 
 def _last_newline(file: FileIO, size: int) -> int:
@@ -197,7 +184,7 @@ class FileSink(Sink):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._form = _JsonLines() if path.suffix.lower() in (".jsonl", ".ndjson") else JsonArray()
+        self._form = _JsonLines() if path.suffix.lower() in (".jsonl", ".ndjson") else _JsonArray()
 
     @classmethod
     def from_connection(cls, connection: ConnectionParts) -> FileSink:
@@ -229,7 +216,7 @@ class FileSink(Sink):
         try:
             if self._path.exists():
                 with FileIO(self._path) as file:
-                    self._form.end(file)
+                    self._end(file)
         except _OtherContentError as error:
             status, text = CheckStatus.BAD, f"Nothing can be appended to {self.describe()}: {error}"
             advice = "name another file in the connection"
@@ -261,12 +248,17 @@ class FileSink(Sink):
 
     def _append(self, proposals: Iterable[Proposal]) -> None:
         with FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+") as file:
-            end = self._form.end(file)
+            end = self._end(file)
             if end.torn:
                 self._repair(file, end)
             _replace_end(file, end.at, self._pieces(proposals, end))
             log.debug("Appended %d bytes to %s at %d", file.tell() - end.at, self._path, end.at)
         sync_folder(self._path.parent)
+
+    def _end(self, file: FileIO) -> _End:
+        file.seek(0)
+        head = (file.read(_BLOCK) or b"").lstrip()
+        return self._form.end(file, head) if head else _End(0, empty=True, torn=False)
 
     def _pieces(self, proposals: Iterable[Proposal], end: _End) -> Iterator[bytes]:
         lead = self._form.opening if end.empty else self._form.separator
@@ -281,7 +273,8 @@ class FileSink(Sink):
         file.seek(end.at)
         rest = file.readall()
         if rest.strip(b" \t\r\n,["):
-            aside = _free_name(self._path)
+            names = (f"{self._path.name}.torn-{number}" for number in count(1))
+            aside = next(path for name in names if not (path := self._path.with_name(name)).exists())
             write_durably(aside, [rest])
             log.warning("%s ended in an incomplete append: moved %d bytes to %s", self._path, len(rest), aside)
         _replace_end(file, end.at, [] if end.empty else [self._form.closing])
@@ -308,10 +301,3 @@ def _write_all(file: FileIO, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]
-
-
-def _free_name(path: Path) -> Path:
-    number = 1
-    while (aside := path.with_name(f"{path.name}.torn-{number}")).exists():
-        number += 1
-    return aside

@@ -6,7 +6,7 @@ import logging
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery.connection import (
-    ConnectionParts,
-    Read,
-    Reader,
-    mask_secrets,
-)
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts, Read, Reader, mask_secrets
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, SetupError
 from airflow_provider_spark_datahub.delivery.sink import (
@@ -68,8 +63,7 @@ class KafkaSettings:
             ``sasl.password``, if ``producer_config`` does not give them; ``extra`` has the shape of acryl-datahub's
             ``KafkaSinkConfig``: ``connection`` with this class's other fields, and ``topic_routes``. What that class
             has for other purposes is accepted, and has no effect.
-        :raises SinkSettingsError: if a part is missing, unknown or of the wrong type. Never holds a value that may be
-            secret.
+        :raises SinkSettingsError: if a part is missing, unknown or of the wrong type. It never holds a secret.
         """
         for key in connection.extra.keys() & _CONNECTION.keys():
             raise SinkSettingsError(f"{key!r} belongs into the object 'connection' in the connection's extra.")
@@ -103,12 +97,9 @@ _SECRET = re.compile(r"password|secret|token|user\.info|jaas|credential|\.pem$|o
 
 
 def _password_in(url: str) -> Iterator[str]:
-    try:
-        secret = urlsplit(url).password
-    except ValueError:
-        return
-    if secret:
-        yield secret
+    with suppress(ValueError):
+        if secret := urlsplit(url).password:
+            yield secret
 
 
 def _bootstrap(host: str | None, port: int | None, in_extra: str | None) -> str:
@@ -268,18 +259,15 @@ class _Reports:
         self._acknowledged: set[int] = set()
 
     def expect(self, numbered: NumberedProposal) -> None:
-        """Expect a report on a proposal, which is sent after all that were expected before."""
         self._expected[numbered[1].entity_urn].append(numbered)
 
     def refuse(self, numbered: NumberedProposal, failure: Failure) -> None:
-        """Record that the client did not even send a proposal."""
         if failure.kind is FailureKind.REJECTED:
             self._reject(numbered, failure)
         else:
             self.failure = self.failure or failure
 
     def receive(self, numbered: NumberedProposal, failure: Failure | None) -> None:
-        """Record the report on a proposal that was sent."""
         if failure is None:
             self._acknowledged.add(numbered[0])
             self._confirm(numbered[1].entity_urn)

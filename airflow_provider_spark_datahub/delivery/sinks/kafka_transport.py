@@ -24,13 +24,7 @@ from datahub.metadata.schemas import getMetadataChangeProposalSchema
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import (
-    Failure,
-    FailureKind,
-    LibraryError,
-    SetupError,
-    call_library,
-)
+from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, SetupError, call_library
 from airflow_provider_spark_datahub.delivery.sink import to_mcp
 from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSettings
 
@@ -88,7 +82,7 @@ class KafkaClient:
     def probe(self) -> Failure | None:
         """Check that brokers and registry answer and that the topic exists, without writing anything."""
         failure = self._repeat(self._ask_brokers) or self._missing_topic()
-        return failure or self._repeat(self._read_registry, self._registry_seconds)
+        return failure or self._repeat(lambda: self._of_registry(self._registry.get_subjects), self._registry_seconds)
 
     def produce(self, proposal: Proposal, report: _Report) -> Failure | None:
         """Queue a message; return ``None`` if it is on its way and ``report`` will be called."""
@@ -115,9 +109,9 @@ class KafkaClient:
                 self._producer.poll(0)
                 return None
 
-    def poll(self, seconds: float = _POLL_SECONDS) -> None:
+    def poll(self) -> None:
         """Wait for reports, and pass them on."""
-        self._producer.poll(min(seconds, self._deadline.remaining()))
+        self._producer.poll(min(_POLL_SECONDS, self._deadline.remaining()))
 
     @property
     def outstanding(self) -> int:
@@ -160,9 +154,6 @@ class KafkaClient:
         """
         context = SerializationContext(self._settings.topic, MessageField.VALUE)
         return self._of_registry(lambda: self._serializer(to_mcp(_PROBE), context))
-
-    def _read_registry(self) -> Failure | None:
-        return self._of_registry(self._registry.get_subjects)
 
     def _of_registry(self, ask: Callable[[], object]) -> Failure | None:
         try:

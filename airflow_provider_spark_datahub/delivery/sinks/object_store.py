@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 
 _WANTED = "The connection's host must be the URI of a bucket, with a prefix or without: e.g. s3://bucket/lineage."
 _NEVER_WRITTEN = "spark-datahub-doctor"
-_UNDATED = "undated"  # instead of the time in the name of a batch without run events
 
 
 class ObjectStoreSink(Sink):
@@ -102,7 +101,9 @@ class ObjectStoreSink(Sink):
         """Write all proposals as one object, or none."""
         numbered = record.pending(Proposal)
         proposals = [proposal for _, proposal in numbered]
-        content = _content(proposals)
+        # Half of a surrogate pair can only stand inside a JSON string, where its escape means the same.
+        lines = (proposal.to_json().encode("utf-8", "backslashreplace") for proposal in proposals)
+        content = b"[\n" + b",\n".join(lines) + b"\n]\n"
         name = _object_name(proposals, content)
         self._storage.deadline = deadline
         first, attempt = None, 1
@@ -145,7 +146,11 @@ def _object_name(proposals: Sequence[Proposal], content: bytes) -> str:
     The time is that of the last run event in the batch, so it does not depend on when the batch is delivered.
     """
     times = [time_ms for proposal in proposals if (time_ms := _run_event_time(proposal)) is not None]
-    timestamp = _timestamp(max(times)) if times else _UNDATED
+    timestamp = "undated"
+    if times:
+        seconds, milliseconds = divmod(max(times), 1000)
+        # Without colons, which not every tool accepts in a name.
+        timestamp = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H%M%S}.{milliseconds:03d}Z"
     return f"{timestamp}-{hashlib.sha256(content).hexdigest()}.json"
 
 
@@ -157,15 +162,4 @@ def _run_event_time(proposal: Proposal) -> int | None:
     return time_ms if isinstance(time_ms, int) and 0 <= time_ms < _YEAR_10000 else None
 
 
-def _timestamp(time_ms: int) -> str:
-    """Return a time without colons, which not every tool accepts in a name."""
-    return f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%dT%H%M%S}.{time_ms % 1000:03d}Z"
-
-
 _YEAR_10000 = 253_402_300_800_000  # the first millisecond that has no date in four digits
-
-
-def _content(proposals: Iterable[Proposal]) -> bytes:
-    # Half of a surrogate pair can only stand inside a JSON string, where its escape means the same.
-    lines = (proposal.to_json().encode("utf-8", "backslashreplace") for proposal in proposals)
-    return b"[\n" + b",\n".join(lines) + b"\n]\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -18,8 +17,6 @@ from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, RawEven
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.sinks.openlineage_transport import EventTransport
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +66,6 @@ class OpenLineageSettings:
                 raise SinkSettingsError("The key is given twice: as password, and as 'auth' in the extra.")
             transport["auth"] = {"type": "api_key", "apiKey": password.strip()}
         return cls(transport)
-
-    @property
-    def address(self) -> str:
-        """The backend's address or transport in a few words, without secrets."""
-        if self.transport["type"] != "http":
-            return f"of the transport {self.transport['type']!r}"
-        parts = urlsplit(str(self.transport["url"]))
-        return f"at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     def redact(self, text: str) -> str:
         """Return ``text`` without passwords, tokens and keys, in case a server repeats them."""
@@ -134,8 +123,12 @@ class OpenLineageSink(Sink):
         self._backoff = backoff or Backoff()
 
     def describe(self) -> str:
-        """Return ``the OpenLineage backend at URL``."""
-        return f"the OpenLineage backend {self._settings.address}"
+        """Return ``the OpenLineage backend at URL``, or the transport if that is not HTTP."""
+        transport = self._settings.transport
+        if transport["type"] != "http":
+            return f"the OpenLineage backend of the transport {transport['type']!r}"
+        url = urlsplit(str(transport["url"]))
+        return f"the OpenLineage backend at {url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Send event after event. The transport is used by this call only."""

@@ -17,13 +17,7 @@ from openlineage.client.transport.kafka import KafkaTransport
 
 from airflow_provider_spark_datahub.conversion import as_object
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import (
-    Failure,
-    FailureKind,
-    LibraryError,
-    SetupError,
-    call_library,
-)
+from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, SetupError, call_library
 from airflow_provider_spark_datahub.delivery.sinks.openlineage import OpenLineageSettings
 
 _ONE_ATTEMPT = {"total": 0, "connect": 0, "read": 0, "status_forcelist": []}

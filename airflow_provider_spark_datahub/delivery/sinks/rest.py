@@ -9,15 +9,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery.connection import (
-    ConnectionParts,
-    Read,
-    Reader,
-    mask_secrets,
-)
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts, Read, Reader, mask_secrets
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, PoisonFilter, shorten
 from airflow_provider_spark_datahub.delivery.sink import (
@@ -82,8 +77,7 @@ class RestSettings:
         :param connection: ``host`` is GMS's URL (``http://gms:8080``) or its host name; ``port`` its port, if the host
             does not name it; ``schema`` is ``http`` (default) or ``https``, and used only if the host is not a URL;
             ``password`` is the access token; ``extra`` has the names of this class's other fields.
-        :raises SinkSettingsError: if a part is missing, unknown or of the wrong type. Never holds a value that may be
-            secret.
+        :raises SinkSettingsError: if a part is missing, unknown or of the wrong type. It never holds a secret.
         """
         settings = Read.extra(connection.extra, _EXTRA)
         server = _server(connection.host, connection.port, connection.schema)
@@ -150,7 +144,11 @@ def _server(host: str | None, port: int | None, schema: str | None) -> str:
     address = (host or "").strip()
     if not address:
         raise SinkSettingsError("The connection has no host: give the URL of DataHub's GMS, e.g. http://gms:8080.")
-    url = _split(address if "://" in address else f"{schema or 'http'}://{address}")
+    try:
+        url = urlsplit(address if "://" in address else f"{schema or 'http'}://{address}")
+        in_host = url.port  # reading it validates it
+    except ValueError as error:
+        raise SinkSettingsError("The connection's host is not a URL: give one such as http://gms:8080.") from error
     if url.scheme not in ("http", "https"):
         raise SinkSettingsError(f"The connection's schema must be http or https, not {url.scheme!r}.")
     if not url.hostname:
@@ -160,20 +158,10 @@ def _server(host: str | None, port: int | None, schema: str | None) -> str:
             "The connection's host must be a plain URL: the access token belongs in the password, "
             "and a URL of GMS has no query."
         )
-    in_host = url.port
     if in_host and port and in_host != port:
         raise SinkSettingsError(f"The connection's host names port {in_host}, its port field {port}: leave one out.")
     netloc = f"{url.netloc.rstrip(':')}:{port}" if port and not in_host else url.netloc
     return f"{url.scheme}://{netloc}{url.path.rstrip('/')}"
-
-
-def _split(address: str) -> SplitResult:
-    try:
-        url = urlsplit(address)
-        _ = url.port  # only reading it validates it
-    except ValueError as error:
-        raise SinkSettingsError("The connection's host is not a URL: give one such as http://gms:8080.") from error
-    return url
 
 
 _LARGEST_BATCH = 200  # acryl-datahub's own limit, so that one call of its emitter is one request

@@ -14,6 +14,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -38,14 +39,22 @@ def _batch_bodies(
 ) -> Iterator[bytes]:
     """Yield the bodies of the requests for proposals, in their order; usually one.
 
-    :param system_metadata: of each proposal, as JSON.
     :param largest: bytes of a body, exceeded only by a single larger proposal.
     """
     opening = b'{"async":"true","proposals":[' if is_async else b'{"async":"false","proposals":['
     batch: list[bytes] = []
     size = len(opening)
     for proposal in proposals:
-        text = _encoded(_wire_form(proposal, system_metadata))
+        text = _encoded(
+            {
+                "entityType": proposal.entity_type,
+                "entityUrn": proposal.entity_urn,
+                "changeType": proposal.change_type,
+                "aspectName": proposal.aspect_name,
+                "aspect": {"value": proposal.value, "contentType": proposal.content_type},
+                "systemMetadata": system_metadata,
+            }
+        )
         if batch and size + len(text) > largest:
             yield opening + _SEPARATOR.join(batch) + b"]}"
             batch, size = [], len(opening)
@@ -53,17 +62,6 @@ def _batch_bodies(
         size += len(text) + len(_SEPARATOR)
     if batch:
         yield opening + _SEPARATOR.join(batch) + b"]}"
-
-
-def _wire_form(proposal: Proposal, system_metadata: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "entityType": proposal.entity_type,
-        "entityUrn": proposal.entity_urn,
-        "changeType": proposal.change_type,
-        "aspectName": proposal.aspect_name,
-        "aspect": {"value": proposal.value, "contentType": proposal.content_type},
-        "systemMetadata": system_metadata,
-    }
 
 
 def _encoded(obj: object) -> bytes:
@@ -210,13 +208,8 @@ class _GmsAdapter(HTTPAdapter):
             cert = (settings.client_certificate_path, key) if key else settings.client_certificate_path
         seconds = min(settings.timeout_sec, self._deadline.remaining())
         response = super().send(request, stream, timeout=seconds, verify=verify, cert=cert, proxies=proxies)
-        log.debug(
-            "%s %s: HTTP %d in %.3f s",
-            request.method,
-            request.path_url,
-            response.status_code,
-            response.elapsed.total_seconds(),
-        )
+        seconds = response.elapsed.total_seconds()
+        log.debug("%s %s: HTTP %d in %.3f s", request.method, request.path_url, response.status_code, seconds)
         failure = _refusal(response)
         if failure is not None:
             raise _ErrorResponse(failure, response)
@@ -249,12 +242,10 @@ def _is_page(response: requests.Response) -> bool:
 def _server_message(response: requests.Response) -> str:
     """Return the server's explanation of a failure: the message of its JSON, else the text."""
     text = "" if _is_page(response) else response.text
-    try:
+    with suppress(ValueError):
         info = json.loads(text)
-    except ValueError:
-        info = None
-    if isinstance(info, dict):
-        text = str(info.get("message") or info.get("error") or text)
+        if isinstance(info, dict):
+            text = str(info.get("message") or info.get("error") or text)
     return text.strip() or response.reason or "no explanation"
 
 
@@ -296,16 +287,10 @@ def _failure_of(error: BaseException) -> Failure:
 
 def _network_message(error: BaseException) -> str:
     """Return the innermost reason, without the names of the layers around it."""
-    *_, innermost = _reasons(error)
-    return str(innermost).split("): ", 1)[-1]
-
-
-def _reasons(error: BaseException) -> Iterator[BaseException]:
     while True:
-        yield error
         inner = getattr(error, "reason", None)
         if not isinstance(inner, BaseException):
             inner = error.args[0] if error.args else None
         if not isinstance(inner, BaseException):
-            return
+            return str(error).split("): ", 1)[-1]
         error = inner
