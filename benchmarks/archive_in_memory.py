@@ -10,10 +10,10 @@ from airflow_provider_spark_datahub.conversion.archive.replay import (
     ArchivedEvent,
     ArchiveFacts,
     ArchiveFilter,
-    ArchiveProblem,
     AspectVersion,
     GroupConverter,
-    KeptProposal,
+    _ArchiveProblem,
+    _KeptProposal,
     compact_versions,
 )
 from airflow_provider_spark_datahub.conversion.events import EventError
@@ -30,8 +30,8 @@ class ArchiveConversion:
     events: int = 0
     applications: int = 0
     versions: int = 0
-    kept: list[KeptProposal] = field(default_factory=list)
-    quarantined: list[ArchiveProblem] = field(default_factory=list)
+    kept: list[_KeptProposal] = field(default_factory=list)
+    quarantined: list[_ArchiveProblem] = field(default_factory=list)
 
 
 def convert_archive(
@@ -54,7 +54,7 @@ def convert_archive(
         try:
             head = EventHead.read(text)
         except EventError as error:
-            result.quarantined.append(ArchiveProblem(file, offset, str(error)))
+            result.quarantined.append(_ArchiveProblem(file, offset, str(error)))
             continue
         heads.append(head)
         archived.append(ArchivedEvent(head.time_ms, file, offset, text))

@@ -34,7 +34,7 @@ def versions_of(spark: SparkSession, source: str, way: str) -> DataFrame:
     """Everything that the runs of an archive would have written."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from airflow_provider_spark_datahub.backfill.indexing import SCHEMA, ArchiveFiles, index_files
+    from airflow_provider_spark_datahub.backfill.indexing import SCHEMA, ArchiveFiles, _index_files
     from airflow_provider_spark_datahub.backfill.packing import Chunk
     from airflow_provider_spark_datahub.backfill.spark_job import CONVERTED_SCHEMA
 
@@ -42,7 +42,7 @@ def versions_of(spark: SparkSession, source: str, way: str) -> DataFrame:
     if way == "event by event":
         rows = files.mapInArrow(_event_rows, "group string, time_ms long, file string, offset long, text binary")
         return rows.groupBy("group").applyInPandas(_converted_events, _version_schema())
-    chunks = files.mapInArrow(index_files, from_arrow_schema(SCHEMA)).where("kind = 'events'").select(*Chunk._fields)
+    chunks = files.mapInArrow(_index_files, from_arrow_schema(SCHEMA)).where("kind = 'events'").select(*Chunk._fields)
     schema = from_arrow_schema(CONVERTED_SCHEMA)
     if way == "applyInPandas":
         return chunks.groupBy("group").applyInPandas(_converted_chunks, schema)
@@ -52,10 +52,10 @@ def versions_of(spark: SparkSession, source: str, way: str) -> DataFrame:
 
 @cache
 def _step() -> Any:
-    from airflow_provider_spark_datahub.backfill.spark_job import convert_groups
+    from airflow_provider_spark_datahub.backfill.spark_job import _convert_groups
     from airflow_provider_spark_datahub.conversion.archive.replay import ArchiveFacts, ArchiveFilter
 
-    return convert_groups(_settings(), ArchiveFilter(), ArchiveFacts(), 8)
+    return _convert_groups(_settings(), ArchiveFilter(), ArchiveFacts(), 8)
 
 
 def _converted_chunks(group: Any) -> Any:
@@ -73,12 +73,10 @@ def _event_rows(batches: Iterable[Any]) -> Iterator[Any]:
 
     import pyarrow as pa
 
-    from airflow_provider_spark_datahub.backfill.indexing import event_reader
-    from airflow_provider_spark_datahub.backfill.packing import batches_of, rows_of
+    from airflow_provider_spark_datahub.backfill.packing import _batches_of, _rows_of
     from airflow_provider_spark_datahub.capture.collection import read_lines
-    from airflow_provider_spark_datahub.conversion.archive.grouping import group_of
+    from airflow_provider_spark_datahub.conversion.archive.grouping import EventHead
 
-    read = event_reader()
     types = {
         "group": pa.string(),
         "time_ms": pa.int64(),
@@ -88,12 +86,13 @@ def _event_rows(batches: Iterable[Any]) -> Iterator[Any]:
     }
 
     def rows() -> Iterator[tuple[Any, ...]]:
-        for path, content in rows_of(batches):
+        for path, content in _rows_of(batches):
             for offset, line in read_lines(path, io.BytesIO(content)):
-                head, text = read(line)
-                yield group_of(head), head.time_ms, path, offset, text
+                text = line.strip()
+                head = EventHead.read(text)
+                yield head.group, head.time_ms, path, offset, text
 
-    yield from batches_of(rows(), pa.schema(types.items()))
+    yield from _batches_of(rows(), pa.schema(types.items()))
 
 
 @cache

@@ -134,9 +134,9 @@ class ArchiveFiles:
         """Read all files once, and write the rows of the index as Parquet."""
         schema = from_arrow_schema(SCHEMA)
         spark = self.whole.sparkSession
-        rows = self.whole.mapInArrow(index_files, schema)
+        rows = self.whole.mapInArrow(_index_files, schema)
         if self.lines is not None:
-            rows = rows.unionByName(self.lines.mapInArrow(index_lines, schema))
+            rows = rows.unionByName(self.lines.mapInArrow(_index_lines, schema))
         if self.too_large:
             reason = "a compressed file of more than 2 GB cannot be read: split it"
             rows = rows.unionByName(
@@ -172,7 +172,7 @@ def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     )
 
 
-def index_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _index_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Index whole files: a step of the job.
 
     :param batches: path and content of each file.
@@ -180,7 +180,7 @@ def index_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return as_step(lambda files: _Index().of_files(files), SCHEMA)(batches)
 
 
-def index_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _index_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Index parts of large files: a step of the job.
 
     :param batches: path, offset of the part, and content of each line. Lines of one part are together and in order.

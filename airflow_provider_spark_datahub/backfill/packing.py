@@ -43,7 +43,7 @@ _codec = pa.Codec("zstd", compression_level=-1)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def batches_of(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches_of(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield rows as batches of a megabyte or so. One batch at a time is in memory.
 
     :param rows: values in the order of the schema.
@@ -65,12 +65,12 @@ def as_step(convert: Callable[[Iterator[Row]], Iterable[Sequence[Any]]], schema:
 
     def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with gc_slowed():
-            yield from batches_of(convert(rows_of(batches)), schema)
+            yield from _batches_of(convert(_rows_of(batches)), schema)
 
     return step
 
 
-def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
     """Yield the rows of batches."""
     for batch in batches:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
@@ -231,9 +231,9 @@ class PackedLinks(NamedTuple):
 
         :param batches: packed links, those of one bucket together.
         """
-        rows = (PackedLinks(*row) for row in rows_of(batches))
+        rows = (PackedLinks(*row) for row in _rows_of(batches))
         buckets = (_unpacked(bucket_rows) for _, bucket_rows in groupby(rows, key=itemgetter(0)))
-        yield from batches_of((link for links in buckets for link in joining_links(links)), LINK_SCHEMA)
+        yield from _batches_of((link for links in buckets for link in joining_links(links)), LINK_SCHEMA)
 
     @staticmethod
     def of_runs(run_ids: frozenset[str]) -> Step:

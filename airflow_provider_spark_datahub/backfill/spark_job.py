@@ -223,7 +223,7 @@ class _ArchiveJob:
         tasks, parts = self._tasks_and_parts(index)
         chunks = self._in_groups(index).repartition(tasks, "group")
         chunks = chunks.sortWithinPartitions("group", "time_ms", "file", "offset")
-        convert = convert_groups(self._settings, self._wanted, index.facts, _BUCKETS_PER_PART * parts)
+        convert = _convert_groups(self._settings, self._wanted, index.facts, _BUCKETS_PER_PART * parts)
         rows = chunks.mapInArrow(convert, from_arrow_schema(CONVERTED_SCHEMA))
         rows.write.mode("overwrite").parquet(f"{self._work}/converted")
 
@@ -235,7 +235,7 @@ class _ArchiveJob:
         versions = self.converted().where(F.col("kind") == VERSIONS).select(*PackedVersions._fields)
         versions = versions.repartition(self._tasks_and_parts(index)[1], "bucket")
         versions = versions.sortWithinPartitions("bucket", "place", "time_ms", "run_id", "number")
-        return versions.mapInArrow(compact_buckets(self._wanted), from_arrow_schema(KEPT_SCHEMA))
+        return versions.mapInArrow(_compact_buckets(self._wanted), from_arrow_schema(KEPT_SCHEMA))
 
     def _tasks_and_parts(self, index: _Index) -> tuple[int, int]:
         cores: int = self._spark.sparkContext.defaultParallelism
@@ -314,7 +314,7 @@ KEPT_SCHEMA = pa.schema(
 """Rows of proposals, with the proposal itself as JSON."""
 
 
-def convert_groups(settings: LineageSettings, wanted: ArchiveFilter, facts: ArchiveFacts, buckets: int) -> Step:
+def _convert_groups(settings: LineageSettings, wanted: ArchiveFilter, facts: ArchiveFacts, buckets: int) -> Step:
     """Return the step that converts groups.
 
     It takes the columns of :class:`Chunk`. Chunks of one group are together, sorted by their first events.
@@ -347,7 +347,7 @@ def _packed(versions: PackedVersions) -> Row:
     return (VERSIONS, *versions, None)
 
 
-def compact_buckets(wanted: ArchiveFilter) -> Step:
+def _compact_buckets(wanted: ArchiveFilter) -> Step:
     """Return the step that keeps the proposals to write.
 
     It takes the columns of :class:`PackedVersions`. Rows of one bucket are together, sorted by their first versions.

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         Injection as Injection,
         LineageInjection as LineageInjection,
         ParentRun as ParentRun,
-        disabled_by as disabled_by,
         event_file as event_file,
         event_log_folder as event_log_folder,
         inject as inject,
@@ -63,7 +62,7 @@ else:
             ),
             "event_log": "EventLog LogFollower",
             "injection": (
-                "Injection LineageInjection ParentRun disabled_by event_file event_log_folder inject "
+                "Injection LineageInjection ParentRun event_file event_log_folder inject "
                 "inject_event_log overridden_transport unused_path"
             ),
             "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver choose_jar",

@@ -317,21 +317,8 @@ def _http_url_properties(url: str) -> dict[str, str]:
     return result
 
 
-_DISABLED_PROPERTY = "spark.openlineage.disabled"
-_DISABLED_VARIABLE = "OPENLINEAGE_DISABLED"
 _TRANSPORT_VARIABLE = "OPENLINEAGE__TRANSPORT"
 _TRANSPORT_SECTION = re.compile(r"^[\"']?transport[\"']?\s*:", re.MULTILINE)
-
-
-def disabled_by(submission: Submission, env: Mapping[str, str]) -> str | None:
-    """Return the setting that disables the listener, for people; ``None`` if it is enabled.
-
-    :param env: the driver's environment.
-    """
-    in_properties = submission.effective(_DISABLED_PROPERTY)
-    if in_properties is not None:
-        return f"the property {_DISABLED_PROPERTY}" if _is_true(in_properties) else None
-    return f"the environment variable {_DISABLED_VARIABLE}" if _is_true(env.get(_DISABLED_VARIABLE, "")) else None
 
 
 def overridden_transport(env: Mapping[str, str], folder: Path, home: Path) -> str | None:
@@ -362,10 +349,6 @@ def _configuration_files(env: Mapping[str, str], folder: Path, home: Path) -> It
         yield folder / env["OPENLINEAGE_CONFIG"]
     yield folder / "openlineage.yml"
     yield home / ".openlineage" / "openlineage.yml"
-
-
-def _is_true(text: str) -> bool:
-    return text.strip().lower() == "true"
 
 
 _PART_LENGTH = 60

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+_DISABLED_PROPERTY = "spark.openlineage.disabled"
+_DISABLED_VARIABLE = "OPENLINEAGE_DISABLED"
+
 
 class InjectionError(Exception):
     """The listener cannot be added to this job without risk to the job.
@@ -43,6 +46,20 @@ class Submission:
         if name in self.properties:
             return str(self.properties[name])
         return self.base_properties.get(name)
+
+    def disabled_by(self, env: Mapping[str, str]) -> str | None:
+        """Return the setting that disables the listener, for people; ``None`` if it is enabled.
+
+        :param env: the driver's environment.
+        """
+        in_properties = self.effective(_DISABLED_PROPERTY)
+        if in_properties is not None:
+            return f"the property {_DISABLED_PROPERTY}" if in_properties.strip().lower() == "true" else None
+        return (
+            f"the environment variable {_DISABLED_VARIABLE}"
+            if env.get(_DISABLED_VARIABLE, "").strip().lower() == "true"
+            else None
+        )
 
     def effective_properties(self) -> dict[str, str]:
         """Return all properties that Spark would see."""

@@ -277,7 +277,9 @@ def doctor(
         str | None, typer.Option(help="The Airflow connection to check; default: the configured one.")
     ] = None,
     outbox: Annotated[str | None, typer.Option(help="The outbox to check; default: the configured one.")] = None,
-    spark_binary: Annotated[str, typer.Option("--spark-submit", help="The one that tasks call.")] = "spark-submit",
+    spark_binary: Annotated[
+        str, typer.Option("--spark-submit", help="The spark-submit command that tasks call.")
+    ] = "spark-submit",
     write: Annotated[
         bool, typer.Option("--write", help="Also deliver one harmless proposal: a DataFlow marked as removed.")
     ] = False,

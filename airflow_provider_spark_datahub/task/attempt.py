@@ -27,7 +27,6 @@ from airflow_provider_spark_datahub.capture import (
     Submission,
     base_properties,
     choose_jar,
-    disabled_by,
     event_file,
     inject,
     overridden_transport,
@@ -164,7 +163,7 @@ class AttemptLineage:
         return injection
 
     def _check_listener(self, submission: Submission, spark: SparkSubmit) -> None:
-        off = disabled_by(submission, spark.env)
+        off = submission.disabled_by(spark.env)
         if off:
             raise InjectionError(f"{off} switches the OpenLineage listener off")
         replaced = overridden_transport(spark.env, Path.cwd(), Path.home()) if spark.local_driver else None

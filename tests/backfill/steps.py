@@ -7,21 +7,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_spark_datahub.backfill.indexing import EVENTS, LINKS, PROBLEMS, SCHEMA, index_files
+from airflow_provider_spark_datahub.backfill.indexing import EVENTS, LINKS, PROBLEMS, SCHEMA, _index_files
 from airflow_provider_spark_datahub.backfill.packing import (
     LINK_SCHEMA,
     Chunk,
     PackedLinks,
     PackedVersions,
-    batches_of,
-    rows_of,
+    _batches_of,
+    _rows_of,
 )
 from airflow_provider_spark_datahub.backfill.spark_job import (
     CONVERTED_SCHEMA,
     KEPT_SCHEMA,
     VERSIONS,
-    compact_buckets,
-    convert_groups,
+    _compact_buckets,
+    _convert_groups,
 )
 from airflow_provider_spark_datahub.conversion.archive.grouping import Link, merge_groups
 from airflow_provider_spark_datahub.conversion.archive.replay import (
@@ -37,17 +37,17 @@ FILES = pa.schema([("path", pa.string()), ("content", pa.binary())])
 
 
 def named(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[Row]:
-    return [dict(zip(schema.names, row, strict=True)) for row in rows_of(batches)]
+    return [dict(zip(schema.names, row, strict=True)) for row in _rows_of(batches)]
 
 
 def indexed(files: Iterable[tuple[str, bytes]]) -> list[Row]:
-    return named(index_files(batches_of(files, FILES)), SCHEMA)
+    return named(_index_files(_batches_of(files, FILES)), SCHEMA)
 
 
 def columns(rows: Iterable[Row], schema: pa.Schema, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
     """Return rows as a step takes them, in the order in which the job sorts them."""
     chosen = pa.schema([schema.field(name) for name in names])
-    return batches_of(sorted(tuple(row[name] for name in names) for row in rows), chosen)
+    return _batches_of(sorted(tuple(row[name] for name in names) for row in rows), chosen)
 
 
 def converted(
@@ -65,14 +65,14 @@ def converted(
         max((row["until_ms"] for row in chunks), default=-1),
         frozenset(row["file"] for row in rows if row["kind"] == PROBLEMS),
     )
-    convert = convert_groups(settings, wanted, facts, 5)
+    convert = _convert_groups(settings, wanted, facts, 5)
     return named(convert(columns(chunks, SCHEMA, Chunk._fields)), CONVERTED_SCHEMA)
 
 
 def kept(rows: Iterable[Row], wanted: ArchiveFilter) -> list[Row]:
     """Return the rows that the third step keeps."""
     versions = columns((row for row in rows if row["kind"] == VERSIONS), CONVERTED_SCHEMA, PackedVersions._fields)
-    return named(compact_buckets(wanted)(versions), KEPT_SCHEMA)
+    return named(_compact_buckets(wanted)(versions), KEPT_SCHEMA)
 
 
 def reference(

@@ -7,8 +7,8 @@ import json
 import pyarrow as pa
 import pytest
 
-from airflow_provider_spark_datahub.backfill.indexing import EVENTS, PROBLEMS, SCHEMA, index_lines
-from airflow_provider_spark_datahub.backfill.packing import batches_of
+from airflow_provider_spark_datahub.backfill.indexing import EVENTS, PROBLEMS, SCHEMA, _index_lines
+from airflow_provider_spark_datahub.backfill.packing import _batches_of
 from tests.backfill.steps import Row, indexed, named
 from tests.conversion.builders import APP, query, whole_application
 
@@ -58,7 +58,7 @@ def test_lines_of_a_part_of_a_large_file_have_offsets_from_its_start() -> None:
     """A part begins with the first line that begins in it, so they may be those of the line before."""
     parts = [("f", 0, LINE), ("f", 0, b"bad"), ("f", 0, b""), ("f", 0, LINE), ("f", 5000, b"bad"), ("g", 0, b"bad")]
     schema = pa.schema([("path", pa.string()), ("start", pa.int64()), ("line", pa.binary())])
-    rows = named(index_lines(batches_of(parts, schema)), SCHEMA)
+    rows = named(_index_lines(_batches_of(parts, schema)), SCHEMA)
     assert [(row["file"], row["offset"]) for row in of_kind(rows, PROBLEMS)] == [
         ("f", len(LINE) + 1),
         ("f", 5000),

@@ -15,7 +15,7 @@ from airflow_provider_spark_datahub.backfill.packing import (
     LINK_SCHEMA,
     LinkPacker,
     PackedLinks,
-    rows_of,
+    _rows_of,
     unresolved_runs,
 )
 from airflow_provider_spark_datahub.conversion.archive.grouping import (
@@ -50,8 +50,8 @@ def bucket(run_id: str) -> int:
 def resolved(tasks: Iterable[Iterable[EventHead]]) -> set[Link]:
     rows = [row._asdict() for heads in tasks for row in packed(heads)]
     given_rows = list(columns(rows, SCHEMA, PackedLinks._fields))
-    found = {Link(*row) for row in rows_of(PackedLinks.joining(given_rows))}
-    return found | {Link(*row) for row in rows_of(PackedLinks.of_runs(unresolved_runs(found))(given_rows))}
+    found = {Link(*row) for row in _rows_of(PackedLinks.joining(given_rows))}
+    return found | {Link(*row) for row in _rows_of(PackedLinks.of_runs(unresolved_runs(found))(given_rows))}
 
 
 @given(st.lists(st.lists(HEAD, max_size=6), max_size=4))

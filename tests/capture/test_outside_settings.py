@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.injection import disabled_by, overridden_transport
+from airflow_provider_spark_datahub.capture.injection import overridden_transport
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 
 DISABLED = "spark.openlineage.disabled"
@@ -23,8 +23,9 @@ WITHOUT_TRANSPORT = "facets:\n  transport: {}\n# transport:\n"
     ],
 )
 def test_switched_off(properties: dict[str, object], env: dict[str, str], by: str | None) -> None:
-    assert disabled_by(Submission(properties), env) == by
-    assert disabled_by(Submission(base_properties={n: str(v) for n, v in properties.items()}), env) == by
+    assert Submission(properties).disabled_by(env) == by
+    defaults = {name: str(value) for name, value in properties.items()}
+    assert Submission(base_properties=defaults).disabled_by(env) == by
 
 
 def test_nothing_outside_is_replaced(tmp_path: Path) -> None:

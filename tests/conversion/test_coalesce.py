@@ -91,7 +91,7 @@ def test_a_failure_is_sticky(kind: str) -> None:
     for events in (whole_application(*failed), whole_application(*reversed(failed))):
         job = only_job(events)
         assert job.run.result == RunResult("FAILURE", kind)
-        # Deviation 10: what a failed query was to write is no edge; what it read it did read.
+        # Deviation 10: a failed query gets no edge to its output, but keeps the edges to its inputs.
         assert edges(job) == (file_urns("/a"), [])
         assert job.patch_edges
 
@@ -149,7 +149,7 @@ def test_a_query_whose_end_was_lost_still_wrote() -> None:
     ],
 )
 def test_what_may_not_be_all_only_adds(events: list[Json], ending: Ending) -> None:
-    """Deviation 10: no edge is taken away by a run that failed or of which events are missing."""
+    """Deviation 10: a run that failed, or whose events are incomplete, removes no edges."""
     job = only_job(events, ending)
     assert job.patch_edges
     assert only_job(whole_application(query())).patch_edges is False
@@ -207,7 +207,7 @@ def test_an_rdd_that_passes_through_writes_nothing(step: str, source: str) -> No
 
 
 def test_inputs_that_only_columns_name() -> None:
-    """Deviation 8: the source of Delta's MERGE; the target is no input of itself."""
+    """Deviation 8: the source of Delta's MERGE is an input; the target is not an input of itself."""
     columns = column_lineage(
         {"id": [column("/wh/target", "id", "DIRECT:IDENTITY"), column("/source", "id", "DIRECT:IDENTITY")]},
         [column("/filter", "day", "INDIRECT:FILTER")],
@@ -254,7 +254,7 @@ def test_of_schemas_the_last_counts() -> None:
 @pytest.mark.parametrize("later", [{}, {"schema": None}, {"schema": {}}, {"schema": {"_producer": "x"}}])
 @pytest.mark.parametrize("run_id", [QUERY, OTHER_QUERY])
 def test_an_event_without_schema_takes_none_away(later: Json, run_id: str) -> None:
-    """A facet without ``fields`` is no schema (section 4)."""
+    """A facet without ``fields`` does not count as a schema (section 4)."""
     known = query("START", outputs=[file("/z", schema=schema(("a", "int")))])
     events = whole_application(known, query("COMPLETE", run_id=run_id, second=2, outputs=[file("/z", **later)]))
     assert fields_of(events) == ["a"]

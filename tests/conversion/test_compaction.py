@@ -13,7 +13,7 @@ from airflow_provider_spark_datahub.conversion.archive.replay import (
     LATEST,
     RUN,
     AspectVersion,
-    KeptProposal,
+    _KeptProposal,
     compact_versions,
 )
 from airflow_provider_spark_datahub.conversion.aspects import input_output
@@ -59,13 +59,13 @@ def edges(*names: str, time_ms: int, patch: bool = False, submission: str = "", 
     return version(proposal, time_ms, submission=submission, run_id=run_id)
 
 
-def kept(versions: Iterable[AspectVersion], *, run_history: bool = False) -> list[KeptProposal]:
+def kept(versions: Iterable[AspectVersion], *, run_history: bool = False) -> list[_KeptProposal]:
     found = list(compact_versions(sorted(versions), run_history=run_history))
     assert [canonical_violations(json.loads(one.proposal.to_json())) for one in found] == [[] for _ in found]
     return found
 
 
-def contents(found: Iterable[KeptProposal]) -> list[tuple[str, list[str]]]:
+def contents(found: Iterable[_KeptProposal]) -> list[tuple[str, list[str]]]:
     """Change type and names of the datasets read, of each proposal."""
     listed: list[tuple[str, list[str]]] = []
     for one in found:

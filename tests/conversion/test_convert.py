@@ -85,7 +85,7 @@ def test_run_event_of_an_event(kind: str, status: str, result: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["OTHER", "something", None])
-def test_an_event_that_tells_no_state(kind: str | None) -> None:
+def test_an_event_without_a_state(kind: str | None) -> None:
     """Deviation 6."""
     found = convert_run_event(event(kind, inputs=[file("/a")]), settings())
     assert find_all(found, "dataProcessInstanceRunEvent") == []
@@ -227,8 +227,8 @@ json_values = st.recursive(
 )
 
 
-def converts_or_tells(changed: Any) -> None:
-    """The event is converted to what GMS takes, or refused with an :class:`EventError`."""
+def converts_or_refuses(changed: Any) -> None:
+    """Check that the event is converted to proposals that GMS accepts, or refused with an :class:`EventError`."""
     try:
         found = convert_run_event(changed, ALL)
     except EventError:
@@ -242,7 +242,7 @@ def converts_or_tells(changed: Any) -> None:
 def test_a_wrong_value_anywhere(path: tuple[Any, ...], wrong: Any) -> None:
     """Producers send ``null`` where the spec says object, a list where it says text, and so on (Deviation 15)."""
     changed = with_value(RICH, path, wrong)
-    converts_or_tells(changed)
+    converts_or_refuses(changed)
     from_text, from_object = (
         convert_events([*whole_application(), one], ALL) for one in (json.dumps(changed).encode(), changed)
     )
@@ -256,7 +256,7 @@ def test_any_json_anywhere(data: st.DataObject) -> None:
     changed: Json = RICH
     for _ in range(data.draw(st.integers(1, 3))):
         changed = with_value(changed, data.draw(st.sampled_from(places(changed))), data.draw(json_values))
-    converts_or_tells(changed)
+    converts_or_refuses(changed)
 
 
 @pytest.mark.parametrize("as_text", [True, False])
@@ -271,4 +271,4 @@ def test_half_a_surrogate_pair_costs_at_most_its_event(as_text: bool) -> None:
 
 @given(json_values)
 def test_any_json_at_all(value: Any) -> None:
-    converts_or_tells(value)
+    converts_or_refuses(value)

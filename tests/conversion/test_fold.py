@@ -59,7 +59,7 @@ def test_the_same_columns_of_many_queries_are_kept_once() -> None:
 
 
 def test_a_job_without_type_stands_for_itself() -> None:
-    """Other producers' parents are no Spark applications, whether they send events or not."""
+    """Parents from other producers are never Spark applications, whether or not they send events."""
     dag = event(run_id=OTHER_QUERY, job_type=None, job="dag")
     task = event(run_id=QUERY, parent=OTHER_QUERY, job_type=None, job="dag.task")
     assert [found.run_id for found in fold(task).applications()] == [QUERY]

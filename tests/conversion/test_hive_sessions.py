@@ -235,7 +235,7 @@ def test_it_starts_when_it_was_created_or_with_its_first_event(created: str | No
     assert session.activities[0].start_ms == start
 
 
-def test_what_the_first_event_lacks_a_later_one_tells() -> None:
+def test_a_later_event_fills_in_missing_values_of_the_first() -> None:
     session = only(observed(query(Q1, 1, session=facet(created="yesterday")), query(Q2, 2)))
     assert session.activities[0].start_ms == at(0)
 

@@ -308,7 +308,7 @@ def d1_types(case: Case) -> Case:
 
 
 def d4_parent(case: Case) -> Case:
-    """The run hangs below the one that its ``parent`` facet names."""
+    """Return the case with the run below the parent that its ``parent`` facet names."""
     parent = f"urn:li:dataProcessInstance:{case.event['run']['facets']['parent']['run']['runId']}"
 
     def without_parent(aspect: Json) -> Json:

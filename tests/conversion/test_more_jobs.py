@@ -95,7 +95,7 @@ def test_an_application_is_not_named_after_the_session_before_it() -> None:
 
 
 def sessions(*outputs: str) -> list[Json]:
-    """Two applications of one name in one file, each of which writes one of the outputs."""
+    """Return the events of two applications with the same name. Each writes one of the outputs."""
     first, second = outputs
     return [
         *whole_application(query(outputs=[file(first)])),

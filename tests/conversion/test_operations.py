@@ -1,4 +1,4 @@
-"""Operations on datasets: which ones, of which kind, and as DataHub's own class has them."""
+"""Operations on datasets: their datasets, their types, and their form as DataHub's own class has it."""
 
 from __future__ import annotations
 

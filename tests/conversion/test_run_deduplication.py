@@ -137,7 +137,7 @@ def test_times_schemas_and_properties_are_those_of_all(monkeypatch: pytest.Monke
         query(run_id="b", second=9, outputs=[file("/out")], run_facets=spark_properties(spark__app__name="second")),
     ],
 )
-def test_what_tells_something_else_is_kept(other: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_with_other_content_is_kept(other: Json, monkeypatch: pytest.MonkeyPatch) -> None:
     first = query(run_id="a", second=8, outputs=[file("/out")], run_facets=spark_properties(spark__app__name="first"))
     again = {**first, "run": {**first["run"], "runId": "c"}, "eventTime": first["eventTime"].replace(":08", ":30")}
     merged, whole = both(texts(whole_application(first, other, again)), monkeypatch)

@@ -231,7 +231,7 @@ def test_a_streaming_query_that_has_ended_is_reported_with_its_end() -> None:
     assert results == {"shop": None, "paid": "SUCCESS"}
 
 
-def test_what_the_log_does_not_tell_of_yet_waits() -> None:
+def test_queries_that_the_log_does_not_have_yet_are_left_for_later() -> None:
     later = query(run_id=OTHER_QUERY, second=30, outputs=[file("/z")])
     log = [app_started(), *execution(1, 11, 12)]
     assert snapshot(STARTED, later, log=log).outputs == []
@@ -283,7 +283,7 @@ def test_a_query_that_runs_is_not_forgotten() -> None:
     assert running.snapshot().outputs == file_urns("/z")
 
 
-def test_nor_is_one_that_the_log_does_not_tell_of_yet() -> None:
+def test_a_query_that_the_log_does_not_have_yet_is_not_forgotten() -> None:
     log = [app_started(), query_started(), *execution(1, 11, 12), query_progressed()]
     running = converter([STARTED, batch_of_query(), batch_of_query(20, run_id=OTHER_QUERY)], log)
     running.discard_reported(with_log=True)
@@ -301,7 +301,7 @@ def test_executions_of_queries_that_were_forgotten_are_not_called_lost(capture: 
     assert conversion.outputs == []
 
 
-def test_an_execution_that_no_event_tells_of_is_lost_even_after_others_were_forgotten() -> None:
+def test_an_execution_without_events_is_lost_even_after_others_were_forgotten() -> None:
     write = "== Physical Plan ==\nExecute InsertIntoHadoopFsRelationCommand (1)\n\n\n"
     log = [app_started(), *execution(1, 5, 6, write), *execution(2, 7, 8, write)]
     running = converter([STARTED, query("START", second=5), query(second=6, outputs=[file("/z")])], log)
@@ -316,7 +316,7 @@ def test_of_executions_the_latest_are_kept() -> None:
             running.add_log_event(logged)
     running.discard_reported(with_log=True)
     (logged_application,) = running._spark_log.applications
-    assert len(logged_application.executions) == KEPT_EXECUTIONS + 1, "the one that runs as well"
+    assert len(logged_application.executions) == KEPT_EXECUTIONS + 1, "the running execution is kept as well"
 
 
 def test_a_log_read_again_counts_once() -> None:
@@ -351,7 +351,7 @@ def io(change: Literal["UPSERT", "PATCH"], *names: str, urn: str = JOB) -> Propo
 
 
 @pytest.mark.parametrize(
-    ("end", "taken_back"),
+    ("end", "removed"),
     [
         ([io("PATCH", "a", "b", "c")], []),
         ([io("PATCH", "b")], [edge("a")]),
@@ -362,7 +362,7 @@ def io(change: Literal["UPSERT", "PATCH"], *names: str, urn: str = JOB) -> Propo
         ([io("UPSERT", urn=JOB.replace("shop", "other"))], [edge("a"), edge("b")]),
     ],
 )
-def test_what_the_end_does_not_tell_is_taken_back(end: list[Proposal], taken_back: list[str]) -> None:
+def test_edges_that_the_end_does_not_report_are_removed(end: list[Proposal], removed: list[str]) -> None:
     found = retractions({JOB: {edge("a"), edge("b")}}, end)
-    assert [operation["path"] for one in found for operation in one.aspect] == taken_back
+    assert [operation["path"] for one in found for operation in one.aspect] == removed
     assert {one.entity_urn for one in found} <= {JOB}

@@ -72,7 +72,7 @@ def test_statements_add_no_false_edge(case: str) -> None:
     """Real events without their column lineage: edges from statements are in it, or are known to be missing there."""
     missing = {
         (f"urn:li:schemaField:({source},{field})", f"urn:li:schemaField:({target},{of})")
-        for source, field, target, of in (truth_of(case) if case in RECORDINGS else {}).get("untold_columns", ())
+        for source, field, target, of in (truth_of(case) if case in RECORDINGS else {}).get("unreported_columns", ())
     }
     from_statements = columns(convert(without_column_lineage(CASES[case])), parsed=True)
     assert from_statements <= columns(convert(CASES[case], from_sql=False), parsed=False) | missing

@@ -146,7 +146,7 @@ def test_corpus_job_has_its_true_edges() -> None:
         "foreach_batch": (file_urns("/lake/out/h/in"), file_urns("/lake/out/h/fb")),
     }
     assert {output for job in jobs for output in job.lineage.outputs} == {*truth["outputs"], *truth["either_outputs"]}
-    # One of its queries was stopped in the middle of a batch, which is no failure of the query.
+    # One of its queries was stopped in the middle of a batch. That does not make the query a failure.
     assert {job.run.result and job.run.result.type for job in jobs} == {"SUCCESS"}
 
 
@@ -287,7 +287,7 @@ def test_result_of_a_query(logged: list[Json], ending: Ending, result: str | Non
         (ONE_QUERY, {"use_patch": True}),
     ],
 )
-def test_run_that_may_not_tell_all_takes_no_edge_away(log: list[Json], more: Json) -> None:
+def test_a_run_that_may_be_incomplete_removes_no_edges(log: list[Json], more: Json) -> None:
     assert query_job(log, [micro_batch()], **more).patch_edges
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.spark_log.streaming import datasets_of
+from airflow_provider_spark_datahub.conversion.spark_log.streaming import _datasets_of
 from tests.conversion.builders import settings, urn
 
 GCS_SPEC = {"gcs": ["gcs://my-bucket/foo/{table}/*/*/*"]}
@@ -11,7 +11,7 @@ GCS_SPEC = {"gcs": ["gcs://my-bucket/foo/{table}/*/*/*"]}
 
 def urns_of(description: str, offset: object = None, default_fs: str = "", **options: object) -> list[str]:
     namer = DatasetNamer(settings(**options), {})
-    named = [namer.name(dataset) for dataset in datasets_of(description, offset, default_fs)]
+    named = [namer.name(dataset) for dataset in _datasets_of(description, offset, default_fs)]
     return [name.urn for name in named if name is not None]
 
 

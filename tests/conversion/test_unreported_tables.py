@@ -84,7 +84,7 @@ WRITE = "== Physical Plan ==\nExecute InsertIntoHadoopFsRelationCommand (2)\n+- 
 
 
 def tables_of(plan: str, *inputs: Json, ending: dict[str, Any] | None = None, **options: Any) -> Conversion:
-    """What comes of one execution that a query tells of, which reads these."""
+    """Convert one logged execution together with the query that reports it and reads the inputs."""
     converter = Converter(settings(**options))
     ended = query(second=6, inputs=inputs, outputs=[file("/lake/out")])
     for event in whole_application(query("START", second=5), ended):
@@ -156,7 +156,7 @@ def test_no_false_alarm_for_the_corpus(case: str) -> None:
         pytest.param([write(1, "append_data.ice_db_t", kind="FAIL")], id="it failed"),
         pytest.param([write(1, "append_data.ice_db_t", kind="RUNNING")], id="it did not end"),
         pytest.param([write(1, "create_table.db_t")], id="nothing was written"),
-        pytest.param([write(1, "overwrite_by_expression_noop_table.noop-table")], id="a sink that is no table"),
+        pytest.param([write(1, "overwrite_by_expression_noop_table.noop-table")], id="a sink that is not a table"),
         pytest.param([write(1, "append_data")], id="without its table"),
         pytest.param(
             [

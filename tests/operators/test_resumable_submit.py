@@ -65,7 +65,7 @@ def run_try(spark: FakeSpark, number: int, state: TaskState | None, **arguments:
 
 
 def lose_the_worker(spark: FakeSpark, cluster: Cluster, state: TaskState, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A first try that submits, and of which nothing is heard any more while its driver goes on."""
+    """Submit in a first attempt and lose its worker, while its driver goes on."""
 
     def lost() -> None:
         raise WorkerLostError

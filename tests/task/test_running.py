@@ -117,7 +117,7 @@ def test_lineage_is_there_before_the_end_of_the_job(tmp_path: Path) -> None:
     assert not list((tmp_path / "events").iterdir())
 
 
-def test_the_end_tells_what_it_tells_of_a_job_that_was_not_followed(tmp_path: Path) -> None:
+def test_the_end_reports_the_same_whether_or_not_the_job_was_followed(tmp_path: Path) -> None:
     for name in ("followed", "not"):
         (tmp_path / name).mkdir()
     one = job(tmp_path / "followed")
@@ -153,7 +153,7 @@ def test_events_that_were_read_are_not_read_again(tmp_path: Path, monkeypatch: p
     assert added == [line.strip() for line in LINES]
 
 
-def test_nothing_new_is_not_told(tmp_path: Path) -> None:
+def test_nothing_is_delivered_without_news(tmp_path: Path) -> None:
     one = job(tmp_path)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
@@ -174,7 +174,7 @@ def test_a_job_that_failed_takes_nothing_back(tmp_path: Path) -> None:
     assert {each["changeType"] for each in aspects(one.delivered, "dataJobInputOutput")} == {"PATCH"}
 
 
-def test_without_the_option_nothing_is_told_before_the_end(tmp_path: Path) -> None:
+def test_without_the_option_nothing_is_delivered_before_the_end(tmp_path: Path) -> None:
     one = job(tmp_path, emit_periodically=None)
     with followed(one) as running:
         running.writes(LINES)
@@ -200,21 +200,21 @@ def test_every_event_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert delivered(one)[-report.proposals :] == alone.delivered
 
 
-def renaming_job(folder: Path, lines_told: int, **options: Any) -> tuple[list[Json], Json, int]:
+def renaming_job(folder: Path, first_lines: int, **options: Any) -> tuple[list[Json], Json, int]:
     """Follow a job that renames a table after its first events were delivered, and fails then."""
     lines = gzip.decompress((CORPUS.parents[1] / "more_jobs/events/drop_rename-4.3.0.ndjson.gz").read_bytes())
     events = lines.splitlines(keepends=True)
     one = job(folder, **options)
     with followed(one) as running:
-        running.writes(events[:lines_told])
+        running.writes(events[:first_lines])
         wait_until(lambda: "orders_new" in one.sink_file.read_text() if one.sink_file.exists() else False)
         time.sleep(PERIOD * 3)
-        running.writes(events[lines_told:])
+        running.writes(events[first_lines:])
         report = one.lineage.finish(FAILED)
     return one.delivered, report.to_obj(), len(one.delivered) - report.proposals
 
 
-def test_a_table_that_was_renamed_after_it_was_told_is_taken_back(tmp_path: Path) -> None:
+def test_a_table_that_was_renamed_after_its_delivery_is_removed(tmp_path: Path) -> None:
     delivered, report, before = renaming_job(tmp_path, 28)
     added, removed = set[tuple[str, str]](), set[tuple[str, str]]()
     for number, patch in enumerate(delivered):
@@ -232,9 +232,7 @@ def test_a_table_that_was_renamed_after_it_was_told_is_taken_back(tmp_path: Path
     assert {urn.rpartition(",")[0].rpartition(",")[2] for urn in report["outputs"]} >= {"swap.orders"}
 
 
-def test_of_a_job_of_which_not_all_is_known_nothing_is_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_incompletely_known_job_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_events, "MAX_KEPT_RUNS", 2)
     monkeypatch.setattr(job_events, "READ_AGAIN_BYTES", 1000)
     delivered, _, _ = renaming_job(tmp_path, 28)
@@ -249,7 +247,7 @@ def test_of_a_job_of_which_not_all_is_known_nothing_is_taken_back(
 # -- bounds
 
 
-def test_of_a_long_job_queries_are_forgotten_and_the_end_still_tells_all(
+def test_a_long_job_forgets_queries_and_the_end_still_reports_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_events, "MAX_KEPT_RUNS", 2)
@@ -331,7 +329,7 @@ class Broken(Sink):
         record.confirm(record.pending(), stored=True)
 
 
-def test_what_does_not_arrive_is_told_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_undelivered_proposals_are_delivered_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     sink = Broken()
     one = job(tmp_path, sink=sink)
     with caplog.at_level(logging.INFO), followed(one) as running:
@@ -407,7 +405,7 @@ def test_the_end_waits_for_what_is_under_way(tmp_path: Path) -> None:
     assert report.pending == 0
 
 
-def test_a_try_that_is_over_before_anything_was_told(tmp_path: Path) -> None:
+def test_an_attempt_that_ends_before_the_first_delivery(tmp_path: Path) -> None:
     one = job(tmp_path, emit_periodically=3600.0)
     with followed(one) as running:
         running.writes(LINES)

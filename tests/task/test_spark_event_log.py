@@ -69,7 +69,7 @@ def test_the_users_own_log_is_read_and_stays(tmp_path: Path) -> None:
     ("properties", "local_driver", "reason"),
     [({"spark.eventLog.enabled": "false"}, True, "spark.eventLog.enabled=false"), ({}, False, "another machine")],
 )
-def test_where_there_can_be_none_the_reason_is_told(
+def test_without_an_event_log_the_reason_is_reported(
     tmp_path: Path, properties: dict[str, str], local_driver: bool, reason: str
 ) -> None:
     log, submission = SparkEventLog(), Submission(properties=properties)

@@ -48,7 +48,7 @@ class ArchivedEvent(NamedTuple):
     text: bytes
 
 
-class ArchiveProblem(NamedTuple):
+class _ArchiveProblem(NamedTuple):
     """A line or dataset that could not be converted, and why.
 
     :param file: the file of the line; empty for a dataset.
@@ -119,7 +119,7 @@ class AspectVersion(NamedTuple):
     content: bytes
 
 
-class KeptProposal(NamedTuple):
+class _KeptProposal(NamedTuple):
     """A proposal to write.
 
     :param place: as in :class:`AspectVersion`.
@@ -150,14 +150,14 @@ class GroupConverter:
         self._converter = Converter(settings)
         self._complete = True
         self._last_ms = NO_TIME
-        self.problems: list[ArchiveProblem] = []
+        self.problems: list[_ArchiveProblem] = []
         self.job_count = 0
 
     def add(self, event: ArchivedEvent) -> None:
         """Add an event; events must come in their order."""
         error = self._converter.add(event.text)
         if error is not None:
-            self.problems.append(ArchiveProblem(event.file, event.offset, str(error)))
+            self.problems.append(_ArchiveProblem(event.file, event.offset, str(error)))
         self._complete = self._complete and event.file not in self._facts.damaged
         self._last_ms = max(self._last_ms, event.time_ms)
         self._converter.deduplicate_runs()
@@ -171,7 +171,7 @@ class GroupConverter:
         conversion.jobs = [job for job in conversion.jobs if self._wanted.matches(job)]
         self.job_count = len(conversion.jobs)
         self.problems += [
-            ArchiveProblem("", 0, f"dataset {dataset.namespace} {dataset.name}: {reason}")
+            _ArchiveProblem("", 0, f"dataset {dataset.namespace} {dataset.name}: {reason}")
             for dataset, reason in conversion.diagnostics.unusable_datasets.items()
         ]
         yield from _versions(conversion, self._settings, run_history=self._wanted.run_history)
@@ -214,7 +214,7 @@ def _numbered(
 # -- from versions of aspects to what DataHub would have kept
 
 
-def compact_versions(versions: Iterable[AspectVersion], *, run_history: bool) -> Iterator[KeptProposal]:
+def compact_versions(versions: Iterable[AspectVersion], *, run_history: bool) -> Iterator[_KeptProposal]:
     """Yield what is left of all versions, place by place, in the order in which to write it.
 
     :param versions: sorted, at least by place and time.
@@ -224,7 +224,7 @@ def compact_versions(versions: Iterable[AspectVersion], *, run_history: bool) ->
         yield from _compact_place(versions_of_place, run_history=run_history)
 
 
-def _compact_place(versions: Iterable[AspectVersion], *, run_history: bool) -> Iterator[KeptProposal]:
+def _compact_place(versions: Iterable[AspectVersion], *, run_history: bool) -> Iterator[_KeptProposal]:
     aspects: dict[tuple[str, str], _Aspect | _Edges] = {}
     last_run: list[AspectVersion] = []
     for version in versions:
@@ -246,11 +246,11 @@ def _compact_place(versions: Iterable[AspectVersion], *, run_history: bool) -> I
         yield _kept(version, LATEST)
 
 
-def _kept(version: AspectVersion, reason: str) -> KeptProposal:
+def _kept(version: AspectVersion, reason: str) -> _KeptProposal:
     change_type: ChangeType = "PATCH" if version.change_type == "PATCH" else "UPSERT"
     content = msgspec.Raw(version.content)
     proposal = Proposal(version.entity_type, version.entity_urn, version.aspect_name, content, change_type)
-    return KeptProposal(version.place, version.time_ms, proposal, reason)
+    return _KeptProposal(version.place, version.time_ms, proposal, reason)
 
 
 @dataclass(slots=True)
@@ -281,7 +281,7 @@ class _Patch:
             self.operations.pop(operation["path"], None)
             self.operations[operation["path"]] = operation
 
-    def kept(self) -> Iterator[KeptProposal]:
+    def kept(self) -> Iterator[_KeptProposal]:
         if self.version is None or not self.operations:
             return
         operations: Any = list(self.operations.values())
@@ -304,7 +304,7 @@ class _Aspect:
         else:
             self.whole, self.added = version, _Patch()
 
-    def kept(self) -> Iterator[KeptProposal]:
+    def kept(self) -> Iterator[_KeptProposal]:
         if self.whole is not None:
             yield _kept(self.whole, LATEST)
         yield from self.added.kept()
@@ -352,7 +352,7 @@ class _Edges:
                 self._close(next(iter(self._open)))
         self._open[submission].add(version)
 
-    def kept(self) -> Iterator[KeptProposal]:
+    def kept(self) -> Iterator[_KeptProposal]:
         for submission in list(self._open):
             self._close(submission)
         yield from self._edges.kept()

@@ -338,7 +338,7 @@ class Fold:
         self._runs = kept
 
     def discard(self, runs: Iterable[RunState]) -> None:
-        """Forget runs of which no more events are expected."""
+        """Forget runs that expect no more events."""
         for run in runs:
             del self._runs[run.run_id]
         self._texts, self._columns = {}, {}

@@ -79,8 +79,8 @@ class _Query:
         fs = self.logged.default_fs
         sources = self.streaming.sources.items()
         return (
-            [dataset for description, offset in sources for dataset in datasets_of(description, offset, fs)],
-            [dataset for description in self.streaming.sinks for dataset in datasets_of(description, None, fs)],
+            [dataset for description, offset in sources for dataset in _datasets_of(description, offset, fs)],
+            [dataset for description in self.streaming.sinks for dataset in _datasets_of(description, None, fs)],
         )
 
 
@@ -162,7 +162,7 @@ def _path_of(description: str) -> str:
     return matched["inside"].strip() if matched else ""
 
 
-def datasets_of(description: str, offset: Any, default_fs: str) -> Iterator[DatasetId]:
+def _datasets_of(description: str, offset: Any, default_fs: str) -> Iterator[DatasetId]:
     """Yield the datasets of a source or sink, named as OpenLineage names them for a batch job.
 
     :param description: ``Namespace[path]``, as ``toString`` of the source or sink gives it.

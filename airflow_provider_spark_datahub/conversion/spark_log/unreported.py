@@ -63,7 +63,7 @@ _SESSION_CATALOG = "spark_catalog."
 
 
 @dataclass(frozen=True, slots=True)
-class PlanDataset:
+class _PlanDataset:
     """A file or table that a plan names.
 
     :param path: a location, with its scheme if the plan has it; empty if the plan names only a table.
@@ -77,8 +77,8 @@ class PlanDataset:
 class PlanDatasets(NamedTuple):
     """The distinct datasets that an execution reads and writes, in the order of its plans."""
 
-    sources: tuple[PlanDataset, ...]
-    sinks: tuple[PlanDataset, ...]
+    sources: tuple[_PlanDataset, ...]
+    sinks: tuple[_PlanDataset, ...]
 
     @classmethod
     def of(cls, plans: Iterable[str]) -> PlanDatasets:
@@ -88,8 +88,8 @@ class PlanDatasets(NamedTuple):
 
         :param plans: texts of physical plans in Spark's "formatted" mode, as event logs hold them.
         """
-        sources: dict[PlanDataset, None] = {}
-        sinks: dict[PlanDataset, None] = {}
+        sources: dict[_PlanDataset, None] = {}
+        sinks: dict[_PlanDataset, None] = {}
         for plan in plans:
             for node in _NODE.finditer(plan):
                 head, body = _CODEGEN.sub("", node["head"]).strip(), node["body"]
@@ -98,10 +98,10 @@ class PlanDatasets(NamedTuple):
         return cls(tuple(sources), tuple(_joined(sinks)))
 
 
-def _sources(head: str, body: str) -> Iterator[PlanDataset]:
+def _sources(head: str, body: str) -> Iterator[_PlanDataset]:
     table_scan = _TABLE_SCAN.fullmatch(head)
     if table_scan is not None and "." in table_scan["table"]:
-        yield PlanDataset(table=_without_session_catalog(table_scan["table"]))
+        yield _PlanDataset(table=_without_session_catalog(table_scan["table"]))
         return
     file_scan, location = _FILE_SCAN.fullmatch(head), _LOCATION.search(body)
     if file_scan is not None and location is not None:
@@ -110,16 +110,16 @@ def _sources(head: str, body: str) -> Iterator[PlanDataset]:
         yield from _paths(cached["paths"], cached["table"])
 
 
-def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:
+def _paths(paths: str, table: str | None) -> Iterator[_PlanDataset]:
     listed = [path for path in paths.split(", ") if not path.startswith("...")]
     # A path that contains a comma looks like two paths.
     if all(_URI.fullmatch(path) and "..." not in path for path in listed):
         for path in listed:
             if _DELTA_LOG not in path:
-                yield PlanDataset(path, _without_session_catalog(table or ""))
+                yield _PlanDataset(path, _without_session_catalog(table or ""))
 
 
-def _sinks(head: str, body: str) -> Iterator[PlanDataset]:
+def _sinks(head: str, body: str) -> Iterator[_PlanDataset]:
     arguments = body.partition("Arguments: ")[2].partition("\n")[0]
     for pattern in _SINKS.get(head.removeprefix("Execute "), ()):
         found = re.search(pattern, arguments)
@@ -130,7 +130,7 @@ def _sinks(head: str, body: str) -> Iterator[PlanDataset]:
                 table = f"{named['database']}.{named['name']}"
             path = named.get("path") or ""
             if "..." not in path:
-                yield PlanDataset(path, _without_session_catalog(table))
+                yield _PlanDataset(path, _without_session_catalog(table))
             return
 
 
@@ -138,7 +138,7 @@ def _without_session_catalog(table: str) -> str:
     return table.removeprefix(_SESSION_CATALOG)
 
 
-def _joined(sinks: Iterable[PlanDataset]) -> list[PlanDataset]:
+def _joined(sinks: Iterable[_PlanDataset]) -> list[_PlanDataset]:
     """Join the table and the path of a CREATE TABLE AS SELECT: the outer execution names one, the inner the other."""
     listed = list(sinks)
     tables = {sink.table for sink in listed if sink.table}
@@ -146,7 +146,7 @@ def _joined(sinks: Iterable[PlanDataset]) -> list[PlanDataset]:
     if not tables or all(sink.table for sink in listed if sink.path):
         return listed
     if len(tables) == len(paths) == 1:
-        return [PlanDataset(paths.pop(), tables.pop())]
+        return [_PlanDataset(paths.pop(), tables.pop())]
     # It is not clear which path belongs to which table.
     return [replace(sink, path="") for sink in listed if sink.table]
 
@@ -313,12 +313,12 @@ class _ReportedNames:
     paths: set[DatasetId]
     renamed: frozenset[DatasetId]
 
-    def resolve(self, named: PlanDataset) -> DatasetName | _Unknown:
+    def resolve(self, named: _PlanDataset) -> DatasetName | _Unknown:
         dataset = self._dataset(named)
         name = self.namer.name(dataset) if dataset is not None else None
         return name or _Unknown(named.table or named.path)
 
-    def _dataset(self, named: PlanDataset) -> DatasetId | None:
+    def _dataset(self, named: _PlanDataset) -> DatasetId | None:
         path = location_of(named.path, self.default_fs) if named.path else None
         if path in self.renamed:
             return None
