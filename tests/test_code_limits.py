@@ -14,9 +14,10 @@ TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 MAX_MODULE_LINES = 700
 MAX_FUNCTION_LINES = 50
 MAX_MODULES_IN_A_FOLDER = 15
-# Ratchets: lower them when the package gets smaller.
-MAX_MODULES = 115
-MAX_PUBLIC_NAMES = 350
+# Deep modules with few public names, whatever the package's size. The house had 212 lines a module and 14.6 names a
+# thousand lines when it was built; tighten these when the package gets deeper.
+MIN_MEAN_MODULE_LINES = 210
+MAX_PUBLIC_NAMES_PER_THOUSAND_LINES = 15.0
 
 CATCHING_EVERYTHING = {
     # Lineage's own failures end where the task begins, and where the scheduler does.
@@ -100,7 +101,8 @@ def test_folders_are_small() -> None:
     assert {folder: size for folder, size in sizes.items() if size > MAX_MODULES_IN_A_FOLDER} == {}
 
 
-def test_the_package_is_small() -> None:
-    assert len(MODULES) <= MAX_MODULES
+def test_modules_are_deep() -> None:
+    lines = sum(len(path.read_text().splitlines()) for path in MODULES.values())
+    assert lines / len(MODULES) >= MIN_MEAN_MODULE_LINES
     names = [f"{name}: {public}" for name, tree in TREES.items() for public in public_names(tree)]
-    assert len(names) <= MAX_PUBLIC_NAMES, "\n".join(names)
+    assert 1_000 * len(names) / lines <= MAX_PUBLIC_NAMES_PER_THOUSAND_LINES, "\n".join(names)
