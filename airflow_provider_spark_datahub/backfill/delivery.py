@@ -15,7 +15,8 @@ from typing import IO, Any, Protocol, Self
 
 from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, PROPOSALS, STATE, PlanError, read_part
 from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError
-from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Rejection, Sink, write_durably
+from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Rejection, Sink
+from airflow_provider_spark_datahub.files import write_durably
 
 
 class Rate:

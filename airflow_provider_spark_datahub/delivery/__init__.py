@@ -12,7 +12,6 @@ from airflow_provider_spark_datahub._lazy import lazy_exports
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.connection import ConnectionParts as ConnectionParts
     from airflow_provider_spark_datahub.delivery.deadline import Deadline as Deadline
-    from airflow_provider_spark_datahub.delivery.durable import write_durably as write_durably
     from airflow_provider_spark_datahub.delivery.sink import (
         CheckResult as CheckResult,
         CheckStatus as CheckStatus,
@@ -29,7 +28,6 @@ else:
         {
             "connection": "ConnectionParts",
             "deadline": "Deadline",
-            "durable": "write_durably",
             "sink": "CheckResult CheckStatus Delivery OutboxItem RawEvent Rejection Sink SinkSettingsError",
         },
     )

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_with_deadline
-from airflow_provider_spark_datahub.delivery.durable import make_folder, sync_folder, write_durably
 from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_library
+from airflow_provider_spark_datahub.files import make_folder, sync_folder, write_durably
 
 
 class OutboxStorage(ABC):

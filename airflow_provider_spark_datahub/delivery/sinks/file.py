@@ -18,7 +18,6 @@ from urllib.parse import unquote, urlsplit
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.durable import make_folder, sync_folder, write_durably
 from airflow_provider_spark_datahub.delivery.sink import (
     CheckResult,
     CheckStatus,
@@ -26,6 +25,7 @@ from airflow_provider_spark_datahub.delivery.sink import (
     Sink,
     SinkSettingsError,
 )
+from airflow_provider_spark_datahub.files import make_folder, sync_folder, write_durably
 
 log = logging.getLogger(__name__)
 
