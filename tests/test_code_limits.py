@@ -21,7 +21,7 @@ MAX_PUBLIC_NAMES_PER_THOUSAND_LINES = 15.0
 
 CATCHING_EVERYTHING = {
     # Lineage's own failures end where the task begins, and where the scheduler does.
-    "operators/spark_submit.py": 1,
+    "operators/lineage.py": 1,
     "plugins/dag_run_listener.py": 1,
     # Passes the error of a call on to the thread that asked for the call, which raises it.
     "delivery/deadline.py": 1,
@@ -30,7 +30,7 @@ CATCHING_EVERYTHING = {
 }
 RERAISING = {
     # Collects what the job did, whatever ended it, and raises the same again.
-    "operators/spark_submit.py": 1
+    "operators/lineage.py": 1
 }
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.task.attempt import (
         AttemptEnd as AttemptEnd,
         AttemptLineage as AttemptLineage,
+        Launcher as Launcher,
         SparkSubmit as SparkSubmit,
     )
     from airflow_provider_spark_datahub.task.delivery import Connections as Connections
@@ -25,7 +26,7 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "attempt": "AttemptEnd AttemptLineage SparkSubmit",
+            "attempt": "AttemptEnd AttemptLineage Launcher SparkSubmit",
             "delivery": "Connections",
             "options": "LineageConfiguration LineageOptions OptionError SECTION",
             "recovery": "recover_entry",

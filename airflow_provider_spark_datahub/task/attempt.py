@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider_spark_datahub.capture import (
     DEFAULT_OPENLINEAGE_JAR,
@@ -75,6 +75,25 @@ class SparkSubmit:
     env: Mapping[str, str]
     local_driver: bool
     properties_file: str | None = None
+
+
+class Launcher(Protocol):
+    """Whatever starts Spark for one task: the call that it makes without lineage, and how it makes another one.
+
+    Its job's result is what :meth:`AttemptLineage.finish` gets.
+    """
+
+    def submission(self) -> Submission:
+        """Return the properties, jars and packages of the call."""
+
+    def spark(self) -> SparkSubmit:
+        """Return the Spark that the call starts, and where its driver runs."""
+
+    def launching(self, submission: Submission) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which the task makes the call with ``submission``; afterwards all is as before."""
+
+    def stop(self) -> None:
+        """Stop the job, and wait until it writes no more events."""
 
 
 @dataclass(frozen=True, slots=True)

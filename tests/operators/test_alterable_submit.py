@@ -19,7 +19,7 @@ def test_the_users_objects_come_back_whatever_becomes_of_the_submit(spark: FakeS
     instead = Submission({"spark.b": "2"}, jars="ours.jar", packages="a:b:1,c:d:2")
 
     def submit() -> None:
-        with operator._submitting(instead):
+        with operator._launcher(context_of(operator)).launching(instead):
             assert (operator.conf, operator.jars, operator.packages) == ({"spark.b": "2"}, "ours.jar", "a:b:1,c:d:2")
             raise RuntimeError("killed")
 
@@ -27,12 +27,6 @@ def test_the_users_objects_come_back_whatever_becomes_of_the_submit(spark: FakeS
         submit()
     assert operator.conf is conf
     assert (operator.conf, operator.jars, operator.packages) == ({"spark.a": 1}, "users.jar", "a:b:1")
-
-
-def test_without_another_submission_nothing_changes(spark: FakeSpark) -> None:
-    operator = operator_with_lineage(spark, jars="users.jar")
-    with operator._submitting(None):
-        assert operator.jars == "users.jar"
 
 
 @pytest.mark.parametrize(
@@ -56,14 +50,14 @@ def test_which_spark_submit_runs_where(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "extra": connection}))
     operator = operator_with_lineage(spark, env_vars={"A": 1}, **arguments)
-    found = operator._spark_submit()
+    found = operator._launcher(context_of(operator)).spark()
     assert (found.binary, found.local_driver) == (binary, local)
     assert found.env == {**os.environ, "A": "1"}
 
 
 def test_without_its_spark_connection_the_job_goes_where_it_went_before(spark: FakeSpark) -> None:
     operator = operator_with_lineage(spark, conn_id="missing")
-    found = operator._spark_submit()
+    found = operator._launcher(context_of(operator)).spark()
     assert (found.binary, found.local_driver) == ("spark-submit", True)
 
 

@@ -12,6 +12,7 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators import spark_submit as provider
 
+from airflow_provider_spark_datahub.operators.lineage import TaskLineage
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, TaskState, context_of, operator_with_lineage
@@ -73,7 +74,7 @@ def lose_the_worker(spark: FakeSpark, cluster: Cluster, state: TaskState, monkey
     cluster.while_polled = lost
     with monkeypatch.context() as patched:
         # The worker is gone: what would follow the job does not happen.
-        patched.setattr(SparkSubmitDatahubOperator, "_conclude", lambda *_: None)
+        patched.setattr(TaskLineage, "_conclude", lambda *_: None)
         with pytest.raises(WorkerLostError):
             run_try(spark, 1, state)
     cluster.while_polled = lambda: None

@@ -18,7 +18,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout
 from airflow.sdk import DAG
 
-from airflow_provider_spark_datahub.operators import spark_submit
+from airflow_provider_spark_datahub.operators import lineage as operator_lineage, spark_submit
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
 from airflow_provider_spark_datahub.task.options import LineageConfiguration
@@ -285,13 +285,13 @@ def test_a_killed_task_has_four_seconds_for_lineage(
         operator.on_kill()
 
     with (
-        not_outlasting(spark_submit.KILL_SECONDS),
+        not_outlasting(operator_lineage.KILL_SECONDS),
         raised_by(signal.SIGUSR1, kill),
         pytest.raises(AirflowException, match="Error code is: -9"),
     ):
         execute(operator, context)
 
-    assert 0 < seconds[0] <= spark_submit.KILL_SECONDS
+    assert 0 < seconds[0] <= operator_lineage.KILL_SECONDS
     assert not spark.is_running
     assert context["ti"].xcoms["lineage_report"]["events"] > 0
     sink = (tmp_path / "sink" / "lineage.jsonl").read_text()
@@ -307,8 +307,9 @@ def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(spark: FakeSp
 
     def kill_late() -> None:
         operator.on_kill()
-        assert operator._killed_at is not None
-        operator._killed_at -= 60
+        assert operator._task_lineage is not None
+        assert operator._task_lineage.killed_at is not None
+        operator._task_lineage.killed_at -= 60
 
     with raised_by(signal.SIGUSR1, kill_late), pytest.raises(AirflowException):
         execute(operator, context)

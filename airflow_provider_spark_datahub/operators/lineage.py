@@ -1,0 +1,381 @@
+"""Lineage around an Airflow task that starts Spark, whichever operator starts it.
+
+:class:`TaskLineage` does the steps; :class:`SparkLineageOperator` puts them around another operator's ``execute``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from inspect import signature
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    BaseOperator,
+)
+
+from airflow_provider_spark_datahub.task import XCOM_KEY, LineageConfiguration, LineageReport
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_spark_datahub.capture import Submission
+    from airflow_provider_spark_datahub.conversion import LineageSettings
+    from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
+    from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext
+    from airflow_provider_spark_datahub.task import AttemptLineage, Launcher, LineageOptions
+
+T = TypeVar("T")
+
+KILL_SECONDS = 4.0
+"""Time for lineage in a task that is killed; Airflow ends its process after 5 s."""
+OPTIONS = tuple(signature(LineageConfiguration.resolve).parameters)[1:]
+"""Names of the arguments that are options of an attempt."""
+_AWAITS_RETRY = "spark_datahub_awaits_retry"
+_UNREPORTED_STEPS = ("announcing", "following", "watching")
+"""Steps beside the job whose failure costs no lineage."""
+
+
+class LineagePendingError(AirflowException):
+    """Failure of a task whose Spark job succeeded and whose lineage is not delivered (``lineage_on_failure``)."""
+
+
+class TaskLineage:
+    """Lineage of one execution of a task: before, beside and after its Spark job.
+
+    Whatever fails here is logged and reported; the task ends as it would have ended without.
+
+    :param arguments: the options that the task gives, by name; ``None`` for the configured value.
+    :param enabled: the task's own switch; ``None`` for the configured one.
+    :param find_launcher: returns the launcher of this execution; called if lineage is switched on.
+    :param log: the task's logger.
+    :ivar attempt: the lineage of the attempt; ``None`` before :meth:`run`, and if lineage is switched off.
+    :ivar killed_at: when the task was killed, by ``time.monotonic``.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        arguments: Mapping[str, Any],
+        enabled: object,
+        find_launcher: Callable[[], Launcher],
+        log: Any,
+    ) -> None:
+        self._context = context
+        self._arguments = arguments
+        self._enabled = enabled
+        self._find_launcher = find_launcher
+        self._log = log
+        self._options: LineageOptions | None = None
+        self._airflow: AttemptContext | None = None
+        self._launcher: Launcher | None = None
+        self._problem: str | None = None
+        self.attempt: AttemptLineage | None = None
+        self.killed_at: float | None = None
+
+    def run(self, start_spark: Callable[[], T]) -> T | None:
+        """Call ``start_spark`` with lineage around it, and return its result.
+
+        :returns: ``None`` if an earlier attempt's Spark job succeeded and only its lineage was to deliver.
+        :raises LineagePendingError: if the lineage is not delivered and ``lineage_on_failure`` demands it.
+        """
+        result = None
+        spark_attempt = self.guarded("preparing", self._prepare)
+        if spark_attempt is not None:
+            self._log.info("Spark succeeded in attempt %s: this attempt only delivers its lineage.", spark_attempt)
+            self._conclude(partial(self._end, "SUCCESS", spark_attempt=spark_attempt))
+        else:
+            result = self._run_spark(start_spark)
+        self._apply_failure_policy()
+        return result
+
+    def _run_spark(self, start_spark: Callable[[], T]) -> T:
+        submission = self.guarded("preparing", self._inject)
+        if self.attempt is not None and self._problem:
+            self.attempt.mark_not_injected(self._problem)
+        with self._launching(submission):
+            try:
+                result = start_spark()
+            except BaseException as failure:
+                self._conclude(partial(self._end_after_failure, failure))
+                raise
+        self._conclude(partial(self._end, "SUCCESS"))
+        return result
+
+    # -- failures of lineage
+
+    def guarded(self, doing: str, step: Callable[[], T]) -> T | None:
+        """Call a step of lineage. This is the one place where failures of lineage end, so that none fails the task.
+
+        :returns: ``None`` if the step failed.
+        """
+        try:
+            return step()
+        except (Exception, AirflowTaskTimeout) as error:
+            if doing == "preparing" and isinstance(error, AirflowTaskTimeout):
+                # The job has not run: the task's own time is over.
+                raise
+            from airflow_provider_spark_datahub.conversion import redact_text, redacted_trace
+
+            trace = redacted_trace(error)
+            self._log.warning("%s lineage failed; the task is not affected.\n%s", doing.capitalize(), trace)
+            if doing not in _UNREPORTED_STEPS:
+                problem = redact_text(f"{doing} lineage failed: {type(error).__name__}: {error}")
+                self._problem = self._problem or problem
+            return None
+
+    def _conclude(self, step: Callable[[], bool]) -> None:
+        """Deliver and report; if that fails, report at least why."""
+        if not self.guarded("delivering", step) and self._problem:
+            report = self.attempt.report if self.attempt else LineageReport()
+            report.failed, report.reason = True, report.reason or self._problem
+            self.guarded("reporting", partial(self._report, report))
+
+    def _report(self, report: LineageReport) -> bool:
+        self._log.info("%s", report.sentence)
+        self._log.debug("The lineage steps took %.3f s.", report.seconds)
+        for warning in report.warnings:
+            self._log.warning("Lineage: %s", warning)
+        self._context["ti"].xcom_push(key=XCOM_KEY, value=report.to_obj())
+        return True
+
+    def _apply_failure_policy(self) -> None:
+        """Fail the task if its lineage is not delivered and ``lineage_on_failure`` demands it."""
+        if self.attempt is None or self._options is None or self.attempt.report.is_complete:
+            return
+        policy = self._options.on_failure
+        has_attempts_left = self._airflow is not None and self._airflow.has_attempts_left
+        self._log.debug("Lineage is pending: lineage_on_failure=%s, attempts left: %s", policy, has_attempts_left)
+        if policy == "warn" or (policy == "retry" and not has_attempts_left):
+            return
+        # If it cannot be recorded that only lineage is missing, the next attempt would run Spark again: do not fail.
+        leave = self.attempt.delivery.leave_to_retry
+        if has_attempts_left and not self.remember(_AWAITS_RETRY, leave):
+            return
+        raise LineagePendingError(
+            f"Spark succeeded, but its lineage was not delivered (lineage_on_failure={policy}): "
+            f"{self.attempt.report.reason}"
+        )
+
+    # -- what an attempt leaves to a later one, if Airflow keeps state of tasks (since 3.3)
+
+    def remember(self, key: str, value: Callable[[], Any]) -> bool:
+        """Keep a JSON value for later attempts. Return False if a step failed."""
+
+        def store() -> bool:
+            obj = value()
+            if (state := self._context.get("task_state_store")) is not None:
+                state.set(key, obj)
+            return True
+
+        return self.guarded("remembering", store) or False
+
+    def remembered(self, key: str) -> object:
+        """Return the value that an earlier attempt kept; ``None`` if there is none."""
+        state = self._context.get("task_state_store")
+        return state.get(key) if state is not None else None
+
+    # -- before the job
+
+    def _prepare(self) -> int | None:
+        """Resolve the options.
+
+        :returns: the earlier attempt whose lineage is all that this one has to deliver, if there is one.
+        """
+        from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext, configuration
+        from airflow_provider_spark_datahub.hooks.datahub import open_sink
+        from airflow_provider_spark_datahub.hooks.storage import open_outbox
+        from airflow_provider_spark_datahub.task import AttemptLineage, Connections
+
+        configured = configuration()
+        if not configured.is_enabled(self._enabled):
+            self._log.info("Lineage is switched off (enabled).")
+            return None
+        self._options = options = configured.resolve(**self._arguments)
+        for note in options.notes:
+            self._log.info("Lineage option %s", note)
+        airflow = self._airflow = AttemptContext(self._context)
+        connections = Connections(open_sink, open_outbox)
+        self.attempt = AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id)
+        if problem := self.attempt.delivery.sink_problem:
+            self._log.warning("Lineage will stay in the outbox: %s", problem)
+        return self.attempt.delivery.attempt_to_deliver(self.remembered(_AWAITS_RETRY))
+
+    def _inject(self) -> Submission | None:
+        """Return the submission with lineage; ``None`` if the job is to run without."""
+        if self.attempt is None or self._airflow is None:
+            return None
+        submission = self._with_listener(self.attempt, self._airflow)
+        threading.Thread(
+            target=self._accompany, args=[self.attempt], name="lineage-of-running-job", daemon=True
+        ).start()
+        return submission
+
+    def _accompany(self, attempt: AttemptLineage) -> None:
+        self.guarded("announcing", attempt.announce)
+        self.guarded("following", attempt.follow)
+
+    def _with_listener(self, attempt: AttemptLineage, airflow: AttemptContext) -> Submission | None:
+        from airflow_provider_spark_datahub.capture import InjectionError
+        from airflow_provider_spark_datahub.hooks.airflow_context import mask
+
+        try:
+            launcher = self._launcher = self._find_launcher()
+            injection = attempt.inject(launcher.submission(), launcher.spark(), *airflow.openlineage_runs())
+        except (InjectionError, OSError) as error:
+            attempt.mark_not_injected(str(error))
+            self._log.warning("The job runs without lineage: %s", error)
+            return None
+        for secret in injection.secrets:
+            # They were in a file, and come onto a command line that the hook logs.
+            mask(secret)
+        return injection.submission
+
+    @contextmanager
+    def _launching(self, submission: Submission | None) -> Iterator[None]:
+        if submission is None or self._launcher is None:
+            yield
+            return
+        with self._launcher.launching(submission):
+            yield
+
+    # -- after the job
+
+    def _end_after_failure(self, failure: BaseException) -> bool:
+        if isinstance(failure, AirflowTaskTimeout):
+            # Airflow stops the job only after execute() has ended; until then it would still write events.
+            (self._launcher or self._find_launcher()).stop()
+        return self._end(self._failed_result(failure))
+
+    def _end(self, result: AttemptResult, spark_attempt: int | None = None) -> bool:
+        """Deliver the lineage of this attempt, or only that of the earlier attempt ``spark_attempt``."""
+        from airflow_provider_spark_datahub.task import AttemptEnd
+
+        if self.attempt is None:
+            return False
+        seconds = self._options.timeout if self._options else KILL_SECONDS
+        if self.killed_at is not None:
+            seconds = min(seconds, max(0.0, self.killed_at + KILL_SECONDS - time.monotonic()))
+        end = AttemptEnd(result == "SUCCESS", result, round(time.time() * 1000), seconds)
+        if spark_attempt is not None:
+            return self._report(self.attempt.deliver_only(end, spark_attempt))
+        return self._report(self.attempt.finish(end))
+
+    def _failed_result(self, failure: BaseException) -> AttemptResult:
+        if isinstance(failure, AirflowSkipException):
+            return "SKIPPED"
+        if isinstance(failure, AirflowFailException) or self.killed_at is not None or self._airflow is None:
+            return "FAILURE"
+        return "UP_FOR_RETRY" if self._airflow.has_attempts_left else "FAILURE"
+
+
+class SparkLineageOperator(BaseOperator):
+    """Base of operators that start Spark as another operator does, and deliver its lineage to DataHub.
+
+    A subclass inherits from this class first and from the other operator second, and says by :meth:`_launcher` how
+    that one starts Spark. It takes every argument of the other operator and behaves in the same way: whatever happens
+    to the lineage, the task ends as it would have ended without. All further arguments are keyword-only and templated,
+    and have their defaults in the section ``[spark_datahub]`` of Airflow's configuration.
+
+    :param datahub_conn_id: connection to DataHub, of a type that begins with ``datahub-``.
+    :param openlineage_conn_id: connection of type ``openlineage`` to a backend that also gets the raw events.
+    :param lineage: settings of the converter: a dict, its JSON, or
+        :class:`~airflow_provider_spark_datahub.conversion.settings.LineageSettings`.
+    :param lineage_on_failure: effect on the task if Spark succeeded and its lineage was not delivered: ``warn`` (none;
+        the lineage stays in the outbox), ``retry`` (the next attempt, if there is one, only delivers) or ``fail`` (the
+        same, and without a next attempt the task fails).
+    :param events_location: absolute folder for the job's OpenLineage events, on the machine of the driver. If that is
+        not the worker, it must be on a disk that both share.
+    :param outbox_location: folder, or URI in an object store (``s3://connection@bucket/key``), for lineage that is not
+        delivered yet.
+    :param lineage_timeout: seconds after Spark's end within which all lineage steps must finish.
+    :param emit_periodically: seconds between two deliveries while the job runs; 0 to deliver only at its end.
+    :param openlineage_jar: path, URI or Maven coordinate (with ``{scala}`` for Spark's Scala version) of
+        openlineage-spark, or ``provided`` if the cluster has it.
+    :param enabled: ``False`` for the other operator as it is.
+    """
+
+    lineage_fields: ClassVar[tuple[str, ...]] = (*OPTIONS, "enabled")
+    """The arguments that this class adds, all of them templated."""
+    _task_lineage: TaskLineage | None = None
+
+    def __init__(
+        self,
+        *,
+        datahub_conn_id: str | None = None,
+        openlineage_conn_id: str | None = None,
+        lineage: Mapping[str, Any] | LineageSettings | str | None = None,
+        lineage_on_failure: str | None = None,
+        events_location: str | None = None,
+        outbox_location: str | None = None,
+        lineage_timeout: float | str | None = None,
+        emit_periodically: float | str | None = None,
+        openlineage_jar: str | None = None,
+        enabled: bool | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.datahub_conn_id = datahub_conn_id
+        self.openlineage_conn_id = openlineage_conn_id
+        self.lineage = lineage
+        self.lineage_on_failure = lineage_on_failure
+        self.events_location = events_location
+        self.outbox_location = outbox_location
+        self.lineage_timeout = lineage_timeout
+        self.emit_periodically = emit_periodically
+        self.openlineage_jar = openlineage_jar
+        self.enabled = enabled
+
+    def _launcher(self, context: Context) -> Launcher:
+        """Return how this task starts Spark.
+
+        :raises InjectionError: if it starts Spark in a way that lineage cannot be added to.
+        """
+        raise NotImplementedError
+
+    def execute(self, context: Context) -> Any:
+        """Run the task as the other operator does, with lineage around it."""
+        lineage = self._task_lineage = TaskLineage(
+            context,
+            {name: getattr(self, name, None) for name in OPTIONS},
+            self.enabled,
+            partial(self._launcher, context),
+            self.log,
+        )
+        return lineage.run(partial(super().execute, context))
+
+    def on_kill(self) -> None:
+        """Stop the job; Airflow leaves few seconds after it."""
+        if self._task_lineage is not None:
+            self._task_lineage.killed_at = time.monotonic()
+        super().on_kill()
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 (Airflow's signature)
+        """Return the datasets of the Spark job, for the Airflow task of OpenLineage and of DataHub's own plugin.
+
+        DataHub's plugin takes a namespace for the platform, so it gets each dataset under its name in DataHub.
+        """
+        from airflow.providers.openlineage.extractors import OperatorLineage
+        from openlineage.client.event_v2 import Dataset
+
+        from airflow_provider_spark_datahub.hooks.airflow_context import datahub_plugin_is_active
+
+        attempt = self._task_lineage.attempt if self._task_lineage else None
+        if attempt is None:
+            return OperatorLineage()
+        inputs, outputs = (
+            [Dataset(namespace=dataset.namespace, name=dataset.name) for dataset in datasets]
+            for datasets in attempt.openlineage_datasets(as_in_datahub=datahub_plugin_is_active())
+        )
+        return OperatorLineage(inputs=inputs, outputs=outputs)
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
+        """Return the datasets of the Spark job of a failed attempt."""
+        return self.get_openlineage_facets_on_complete(task_instance)
