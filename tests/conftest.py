@@ -65,6 +65,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name == "reliability":  # each waits for the deadline of its attempt
             item.add_marker("slow")
+        if item.path.parent.name == "attacks":
+            item.add_marker("attacks")
         if _SERVERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("servers")
     items.sort(key=_rank)

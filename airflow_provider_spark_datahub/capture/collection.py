@@ -21,6 +21,8 @@ from typing import IO, TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar,
 
 import msgspec
 
+from airflow_provider_spark_datahub.files import NotRegularFileError, open_regular
+
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
@@ -207,7 +209,7 @@ class _LineReader(Generic[T]):
         except FileNotFoundError:
             self._ended(Outcome.MISSING, str(source))
         except OSError as error:
-            self._ended(Outcome.UNREADABLE, f"{source}: {error.strerror or error}")
+            self._ended(Outcome.UNREADABLE, _described(source, error))
         except _DeadlineError:
             self._ended(Outcome.TIMED_OUT, f"{source}, after {self._report.lines} lines")
 
@@ -275,6 +277,11 @@ class _LineReader(Generic[T]):
     def _ended(self, outcome: Outcome, detail: str) -> None:
         self._report.outcome = outcome
         self._report.detail = detail
+
+
+def _described(source: object, error: OSError) -> str:
+    # An error of ours names the file already.
+    return str(error) if isinstance(error, NotRegularFileError) else f"{source}: {error.strerror or error}"
 
 
 def checked_text() -> Callable[[bytes], bytes]:
@@ -513,7 +520,7 @@ class FileFollower(Generic[T]):
             self._replaced = self._at.offset > 0
             report.outcome, report.detail = Outcome.MISSING, str(self._path)
         except OSError as error:
-            report.outcome, report.detail = Outcome.UNREADABLE, f"{self._path}: {error.strerror or error}"
+            report.outcome, report.detail = Outcome.UNREADABLE, _described(self._path, error)
         except _DeadlineError:
             report.outcome, report.detail = Outcome.TIMED_OUT, f"{self._path}, after {self._at.line} lines"
         if report.outcome is Outcome.COMPLETE and not report.events:
@@ -526,7 +533,7 @@ class FileFollower(Generic[T]):
         )  # fmt: skip
 
     def _read(self, stop: Callable[[], bool], *, growing: bool) -> Iterator[T]:
-        with self._path.open("rb") as stream:
+        with open_regular(self._path) as stream:
             status = os.fstat(stream.fileno())
             file = status.st_dev, status.st_ino
             if status.st_size < self._at.offset or (self._at.offset and file != self._file):

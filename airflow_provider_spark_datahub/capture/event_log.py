@@ -26,6 +26,7 @@ from airflow_provider_spark_datahub.capture.collection import (
     decoded_event,
     decompressed_zstd,
 )
+from airflow_provider_spark_datahub.files import open_regular
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ def _open_log(path: Path) -> IO[bytes] | io.BufferedReader:
             remedy = "set spark.eventLog.compression.codec=zstd or spark.eventLog.compress=false"
             raise OSError(f"{path.name} is compressed with {codec}: {remedy}")
     if "zstd" not in codecs:
-        return path.open("rb")
+        return open_regular(path)
     if find_spec("zstandard") is None:
         remedy = "install the Python package zstandard, or set spark.eventLog.compress=false"
         raise OSError(f"{path.name} is compressed with zstd: {remedy}")
@@ -55,7 +56,7 @@ def _open_log(path: Path) -> IO[bytes] | io.BufferedReader:
 
 
 def _decompressed(path: Path) -> Generator[bytes]:
-    with path.open("rb") as stream, suppress(EOFError):
+    with open_regular(path) as stream, suppress(EOFError):
         yield from decompressed_zstd(stream)
 
 

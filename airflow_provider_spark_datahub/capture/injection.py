@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
@@ -381,10 +382,10 @@ def unused_path(path: Path) -> Path:
     An existing file was left by an earlier execution with the same key (a cleared task); the file transport would
     append to it.
     """
-    if not path.exists():
+    if not os.path.lexists(path):
         return path
     candidates = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(2))
-    return next(candidate for candidate in candidates if not candidate.exists())
+    return next(candidate for candidate in candidates if not os.path.lexists(candidate))
 
 
 def event_log_folder(events_file: Path) -> Path:

@@ -108,7 +108,7 @@ def test_a_file_that_cannot_be_read_is_reported_at_the_end(path: Path) -> None:
     follower = FileFollower(path, checked_text())
     assert (new(follower), rest(follower)) == ([], [])
     assert follower.report.outcome is Outcome.UNREADABLE
-    assert "Is a directory" in follower.report.sentence
+    assert "is not a regular file (d" in follower.report.sentence
 
 
 def test_a_file_that_was_cut_is_read_again_and_reported(path: Path) -> None:

@@ -40,6 +40,9 @@ done
 if [ -n "$location" ] && [ -f "$FAKE_SPARK/events" ]; then
   mkdir -p "$(dirname "$location")"
   cp "$FAKE_SPARK/events" "$location"
+elif [ -n "$location" ] && [ -n "$FAKE_SPARK_PLANTS" ]; then
+  mkdir -p "$(dirname "$location")"
+  $FAKE_SPARK_PLANTS "$location"
 fi
 [ ! -f "$FAKE_SPARK/output" ] || cat "$FAKE_SPARK/output"
 echo "$$" > "$FAKE_SPARK/pid"
@@ -153,6 +156,10 @@ class FakeSpark:
         """The events of the next runs: a case of the corpus, or what the file is to hold."""
         content = (CORPUS / f"{events}.ndjson").read_bytes() if isinstance(events, str) else events
         (self._folder / "events").write_bytes(content)
+
+    def plants(self, command: str) -> None:
+        """The next runs make something else than an event file in its place, by a command that gets its path."""
+        self._environment("FAKE_SPARK_PLANTS", command)
 
     def prints(self, output: str) -> None:
         """What the next runs write to their standard output."""

@@ -1,0 +1,71 @@
+"""Pipes, sockets, devices and links in place of files that a job writes: nothing waits for them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.capture.collection import FileFollower, Outcome, checked_text
+from airflow_provider_spark_datahub.capture.event_log import EventLog, LogFollower
+from airflow_provider_spark_datahub.capture.injection import unused_path
+from tests.operators.tries import FakeSpark, TaskInstance, context_of, execute, operator_with_lineage
+
+# A hang is the failure that these tests are about.
+pytestmark = pytest.mark.timeout(60)
+
+
+def bind(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+def link_to(target: Path) -> Callable[[Path], None]:
+    return lambda path: path.symlink_to(target)
+
+
+PLANTED: dict[str, Callable[[Path], None]] = {
+    "is not a regular file (p": os.mkfifo,
+    "is not a regular file (s": bind,
+    "is not a regular file (l": link_to(Path("/dev/zero")),
+    "is not a regular file (d": Path.mkdir,
+}
+
+
+@pytest.mark.parametrize("reason", PLANTED)
+def test_no_file_of_a_job_blocks(reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the path of a socket is short
+    path = Path("local-1")
+    PLANTED[reason](path)
+    follower = FileFollower(path, checked_text())
+    assert list(follower.new(lambda: False)) == []
+    assert list(follower.rest(lambda: False)) == []
+    assert follower.report.outcome is Outcome.UNREADABLE
+    assert follower.report.detail.startswith(f"{path} {reason}")
+
+    log = EventLog(Path())
+    assert list(log) == []
+    assert [reason in problem for problem in log.problems] == [True]
+    assert list(LogFollower(Path()).new(None, lambda: False)) == []
+
+
+def test_a_link_to_nowhere_takes_a_path(tmp_path: Path) -> None:
+    """The listener would write to whatever the link names."""
+    path = tmp_path / "try1.ndjson"
+    path.symlink_to(tmp_path / "nowhere")
+    assert unused_path(path) == tmp_path / "try1-2.ndjson"
+
+
+def test_an_event_file_that_is_a_fifo_is_reported(spark: FakeSpark) -> None:
+    spark.plants("mkfifo")
+    operator, ti = operator_with_lineage(spark), TaskInstance()
+    execute(operator, context_of(operator, ti))
+    report = ti.xcoms["lineage_report"]
+    assert report["reason"].startswith("the event file cannot be read (")
+    assert "is not a regular file (p" in report["reason"]
+    # It stays for people to look at.
+    assert stat.S_ISFIFO(Path(report["events_file"]).lstat().st_mode)
