@@ -144,6 +144,7 @@ def test_version_is_the_packages() -> None:
     assert importlib.metadata.version(PACKAGE) == airflow_provider_spark_datahub.__version__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "host"),
     [

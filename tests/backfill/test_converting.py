@@ -22,6 +22,7 @@ def by_entity(rows: Iterable[tuple[str, int, str, str]]) -> dict[str, list[tuple
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run_history", [False, True])
 @pytest.mark.parametrize("layout", ["one file per job", "one file per event", "parts in any order"])
 def test_the_steps_give_what_the_converter_gives(layout: str, run_history: bool) -> None:

@@ -54,6 +54,7 @@ def resolved(tasks: Iterable[Iterable[EventHead]]) -> set[Link]:
     return found | {Link(*row) for row in _rows_of(PackedLinks.of_runs(unresolved_runs(found))(given_rows))}
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(HEAD, max_size=6), max_size=4))
 def test_the_selected_links_join_the_same_groups_as_all_links(tasks: list[list[EventHead]]) -> None:
     everything = [link for heads in tasks for head in heads for link in head.links()]

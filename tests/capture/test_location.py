@@ -33,6 +33,7 @@ def test_mapped_task_shows_its_index() -> None:
     assert event_file(ROOT, replace(KEY, map_index=0)).name.startswith("map0-try2-")
 
 
+@pytest.mark.slow
 @given(keys)
 def test_any_id_gives_a_safe_path_below_the_root(key: AttemptKey) -> None:
     path = event_file(ROOT, key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
 from airflow_provider_spark_datahub.conversion.convert import Conversion, convert_events
@@ -108,6 +109,7 @@ def edges(conversion: Conversion) -> Any:
     )
 
 
+@pytest.mark.slow
 @given(events_of_an_application)
 @relaxed
 def test_gms_takes_all_of_it_and_the_same_events_are_the_same_bytes(events: list[Json]) -> None:
@@ -128,6 +130,7 @@ def test_an_event_that_comes_twice_changes_nothing(events: list[Json], data: st.
     assert written(once) == written(twice)
 
 
+@pytest.mark.slow
 @given(events_of_an_application, st.randoms(use_true_random=False))
 @relaxed
 def test_runs_may_come_in_any_order(events: list[Json], random: Any) -> None:

@@ -91,6 +91,7 @@ def key_of(line: str) -> tuple[str, str, object]:
     return obj["entityUrn"], obj["aspectName"], times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run_history", [False, True])
 def test_the_layout_of_an_archive_does_not_matter(run_history: bool) -> None:
     """One file per job, one object per event, all in one file in any order: the same bytes."""

@@ -233,20 +233,23 @@ def converts_or_refuses(changed: Any) -> None:
         found = convert_run_event(changed, ALL)
     except EventError:
         found = []
-    assert [violation for each in found for violation in violations(each.to_obj())] == []
+    assert [violation for each in found for violation in violations(each.to_obj())] == [], changed
     convert_events(whole_application(changed), ALL).proposals(ALL)
 
 
-@pytest.mark.parametrize("path", places(RICH), ids=lambda path: "/".join(map(str, path)))
 @pytest.mark.parametrize("wrong", [None, [], {}, "", 7, [None], {"x": None}], ids=json.dumps)
-def test_a_wrong_value_anywhere(path: tuple[Any, ...], wrong: Any) -> None:
+def test_a_wrong_value_anywhere(wrong: Any) -> None:
     """Producers send ``null`` where the spec says object, a list where it says text, and so on (Deviation 15)."""
-    changed = with_value(RICH, path, wrong)
-    converts_or_refuses(changed)
-    from_text, from_object = (
-        convert_events([*whole_application(), one], ALL) for one in (json.dumps(changed).encode(), changed)
-    )
-    assert from_text.proposals(ALL) == from_object.proposals(ALL)
+    differing = []
+    for path in places(RICH):
+        changed = with_value(RICH, path, wrong)
+        converts_or_refuses(changed)
+        from_text, from_object = (
+            convert_events([*whole_application(), event], ALL) for event in (json.dumps(changed).encode(), changed)
+        )
+        if from_text.proposals(ALL) != from_object.proposals(ALL):
+            differing.append("/".join(map(str, path)))
+    assert differing == []
 
 
 @pytest.mark.slow

@@ -126,6 +126,7 @@ def test_the_end_of_a_real_job_confirms_or_takes_back_each_snapshot(path: Path) 
             assert bool(seen_otherwise) == path.name.startswith(SEEN_OTHERWISE_LATER), seen_otherwise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOGGED)
 @pytest.mark.parametrize("step", [5, 17])
 def test_nor_does_any_moment_of_a_streaming_job_however_late_its_log_is(name: str, step: int) -> None:

@@ -78,6 +78,7 @@ def test_statements_add_no_false_edge(case: str) -> None:
     assert from_statements <= columns(convert(CASES[case], from_sql=False), parsed=False) | missing
 
 
+@pytest.mark.slow
 def test_of_real_jobs_some_columns_come_from_statements_alone() -> None:
     found = {case: len(columns(convert(without_column_lineage(events)), parsed=True)) for case, events in CASES.items()}
     assert {case for case, count in found.items() if count} >= {

@@ -275,6 +275,7 @@ def test_an_entry_with_a_receipt_is_not_delivered_again(outbox: Outbox) -> None:
     assert (len(sink.arrived), outbox.names()) == (3, [])
 
 
+@pytest.mark.slow
 def test_eight_drainers_lose_nothing_and_leave_nothing(outbox: Outbox) -> None:
     for number in range(40):
         put(outbox, key(1, f"task{number}"), upserts(1, f"task{number}-"))

@@ -75,6 +75,7 @@ def test_takes_turns_with_datahubs_own_emitter(tmp_path: Path) -> None:
     assert urns == [dataset_urn("orders"), job_urn("a"), job_urn("a"), dataset_urn("orders"), job_urn("b")]
 
 
+@pytest.mark.slow
 @BOTH_FORMS
 def test_two_processes_append_at_once(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
@@ -184,6 +185,7 @@ def bytes_moved() -> int:
     return int(counts["rchar"]) + int(counts["wchar"])
 
 
+@pytest.mark.slow
 def test_an_append_to_a_large_file_reads_and_writes_little(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     line = json.dumps(upsert("old", title="x" * 1000).to_obj())

@@ -33,6 +33,7 @@ def test_brokers(host: str | None, port: int | None, extra: dict[str, Any], boot
     assert read(host, port, **extra).bootstrap == bootstrap
 
 
+@pytest.mark.slow
 def test_defaults_are_those_of_acryl_datahub() -> None:
     from datahub.configuration.kafka import KafkaProducerConnectionConfig
     from datahub.ingestion.sink.datahub_kafka import KafkaSinkConfig

@@ -87,6 +87,7 @@ def test_a_clients_own_errors_are_errors_of_the_outbox() -> None:
         put(outbox)
 
 
+@pytest.mark.slow
 def test_a_store_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_storage, "REQUEST_SECONDS", 0.1)
     storage = ObjectStorage(Failing(lambda: time.sleep(1)), "bucket", "s3://bucket")
@@ -94,6 +95,7 @@ def test_a_store_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -
         storage.read("x")
 
 
+@pytest.mark.slow
 def test_nor_beyond_half_of_the_time_that_is_left() -> None:
     storage = ObjectStorage(Failing(lambda: time.sleep(3)), "bucket", "s3://bucket")
     storage.deadline = Deadline.after(1.2, clock=lambda: 0.0)

@@ -156,6 +156,7 @@ def test_a_backend_that_is_down_or_hangs_does_not_outlast_the_deadline(
         assert delivery.problem
 
 
+@pytest.mark.slow
 def test_the_failure_before_a_hanging_request_is_reported(events: list[dict[str, Any]]) -> None:
     with serving(in_turn(answering(status="503 Maintenance"), slow_drip)) as address:
         delivery = sink_of(f"http://{address}").deliver(items(events), Deadline.after(2))
@@ -237,6 +238,7 @@ def test_a_bug_in_a_transport_of_the_users_leaves_everything_pending(events: lis
     assert "(ReferenceError: a bug, at START)" in str(delivery.problem)
 
 
+@pytest.mark.slow
 def test_kafka_that_is_down(events: list[dict[str, Any]]) -> None:
     config = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
     sink = sink_of(None, None, None, type="kafka", topic="t", config=config)

@@ -86,6 +86,7 @@ def test_half_a_surrogate_pair_arrives(gms: GmsStandIn) -> None:
     assert contents(gms) == expected(proposals)
 
 
+@pytest.mark.slow
 @BOTH_PROTOCOLS
 def test_only_the_culprits_are_rejected(gms: GmsStandIn, openapi: bool) -> None:
     proposals = upserts(100)
@@ -99,6 +100,7 @@ def test_only_the_culprits_are_rejected(gms: GmsStandIn, openapi: bool) -> None:
     assert len(gms.requests) < 30
 
 
+@pytest.mark.slow
 @BOTH_PROTOCOLS
 def test_poison_proposals_are_rejected(gms: GmsStandIn, openapi: bool) -> None:
     proposals = upserts(450)
@@ -115,6 +117,7 @@ def test_poison_proposals_are_rejected(gms: GmsStandIn, openapi: bool) -> None:
     assert stored == {each.entity_urn for number, each in enumerate(proposals) if number not in culprits}
 
 
+@pytest.mark.slow
 def test_a_server_that_fails_on_everything_rejects_nothing(gms: GmsStandIn) -> None:
     gms.fail_next(500, times=1000)
     proposals = upserts(450)
@@ -124,6 +127,7 @@ def test_a_server_that_fails_on_everything_rejects_nothing(gms: GmsStandIn) -> N
     assert len(gms.requests) < 50
 
 
+@pytest.mark.slow
 def test_a_server_that_begins_to_fail_rejects_nothing(gms: GmsStandIn) -> None:
     proposals = upserts(450)
 
@@ -264,6 +268,7 @@ class TracingGms(GmsStandIn):
         return Answer(202, asked, answer.headers) if answer and answer.status == 202 else answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("became", "delivered", "stored", "rejected", "pending"),
     [("HISTORIC_STATE", 2, True, 0, 0), ("ERROR", 0, None, 2, 0), ("PENDING", 0, None, 0, 2)],
@@ -297,6 +302,7 @@ def test_a_server_that_hangs_costs_no_more_than_the_time_given(gms: GmsStandIn) 
     assert delivery.problem is not None
 
 
+@pytest.mark.slow
 def test_the_failure_before_a_hanging_request_is_reported() -> None:
     with serving(in_turn(answering(status="503 Maintenance"), slow_drip)) as address:
         delivery = sink_of(f"http://{address}").deliver(upserts(1), Deadline.after(2))
@@ -312,6 +318,7 @@ def test_one_request_may_take_timeout_sec_only(gms: GmsStandIn) -> None:
     assert len(gms.requests) == 2
 
 
+@pytest.mark.slow
 def test_a_server_that_drips_costs_no_more_than_the_time_given() -> None:
     """Each byte comes within the timeout of the socket, the answer never."""
     over = threading.Event()

@@ -58,6 +58,7 @@ def fail_once(record: DeliveryRecord) -> None:
     record.attempt_failed("it is down.")
 
 
+@pytest.mark.slow
 def test_progress_before_the_deadline_is_known_and_later_progress_changes_nothing() -> None:
     same, other, last = upsert("same"), upsert("other"), upsert("last")
     assert SlowSink(take_first, reject_second).deliver_until([same, same, other, last]) == Delivery(
@@ -69,12 +70,14 @@ def test_progress_before_the_deadline_is_known_and_later_progress_changes_nothin
     )
 
 
+@pytest.mark.slow
 def test_the_failure_before_a_hanging_attempt_is_reported() -> None:
     proposals = upserts(1)
     delivery = SlowSink(fail_once).deliver_until(proposals)
     assert delivery == Delivery(0, pending=tuple(proposals), problem="it is down.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [take_first, reject_second])
 def test_a_failure_before_an_answer_is_not_reported(answer: Step) -> None:
     delivery = SlowSink(fail_once, answer).deliver_until(upserts(3))

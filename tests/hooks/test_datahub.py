@@ -39,6 +39,7 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Any:
     return define
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("conn_type", "host", "sink"),
     [

@@ -138,6 +138,7 @@ def test_with_lineage(spark: FakeSpark, ending: Ending) -> None:
     assert_ends_as_plain(spark, ending)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 def test_with_a_failure_in_a_step(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, ending: Ending, step: str) -> None:

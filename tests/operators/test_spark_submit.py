@@ -359,6 +359,7 @@ def test_secrets_that_come_onto_the_command_line_are_masked(spark: FakeSpark, tm
     assert log.redact("key a-very-secret-key") == "key ***"
 
 
+@pytest.mark.slow
 def test_lineage_is_delivered_while_spark_submit_runs(spark: FakeSpark, tmp_path: Path) -> None:
     spark.writes("a_csv_join_agg")
     sink = tmp_path / "sink" / "lineage.jsonl"

@@ -142,6 +142,7 @@ def test_a_hanging_server_answers_late(gms: GmsStandIn) -> None:
     assert len(gms.stored) == 1
 
 
+@pytest.mark.slow
 def test_the_end_does_not_wait_for_what_hangs_nor_for_open_connections() -> None:
     before = threading.active_count()
     with GmsStandIn() as gms:

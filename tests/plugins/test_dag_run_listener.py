@@ -260,6 +260,7 @@ def test_all_is_in_the_outbox_while_a_delivery_hangs(
     goes_on.set()
 
 
+@pytest.mark.slow
 def test_the_last_end_is_delivered_before_the_process_ends(sinks: Path) -> None:
     """``airflow dags test`` ends with its DAG run."""
     script = """

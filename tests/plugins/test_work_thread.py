@@ -67,6 +67,7 @@ def say(text):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "said"),
     [

@@ -233,6 +233,7 @@ def test_without_a_sink_nothing_is_announced(tmp_path: Path) -> None:
     assert not one.sink_file.exists()
 
 
+@pytest.mark.slow
 def test_through_rest(tmp_path: Path) -> None:
     from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
 
@@ -579,6 +580,7 @@ def test_a_pending_earlier_attempt_holds_up_a_later_one(tmp_path: Path) -> None:
     assert report.outbox_entry == str(second_entry)
 
 
+@pytest.mark.slow
 def test_a_slow_sink_does_not_outlast_the_budget(tmp_path: Path) -> None:
     over = threading.Event()
 

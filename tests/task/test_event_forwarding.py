@@ -111,6 +111,7 @@ def test_a_backend_that_is_down_fails_no_task_and_loses_nothing(
         assert forwarded(backend) == RUN_IDS
 
 
+@pytest.mark.slow
 def test_pending_events_do_not_keep_spark_from_running(
     spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

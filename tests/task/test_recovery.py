@@ -141,6 +141,7 @@ def test_a_full_outbox_keeps_the_record(tmp_path: Path) -> None:
     assert list(outbox_at(tmp_path).entries()) == [entry]
 
 
+@pytest.mark.slow
 def test_an_attempt_is_over_when_the_process_that_began_it_is_gone() -> None:
     code = "import json; from tests.task.test_recovery import begun; print(json.dumps(begun().to_obj()))"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

@@ -379,6 +379,7 @@ def test_a_delivery_that_hangs_costs_half_of_the_time_at_most(tmp_path: Path) ->
     assert (report.events, report.pending, set(report.outputs)) == (23, 0, WRITTEN)
 
 
+@pytest.mark.slow
 def test_all_raw_events_of_a_followed_job_are_forwarded(tmp_path: Path) -> None:
     one = job(tmp_path, openlineage_connection="openlineage_missing")
     with followed(one) as running:
@@ -414,6 +415,7 @@ def test_an_attempt_that_ends_before_the_first_delivery(tmp_path: Path) -> None:
     assert report.proposals == len(delivered(one))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["snapshot", "_coalesced", "proposals"])
 def test_a_bug_while_it_runs_is_none_of_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     holder = Conversion if broken == "proposals" else Converter

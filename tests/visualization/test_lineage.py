@@ -93,6 +93,7 @@ def test_every_job_is_joined_to_its_datasets_and_to_no_others(
     assert joined == {key: (set(job.inputs), set(job.outputs)) for key, job in jobs.items()}
 
 
+@pytest.mark.slow
 def test_a_chain_of_jobs_is_one_line() -> None:
     [drawing] = drawn([job("revenue", "orders", "daily"), job("build", "orders.csv", "orders")])
     assert text_of(drawing).splitlines()[1] == "p orders.csv ───▶│ build │───▶ p orders ───▶│ revenue │───▶ p daily"
