@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.spark_log.unreported import (
+from airflow_provider_spark_datahub.conversion.spark_log.plans import (
+    PlanDataset,
     PlanDatasets,
-    _PlanDataset,
 )
 from tests.conversion.test_more_jobs import recorded
 
-CSV = _PlanDataset("file:/lake/raw/orders.csv")
+CSV = PlanDataset("file:/lake/raw/orders.csv")
 
 
 def node(head: str, *lines: str) -> str:
@@ -37,25 +37,25 @@ def recorded_plans(recording: str, root: int) -> PlanDatasets:
 @pytest.mark.parametrize(
     ("recording", "root", "sources", "sinks"),
     [
-        ("drop_rename-4.3.0", 8, [CSV], [_PlanDataset("file:/lake/warehouse/swap.db/orders_new", "swap.orders_new")]),
-        ("delta_merge-4.0.5", 5, [CSV], [_PlanDataset("", "gold.orders")]),
+        ("drop_rename-4.3.0", 8, [CSV], [PlanDataset("file:/lake/warehouse/swap.db/orders_new", "swap.orders_new")]),
+        ("delta_merge-4.0.5", 5, [CSV], [PlanDataset("", "gold.orders")]),
         (
             "iceberg_hadoop-3.5.9",
             8,
-            [_PlanDataset("", "ice.sales.orders"), CSV],
-            [_PlanDataset("", "ice.sales.orders")],
+            [PlanDataset("", "ice.sales.orders"), CSV],
+            [PlanDataset("", "ice.sales.orders")],
         ),
-        ("iceberg_hadoop-4.0.5", 6, [CSV], [_PlanDataset("", "sales.orders")]),
+        ("iceberg_hadoop-4.0.5", 6, [CSV], [PlanDataset("", "sales.orders")]),
         (
             "udf_union-3.5.9",  # From a cached relation.
             3,
-            [CSV, _PlanDataset("file:/lake/raw/old_orders")],
-            [_PlanDataset("file:/lake/out/union/spread")],
+            [CSV, PlanDataset("file:/lake/raw/old_orders")],
+            [PlanDataset("file:/lake/out/union/spread")],
         ),
     ],
 )
 def test_plans_of_real_executions(
-    recording: str, root: int, sources: list[_PlanDataset], sinks: list[_PlanDataset]
+    recording: str, root: int, sources: list[PlanDataset], sinks: list[PlanDataset]
 ) -> None:
     assert recorded_plans(recording, root) == PlanDatasets(tuple(sources), tuple(sinks))
 
@@ -68,10 +68,10 @@ def test_file_scans() -> None:
         node("BatchScan ice.shop.paid", "Output: []"),
     )
     assert found.sources == (
-        _PlanDataset("s3a://lake/raw"),
-        _PlanDataset("file:/w/orders", "shop.orders"),
-        _PlanDataset("", "shop.names"),
-        _PlanDataset("", "ice.shop.paid"),
+        PlanDataset("s3a://lake/raw"),
+        PlanDataset("file:/w/orders", "shop.orders"),
+        PlanDataset("", "shop.names"),
+        PlanDataset("", "ice.shop.paid"),
     )
 
 
@@ -93,33 +93,33 @@ def test_what_is_abbreviated_or_not_clear_is_not_named(paths: str, known: list[s
 @pytest.mark.parametrize(
     ("nodes", "sinks"),
     [
-        ([write("s3://b/out, false, Parquet, [path=s3://b/out], Append, [a]")], [_PlanDataset("s3://b/out")]),
+        ([write("s3://b/out, false, Parquet, [path=s3://b/out], Append, [a]")], [PlanDataset("s3://b/out")]),
         (
             [write("file:/w/t, false, Parquet, [x=1], Append, `spark_catalog`.`db`.`t`, Index(file:/w/t), [a]")],
-            [_PlanDataset("file:/w/t", "db.t")],
+            [PlanDataset("file:/w/t", "db.t")],
         ),
         ([write("`spark_catalog`.`db`.`t`, Overwrite, [a]", "CreateDataSourceTableAsSelectCommand")],
-         [_PlanDataset("", "db.t")]),
-        ([write("[Database: db, TableName: t]", "CreateHiveTableAsSelectCommand")], [_PlanDataset("", "db.t")]),
+         [PlanDataset("", "db.t")]),
+        ([write("[Database: db, TableName: t]", "CreateHiveTableAsSelectCommand")], [PlanDataset("", "db.t")]),
         ([write("org.apache.spark.sql.delta.sources.DeltaDataSource@1, [mode=x, path=/d/t], Append",
-                "SaveIntoDataSourceCommand")], [_PlanDataset("/d/t")]),
+                "SaveIntoDataSourceCommand")], [PlanDataset("/d/t")]),
         ([write("org.apache.spark.sql.jdbc.Provider@1, [url=*********(redacted), dbtable=t], Append",
                 "SaveIntoDataSourceCommand")], []),
         ([write("SubqueryAlias s, SubqueryAlias t, Delta[version=3, file:/d/t], (a = b)", "MergeIntoCommand")],
-         [_PlanDataset("file:/d/t")]),
-        ([write("IcebergWrite(table=ice.db.t, format=PARQUET)", "ReplaceData")], [_PlanDataset("", "ice.db.t")]),
-        ([write("a.b.Catalog@1f, db.t, Relation [a#1] csv", "AtomicCreateTableAsSelect")], [_PlanDataset("", "db.t")]),
+         [PlanDataset("file:/d/t")]),
+        ([write("IcebergWrite(table=ice.db.t, format=PARQUET)", "ReplaceData")], [PlanDataset("", "ice.db.t")]),
+        ([write("a.b.Catalog@1f, db.t, Relation [a#1] csv", "AtomicCreateTableAsSelect")], [PlanDataset("", "db.t")]),
         ([write("`spark_catalog`.`db`.`t`, [a]", "AlterTableAddColumnsCommand")], []),
     ],
 )  # fmt: skip
-def test_what_is_written(nodes: list[str], sinks: list[_PlanDataset]) -> None:
+def test_what_is_written(nodes: list[str], sinks: list[PlanDataset]) -> None:
     assert list(plan(*nodes).sinks) == sinks
 
 
 def test_a_ctas_names_its_table_outside_and_its_path_inside() -> None:
     outer = write("`spark_catalog`.`db`.`t`, ErrorIfExists, [a]", "CreateDataSourceTableAsSelectCommand")
     inner = write("file:/w/db.db/t, false, Parquet, [path=file:/w/db.db/t], Overwrite, [a]")
-    assert plan(outer, inner).sinks == (_PlanDataset("file:/w/db.db/t", "db.t"),)
+    assert plan(outer, inner).sinks == (PlanDataset("file:/w/db.db/t", "db.t"),)
 
 
 def test_a_path_that_may_be_one_of_two_tables_is_none() -> None:
@@ -128,4 +128,4 @@ def test_a_path_that_may_be_one_of_two_tables_is_none() -> None:
         for name in ("t", "u")
     )
     inner = write("file:/w/db.db/t, false, Parquet, [], Overwrite, [a]")
-    assert plan(first, inner, second).sinks == (_PlanDataset("", "db.t"), _PlanDataset("", "db.u"))
+    assert plan(first, inner, second).sinks == (PlanDataset("", "db.t"), PlanDataset("", "db.u"))
