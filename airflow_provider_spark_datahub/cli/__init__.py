@@ -39,6 +39,9 @@ def app_main() -> None:
 
 @app.callback(invoke_without_command=True)
 def _root(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+    # The hooks of object stores look up their connections themselves. As in Airflow's own commands, this lets the task
+    # SDK (since Airflow 3.1) read the database, too.
+    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
     if version:
         typer.echo(__version__)
         raise typer.Exit

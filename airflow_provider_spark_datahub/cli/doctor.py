@@ -141,7 +141,10 @@ class _HealthChecks:
         name = self.connection or configuration().connection_id
         sink, problem = open_sink(name)
         if sink is None:
-            advice = f"airflow connections add {name} --conn-type datahub-rest --conn-host http://gms:8080"
+            advice = (
+                f"airflow connections add {name} --conn-type datahub-rest --conn-host http://gms:8080; on a host "
+                f"without access to Airflow's database: AIRFLOW_CONN_{name.upper()}"
+            )
             yield _bad("connection", problem or "", advice)
             return
         with sink:

@@ -79,13 +79,18 @@ class DagRun:
         key = {"cluster": self.site.cluster, "orchestrator": ORCHESTRATOR, "dag_id": self.dag_id, "run_id": self.run_id}
         return urns.dpi_urn(urns.guid(key))
 
-    def end_proposals(self, end_ms: int, result: Literal["SUCCESS", "FAILURE"]) -> list[Proposal]:
-        """Return the end of the DAG run, with the run itself, which its tasks may not have delivered."""
+    def end_proposals(
+        self, end_ms: int, result: Literal["SUCCESS", "FAILURE"], *, written_by_plugin: bool = False
+    ) -> list[Proposal]:
+        """Return the end of the DAG run, with the DAG and the run itself, since its tasks may never have run.
+
+        :param written_by_plugin: see :class:`TaskAttempt`.
+        """
         outcome = {"type": result, "nativeResultType": ORCHESTRATOR}
         duration = end_ms - self.start_ms if self.start_ms is not None else None
         shared: dict[str, Any] = {"interval": self.interval, "durationMillis": duration, "externalUrl": self.url}
         end = run_event(self.urn, end_ms, "COMPLETE", result=outcome, **shared)
-        return [*_dag_run(self, written_by_plugin=True), end]
+        return [*_dag_run(self, written_by_plugin=written_by_plugin), end]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -11,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pendulum
-from airflow.providers.common.compat.sdk import AirflowException, conf
+from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException, BaseHook, conf
 
 from airflow_provider_spark_datahub.capture import ParentRun
 from airflow_provider_spark_datahub.conversion import DataInterval, RunType
@@ -31,6 +32,26 @@ def configuration() -> LineageConfiguration:
     return LineageConfiguration(
         read=lambda option: conf.get(SECTION, option, fallback="") or "", home=Path(AIRFLOW_HOME) / SECTION
     )
+
+
+def connection_of(connection_id: str) -> Any:
+    """Return a connection of Airflow: in a task as the task SDK finds it, elsewhere from Airflow's database as well.
+
+    Since Airflow 3.1 the task SDK asks the API server in a task, and the database in Airflow's servers. In any other
+    process (our commands, the end of ``airflow dags test``) it only knows the environment and the secrets backend.
+    Airflow's own commands use the model, as here.
+
+    :raises AirflowNotFoundException: if there is no such connection.
+    """
+    try:
+        return BaseHook.get_connection(connection_id)
+    except AirflowNotFoundException:
+        runner = sys.modules.get("airflow.sdk.execution_time.task_runner")
+        if getattr(runner, "SUPERVISOR_COMMS", None) is not None:
+            raise
+    from airflow.models.connection import Connection
+
+    return Connection.get_connection_from_secrets(connection_id)
 
 
 def datahub_plugin_is_active() -> bool:

@@ -9,6 +9,7 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
 from airflow_provider_spark_datahub import delivery
 from airflow_provider_spark_datahub.delivery import sinks
+from airflow_provider_spark_datahub.hooks.airflow_context import connection_of
 from airflow_provider_spark_datahub.hooks.storage import StorageConnectionError, open_storage
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class _DatahubHook(BaseHook):
 
     def get_conn(self) -> Sink:
         """Return the sink of the connection."""
-        return _SINKS[self.conn_type](_parts(self.get_connection(self.datahub_conn_id)))
+        return _SINKS[self.conn_type](_parts(connection_of(self.datahub_conn_id)))
 
 
 class DatahubRestHook(_DatahubHook):
@@ -117,7 +118,7 @@ def sink_of(connection_id: str) -> Sink:
     :raises SinkSettingsError: if the type does not lead to DataHub, or the connection is incomplete or has an unknown
         option.
     """
-    connection = BaseHook.get_connection(connection_id)
+    connection = connection_of(connection_id)
     # Airflow turns the dashes of a type into underscores if the connection comes from a URI or the environment.
     conn_type = (connection.conn_type or "").replace("_", "-")
     if conn_type not in _SINKS:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
-from airflow.providers.common.compat.sdk import AirflowException, BaseHook
+from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, ObjectStorage, Outbox, OutboxError
+from airflow_provider_spark_datahub.hooks.airflow_context import connection_of
 
 if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
@@ -73,5 +74,5 @@ def _object_path(uri: str, conn_id: str | None) -> ObjectStoragePath:
 
     named = conn_id or urlsplit(uri).username
     if named:
-        BaseHook.get_connection(named)  # a missing connection would be taken for access without any keys
+        connection_of(named)  # a missing connection would be taken for access without any keys
     return ObjectStoragePath(uri, conn_id=conn_id)

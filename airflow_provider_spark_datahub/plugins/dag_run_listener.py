@@ -124,12 +124,17 @@ def _report_end(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
     connections = sorted(set(_connections(dag)))
     if not connections:
         return
-    from airflow_provider_spark_datahub.hooks.airflow_context import configuration, dag_run_of
+    from airflow_provider_spark_datahub.hooks.airflow_context import (
+        configuration,
+        dag_run_of,
+        datahub_plugin_is_active,
+    )
     from airflow_provider_spark_datahub.hooks.storage import open_outbox
 
     run = dag_run_of(dag_run, dag)
     end = pendulum.instance(dag_run.end_date or pendulum.now("UTC"))
-    proposals = run.end_proposals(round(end.timestamp() * 1000), result)
+    end_ms = round(end.timestamp() * 1000)
+    proposals = run.end_proposals(end_ms, result, written_by_plugin=datahub_plugin_is_active())
     log.debug("DAG run %s of %s ended: %d proposals for %s", run.run_id, run.dag_id, len(proposals), connections)
     configured = configuration()
     outbox = partial(open_outbox, configured.outbox_location(), configured.outbox_limits())

@@ -23,12 +23,14 @@ from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlu
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import RUN_ID, START_MS, DagRun
 
-# The whole run is reported, since its start may not have been delivered.
+# The DAG and the whole run are reported, since no task of the run may have been delivered.
 END_OF_A_RUN = [
+    "dataFlowInfo",
     "dataProcessInstanceProperties",
     "dataProcessInstanceRelationships",
     "dataProcessInstanceRunEvent",
     "dataProcessInstanceRunEvent",
+    "status",
     "status",
 ]
 ROOT = Path(__file__).parents[2]
@@ -99,7 +101,9 @@ def test_the_end_of_a_dag_run(sinks: Path, seen: Any, succeeded: bool, result: s
         EmptyOperator(task_id="start") >> lineage_task("build", datahub_conn_id="one")
     end(seen(dag), succeeded=succeeded)
     proposals = [json.loads(line) for line in (sinks / "one.jsonl").read_text().splitlines()]
-    assert {proposal["entityUrn"] for proposal in proposals} == {RunTreeDagRun(AirflowSite(), "shop", RUN_ID).urn}
+    flow = "urn:li:dataFlow:(airflow,shop,prod)"
+    run = RunTreeDagRun(AirflowSite(), "shop", RUN_ID).urn
+    assert {proposal["entityUrn"] for proposal in proposals} == {flow, run}
     events = [one["aspect"]["json"] for one in proposals if one["aspectName"] == "dataProcessInstanceRunEvent"]
     assert [event["status"] for event in events] == ["STARTED", "COMPLETE"]
     assert events[1]["result"] == {"type": result, "nativeResultType": "airflow"}

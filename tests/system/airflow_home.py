@@ -97,8 +97,28 @@ class AirflowHome:
         attempts = {path.stem: json.loads(path.read_text()) for path in sorted(reports.iterdir())}
         return DagTest(code == 0, output, attempts)
 
+    def add_connection(self, name: str, conn_type: str, host: str) -> None:
+        """Put a connection into the database, and nowhere else."""
+        fields = ("--conn-type", conn_type, "--conn-host", host)
+        code, output = self._airflow("connections", "add", name, *fields, environment=self.environment)
+        assert code == 0, output
+
+    def spark_datahub(self, *arguments: str) -> tuple[int, str]:
+        """Return the exit status of ``spark-datahub`` and its standard output."""
+        done = subprocess.run(
+            [sys.executable, "-c", "from airflow_provider_spark_datahub.cli import app_main; app_main()", *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DAG_TEST_SECONDS,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
     def _airflow(self, *arguments: str, environment: Mapping[str, str]) -> tuple[int, str]:
-        log = self.folder / f"{'-'.join(arguments)}.log"
+        log = self.folder / f"{'-'.join(arguments[:3])}.log"
         with log.open("w") as stream:
             done = subprocess.run(
                 [str(Path(sys.executable).parent / "airflow"), *arguments],
