@@ -19,7 +19,7 @@ from airflow_provider_spark_datahub.delivery.sinks.openlineage import OpenLineag
 from tests.delivery.faults import BUDGET
 from tests.delivery.samples import upsert
 from tests.patience import HANGS, not_outlasting
-from tests.reliability.bad_servers import answering, in_turn, serving, slow_drip
+from tests.reliability.bad_servers import answering, endless, in_turn, serving, slow_drip
 from tests.servers.kafka import Kafka
 from tests.servers.openlineage import Backend
 from tests.servers.process import free_port
@@ -162,6 +162,19 @@ def test_the_failure_before_a_hanging_request_is_reported(events: list[dict[str,
         delivery = sink_of(f"http://{address}").deliver(items(events), Deadline.after(2))
     assert delivery.pending == tuple(items(events))
     assert f"the OpenLineage backend at http://{address} is not available (HTTP 503" in str(delivery.problem)
+
+
+def test_login_pages_and_endless_answers(events: list[dict[str, Any]]) -> None:
+    """Any other 2xx acknowledges, as it does for OpenLineage's own clients."""
+    page = answering(status="200 OK", headers="Content-Type: text/html\r\n", body=b"<html>")
+    login = answering(status="302 Found", headers="Location: /login\r\n")
+    for behaviour, problem in ((page, "HTTP 200 with a web page"), (login, "HTTP 302, a redirect to /login")):
+        with serving(behaviour) as address:
+            delivery = sink_of(f"http://{address}", []).deliver(items(events), Deadline.after(30))
+        assert (delivery.delivered, len(delivery.pending)) == (0, len(events))
+        assert problem in str(delivery.problem)
+    with serving(endless(b"HTTP/1.1 201 Created\r\n\r\n", b" " * 4096)) as address:
+        assert sink_of(f"http://{address}").deliver(items(events[:2]), Deadline.after(HANGS)).delivered == 2
 
 
 def test_proposals_are_refused(backend: Backend) -> None:

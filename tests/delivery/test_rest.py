@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, Res
 from tests.delivery.samples import job_urn, patch, upsert, upserts
 from tests.oracles.gms import Answer, GmsStandIn, Request
 from tests.patience import HANGS, not_outlasting
-from tests.reliability.bad_servers import answering, in_turn, serving, slow_drip
+from tests.reliability.bad_servers import answering, endless, in_turn, serving, slow_drip
 
 TOKEN = "canary-token-0123456789"
 BOTH_PROTOCOLS = pytest.mark.parametrize("openapi", [False, True], ids=["rest.li", "openapi"])
@@ -199,7 +200,7 @@ def test_retry_max_times_limits_the_repetitions(gms: GmsStandIn) -> None:
         (403, {}, None, "refuses the connection's credentials (HTTP 403"),
         (404, {}, None, "cannot be used with this connection (HTTP 404"),
         (302, {"Location": "http://sso/login"}, None, "HTTP 302, a redirect to http://sso/login"),
-        (200, {"Content-Type": "text/html; charset=utf-8"}, "<html>", "HTTP 200 with a web page"),
+        (200, {"Content-Type": "text/html; charset=utf-8"}, "<html>", "HTTP 200 with a web page: this is not"),
         (400, {"Content-Type": "text/html"}, "<html>", "cannot be used with this connection (HTTP 400: Bad Request)"),
     ],
 )
@@ -243,7 +244,6 @@ def test_an_error_with_any_body_is_understood(gms: GmsStandIn, body: Any) -> Non
         ("SYNC_WAIT", True, True),
         ("ASYNC", False, False),
         ("ASYNC", True, False),
-        ("ASYNC_WAIT", True, False),  # this GMS cannot say what became of a write
     ],
 )
 def test_accepted_is_not_called_stored(gms: GmsStandIn, mode: str, openapi: bool, stored: bool) -> None:
@@ -252,7 +252,7 @@ def test_accepted_is_not_called_stored(gms: GmsStandIn, mode: str, openapi: bool
 
 
 class TracingGms(GmsStandIn):
-    """A GMS that answers an asynchronous write with what it took, and later reports the outcome."""
+    """A GMS that reports the outcome of an asynchronous write."""
 
     def __init__(self, became: str) -> None:
         super().__init__()
@@ -264,8 +264,7 @@ class TracingGms(GmsStandIn):
             storage = {"writeStatus": self.became}
             status = {"success": self.became != "ERROR", "primaryStorage": storage, "searchStorage": storage}
             return Answer(200, {urn: dict.fromkeys(aspects, status) for urn, aspects in asked.items()})
-        answer = super().answer(request, body)
-        return Answer(202, asked, answer.headers) if answer and answer.status == 202 else answer
+        return super().answer(request, body)
 
 
 @pytest.mark.slow
@@ -283,12 +282,107 @@ def test_async_wait_asks_for_the_outcome_of_the_write(
     assert (len(delivery.rejected), len(delivery.pending)) == (rejected, pending)
 
 
-@pytest.mark.parametrize("body", [["garbage"], {"value": "success"}, None])
+class OldGms(GmsStandIn):
+    """A GMS that cannot say what became of a write."""
+
+    def answer(self, request: Request, body: bytes) -> Answer | None:
+        versions = {"acryldata/datahub": {"version": "v0.14.1"}}
+        answer = super().answer(request, body)
+        return Answer(200, {**answer.body, "versions": versions}) if answer and request.path == "/config" else answer
+
+
+def test_async_wait_does_not_wait_for_an_old_gms() -> None:
+    with OldGms() as gms:
+        sink = sink_of(gms.url, emit_mode="ASYNC_WAIT", openapi_ingestion=True)
+        assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(delivered=2, stored=False)
+
+
+URN = "urn:li:dataJob:(urn:li:dataFlow:(spark,flow,PROD),job0)"
+ENTITIES = json.dumps([{"urn": URN, "dataJobInfo": {"value": {}}}]).encode()
+NO_GMS = (
+    ("200 OK", b'{"error": "no such service"}'),
+    ("200 OK", b'{"status": "ok", "value": null}'),
+    ("200 OK", b'{"value": "failure"}'),
+    ("200 OK", b'{"value": ["success"]}'),
+    ("200 OK", b"hello"),
+    ("200 OK", b'"success"'),
+    ("200 OK", b""),
+    ("200 OK", b"[]"),
+    ("200 OK", b'[{"id": 7}]'),
+    ("200 OK", b'[{"urn": "7"}]'),
+    ("200 OK", b"["),
+    ("200 OK", b"[" * 60_000),
+    ("200 OK", b"\xff\xfe"),
+    ("202 Accepted", b""),
+    ("202 Accepted", b'{"value": "success"}'),
+    ("201 Created", b'{"value": "success"}'),
+    ("201 Created", ENTITIES),
+    ("204 No Content", b""),
+)
+
+
 @BOTH_PROTOCOLS
-def test_the_body_of_a_success_does_not_matter(gms: GmsStandIn, openapi: bool, body: Any) -> None:
-    gms.fail_next(200, headers={"traceparent": f"00-{'0' * 32}-{'0' * 16}-01"}, body=body or "text")
-    sink = sink_of(gms.url, openapi_ingestion=openapi)
-    assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(delivered=2, stored=True)
+def test_only_gms_acknowledges(openapi: bool) -> None:
+    proposals = upserts(3)
+    for status, body in NO_GMS:
+        with serving(answering(status=status, body=body)) as address:
+            waits: list[float] = []
+            delivery = sink_of(f"http://{address}", waits, openapi_ingestion=openapi).deliver(
+                proposals, Deadline.after(30)
+            )
+        assert (delivery.delivered, delivery.rejected, delivery.pending) == (0, (), tuple(proposals)), (status, body)
+        assert "this is not a DataHub GMS: give GMS's own URL" in str(delivery.problem)
+        assert waits == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "openapi", "status", "body"),
+    [
+        ("SYNC_PRIMARY", False, 200, {"value": "success"}),  # 1.x
+        ("ASYNC", False, 200, {"value": "success"}),
+        ("SYNC_PRIMARY", False, 200, {"value": URN}),  # 0.8, 0.13
+        ("SYNC_PRIMARY", True, 200, [{"urn": URN}]),
+        ("ASYNC", True, 202, [{"urn": URN, "dataJobInfo": {"value": {}}}]),
+        ("ASYNC", True, 202, None),  # to a PATCH
+        ("SYNC_PRIMARY", True, 200, []),  # nothing changed
+    ],
+)
+def test_every_version_of_gms_is_recognised(gms: GmsStandIn, mode: str, openapi: bool, status: int, body: Any) -> None:
+    """The answers carry no header of GMS: a proxy may drop them."""
+    gms.fail_next(status, body=body, without_body=body is None)
+    sink = sink_of(gms.url, emit_mode=mode, openapi_ingestion=openapi)
+    assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(delivered=2, stored=mode != "ASYNC")
+
+
+@pytest.mark.parametrize("status", ["200 OK", "500 Server Error", "400 Bad Request", "302 Found"])
+def test_an_endless_answer_is_cut_off(status: str) -> None:
+    """The server's thread ends only when the connection is closed; the test would hang otherwise."""
+    hung_up = threading.Event()
+    flood = endless(f"HTTP/1.1 {status}\r\n\r\n".encode(), b'{"value": "success", ' + b" " * 4096)
+
+    def behaviour(connection: socket.socket, closing: threading.Event) -> None:
+        with suppress(OSError):
+            flood(connection, closing)
+        hung_up.set()
+
+    with serving(behaviour) as address:
+        delivery = sink_of(f"http://{address}", [], retry_max_times=0).deliver(upserts(1), Deadline.after(60))
+        assert hung_up.wait(HANGS)
+    assert delivery.delivered == 0
+    assert not delivery.rejected or status.startswith("400")
+    if status == "200 OK":
+        assert "HTTP 200 with more than 65536 bytes: this is not a DataHub GMS" in str(delivery.problem)
+
+
+def test_nothing_is_read_after_the_deadline() -> None:
+    """Each byte of the body comes in time, the last one never; the thread ends nevertheless (see conftest)."""
+    with serving(endless(b"HTTP/1.1 200 OK\r\n\r\n", b".", pause=0.05)) as address:
+        delivery = sink_of(f"http://{address}", []).deliver(upserts(1), Deadline.after(0.5))
+        for thread in threading.enumerate():
+            if thread.name == "lineage-delivery":
+                thread.join(HANGS)
+                assert not thread.is_alive()
+    assert len(delivery.pending) == 1
 
 
 @pytest.mark.slow

@@ -116,14 +116,20 @@ class GmsStandIn:
         self._thread.join()
 
     def fail_next(
-        self, status: int, headers: Mapping[str, str] | None = None, times: int = 1, body: Any = None
+        self,
+        status: int,
+        headers: Mapping[str, str] | None = None,
+        times: int = 1,
+        body: Any = None,
+        *,
+        without_body: bool = False,
     ) -> None:
         """Answer the next writes with this status, after the faults asked for before.
 
         :param headers: e.g. ``{"Retry-After": "1"}``.
         :param body: the JSON in the answer, by default an error as GMS writes it.
         """
-        error = {"message": f"injected {status}", "status": status} if body is None else body
+        error = {"message": f"injected {status}", "status": status} if body is None and not without_body else body
         with self._lock:
             self._faults.extend([Answer(status, error, headers or {})] * times)
 
@@ -203,7 +209,10 @@ class GmsStandIn:
             return Answer(400, {"error": "Validation Error", "message": str(refused)})
         except _StumbledError as stumbled:
             return Answer(500, {"error": "Internal Server Error", "message": str(stumbled)})
-        return Answer(202, [], _trace_headers()) if is_async else Answer(200, content, _trace_headers())
+        if is_async:
+            # GMS answers a PATCH without a body.
+            return Answer(202, content if method == "POST" else None, _trace_headers())
+        return Answer(200, content, _trace_headers())
 
     def _ingest(self, proposals: Iterable[Proposal], *, may_drop: bool) -> None:
         """Keep all of a batch, or nothing.

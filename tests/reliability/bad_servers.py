@@ -102,6 +102,18 @@ def answering(*, status: str, headers: str = "", body: bytes = b"") -> Behaviour
     return behaviour
 
 
+def endless(head: bytes, piece: bytes, pause: float = 0.0) -> Behaviour:
+    """Answers every request with a head, then with one piece after another until the client hangs up."""
+
+    def behaviour(connection: socket.socket, closing: threading.Event) -> None:
+        connection.recv(65536)
+        connection.sendall(head)
+        while not closing.wait(pause):
+            connection.sendall(piece)
+
+    return behaviour
+
+
 def closed_port() -> int:
     """A port at which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -87,7 +87,13 @@ FAULTS = (
         "garbage: a web page",
         _server(answering(status="200 OK", headers="Content-Type: text/html\r\n", body=b"\x00<html>\xff")),
         "pending",
-        "not the address of GMS",
+        "this is not a DataHub GMS",
+    ),
+    Fault(
+        "garbage: JSON of another server",
+        _server(answering(status="200 OK", headers="Content-Type: application/json\r\n", body=b'{"status": "ok"}')),
+        "pending",
+        "this is not a DataHub GMS",
     ),
     Fault(
         "garbage: no HTTP", _server(lambda one, _: one.sendall(b"\x00\xff\x00 hello\r\n\r\n")), "pending", "available"

@@ -6,18 +6,21 @@ It imports openlineage-python's client; import this module only when something i
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import requests
 from openlineage.client.serde import Serde
-from openlineage.client.transport import get_default_factory
+from openlineage.client.transport import Transport, get_default_factory
+from openlineage.client.transport.composite import CompositeTransport
+from openlineage.client.transport.http import HttpTransport
 from openlineage.client.transport.kafka import KafkaTransport
 
 from airflow_provider_spark_datahub.conversion import as_object
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, SetupError, call_library
+from airflow_provider_spark_datahub.delivery.sinks.http_adapter import AnswerError, BoundedAdapter
 from airflow_provider_spark_datahub.delivery.sinks.openlineage import OpenLineageSettings
 
 _ONE_ATTEMPT = {"total": 0, "connect": 0, "read": 0, "status_forcelist": []}
@@ -38,6 +41,8 @@ class EventTransport:
             self._transport = call_library(lambda: get_default_factory().create(config))
         except (LibraryError, TypeError, ValueError) as error:
             raise SetupError(self._failure(FailureKind.MISCONFIGURED, str(error))) from error
+        for http in _http_transports(self._transport):
+            http.session.mount(http.url, BoundedAdapter(deadline))
 
     def emit(self, event: Mapping[str, Any]) -> Failure | None:
         """Send one event; return ``None`` if the backend acknowledged it."""
@@ -48,9 +53,11 @@ class EventTransport:
                 return self._produce(self._transport, event)
             # Its annotation names openlineage-python's classes, but it takes a dict as well.
             emit: Any = self._transport.emit
-            call_library(lambda: emit(dict(event)), requests.HTTPError)
+            call_library(lambda: emit(dict(event)), requests.HTTPError, AnswerError)
         except requests.HTTPError as error:
             return self._refusal(error)
+        except AnswerError as error:
+            return error.failure.for_log(self._settings.redact)
         except LibraryError as error:
             return self._failure(FailureKind.UNAVAILABLE, str(error))
         return None
@@ -97,6 +104,14 @@ class EventTransport:
 
     def _failure(self, kind: FailureKind, text: str) -> Failure:
         return Failure(kind, text).for_log(self._settings.redact)
+
+
+def _http_transports(transport: Transport) -> Iterator[HttpTransport]:
+    if isinstance(transport, HttpTransport):
+        yield transport
+    elif isinstance(transport, CompositeTransport):
+        for inner in transport.transports:
+            yield from _http_transports(inner)
 
 
 def _strict(config: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:

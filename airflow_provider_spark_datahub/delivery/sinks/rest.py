@@ -197,12 +197,9 @@ class RestSink(Sink):
         from airflow_provider_spark_datahub.delivery.sinks.rest_transport import GmsClient
 
         with closing(GmsClient(self._settings, deadline)) as gms:
-            config = gms.get("/config")
+            config = gms.config()
             if isinstance(config, Failure):
                 text = f"{self.describe()} {config.predicate(_REMEDY)}"
-                return [CheckResult("DataHub", CheckStatus.BAD, text, _ADDRESS)]
-            if not isinstance(config, dict) or config.get("noCode") != "true":
-                text = f"{self.describe()} answers, but is not DataHub's metadata service (GMS)"
                 return [CheckResult("DataHub", CheckStatus.BAD, text, _ADDRESS)]
             answers = CheckResult("DataHub", CheckStatus.GOOD, f"{self.describe()} answers: {_version(config)}")
             read = gms.get("/aspects/urn%3Ali%3AdataPlatform%3Aspark?aspect=dataPlatformInfo&version=0", may_miss=True)

@@ -1,5 +1,21 @@
 """HTTP client of one delivery to DataHub's GMS: acryl-datahub's emitter in one attempt, with classified failures.
 
+Only an answer that GMS gives acknowledges a request. Read from the sources of GMS and Rest.li:
+
+====================================  =====================  ========================================================
+endpoint                              GMS                    answer
+====================================  =====================  ========================================================
+``/aspects?action=ingestProposal…``   0.8, 0.13              200, ``{"value": URN}``
+(Rest.li, all emit modes)             1.x                    200, ``{"value": "success"}``
+``POST /openapi/v3/entity/{type}``    synchronous            200, a list of entities, each with its ``urn``
+                                      ``async=true``         202, the same list
+``PATCH`` of the same                 synchronous            200, the same list
+                                      ``async=true``         202, no body
+====================================  =====================  ========================================================
+
+The headers of these answers are not required: a proxy may drop ``X-RestLi-Protocol-Version``. An answer that names no
+entity, an empty list or body, counts if ``/config`` is that of GMS.
+
 Bodies of the Rest.li endpoint ``/aspects?action=ingestProposalBatch`` are written here, byte for byte as the emitter
 writes them. The emitter validates every proposal against an Avro schema and writes it twice to learn its size, which
 was most of the cost of a delivery.
@@ -12,6 +28,7 @@ from __future__ import annotations
 import email.utils
 import json
 import logging
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -20,18 +37,28 @@ from typing import Any
 
 import msgspec
 import requests
-from requests.adapters import HTTPAdapter
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
+from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, call_library
 from airflow_provider_spark_datahub.delivery.sink import to_mcp
+from airflow_provider_spark_datahub.delivery.sinks.http_adapter import (
+    LARGEST_ANSWER,
+    Answer,
+    AnswerError,
+    BoundedAdapter,
+)
 from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings
 
 log = logging.getLogger(__name__)
 
 _LARGEST_BODY = 15 * 1024 * 1024  # acryl-datahub's own limit, below GMS's of 16 MiB
 _SEPARATOR = b","
+_EXCERPT = 80  # bytes of a strange answer that are repeated
+_ENTITIES = "/openapi/v3/entity/"
+_TRACES = "/openapi/v1/trace/write/"
+_TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_NOT_GMS = "this is not a DataHub GMS: give GMS's own URL as the connection's host"
 
 
 def _batch_bodies(
@@ -72,14 +99,6 @@ def _encoded(obj: object) -> bytes:
         return json.dumps(obj).encode()
 
 
-class _ErrorResponse(requests.RequestException):
-    """Response that does not acknowledge the request."""
-
-    def __init__(self, failure: Failure, response: requests.Response) -> None:
-        super().__init__(failure.text, response=response)
-        self.failure = failure
-
-
 class GmsClient:
     """Client that posts batches to GMS, each in one attempt, none after the deadline.
 
@@ -100,6 +119,7 @@ class GmsClient:
             openapi_ingestion=settings.openapi_ingestion,
         )
         self._adapter = _GmsAdapter(settings, deadline)
+        self._is_gms = False
         # The public property `session` exists only in newer versions.
         for prefix in ("http://", "https://"):
             self._emitter._session.mount(prefix, self._adapter)
@@ -112,16 +132,33 @@ class GmsClient:
         """
         from datahub.configuration.common import ConfigurationError, OperationalError
 
-        self._adapter.traced = False
+        known = (OperationalError, ConfigurationError, OSError)
+        self._adapter.traced = self._adapter.named_nothing = False
         try:
             if self._settings.openapi_ingestion:
-                self._post_openapi(proposals)
+                # The emitter also fails on answers that it does not expect.
+                call_library(lambda: self._post_openapi(proposals), *known)
             else:
                 self._post_rest_li(proposals)
-        except (OperationalError, ConfigurationError, OSError) as error:
+        except known as error:
             return _failure_of(error).for_log(self._settings.redact)
+        except LibraryError as error:
+            failure = Failure(FailureKind.UNAVAILABLE, f"acryl-datahub cannot read its answer: {error}")
+            return failure.for_log(self._settings.redact)
+        if self._adapter.named_nothing and not self._is_gms:
+            config = self.config()
+            if isinstance(config, Failure):
+                return config
+            self._is_gms = True
         is_async = self._settings.emit_mode.startswith("ASYNC")
         return not is_async or self._adapter.traced
+
+    def config(self) -> dict[str, Any] | Failure:
+        """Return GMS's configuration, or why there is none."""
+        config = self.get("/config")
+        if isinstance(config, Failure) or (isinstance(config, dict) and config.get("noCode") == "true"):
+            return config
+        return Failure(FailureKind.MISCONFIGURED, f"its /config is not that of GMS: {_NOT_GMS}")
 
     def get(self, path: str, *, may_miss: bool = False) -> Any | Failure:
         """Return the JSON that GMS answers to a GET, or why there is none.
@@ -129,15 +166,18 @@ class GmsClient:
         :param may_miss: a 404 is not a failure; the answer is ``None``.
         """
         try:
-            return self._emitter._session.get(f"{self._settings.server}{path}").json()
-        except _ErrorResponse as error:
+            content = self._emitter._session.get(f"{self._settings.server}{path}").content
+        except AnswerError as error:
             if may_miss and error.response is not None and error.response.status_code == 404:
                 return None
             failure = error.failure
-        except requests.exceptions.JSONDecodeError:
-            failure = Failure(FailureKind.MISCONFIGURED, "its answer is not JSON: this is not the address of GMS")
         except OSError as error:
             failure = _failure_of(error)
+        else:
+            answer = _decoded(content)
+            if answer is not None:
+                return answer
+            failure = Failure(FailureKind.MISCONFIGURED, f"its answer is not JSON: {_NOT_GMS}")
         return failure.for_log(self._settings.redact)
 
     def _post_rest_li(self, proposals: Sequence[Proposal]) -> None:
@@ -168,21 +208,19 @@ def _system_metadata() -> dict[str, Any]:
     return as_json
 
 
-class _GmsAdapter(HTTPAdapter):
-    """Adapter that sends a request once, within the deadline and with the credentials, and raises on any other answer
-    than GMS's yes.
-
-    Redirects are errors: requests would repeat a POST as GET, and take a login page for a yes.
+class _GmsAdapter(BoundedAdapter):
+    """Adapter that sends the credentials and certificates, and takes nothing but GMS's own yes for one.
 
     :ivar traced: whether GMS was asked for the outcome of an asynchronous write. In the mode ASYNC_WAIT the emitter
         asks if GMS supports it, else it returns without having waited.
+    :ivar named_nothing: whether an answer acknowledged a write without a word that only GMS would say.
     """
 
     def __init__(self, settings: RestSettings, deadline: Deadline) -> None:
-        super().__init__(max_retries=0)
+        super().__init__(deadline)
         self._settings = settings
-        self._deadline = deadline
         self.traced = False
+        self.named_nothing = False
 
     def send(
         self,
@@ -194,10 +232,8 @@ class _GmsAdapter(HTTPAdapter):
         proxies: dict[str, str] | None = None,
     ) -> requests.Response:
         settings = self._settings
-        if self._deadline.expired:
-            raise requests.Timeout("no time is left for the request", request=request)
         request.headers.update(settings.headers())
-        self.traced = self.traced or "/openapi/v1/trace/write/" in (request.url or "")
+        self.traced = self.traced or _TRACES in (request.url or "")
         # Here and not on the session, where REQUESTS_CA_BUNDLE would override both.
         if settings.disable_ssl_verification:
             verify = False
@@ -208,45 +244,75 @@ class _GmsAdapter(HTTPAdapter):
             cert = (settings.client_certificate_path, key) if key else settings.client_certificate_path
         seconds = min(settings.timeout_sec, self._deadline.remaining())
         response = super().send(request, stream, timeout=seconds, verify=verify, cert=cert, proxies=proxies)
-        seconds = response.elapsed.total_seconds()
-        log.debug("%s %s: HTTP %d in %.3f s", request.method, request.path_url, response.status_code, seconds)
-        failure = _refusal(response)
-        if failure is not None:
-            raise _ErrorResponse(failure, response)
-        if settings.emit_mode != "ASYNC_WAIT":
-            # With it the emitter would parse the body of every answer, and fail on one that it does not expect.
+        if settings.emit_mode != "ASYNC_WAIT" or not _TRACE_PARENT.fullmatch(response.headers.get("traceparent", "")):
+            # The emitter would parse the body of the answer, and fail on one that it does not expect.
             response.headers.pop("traceparent", None)
         return response
 
+    def largest_answer(self, request: requests.PreparedRequest) -> int:
+        """Return more for the OpenAPI endpoints, which repeat the proposals."""
+        repeated = 2 * int(request.headers.get("Content-Length") or 0) if _ENTITIES in (request.url or "") else 0
+        return LARGEST_ANSWER + repeated
 
-def _refusal(response: requests.Response) -> Failure | None:
-    status = response.status_code
-    if 200 <= status < 300:
-        if _is_page(response):
-            return Failure(FailureKind.MISCONFIGURED, f"HTTP {status} with a web page: this is not the address of GMS")
-        return None
-    if 300 <= status < 400:
-        target = response.headers.get("Location", "elsewhere")
-        return Failure(FailureKind.MISCONFIGURED, f"HTTP {status}, a redirect to {target}: connect to that address")
-    kind = FailureKind.from_http_status(status)
-    # GMS rejects in JSON. Pages come from proxies before it, and are not about a proposal, except for its size (413).
-    if kind is FailureKind.REJECTED and _is_page(response) and status != 413:
-        kind = FailureKind.MISCONFIGURED
-    return Failure(kind, f"HTTP {status}: {_server_message(response)}", _retry_after(response))
+    def failure(self, request: requests.PreparedRequest, answer: Answer) -> Failure | None:
+        """Return why this is not GMS's yes to a request; ``None`` if it is."""
+        status = answer.status
+        if 200 <= status < 300:
+            is_yes = answer.whole and not answer.is_page
+            if is_yes and (request.method == "GET" or self._acknowledges(request, answer)):
+                return None
+            return Failure(FailureKind.MISCONFIGURED, f"HTTP {status} with {_excerpt(answer)}: {_NOT_GMS}")
+        if status < 400:
+            return super().failure(request, answer)
+        kind = FailureKind.from_http_status(status)
+        # GMS rejects in JSON. Pages come from proxies before it, and are not about a proposal, except for its size.
+        if kind is FailureKind.REJECTED and answer.is_page and status != 413:
+            kind = FailureKind.MISCONFIGURED
+        return Failure(kind, f"HTTP {status}: {_explanation(answer)}", _retry_after(answer.response))
+
+    def _acknowledges(self, request: requests.PreparedRequest, answer: Answer) -> bool:
+        """Return whether a write was acknowledged; the module's docstring lists the answers of GMS."""
+        url, body = request.url or "", _decoded(answer.content)
+        if _ENTITIES in url:
+            entities = [] if answer.status == 202 and not answer.content else body
+            self.named_nothing = self.named_nothing or entities == []
+            return answer.status in (200, 202) and isinstance(entities, list) and all(map(_has_urn, entities))
+        if answer.status != 200 or not isinstance(body, dict):
+            return False
+        return _TRACES in url or body.get("value") == "success" or _is_urn(body.get("value"))
 
 
-def _is_page(response: requests.Response) -> bool:
-    return "text/html" in response.headers.get("Content-Type", "").lower()
+def _excerpt(answer: Answer) -> str:
+    if not answer.whole:
+        return f"more than {len(answer.content)} bytes"
+    if answer.is_page:
+        return "a web page"
+    start = answer.content[:_EXCERPT].decode(errors="replace").strip()
+    return f"the text {start!r}" if start else "an empty answer"
 
 
-def _server_message(response: requests.Response) -> str:
+def _explanation(answer: Answer) -> str:
     """Return the server's explanation of a failure: the message of its JSON, else the text."""
-    text = "" if _is_page(response) else response.text
-    with suppress(ValueError):
-        info = json.loads(text)
-        if isinstance(info, dict):
-            text = str(info.get("message") or info.get("error") or text)
-    return text.strip() or response.reason or "no explanation"
+    text = "" if answer.is_page else answer.content.decode(errors="replace")
+    body = _decoded(answer.content)
+    if isinstance(body, dict):
+        text = str(body.get("message") or body.get("error") or text)
+    return text.strip() or answer.response.reason or "no explanation"
+
+
+def _decoded(content: bytes) -> Any:
+    """Return the JSON in a body; ``None`` if it is something else, or nested too deep."""
+    with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return msgspec.json.decode(content)
+    return None
+
+
+def _has_urn(entity: object) -> bool:
+    return isinstance(entity, dict) and _is_urn(entity.get("urn"))
+
+
+def _is_urn(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("urn:li:")
 
 
 def _retry_after(response: requests.Response) -> float | None:
@@ -266,7 +332,7 @@ def _failure_of(error: BaseException) -> Failure:
 
     cause = error.__cause__ or error
     match cause:
-        case _ErrorResponse():
+        case AnswerError():
             return cause.failure
         case TraceValidationError():
             return Failure(FailureKind.REJECTED, str(cause))

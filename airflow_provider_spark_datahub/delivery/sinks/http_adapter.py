@@ -1,0 +1,134 @@
+"""HTTP adapter of the sinks: one attempt per request, and answers that are read within a deadline and a size.
+
+It imports requests; import this module only when something is about to be sent.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import time
+from dataclasses import dataclass
+
+import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
+
+log = logging.getLogger(__name__)
+
+LARGEST_ANSWER = 64 * 1024
+"""Bytes of an answer that are read."""
+_PIECE = 16 * 1024
+
+
+class AnswerError(requests.RequestException):
+    """Answer that does not acknowledge the request."""
+
+    def __init__(self, failure: Failure, response: requests.Response) -> None:
+        super().__init__(failure.text, response=response)
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer to a request, with the bytes of its body.
+
+    :param whole: whether the body was read to its end.
+    """
+
+    response: requests.Response
+    content: bytes
+    whole: bool
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self.response.status_code
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is a web page, e.g. the login page of a proxy."""
+        return "text/html" in self.response.headers.get("Content-Type", "").lower()
+
+
+class BoundedAdapter(HTTPAdapter):
+    """Adapter that sends a request once, and reads the answer until the deadline and up to a size.
+
+    A longer answer is cut, and its connection closed. A redirect is an error, since requests would repeat a POST as GET
+    and take a login page for a yes; so is a web page.
+    """
+
+    def __init__(self, deadline: Deadline) -> None:
+        super().__init__(max_retries=0)
+        self._deadline = deadline
+
+    def send(
+        self,
+        request: requests.PreparedRequest,
+        stream: bool = False,  # noqa: ARG002 (the answer is always read here)
+        timeout: float | tuple[float | None, float | None] | None = None,
+        verify: bool | str = True,
+        cert: str | tuple[str, str] | None = None,
+        proxies: dict[str, str] | None = None,
+    ) -> requests.Response:
+        """Send a request, and return its answer with the body read.
+
+        :raises AnswerError: if the answer does not acknowledge the request.
+        :raises requests.RequestException: if there is no answer, or the deadline passes.
+        """
+        if self._deadline.expired:
+            raise requests.Timeout("no time is left for the request", request=request)
+        request.headers["Accept-Encoding"] = "identity"  # a few compressed bytes may become gigabytes
+        started = time.monotonic()
+        response = super().send(request, stream=True, timeout=timeout, verify=verify, cert=cert, proxies=proxies)
+        answer = self._read(response, self.largest_answer(request))
+        log.debug(
+            "%s %s: HTTP %d, %d bytes in %.3f s",
+            *(request.method, request.path_url, answer.status, len(answer.content), time.monotonic() - started),
+        )
+        failure = self.failure(request, answer)
+        if failure is not None:
+            raise AnswerError(failure, response)
+        return response
+
+    def largest_answer(self, request: requests.PreparedRequest) -> int:  # noqa: ARG002 (for subclasses)
+        """Return the number of bytes to read of the answer to a request."""
+        return LARGEST_ANSWER
+
+    def failure(self, request: requests.PreparedRequest, answer: Answer) -> Failure | None:  # noqa: ARG002
+        """Return why an answer is not from the server that was meant; ``None`` if it may be."""
+        if 300 <= answer.status < 400:
+            target = answer.response.headers.get("Location", "elsewhere")
+            text = f"HTTP {answer.status}, a redirect to {target}: connect to that address"
+            return Failure(FailureKind.MISCONFIGURED, text)
+        if answer.is_page and answer.status < 300:
+            return Failure(FailureKind.MISCONFIGURED, f"HTTP {answer.status} with a web page: this is another server")
+        return None
+
+    def _read(self, response: requests.Response, largest: int) -> Answer:
+        # Each byte as it comes. Versions of urllib3 before 2.2 wait for a whole piece.
+        read = getattr(response.raw, "read1", response.raw.read)
+        content = bytearray()
+        ended = False
+        try:
+            while not ended and len(content) <= largest:
+                if self._deadline.expired:
+                    raise requests.Timeout("no time is left for the rest of the answer", response=response)
+                piece = read(_PIECE)
+                content += piece
+                ended = not piece
+        except urllib3.exceptions.ReadTimeoutError as error:
+            raise requests.ReadTimeout(error, response=response) from error
+        except urllib3.exceptions.HTTPError as error:
+            raise requests.ConnectionError(error, response=response) from error
+        finally:
+            if ended:
+                response.raw.release_conn()
+            else:
+                response.raw.close()
+        body = bytes(content[:largest])
+        response.raw = io.BytesIO(body)  # for whoever reads the response later
+        return Answer(response, body, ended)
