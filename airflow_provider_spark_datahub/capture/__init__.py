@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         FileFollower as FileFollower,
         Outcome as Outcome,
         checked_text as checked_text,
+        decompressed as decompressed,
         read_lines as read_lines,
     )
     from airflow_provider_spark_datahub.capture.event_log import (
@@ -58,7 +59,7 @@ else:
         {
             "collection": (
                 "COMPRESSED BadLineError CollectionReport DamagedFileError EventSource FileFollower Outcome "
-                "CollectedEvents checked_text read_lines"
+                "CollectedEvents checked_text decompressed read_lines"
             ),
             "event_log": "EventLog LogFollower",
             "injection": (

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, runtime_checkable
+from typing import IO, TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
@@ -389,6 +389,7 @@ class ChunkStream(io.RawIOBase):
 
 COMPRESSED = (".gz", ".zst", ".zstd")
 """Suffixes of compressed files."""
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # first bytes
 _BUFFER_BYTES = 128 * 1024
 # Compressed events may be a thousandth of their size: a chunk must not fill the memory when it is decompressed.
 _COMPRESSED_BYTES = 16 * 1024
@@ -424,10 +425,6 @@ def read_lines(name: str, stream: IO[bytes], limits: CollectLimits | None = None
                 line = line.removeprefix(_BYTE_ORDER_MARK)
             if line.strip():
                 yield start, line
-    except EOFError as error:
-        raise DamagedFileError("the compressed file is cut off", offset) from error
-    except (zlib.error, gzip.BadGzipFile) as error:
-        raise DamagedFileError(f"damaged gzip file: {error}", offset) from error
     except DamagedFileError as error:
         error.offset = offset
         raise
@@ -440,10 +437,52 @@ def _check_length(line: bytes, limit: int, offset: int) -> None:
 
 def _decompressed(name: str, stream: IO[bytes]) -> IO[bytes] | io.BufferedReader:
     if name.endswith(".gz"):
-        return io.BufferedReader(gzip.GzipFile(fileobj=stream), _BUFFER_BYTES)
+        return _whole(_decompressed_gzip(stream))
     if name.endswith((".zst", ".zstd")):
-        return io.BufferedReader(ChunkStream(decompressed_zstd(stream)), _BUFFER_BYTES)
+        return _whole(decompressed_zstd(stream))
     return stream
+
+
+def decompressed(stream: IO[bytes]) -> io.BufferedReader:
+    """Return the content of a file, decompressed if its first bytes are those of gzip or zstd, and close it at its end.
+
+    Reading raises :class:`DamagedFileError` if the file is damaged or cut off.
+
+    :param stream: the file as it is stored.
+    """
+    # A stream that stands in for standard input is not always buffered.
+    stored = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", stream))
+    first = stored.peek(len(_ZSTD))
+    if first.startswith(_GZIP):
+        return _whole(_decompressed_gzip(stored), stored)
+    return _whole(decompressed_zstd(stored), stored) if first.startswith(_ZSTD) else stored
+
+
+def _whole(chunks: Generator[bytes], stored: IO[bytes] | None = None) -> io.BufferedReader:
+    """Return the file of these chunks; reading raises :class:`DamagedFileError` if it is cut off.
+
+    :param stored: the file to close after its last chunk.
+    """
+
+    def checked() -> Generator[bytes]:
+        try:
+            yield from chunks
+        except EOFError as error:
+            raise DamagedFileError("the compressed file is cut off") from error
+        finally:
+            if stored is not None:
+                stored.close()
+
+    return io.BufferedReader(ChunkStream(checked()), _BUFFER_BYTES)
+
+
+def _decompressed_gzip(stream: IO[bytes]) -> Generator[bytes]:
+    file = gzip.GzipFile(fileobj=stream)
+    try:
+        while chunk := file.read1(_BUFFER_BYTES):
+            yield chunk
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise DamagedFileError(f"damaged gzip file: {error}") from error
 
 
 def decompressed_zstd(stream: IO[bytes]) -> Generator[bytes]:

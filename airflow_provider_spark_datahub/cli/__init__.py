@@ -4,27 +4,56 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from airflow_provider_spark_datahub import __version__
-from airflow_provider_spark_datahub.cli.backfill import backfill as _backfill
-from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE
-from airflow_provider_spark_datahub.cli.convert import convert as _convert
-from airflow_provider_spark_datahub.cli.diff import diff as _diff
-from airflow_provider_spark_datahub.cli.doctor import doctor as _doctor
-from airflow_provider_spark_datahub.cli.outbox import emit, pending, requeue
-from airflow_provider_spark_datahub.cli.show import show as _show
+
+_COMMANDS = {
+    "convert": ("convert", "Convert OpenLineage events to DataHub proposals."),
+    "show": ("show", "Show runs and lineage: in the terminal, as a page or a drawing."),
+    "diff": ("diff", "Compare two sets of proposals."),
+    "doctor": ("doctor", "Check everything that lineage needs."),
+    "backfill": ("backfill", "Convert an archive of events with Spark, and deliver it."),
+    "pending": ("outbox", "List the entries that are pending or quarantined."),
+    "emit": ("outbox", "Deliver the pending entries of the outbox."),
+    "requeue": ("outbox", "Make quarantined entries pending again."),
+}
+"""The module of each command, and its line in the list of commands, which imports none of the modules."""
+
+
+class _Commands(TyperGroup):
+    """Group that imports the module of a command when the command is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the name, the command, and its arguments."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and load_command(str(name)), rest
+
+
+def load_command(name: str) -> Any:
+    """Import a command, and return it as typer runs it."""
+    function: Callable[..., None] = getattr(import_module(f"{__name__}.{_COMMANDS[name][0]}"), name)
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    single.command(name)(function)
+    return get_command(single)
+
 
 app = typer.Typer(
+    cls=_Commands,
     name="spark-datahub",
     help="Deliver the lineage of Spark jobs to DataHub, from their OpenLineage events.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # importing rich takes longer than everything else that the help needs
 )
-for _command in (_convert, _show, _diff, _doctor, _backfill, pending, emit, requeue):
-    app.command()(_command)
+for _name, (_, _summary) in _COMMANDS.items():
+    app.command(_name, help=_summary)(lambda: None)
 
 
 def app_main() -> None:
@@ -34,7 +63,7 @@ def app_main() -> None:
     except BrokenPipeError:
         # The reader of the pipe is gone. Nothing may be written to it any more, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_INCOMPLETE)
+        sys.exit(1)  # as EXIT_INCOMPLETE
 
 
 @app.callback(invoke_without_command=True)

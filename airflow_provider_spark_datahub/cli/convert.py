@@ -11,7 +11,7 @@ from typing import IO, Annotated
 import typer
 
 from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, open_output, read_settings, say
-from airflow_provider_spark_datahub.cli.sources import EventConversion, input_file
+from airflow_provider_spark_datahub.cli.sources import EventConversion, input_files
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 
@@ -22,7 +22,13 @@ class _Format(StrEnum):
 
 
 def convert(
-    events: Annotated[list[Path], typer.Argument(help="OpenLineage event files (JSON lines); - for standard input.")],
+    events: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="OpenLineage event files (JSON lines, also .gz and .zst); - or a pipe for standard input.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here, not to standard output.")] = None,
     format_: Annotated[
         _Format,
@@ -49,7 +55,7 @@ def convert(
     Exit status: 0; 1 if an event or a file could not be read or converted (the rest was); 2 for wrong options.
     """
     settings, _ = read_settings(config, set_ or [])
-    conversion = EventConversion(settings, [input_file(path) for path in events], event_log)
+    conversion = EventConversion(settings, input_files(events, failed=EXIT_INCOMPLETE), event_log)
     proposals = conversion.per_event() if per_event else conversion.coalesced(exit_code)
     with open_output(output, failed=EXIT_INCOMPLETE) as file, gc_paused():
         count = _write_to(file, proposals, format_)
@@ -58,8 +64,8 @@ def convert(
         summary = {"events": conversion.converted, "proposals": count, "problems": problems}
         typer.echo(json.dumps(summary), err=output is None)
     else:
-        for problem in problems:
-            say(problem)
+        for message in (*conversion.notes, *problems):
+            say(message)
         say(f"{conversion.converted} events, {count} proposals")
     if conversion.problems:
         raise typer.Exit(EXIT_INCOMPLETE)

@@ -28,7 +28,8 @@ _LONGEST_VALUE = 60
 
 def diff(
     before: Annotated[
-        Path, typer.Argument(help="Proposals, OpenLineage events or an outbox entry; - for standard input.")
+        Path,
+        typer.Argument(help="Proposals, OpenLineage events or an outbox entry, also .gz, .zst; - for standard input."),
     ],
     after: Annotated[Path, typer.Argument(help="The same, to compare with.")],
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with status 1 if they differ.")] = False,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from configparser import ConfigParser, Error as ConfigParserError
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,7 +45,7 @@ def pending(
     from airflow_provider_spark_datahub.delivery.outbox import CORRUPT
 
     wanted = _entry_filter(dag, run, task, connection)
-    with _opened(outbox) as opened:
+    with _opened(outbox, or_folder=True) as opened:
         waiting = [
             {**_summary(entry.manifest), "entry": str(entry)} for entry in opened.entries() if wanted(entry.manifest)
         ]
@@ -145,19 +148,61 @@ def requeue(
 
 
 @contextmanager
-def _opened(location: str | None) -> Iterator[Outbox]:
-    """Open the outbox; end the command with a message if it cannot be read or written."""
-    from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-    from airflow_provider_spark_datahub.hooks.storage import open_outbox
+def _opened(location: str | None, *, or_folder: bool = False) -> Iterator[Outbox]:
+    """Open the outbox; end the command with a message if it cannot be read or written.
+
+    :param or_folder: open a folder as it is, without Airflow's limits: importing Airflow takes seconds.
+    """
     from airflow_provider_spark_datahub.task import OptionError
 
-    configured = configuration()
     try:
-        yield open_outbox(configured.outbox_location(location), configured.outbox_limits())
+        if location and "://" not in location and not Path(location).expanduser().is_dir():
+            fail(f"--outbox {location}: there is no such folder", EXIT_USAGE)
+        yield (_folder(location) if or_folder else None) or _configured(location)
     except OptionError as error:
         fail(str(error), EXIT_USAGE)
     except OSError as error:
         fail(str(error), EXIT_INCOMPLETE)
+
+
+def _configured(location: str | None) -> Outbox:
+    from airflow_provider_spark_datahub.hooks.airflow_context import configuration
+    from airflow_provider_spark_datahub.hooks.storage import open_outbox
+
+    configured = configuration()
+    return open_outbox(configured.outbox_location(location), configured.outbox_limits())
+
+
+def _folder(location: str | None) -> Outbox | None:
+    """Return the outbox in a folder, or ``None`` if only Airflow can say where it is."""
+    from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, Outbox
+    from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration
+
+    home = Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME", "~/airflow"))).expanduser()
+    configured = _configured_location(home)
+    if configured is None and not location:
+        return None
+    resolved = LineageConfiguration(lambda _: configured or "", home / SECTION).outbox_location(location)
+    return None if "://" in resolved else Outbox(LocalStorage(Path(resolved)))
+
+
+def _configured_location(home: Path) -> str | None:
+    """Return the outbox's location as Airflow reads it, from the environment or its file; empty if it is not set.
+
+    ``None`` if only Airflow can read it: the file is damaged, or the value contains placeholders.
+    """
+    from airflow_provider_spark_datahub.task import SECTION
+
+    text = os.environ.get(f"AIRFLOW__{SECTION.upper()}__OUTBOX_LOCATION")
+    if text is None:
+        file = os.environ.get("AIRFLOW_CONFIG") or home / "airflow.cfg"
+        parser = ConfigParser(interpolation=None, strict=False)
+        try:
+            parser.read(Path(file).expanduser(), encoding="utf-8")
+        except (ConfigParserError, OSError, UnicodeDecodeError):
+            return None
+        text = parser.get(SECTION, "outbox_location", fallback="")
+    return None if "%" in text or "$" in text or "{{" in text else text
 
 
 def _entry_filter(

@@ -25,14 +25,18 @@ class _View(StrEnum):
 
 
 _BY_SUFFIX = {".html": _View.HTML, ".htm": _View.HTML, ".svg": _View.SVG, ".mmd": _View.MERMAID}
-_BY_SUFFIX |= {".mermaid": _View.MERMAID, ".json": _View.JSON}
+_BY_SUFFIX |= {".mermaid": _View.MERMAID, ".json": _View.JSON, ".txt": _View.TERMINAL, "": _View.TERMINAL}
 
 
 def show(
     sources: Annotated[
-        list[Path],
-        typer.Argument(help="Files of proposals, of OpenLineage events, or outbox entries; - for standard input."),
-    ],
+        list[Path] | None,
+        typer.Argument(
+            help="Files of proposals, of OpenLineage events, or outbox entries, also .gz and .zst; - or a pipe for "
+            "standard input.",
+            show_default=False,
+        ),
+    ] = None,
     format_: Annotated[
         _View | None, typer.Option("--format", help="Default: by the suffix of the output, else terminal.")
     ] = None,
@@ -49,10 +53,9 @@ def show(
     wrong options.
     """
     zone = _time_zone(timezone)
+    view = _View.JSON if json_ else format_ or _view_of(output)
     proposals, problems = read_sources(sources, failed=EXIT_INCOMPLETE)
     graph = visualization.build_graph(proposals)
-    by_name = _BY_SUFFIX.get(output.suffix.lower()) if output else None
-    view = _View.JSON if json_ else format_ or by_name or _View.TERMINAL
     with open_output(output, failed=EXIT_INCOMPLETE) as file:
         if view is _View.TERMINAL:
             from rich.console import Console
@@ -64,6 +67,14 @@ def show(
         say(problem)
     if problems:
         raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _view_of(output: Path | None) -> _View:
+    view = _BY_SUFFIX.get(output.suffix.lower() if output else "")
+    if view is None:
+        known = ", ".join(suffix for suffix in _BY_SUFFIX if suffix)
+        fail(f"--output {output}: no view has this suffix, want one of {known}, or name it with --format", EXIT_USAGE)
+    return view
 
 
 def _time_zone(name: str | None) -> tzinfo:

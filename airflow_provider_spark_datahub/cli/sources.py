@@ -1,13 +1,16 @@
 """Input of the commands: proposals, and OpenLineage events, which are converted.
 
 A file, or standard input, contains proposals in either form, a part of a backfill, events, or an entry of the outbox or
-its quarantine. The format is detected from the first bytes or the first object.
+its quarantine, and may be compressed with gzip or zstd. The format is detected from the first bytes or the first
+object.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import os
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,8 +24,9 @@ from airflow_provider_spark_datahub.capture import (
     EventSource,
     Outcome,
     checked_text,
+    decompressed,
 )
-from airflow_provider_spark_datahub.cli.console import fail
+from airflow_provider_spark_datahub.cli.console import EXIT_USAGE, fail
 from airflow_provider_spark_datahub.conversion import (
     Conversion,
     Converter,
@@ -41,6 +45,7 @@ class EventConversion:
 
     :ivar converted: the number of events that were converted.
     :ivar problems: one sentence for each thing that could not be read or converted.
+    :ivar notes: messages for the user about files without events.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class EventConversion:
         self._event_log = event_log
         self.converted = 0
         self.problems: list[str] = []
+        self.notes: list[str] = []
 
     def coalesced(self, exit_code: int | None) -> Iterator[Proposal]:
         """Convert all events together."""
@@ -91,7 +97,9 @@ class EventConversion:
 
     def _describe(self, report: CollectionReport) -> None:
         self.problems += [f"{bad.source}, line {bad.line}: {bad.reason}" for bad in report.quarantined]
-        if report.outcome is not Outcome.COMPLETE:
+        if report.outcome is Outcome.EMPTY:
+            self.notes.append(f"{report.detail} holds no event")
+        elif report.outcome is not Outcome.COMPLETE:
             self.problems.append(report.sentence)
 
     def _add(self, conversion: Conversion) -> None:
@@ -104,38 +112,69 @@ _PARQUET = b"PAR1"
 
 
 @dataclass(frozen=True, slots=True)
-class _OpenFile:
-    """Source that can be read once: standard input, or the content of a file."""
+class _InputFile:
+    """File of a command, or standard input: decompressed if it is compressed.
+
+    :param file: for a source that can be read once: standard input, or the content of a file.
+    """
 
     name: str
-    file: IO[bytes]
+    file: IO[bytes] | None = None
 
     def open(self, mode: str, /) -> IO[Any]:  # noqa: ARG002 (the shape of a path)
-        return self.file
+        file: IO[bytes] = Path(self.name).open("rb") if self.file is None else self.file  # noqa: SIM115 (returned open)
+        try:
+            return decompressed(file)
+        except OSError:
+            file.close()
+            raise
 
     def __str__(self) -> str:
         return self.name
 
 
-def input_file(path: Path) -> EventSource:
-    """Return the file that an argument of a command names; ``-`` is standard input."""
-    return _OpenFile("standard input", sys.stdin.buffer) if str(path) == "-" else path
+def input_files(paths: Sequence[Path] | None, *, failed: int) -> list[EventSource]:
+    """Return the files that the arguments of a command name; ``-``, or a pipe without arguments, is standard input.
+
+    :raises typer.Exit: with the status ``failed`` if a file cannot be read; for wrong options if nothing is named.
+    """
+    if not paths and not _is_redirected(sys.stdin.buffer):
+        fail("Name a file, or pipe one to standard input.", EXIT_USAGE)
+    sources: list[EventSource] = []
+    for path in paths or [Path("-")]:
+        if str(path) == "-":
+            sources.append(_InputFile("standard input", sys.stdin.buffer))
+            continue
+        try:
+            with path.open("rb"):
+                sources.append(_InputFile(str(path)))
+        except OSError as error:
+            fail(f"cannot read {path}: {error.strerror or error}", failed)
+    return sources
 
 
-def read_sources(paths: Sequence[Path], *, failed: int) -> tuple[list[Proposal], list[str]]:
+def _is_redirected(stream: IO[bytes]) -> bool:
+    """Return whether standard input is a pipe or a file: a terminal or ``/dev/null`` has nothing to read."""
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError):
+        return isinstance(stream, io.BytesIO)
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def read_sources(paths: Sequence[Path] | None, *, failed: int) -> tuple[list[Proposal], list[str]]:
     """Read the proposals of all files, in their order; then convert all events together.
 
     Malformed lines are skipped and reported.
 
-    :param paths: ``-`` is standard input.
+    :param paths: as for :func:`input_files`.
     :returns: the proposals; one sentence for each thing that could not be read or converted.
     :raises typer.Exit: with the status ``failed`` if a file cannot be read at all.
     """
     proposals: list[Proposal] = []
     problems: list[str] = []
-    events: list[_OpenFile] = []
-    for path in paths:
-        source = input_file(path)
+    events: list[EventSource] = []
+    for source in input_files(paths, failed=failed):
         try:
             with source.open("rb") as file:
                 content = file.read()
@@ -145,7 +184,7 @@ def read_sources(paths: Sequence[Path], *, failed: int) -> tuple[list[Proposal],
             content = _lines_of(str(source), content, failed)
         objects = _Objects(str(source), content)
         if objects.are_events():
-            events.append(_OpenFile(str(source), io.BytesIO(objects.as_lines())))
+            events.append(_InputFile(str(source), io.BytesIO(objects.as_lines())))
         else:
             proposals += objects.proposals()
             problems += objects.problems()

@@ -101,8 +101,10 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
             aspect = obj["aspect"]
             content = json.loads(aspect["value"]) if "value" in aspect else aspect["json"]
             return cls(obj["entityType"], obj["entityUrn"], obj["aspectName"], content, change_type)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProposalFormatError(f"not a stored proposal ({error!r}): {str(obj)[:200]}") from error
+        except KeyError as error:
+            raise ProposalFormatError(f"not a stored proposal, without {error}: {str(obj)[:200]}") from error
+        except (TypeError, ValueError) as error:
+            raise ProposalFormatError(f"not a stored proposal ({error}): {str(obj)[:200]}") from error
 
 
 class SharedObject(dict[str, Any]):

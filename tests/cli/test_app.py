@@ -12,7 +12,7 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from airflow_provider_spark_datahub.cli import app
+from airflow_provider_spark_datahub.cli import app, load_command
 from tests.cli.commands import run
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ JOB = ROOT / "tests" / "data" / "corpus" / "events" / "a_csv_join_agg.ndjson"
 DOCUMENT = (ROOT / "docs" / "command-line.md").read_text()
 GROUP = get_command(app)
 assert isinstance(GROUP, TyperGroup)
-COMMANDS = GROUP.commands
+COMMANDS = {name: load_command(name) for name in GROUP.commands}
 
 each_command = pytest.mark.parametrize("name", sorted(COMMANDS))
 
@@ -50,6 +50,17 @@ def test_examples_use_options_that_exist(name: str) -> None:
             assert set(re.findall(r"(?<!\S)--?[a-z][\w-]*", rest)) <= options(called), f"{called}{rest}"
 
 
+def test_the_list_of_commands_imports_none_of_them_and_cuts_no_line() -> None:
+    program = "import sys; from airflow_provider_spark_datahub.cli import app_main; app_main()"
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", program, "--help"], capture_output=True, text=True, check=True
+    )
+    listed = done.stdout.split("Commands:")[1].split("\n")
+    assert {line.split()[0] for line in listed if line.strip()} == set(COMMANDS)
+    assert not any(line.endswith("...") for line in listed)
+    assert not re.search(r"spark_datahub\.(cli\.|conversion|delivery|hooks)|\brich\b", done.stderr)
+
+
 @each_command
 def test_its_exit_statuses_are_documented(name: str) -> None:
     assert "Exit status: 0" in (COMMANDS[name].help or "")
@@ -58,7 +69,7 @@ def test_its_exit_statuses_are_documented(name: str) -> None:
 
 def test_every_section_is_of_a_command() -> None:
     sections = set(re.findall(r"^## (\w+)$", DOCUMENT, re.MULTILINE))
-    assert sections - {"Completion"} == set(COMMANDS)
+    assert sections - {"Completion", "Start"} == set(COMMANDS)
 
 
 @each_command

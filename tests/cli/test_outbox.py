@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -48,7 +51,38 @@ def waiting(folder: Path) -> list[AttemptKey]:
 # -- pending
 
 
+@pytest.mark.parametrize("command", [["pending"], ["emit"], ["requeue", "--all"]])
+def test_a_folder_that_does_not_exist_is_no_empty_outbox(outbox: tuple[str, Path], command: list[str]) -> None:
+    result = run(*command, *outbox)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"--outbox {outbox[1]}: there is no such folder\n"
+
+
+def test_pending_imports_no_airflow_if_the_outbox_is_a_folder(tmp_path: Path) -> None:
+    outbox = tmp_path / "home" / "spark_datahub" / "outbox"
+    put(outbox.parent)
+    moved = outbox.rename(tmp_path / "moved")
+    program = "import sys; from airflow_provider_spark_datahub.cli import app; app(standalone_mode=False)"
+    check = f"try:\n    {program}\nexcept SystemExit: pass\nassert not {{'airflow', 'datahub'}} & set(sys.modules)"
+
+    def listed(**environment: str) -> str:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+        return subprocess.run(
+            [sys.executable, "-c", check, "pending"],
+            env={**clean, "AIRFLOW_HOME": str(tmp_path / "home"), **environment},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    assert listed() == ""
+    assert "shop  r1" in listed(AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION=str(moved))
+    (tmp_path / "home" / "airflow.cfg").write_text(f"[spark_datahub]\noutbox_location = file://{moved}\n")
+    assert "shop  r1" in listed()
+
+
 def test_an_empty_outbox(outbox: tuple[str, Path]) -> None:
+    outbox[1].mkdir()
     result = run("pending", *outbox)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "0 entries pending, 0 quarantined, 0 corrupt\n")
 
@@ -166,7 +200,8 @@ def test_an_outbox_that_cannot_be_opened() -> None:
 
 def test_a_wrong_limit(outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__RECEIPT_DAYS", "a week")
-    result = run("pending", *outbox)
+    outbox[1].mkdir()
+    result = run("emit", *outbox)
     assert result.exit_code == 2
     assert "receipt_days is 'a week', want a number above 0" in result.stderr
 

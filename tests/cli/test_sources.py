@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import typer
+import zstandard
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.cli.sources import read_sources
@@ -109,3 +113,41 @@ def test_a_file_that_is_missing_ends_the_command(tmp_path: Path) -> None:
 def test_standard_input(tmp_path: Path, text: bytes) -> None:
     path = written(tmp_path / "file", text)
     assert run("show", "-", "--json", stdin=text).stdout == run("show", path, "--json").stdout
+
+
+def test_compressed_files_are_read_whatever_their_names(tmp_path: Path) -> None:
+    events = JOB.read_bytes()
+    for number, compressed in enumerate((gzip.compress(events), zstandard.compress(events))):
+        stored = written(tmp_path / f"{number}.ndjson", compressed)
+        assert read(stored) == read(JOB)
+        assert run("convert", stored).stdout == run("convert", JOB).stdout
+        assert run("diff", stored, JOB, "--exit-code").exit_code == 0
+        assert run("show", "--json", stdin=compressed).stdout == run("show", "--json", JOB).stdout
+        torn = written(tmp_path / "torn", compressed[: len(compressed) // 2])
+        for command in (["show", torn], ["convert", torn], ["diff", torn, JOB]):
+            result = run(*command)
+            assert result.exit_code == (2 if command[0] == "diff" else 1)
+            assert "is cut off" in result.stderr
+            assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", [["show"], ["convert"], ["diff", JOB]])
+def test_one_behaviour_of_all_commands(command: list[object], tmp_path: Path) -> None:
+    typo, empty = tmp_path / "evnts.ndjson", written(tmp_path / "empty", "")
+    missing = run(*command, typo)
+    assert missing.exit_code == (2 if command[0] == "diff" else 1)
+    assert missing.stderr == f"cannot read {typo}: No such file or directory\n"
+    assert run(*command, empty).exit_code == 0
+    broken = run(*command, written(tmp_path / "broken", "{}"))
+    assert "KeyError" not in broken.stderr
+
+
+@pytest.mark.parametrize("command", ["show", "convert"])
+def test_a_pipe_needs_no_argument_and_nothing_at_all_is_a_wrong_call(command: str) -> None:
+    assert run(command, stdin=JOB.read_bytes()).output == run(command, JOB).output
+    program = "from airflow_provider_spark_datahub.cli import app; app()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, command], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Name a file, or pipe one to standard input.\n"
