@@ -43,7 +43,7 @@ def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
             upstream_jobs=list(job.definition.upstream_jobs),
             fine_grained=lineage.fine_grained,
             time_ms=job.run.end_ms,
-            patch=job.patch_edges,
+            patch=job.patch_edges or job.is_shared,
         ),
         *_run(job),
     ]

@@ -112,6 +112,7 @@ class TaskAttempt:
     :param result: ``None`` while it runs.
     :param written_by_plugin: DataHub's own Airflow plugin writes the DAG, the task and the task run. Only what the
         plugin leaves out is written here.
+    :param shared_application: other tasks of the DAG may run Spark applications of the same name.
     """
 
     dag_run: DagRun
@@ -124,6 +125,12 @@ class TaskAttempt:
     log_url: str | None = None
     upstream: tuple[UpstreamTask, ...] = ()
     written_by_plugin: bool = False
+    shared_application: bool = False
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the task run is one of several of its task in the DAG run."""
+        return self.map_index >= 0
 
     @property
     def key(self) -> AttemptKey:
@@ -177,6 +184,7 @@ def _attached(job: JobLineage, attempt: TaskAttempt, runs: set[str]) -> JobLinea
     upstream_jobs = tuple(dict.fromkeys((*definition.upstream_jobs, attempt.job_urn)))
     return structs.replace(
         job,
+        is_shared=attempt.is_mapped or attempt.shared_application,
         definition=structs.replace(definition, upstream_jobs=upstream_jobs),
         run=structs.replace(
             run,
@@ -204,7 +212,7 @@ def _task_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Pro
             upstream_jobs=[run.site.job_urn(run.dag_id, upstream.task_id) for upstream in attempt.upstream],
             fine_grained=[],
             time_ms=attempt.end_ms or max((job.run.end_ms or 0 for job in jobs), default=None),
-            patch=attempt.result != "SUCCESS" or not jobs or any(job.patch_edges for job in jobs),
+            patch=attempt.is_mapped or attempt.result != "SUCCESS" or not jobs or any(job.patch_edges for job in jobs),
         ),
     ]
 
@@ -265,7 +273,7 @@ def _task_entities(attempt: TaskAttempt) -> Iterator[Proposal]:
     }
     yield Proposal("dataJob", urn, "dataJobInfo", info)
     yield status("dataJob", urn)
-    mapped = {"map_index": str(attempt.map_index)} if attempt.map_index >= 0 else {}
+    mapped = {"map_index": str(attempt.map_index)} if attempt.is_mapped else {}
     custom = {"dag_id": run.dag_id, "task_id": attempt.task_id, "run_id": run.run_id, **mapped}
     yield from run_properties(
         attempt.urn,

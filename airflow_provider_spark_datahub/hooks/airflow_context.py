@@ -13,12 +13,13 @@ from urllib.parse import quote
 
 import pendulum
 from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException, BaseHook, conf
+from jinja2 import TemplateError
 
 from airflow_provider_spark_datahub.capture import ParentRun
 from airflow_provider_spark_datahub.conversion import DataInterval, RunType
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, UpstreamTask
 from airflow_provider_spark_datahub.get_provider_info import datahub_plugin_is_installed
-from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration
+from airflow_provider_spark_datahub.task import SECTION, UNNAMED_APPLICATION, LineageConfiguration, OptionError
 
 _MANUAL_RUN_TYPES = frozenset({"manual", "operator_triggered"})
 MAX_MAPPED_UPSTREAM_RUNS = 1000
@@ -65,6 +66,23 @@ def mask(secret: str) -> None:
         with suppress(ImportError, AttributeError):
             import_module(module).mask_secret(secret)
             return
+
+
+def has_lineage(task: Any) -> bool:
+    """Return whether a task, as in its file or serialized, is of an operator of this package."""
+    return "lineage_on_failure" in (getattr(task, "template_fields", None) or ())
+
+
+def task_argument(dag: Any, task: Any, name: str) -> Any:
+    """Return an argument as the task's author gave it. A mapped task has no attributes and defaults yet."""
+    expanded = getattr(getattr(task, "expand_input", None), "value", None)
+    if isinstance(expanded, Mapping) and name in expanded:
+        return "{{ expanded }}"
+    partial_kwargs = getattr(task, "partial_kwargs", None)
+    if partial_kwargs is None:
+        return getattr(task, name, None)
+    defaults = {**(getattr(dag, "default_args", None) or {}), **(partial_kwargs.get("default_args") or {})}
+    return partial_kwargs.get(name, defaults.get(name))
 
 
 def _epoch_ms(moment: datetime | None) -> int | None:
@@ -134,7 +152,27 @@ class AttemptContext:
                 for upstream in sorted(getattr(task, "upstream_list", ()), key=lambda upstream: str(upstream.task_id))
             ),
             written_by_plugin=datahub_plugin_is_active(),
+            shared_application=self._shares_application(),
         )
+
+    def _shares_application(self) -> bool:
+        """Return whether another task of the DAG may run a Spark application of the same name."""
+        task = self._context["task"]
+        tasks = getattr(getattr(task, "dag", None), "tasks", ())
+        others = [other for other in tasks if other.task_id != task.task_id and has_lineage(other)]
+        own = self._application_name(task) if others else None
+        return any(own is None or self._application_name(other) in (own, None) for other in others)
+
+    def _application_name(self, task: Any) -> str | None:
+        """Return the name of a task's Spark application, or of the flow in its place; ``None`` if it is not known."""
+        settings, name = (task_argument(task.dag, task, argument) for argument in ("lineage", "name"))
+        try:
+            layers = configuration().setting_layers(settings)
+            name = next((layer["pipeline_name"] for layer in reversed(layers) if layer.get("pipeline_name")), name)
+            # The names of other tasks are still templates.
+            return str(task.render_template(name, {**self._context, "task": task})) if name else UNNAMED_APPLICATION
+        except (AirflowException, TemplateError, OptionError, LookupError, TypeError, AttributeError):
+            return None
 
     def openlineage_runs(self) -> tuple[ParentRun, ParentRun]:
         """Return the task run and the DAG run as Airflow's OpenLineage provider identifies them.

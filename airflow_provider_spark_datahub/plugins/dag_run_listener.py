@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 DELIVERY_SECONDS = 10.0
 BACKLOG = 100
 """Ends of DAG runs that may wait in memory for their delivery; further ones are left to ``spark-datahub emit``."""
-_LINEAGE_FIELD = "lineage_on_failure"
 
 
 class _WorkThread:
@@ -146,28 +145,16 @@ def _report_end(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
 
 def _connections(dag: Any) -> Iterator[str]:
     """Yield the connections of the DAG's lineage tasks, except those that are templates or expanded."""
-    from airflow_provider_spark_datahub.hooks.airflow_context import configuration
+    from airflow_provider_spark_datahub.hooks.airflow_context import configuration, has_lineage, task_argument
 
     configured = configuration()
     for task in dag.tasks:
-        if _LINEAGE_FIELD not in (getattr(task, "template_fields", None) or ()):
+        if not has_lineage(task):
             continue
-        connection = _argument(dag, task, "datahub_conn_id") or configured.connection_id
-        enabled = _argument(dag, task, "enabled")
+        connection = task_argument(dag, task, "datahub_conn_id") or configured.connection_id
+        enabled = task_argument(dag, task, "enabled")
         if "{{" not in connection and ("{{" in str(enabled) or configured.is_enabled(enabled)):
             yield connection
-
-
-def _argument(dag: Any, task: Any, name: str) -> Any:
-    """Return an argument as the task's author gave it. A mapped task has no attributes and defaults yet."""
-    expanded = getattr(getattr(task, "expand_input", None), "value", None)
-    if isinstance(expanded, Mapping) and name in expanded:
-        return "{{ expanded }}"
-    partial_kwargs = getattr(task, "partial_kwargs", None)
-    if partial_kwargs is None:
-        return getattr(task, name, None)
-    defaults = {**(getattr(dag, "default_args", None) or {}), **(partial_kwargs.get("default_args") or {})}
-    return partial_kwargs.get(name, defaults.get(name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.task.delivery import Connections as Connections
     from airflow_provider_spark_datahub.task.options import (
         SECTION as SECTION,
+        UNNAMED_APPLICATION as UNNAMED_APPLICATION,
         LineageConfiguration as LineageConfiguration,
         LineageOptions as LineageOptions,
         OptionError as OptionError,
@@ -28,7 +29,7 @@ else:
         {
             "attempt": "AttemptEnd AttemptLineage Launcher SparkSubmit",
             "delivery": "Connections",
-            "options": "LineageConfiguration LineageOptions OptionError SECTION",
+            "options": "LineageConfiguration LineageOptions OptionError SECTION UNNAMED_APPLICATION",
             "recovery": "recover_entry",
             "report": "LineageReport XCOM_KEY",
         },

@@ -36,6 +36,7 @@ from airflow_provider_spark_datahub.conversion import DatasetId
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.task.delivery import Connections, TaskDelivery
+from airflow_provider_spark_datahub.task.options import UNNAMED_APPLICATION
 from airflow_provider_spark_datahub.task.recovery import AttemptRecord
 from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
@@ -56,8 +57,6 @@ BANNER_SECONDS = 20.0
 """Time for ``spark-submit --version``, which is called if its folder does not show Spark's version."""
 RAW_EVENTS_SHARE = 0.05
 """Extra share of the time for lineage in which raw events are put beside proposals that could not be delivered."""
-UNNAMED_APPLICATION = "arrow-spark"
-"""The application name that SparkSubmitOperator falls back to: every task without a name shares it."""
 _USED_AT_THE_END = ("task.running", "delivery.outbox.drain")
 """Modules that would delay the submit. They are imported beside the running job, which costs the task no time."""
 

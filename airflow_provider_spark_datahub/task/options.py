@@ -20,6 +20,8 @@ SECTION = "spark_datahub"
 """Section of Airflow's configuration, which error messages name."""
 FailurePolicy = Literal["warn", "retry", "fail"]
 DAY_SECONDS = 86_400.0
+UNNAMED_APPLICATION = "arrow-spark"
+"""The application name that SparkSubmitOperator falls back to: every task without a name shares it."""
 
 
 class OptionError(ValueError):

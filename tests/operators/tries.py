@@ -37,9 +37,12 @@ for argument in "$@"; do
       ;;
   esac
 done
-if [ -n "$location" ] && [ -f "$FAKE_SPARK/events" ]; then
-  mkdir -p "$(dirname "$location")"
-  cp "$FAKE_SPARK/events" "$location"
+events="$FAKE_SPARK/events"
+own="$FAKE_SPARK/${@: -1}.events"
+[ ! -f "$own" ] || events="$own"
+if [ -n "$location" ] && [ -f "$events" ]; then
+  # A task that ends meanwhile removes folders that are empty.
+  until mkdir -p "$(dirname "$location")" && cp "$events" "$location"; do :; done
 elif [ -n "$location" ] && [ -n "$FAKE_SPARK_PLANTS" ]; then
   mkdir -p "$(dirname "$location")"
   $FAKE_SPARK_PLANTS "$location"
@@ -51,6 +54,7 @@ if [ -n "$FAKE_SPARK_SIGNAL" ]; then
   kill -s "$FAKE_SPARK_SIGNAL" "$PPID"
   exec sleep 30
 fi
+! rm "$FAKE_SPARK/${@: -1}.fails" 2>/dev/null || exit 1
 exit "${FAKE_SPARK_EXIT:-0}"
 """
 
@@ -152,10 +156,17 @@ class FakeSpark:
         environment("FAKE_SPARK", str(self._folder))
         environment("PATH", f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}")
 
-    def writes(self, events: str | bytes) -> None:
-        """The events of the next runs: a case of the corpus, or what the file is to hold."""
+    def writes(self, events: str | bytes, argument: str | None = None) -> None:
+        """The events of the next runs: a case of the corpus, or what the file is to hold.
+
+        :param argument: only of runs with this last argument.
+        """
         content = (CORPUS / f"{events}.ndjson").read_bytes() if isinstance(events, str) else events
-        (self._folder / "events").write_bytes(content)
+        (self._folder / ("events" if argument is None else f"{argument}.events")).write_bytes(content)
+
+    def fails_once(self, argument: str) -> None:
+        """The next run with this last argument fails."""
+        (self._folder / f"{argument}.fails").touch()
 
     def plants(self, command: str) -> None:
         """The next runs make something else than an event file in its place, by a command that gets its path."""

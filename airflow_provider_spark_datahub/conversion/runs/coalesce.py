@@ -112,6 +112,7 @@ class JobLineage(msgspec.Struct, gc=False):
 
     :param patch_edges: edges are added to those in DataHub and none is removed, as they may be incomplete
         (Deviation 10); else they replace those in DataHub.
+    :param is_shared: other task runs of the same DAG run may write edges of the same job: edges are only added, too.
     """
 
     definition: JobDefinition
@@ -119,6 +120,7 @@ class JobLineage(msgspec.Struct, gc=False):
     lineage: Lineage
     diagnostics: Diagnostics
     patch_edges: bool
+    is_shared: bool = False
 
     @property
     def job_urn(self) -> str:

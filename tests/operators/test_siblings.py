@@ -1,0 +1,115 @@
+"""Task runs of one DAG run that share a DataJob: together they name all of its edges, whatever their order."""
+
+from __future__ import annotations
+
+import json
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException
+from airflow.sdk import DAG
+
+from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from tests.conversion.builders import APP, QUERY, column, column_lineage, file, query, urn, whole_application
+from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag, execute
+from tests.oracles.stored import StoredEdges, stored_edges
+
+INDEXES, WORKERS = 50, 4
+TASK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(airflow,shop,prod),{})"
+SPARK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),shop)"
+
+
+def write_events(spark: FakeSpark, number: int, *, inputs: tuple[str, ...] = ()) -> None:
+    """Each job copies a table of its own into a table of its own."""
+    source, target = f"/in/{number}", f"/out/{number}"
+    run_id, query_id = APP[:-4] + f"{number:04d}", QUERY[:-4] + f"{number:04d}"
+    output = file(target, columnLineage=column_lineage({"id": [column(source, "id", "DIRECT:IDENTITY")]}))
+    read = [file(path) for path in (inputs or (source,))]
+    events = whole_application(
+        query("START", run_id=query_id, parent=run_id, inputs=read),
+        query(run_id=query_id, parent=run_id, inputs=read, outputs=[output]),
+        run_id=run_id,
+    )
+    spark.writes("".join(f"{json.dumps(event)}\n" for event in events).encode(), argument=str(number))
+
+
+def copy_task(
+    spark: FakeSpark, number: int, task_id: str, of: DAG | None = None, name: Any = "shop"
+) -> SparkSubmitDatahubOperator:
+    return SparkSubmitDatahubOperator(
+        task_id=task_id,
+        application=f"{task_id}.py",
+        application_args=[str(number)],
+        name=name,
+        datahub_conn_id="datahub_file",
+        openlineage_jar=spark.jar,
+        dag=of or dag(),
+    )
+
+
+def stored(tmp_path: Path) -> dict[str, StoredEdges]:
+    return stored_edges(json.loads(line) for line in (tmp_path / "sink/lineage.jsonl").read_text().splitlines())
+
+
+def datasets(side: str, numbers: range) -> set[str]:
+    return {urn("file", f"/{side}/{number}") for number in numbers}
+
+
+def test_mapped_task_runs_in_any_order_keep_each_others_edges(spark: FakeSpark, tmp_path: Path) -> None:
+    for number in range(INDEXES):
+        write_events(spark, number)
+    spark.fails_once("17")
+
+    def run_index(index: int) -> None:
+        for try_number in (1, 2):
+            task = copy_task(spark, index, "copy")
+            ti = TaskInstance(task_id="copy", map_index=index, try_number=try_number, max_tries=1)
+            try:
+                execute(task, context_of(task, ti))
+            except AirflowException:
+                assert (index, try_number) == (17, 1)
+            report = ti.xcoms["lineage_report"]
+            assert (report["reason"], report["pending"], report["rejected"]) == (None, 0, 0), report
+            assert report["outputs"] or (index, try_number) == (17, 1), report
+            if (index, try_number) != (17, 1):
+                return
+
+    order = random.Random(1).sample(range(INDEXES), INDEXES)
+    with ThreadPoolExecutor(WORKERS) as workers:
+        list(workers.map(run_index, order))
+
+    found = stored(tmp_path)
+    for job in (TASK_JOB.format("copy"), SPARK_JOB):
+        assert found[job].inputs == datasets("in", range(INDEXES)), job
+        assert found[job].outputs == datasets("out", range(INDEXES)), job
+    assert len(found[SPARK_JOB].columns) == INDEXES
+
+
+@pytest.mark.parametrize("name", ["shop", "{{ dag.dag_id }}", None])
+def test_tasks_that_share_an_applications_name(spark: FakeSpark, tmp_path: Path, name: str | None) -> None:
+    with DAG("shop", schedule=None) as one:
+        for number in (0, 1):
+            write_events(spark, number)
+            copy_task(spark, number, f"copy_{number}", one, name)
+    for task in one.tasks:
+        assert isinstance(task, SparkSubmitDatahubOperator)
+        execute(task, context_of(task))
+    found = stored(tmp_path)
+    assert found[SPARK_JOB].outputs == datasets("out", range(2))
+    assert found[SPARK_JOB].jobs == {TASK_JOB.format("copy_0"), TASK_JOB.format("copy_1")}
+    for number in (0, 1):
+        assert found[TASK_JOB.format(f"copy_{number}")].outputs == datasets("out", range(number, number + 1))
+
+
+def test_a_task_of_its_own_replaces_its_edges(spark: FakeSpark, tmp_path: Path) -> None:
+    with DAG("shop", schedule=None) as one:
+        copy_task(spark, 0, "other", one, "other")
+        task = copy_task(spark, 0, "copy", one)
+    for inputs in (("/in/old",), ("/in/new",)):
+        write_events(spark, 0, inputs=inputs)
+        execute(task, context_of(task))
+    # The table that only the column lineage names is read, too.
+    assert stored(tmp_path)[SPARK_JOB].inputs == {urn("file", "/in/new"), urn("file", "/in/0")}
