@@ -25,6 +25,8 @@ CATCHING_EVERYTHING = {
     "plugins/dag_run_listener.py": 1,
     # Passes the error of a call on to the thread that asked for the call, which raises it.
     "delivery/deadline.py": 1,
+    # Events of one attempt that the converter cannot handle must not keep other entries from being delivered.
+    "task/recovery.py": 1,
     # Third-party code does not document which errors it raises; they become one error with a name.
     "delivery/failure.py": 1,
 }

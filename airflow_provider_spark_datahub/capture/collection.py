@@ -284,6 +284,9 @@ def _described(source: object, error: OSError) -> str:
     return str(error) if isinstance(error, NotRegularFileError) else f"{source}: {error.strerror or error}"
 
 
+_TOO_DEEP = "JSON nested too deeply"
+
+
 def checked_text() -> Callable[[bytes], bytes]:
     """Return a parser that checks a line and returns it unchanged, or raises :class:`BadLineError`."""
     check = msgspec.json.Decoder(msgspec.Raw).decode
@@ -292,7 +295,11 @@ def checked_text() -> Callable[[bytes], bytes]:
     def parse(raw: bytes) -> bytes:
         text = raw.strip()
         if b"\\ud" in text or b"\\uD" in text:
-            return json.dumps(decode(text), ensure_ascii=False).encode()
+            event = decode(text)
+            try:
+                return json.dumps(event, ensure_ascii=False).encode()
+            except RecursionError as error:
+                raise BadLineError(_TOO_DEEP) from error
         try:
             # The check of JSON grammar does not look into strings.
             if not text.isascii():
@@ -303,7 +310,7 @@ def checked_text() -> Callable[[bytes], bytes]:
         except msgspec.DecodeError as error:
             raise BadLineError(f"not valid JSON: {error}") from error
         except RecursionError as error:
-            raise BadLineError("JSON nested too deeply") from error
+            raise BadLineError(_TOO_DEEP) from error
         if not text.startswith(b"{"):
             raise BadLineError("not a JSON object")
         return text
@@ -325,7 +332,7 @@ def decoded_event() -> Callable[[bytes], dict[str, Any]]:
         except json.JSONDecodeError as error:
             raise BadLineError(f"not valid JSON: {error.msg} at character {error.pos} of the line") from error
         except RecursionError as error:
-            raise BadLineError("JSON nested too deeply") from error
+            raise BadLineError(_TOO_DEEP) from error
         except ValueError as error:
             # Python refuses to parse numbers of more than some thousand digits.
             raise BadLineError(f"JSON that cannot be used: {error}") from error

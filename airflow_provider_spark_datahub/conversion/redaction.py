@@ -6,7 +6,10 @@ import json
 import re
 import traceback
 from functools import lru_cache
+from math import isfinite
 from typing import Any
+
+from airflow_provider_spark_datahub.conversion.events import EventError
 
 # Spark's default of spark.redaction.regex, and "credential" (conversion rules, section 5).
 _SECRET_WORDS = r"secret|password|token|access[.]?key|credential"
@@ -52,11 +55,39 @@ def redact_text(text: str) -> str:
     return redact_url(text) if "://" in text else text
 
 
+_MAX_DEPTH = 100
+_TOO_DEEP = f"… (nested more than {_MAX_DEPTH} levels deep)"
+_MAX_DIGITS = 300
+
+
 def event_without_secrets(event: bytes) -> bytes:
-    """Redact every string in an OpenLineage event, a JSON object."""
-    decoded = json.loads(event)
-    redacted = _without_secrets("", decoded, _own_pattern(decoded))
-    return json.dumps(redacted, ensure_ascii=False).encode("utf-8", "replace")
+    """Redact every string in an OpenLineage event, a JSON object.
+
+    A value that is nested too deeply is replaced by a text that says so, and a number that readers of JSON refuse by
+    its digits.
+
+    :raises EventError: if the event cannot be decoded: only the event is lost.
+    """
+    try:
+        decoded = _decode(event.decode())
+        redacted = _without_secrets("", decoded, _own_pattern(decoded))
+        return json.dumps(redacted, ensure_ascii=False).encode("utf-8", "replace")
+    except RecursionError as error:
+        raise EventError("it is nested too deeply") from error
+    except ValueError as error:
+        raise EventError(f"not valid JSON: {error}") from error
+
+
+def _number(digits: str) -> float | str:
+    number = float(digits)
+    return number if isfinite(number) else digits
+
+
+def _integer(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _MAX_DIGITS else digits
+
+
+_decode = json.JSONDecoder(parse_float=_number, parse_int=_integer).decode
 
 
 def _own_pattern(event: Any) -> str | None:
@@ -65,12 +96,16 @@ def _own_pattern(event: Any) -> str | None:
     return event if isinstance(event, str) else None
 
 
-def _without_secrets(key: str, value: Any, pattern: str | None) -> Any:
+def _without_secrets(key: str, value: Any, pattern: str | None, depth: int = 0) -> Any:
+    if isinstance(value, str):
+        return redact(key, value, pattern)
+    if depth > _MAX_DEPTH and isinstance(value, dict | list):
+        return _TOO_DEEP
     if isinstance(value, dict):
-        return {name: _without_secrets(name, item, pattern) for name, item in value.items()}
+        return {name: _without_secrets(name, item, pattern, depth + 1) for name, item in value.items()}
     if isinstance(value, list):
-        return [_without_secrets(key, item, pattern) for item in value]
-    return redact(key, value, pattern) if isinstance(value, str) else value
+        return [_without_secrets(key, item, pattern, depth + 1) for item in value]
+    return value
 
 
 def redacted_trace(error: BaseException) -> str:

@@ -286,7 +286,7 @@ class TaskDelivery:
     def _deliver_leased(self, own: Entry, deadline: Deadline) -> None:
         """Deliver the entries of all attempts, this one's last."""
         from airflow_provider_spark_datahub.delivery.outbox import deliver_in_order
-        from airflow_provider_spark_datahub.task.recovery import recover_entry
+        from airflow_provider_spark_datahub.task.recovery import RecoveryError, recover_entry
 
         entries = [entry for entry in self._entries() if entry.name.group == self._group]
         if own.name not in (entry.name for entry in entries):
@@ -297,17 +297,20 @@ class TaskDelivery:
             # Earlier attempts are over, since this one runs.
             return recover_entry(entry, deadline, over=True)
 
-        problem = None
-        for settled in deliver_in_order(entries, lambda _, proposals: self.send(proposals, deadline), finish):
-            problem = settled.delivery.problem if settled.delivery else None
-            if settled.entry.name == own.name:
-                if settled.delivery:
-                    self._count(settled.delivery)
-                    self._report.outbox_entry = str(settled.remaining) if settled.remaining else None
-                else:
-                    self._count_settled(own)
-                self._outbox.expire_receipts(self._key.task)
-                return
+        problem: object = None
+        try:
+            for settled in deliver_in_order(entries, lambda _, proposals: self.send(proposals, deadline), finish):
+                problem = settled.delivery.problem if settled.delivery else None
+                if settled.entry.name == own.name:
+                    if settled.delivery:
+                        self._count(settled.delivery)
+                        self._report.outbox_entry = str(settled.remaining) if settled.remaining else None
+                    else:
+                        self._count_settled(own)
+                    self._outbox.expire_receipts(self._key.task)
+                    return
+        except RecoveryError as error:
+            problem = error
         self._add_reason(f"the lineage of an earlier attempt goes first, and is pending: {problem}")
 
     def _count_settled(self, own: Entry) -> None:

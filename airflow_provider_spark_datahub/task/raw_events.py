@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import CollectionReport, FileFollower, Outcome, checked_text
-from airflow_provider_spark_datahub.conversion import event_without_secrets
+from airflow_provider_spark_datahub.conversion import EventError, event_without_secrets
 from airflow_provider_spark_datahub.delivery import RawEvent
 from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryName, OutboxError
 from airflow_provider_spark_datahub.task.report import LineageReport
@@ -33,6 +33,7 @@ class RawEvents:
     """Readable events of one attempt, without their secrets, compressed in memory.
 
     :param report: of the reading that adds the events; final when :meth:`compressed` is called.
+    :ivar left_out: how many events are missing because their secrets cannot be found.
     """
 
     def __init__(self, report: CollectionReport) -> None:
@@ -40,6 +41,8 @@ class RawEvents:
         self._compressor = zlib.compressobj(1, wbits=_GZIP)
         self._chunks: list[bytes] = []
         self._content: bytes | None = None
+        self.left_out = 0
+        self._why = ""
 
     @classmethod
     def read(cls, events_file: Path, expired: Callable[[], bool]) -> RawEvents:
@@ -56,15 +59,26 @@ class RawEvents:
         return self.report.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE)
 
     def add(self, event: bytes) -> None:
-        """Add the JSON text of an event."""
-        self._chunks.append(self._compressor.compress(event_without_secrets(event) + b"\n"))
+        """Add the JSON text of an event; leave it out if its secrets cannot be found."""
+        try:
+            text = event_without_secrets(event)
+        except EventError as error:
+            self.left_out += 1
+            self._why = self._why or str(error)
+        else:
+            self._chunks.append(self._compressor.compress(text + b"\n"))
+
+    @property
+    def problem(self) -> str | None:
+        """How many events are left out, and why the first of them; ``None`` if all are there."""
+        return f"{self.left_out} events are left out: {self._why}" if self.left_out else None
 
     def compressed(self) -> bytes | None:
         """Return the events, one per line, compressed by gzip. No event can be added afterwards.
 
         :returns: ``None`` if there are none, or the time was too short to read all of them.
         """
-        if not self.report.events or self.report.outcome is Outcome.TIMED_OUT:
+        if self.report.events <= self.left_out or self.report.outcome is Outcome.TIMED_OUT:
             return None
         if self._content is None:
             self._content = b"".join([*self._chunks, self._compressor.flush()])
@@ -111,7 +125,9 @@ class EventForwarding:
         except OutboxError as error:
             self._warn(f"the events stay in {events_file}: {error}")
             return False
-        return True
+        if events.problem:
+            self._warn(f"{events.problem}; they stay in {events_file}")
+        return not events.left_out
 
     def deliver(self, deadline: Deadline) -> None:
         """Deliver the events of this attempt, and those that earlier attempts left in the outbox."""

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from airflow_provider_spark_datahub.capture import Outcome
-from airflow_provider_spark_datahub.conversion import LineageSettings
+from airflow_provider_spark_datahub.conversion import LineageSettings, redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline
-from airflow_provider_spark_datahub.delivery.outbox import EntryFormatError, is_gone, machine
+from airflow_provider_spark_datahub.delivery.outbox import EntryFormatError, OutboxError, is_gone, machine
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
 if TYPE_CHECKING:
@@ -93,17 +93,20 @@ class AttemptRecord:
         return self.spark_succeeded is not None or is_gone(self.machine, self.process)
 
 
+class RecoveryError(OutboxError):
+    """Unfinished entry whose events cannot be converted, for a reason that another try may not mend."""
+
+
 def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False) -> Entry | None:
     """Convert the events of an unfinished entry.
 
     :param over: the attempt is known to be over; otherwise its record decides.
     :returns: the entry with its proposals; ``None`` if the attempt is not over, the time was too short, or the events
         are on another machine.
+    :raises RecoveryError: if the conversion fails; the entry stays as it is.
     :raises OutboxError: if the outbox refuses.
     :raises EntryFormatError: if the entry holds no record of an attempt.
     """
-    from airflow_provider_spark_datahub.task.job_events import JobEvents
-
     try:
         record = AttemptRecord.from_obj(entry.manifest.redo)
     except ValueError as error:
@@ -114,7 +117,22 @@ def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False) -> En
     if elsewhere and entry.age < entry.outbox.limits.max_age:
         log.debug("Leave %s to %s, where its events are", entry, record.machine)
         return None
-    record = record.with_end()
+    try:
+        return _converted(entry, record.with_end(), deadline)
+    except (OSError, EntryFormatError):
+        raise
+    except Exception as error:
+        # One attempt's events must not keep those of all others from being delivered.
+        log.debug("The conversion of %s failed:\n%s", entry, redacted_trace(error))
+        raise RecoveryError(
+            f"Could not convert the events of {entry}: {type(error).__name__}: {redact_text(str(error))}. They stay in "
+            f"{record.events_file}."
+        ) from error
+
+
+def _converted(entry: Entry, record: AttemptRecord, deadline: Deadline) -> Entry | None:
+    from airflow_provider_spark_datahub.task.job_events import JobEvents
+
     backend, succeeded = record.openlineage_connection, bool(record.spark_succeeded)
     event_log = SparkEventLog(record.event_log, is_own=record.own_event_log)
     events = JobEvents(record.settings, Path(record.events_file), event_log, keep_raw=backend is not None)
@@ -123,6 +141,8 @@ def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False) -> En
         return None
     proposals = events.proposals(record.task_try, conversion)
     if backend is not None and events.raw is not None and events.raw.is_whole:
+        if events.raw.problem:
+            log.warning("OpenLineage backend (%s), %s: %s", backend, record.events_file, events.raw.problem)
         events.raw.forward(entry.outbox, entry.manifest.key, backend)
     log.debug("Recovered %s: %d proposals", entry, len(proposals))
     return entry.finish(proposals, spark_succeeded=succeeded)

@@ -305,7 +305,7 @@ def test_a_location_that_cannot_be_read(one: Try) -> None:
     path.unlink()
     path.mkdir()
     report = one.lineage.finish(ENDED)
-    assert report.reason == f"the event file cannot be read ({path}: Is a directory)"
+    assert report.reason == f"the event file cannot be read ({path} is not a regular file (drwxr-xr-x))"
     assert report.events_file == str(path)
     assert report.is_complete
 

@@ -1,0 +1,137 @@
+"""Events that are made to break their reader: each costs only itself, on every way that events take."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.task.job_events import JobEvents
+from airflow_provider_spark_datahub.task.raw_events import RawEvents
+from airflow_provider_spark_datahub.task.recovery import RecoveryError, recover_entry
+from tests.cli.commands import run as command
+from tests.delivery.outboxes import key, outbox_at
+from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, context_of, execute, operator_with_lineage
+from tests.servers.openlineage import Backend
+from tests.task.test_recovery import GONE, begun
+
+CASE = (CORPUS / "a_csv_join_agg.ndjson").read_bytes()
+LINES = CASE.splitlines(keepends=True)
+EVIL = {
+    **{f"{depth} lists": b"[" * depth + b"]" * depth for depth in (150, 600)},
+    **{f"{depth} objects": b'{"a":' * depth + b"1" + b"}" * depth for depth in (150, 600)},
+    "an integer of 5,000 digits": b"7" * 5000,
+    "a number beyond any float": b"1e400",
+    "half of a surrogate pair, 600 lists": b'["\\ud800",' + b"[" * 600 + b"]" * 601,
+    "a key twice": b'{"a": 1, "a": {"a": 2}}',
+}
+"""Values that JSON allows."""
+UNREADABLE = {
+    "100,000 lists": b"[" * 100_000 + b"]" * 100_000,
+    "100,000 objects": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "half of a surrogate pair, 100,000 lists": b'["\\ud800",' + b"[" * 100_000 + b"]" * 100_001,
+    "no number": b"NaN",
+}
+
+
+def with_facet(value: bytes) -> bytes:
+    """The last event of the job, once more, with one facet that nobody asks for."""
+    event = json.loads(LINES[-1])
+    event["run"]["facets"]["evil"] = "@evil@"
+    return json.dumps(event).encode().replace(b'"@evil@"', value) + b"\n"
+
+
+ATTACK = b"".join([*LINES[:-1], *map(with_facet, [*EVIL.values(), *UNREADABLE.values()]), LINES[-1]])
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
+    with Backend() as backend:
+        monkeypatch.setenv("AIRFLOW_CONN_MARQUEZ", json.dumps({"conn_type": "openlineage", "host": backend.url}))
+        yield backend
+
+
+def run_try(spark: FakeSpark, events: bytes, task: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the report of an attempt, and the aspects of the Spark job that DataHub got."""
+    spark.writes(events)
+    operator = operator_with_lineage(spark, openlineage_conn_id="marquez", lineage_timeout=20)
+    ti = TaskInstance(task_id=task)
+    execute(operator, context_of(operator, ti))
+    sink = Path(json.loads(os.environ["AIRFLOW_CONN_DATAHUB_FILE"])["host"])
+    lines = sink.read_text().splitlines()
+    sink.unlink()
+    return ti.xcoms["lineage_report"], sorted(line for line in lines if "dataJobInputOutput" in line)
+
+
+def test_an_attempt_with_hostile_events(spark: FakeSpark, backend: Backend) -> None:
+    _, expected = run_try(spark, CASE, "build")
+    backend.events.clear()
+    report, found = run_try(spark, ATTACK, "build")
+    assert len(found) == len(expected) > 0
+    assert (report["pending"], report["rejected"], report["failed"]) == (0, 0, False)
+    assert report["bad_events"] == len(UNREADABLE)
+    assert report["forwarded"] == len(LINES) + len(EVIL) == len(backend.events)
+    assert len([line for line in report["warnings"] if "not valid JSON" in line or "nested too deeply" in line]) == 4
+
+
+def test_a_killed_attempt_with_hostile_events(tmp_path: Path, backend: Backend) -> None:
+    events = tmp_path / "events.ndjson"
+    events.write_bytes(ATTACK)
+    outbox = outbox_at(tmp_path / "outbox")
+    record = replace(begun(events), process=GONE, openlineage_connection="marquez").to_obj()
+    outbox.begin(key(), connection_id="datahub_file", events=str(events), redo=record)
+    result = command("emit", "--outbox", tmp_path / "outbox")
+    assert result.exit_code == 0, result.output
+    assert command("emit", "--outbox", tmp_path / "outbox").exit_code == 0
+    assert len(backend.events) == len(LINES) + len(EVIL)
+    assert list(outbox.names()) == []
+
+
+def test_an_event_whose_secrets_cannot_be_found_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which depth is too much for JSON's reader depends on how deep Python's stack already is."""
+    monkeypatch.setattr("airflow_provider_spark_datahub.conversion.redaction._decode", too_deep_for_evil)
+    path = tmp_path / "events.ndjson"
+    path.write_bytes(b'{"evil": 1}\n{"good": 1}\n')
+    events = RawEvents.read(path, lambda: False)
+    assert (events.left_out, events.problem) == (1, "1 events are left out: it is nested too deeply")
+    path.write_bytes(b'{"evil": 1}\n')
+    assert RawEvents.read(path, lambda: False).compressed() is None
+
+
+def too_deep_for_evil(text: str) -> Any:
+    if "evil" in text:
+        raise RecursionError
+    return json.loads(text)
+
+
+def test_an_attempt_that_no_converter_understands_stops_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, evil = tmp_path / "good.ndjson", tmp_path / "evil.ndjson"
+    outbox = outbox_at(tmp_path / "outbox")
+    for run, events in (("a", evil), ("b", good)):
+        events.write_bytes(CASE)
+        record = replace(begun(events), process=GONE).to_obj()
+        outbox.begin(key(run_id=run), connection_id="datahub_file", events=str(events), redo=record)
+    finish = JobEvents.finish
+
+    def fail(self: JobEvents, *arguments: Any) -> Any:
+        if "evil" in str(self._file._path if self._file else ""):
+            raise ZeroDivisionError("password=hunter2")
+        return finish(self, *arguments)
+
+    monkeypatch.setattr(JobEvents, "finish", fail)
+    result = command("emit", "--outbox", tmp_path / "outbox")
+    assert result.exit_code == 1, result.output
+    assert "ZeroDivisionError" in result.output
+    assert "hunter2" not in result.output
+    (left,) = outbox.entries()
+    assert (left.manifest.state, left.manifest.events) == ("unfinished", str(evil))
+    with pytest.raises(RecoveryError, match="They stay in"):
+        recover_entry(left, Deadline.after(60))
