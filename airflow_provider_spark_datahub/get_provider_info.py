@@ -33,7 +33,10 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": "DataHub for Spark",
-                "python-modules": [f"{_PACKAGE}.operators.deliver_lineage", f"{_PACKAGE}.operators.spark_submit"],
+                "python-modules": [
+                    f"{_PACKAGE}.operators.{name}"
+                    for name in ("backfill", "deliver_lineage", "lineage", "spark_submit")
+                ],
             }
         ],
         "hooks": [{"integration-name": "DataHub for Spark", "python-modules": [f"{_PACKAGE}.hooks.datahub"]}],
@@ -121,6 +124,15 @@ def _outbox_options() -> dict[str, Any]:
     }
 
 
+def _field(label: str, description: str, kind: str = "string", **schema: Any) -> dict[str, Any]:
+    """Return a field of a connection's form, which Airflow shows since 3.2; its value goes into the extra."""
+    return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
+
+
+def _secret(label: str, description: str) -> dict[str, Any]:
+    return _field(label, description, format="password")
+
+
 _REST: dict[str, Any] = {
     "connection-type": "datahub-rest",
     "hook-class-name": f"{_PACKAGE}.hooks.datahub.DatahubRestHook",
@@ -129,6 +141,20 @@ _REST: dict[str, Any] = {
         "hidden-fields": ["port", "schema", "login"],
         "relabeling": {"host": "GMS URL", "password": "Access token"},
         "placeholders": {"host": "http://datahub-gms:8080", "extra": '{"timeout_sec": 10}'},
+    },
+    "conn-fields": {
+        "timeout_sec": _field("Timeout", "Seconds for one request; 10 if empty.", "number"),
+        "retry_max_times": _field("Retries", "Of one request at most; empty: until the deadline.", "integer"),
+        "emit_mode": _field(
+            "Emit mode",
+            "The ASYNC modes answer before anything is stored.",
+            enum=[None, "SYNC_PRIMARY", "SYNC_WAIT", "ASYNC", "ASYNC_WAIT"],
+        ),
+        "openapi_ingestion": _field("OpenAPI", "Use GMS's OpenAPI end points.", "boolean"),
+        "ca_certificate_path": _field("CA certificates", "PEM file or folder on the workers."),
+        "client_certificate_path": _field("Client certificate", "PEM file on the workers, for mutual TLS."),
+        "client_key_path": _field("Client key", "PEM file on the workers, if it is not in the certificate's."),
+        "disable_ssl_verification": _field("Trust any certificate", "Only for tests.", "boolean"),
     },
 }
 _KAFKA: dict[str, Any] = {
@@ -140,8 +166,18 @@ _KAFKA: dict[str, Any] = {
         "relabeling": {"host": "Kafka brokers", "login": "SASL user name", "password": "SASL password"},
         "placeholders": {
             "host": "broker1:9092,broker2:9092",
-            "extra": '{"connection": {"schema_registry_url": "http://schema-registry:8081"}}',
+            "extra": '{"connection": {"producer_config": {"ssl.ca.location": "/etc/ca.pem"}}}',
         },
+    },
+    "conn-fields": {
+        "schema_registry_url": _field("Schema registry", "URL, such as http://schema-registry:8081."),
+        "schema_registry_login": _field("Schema registry user", "Empty: no authentication."),
+        "schema_registry_password": _secret("Schema registry password", "Of the schema registry user."),
+        "security_protocol": _field(
+            "Security protocol", "Of the brokers.", enum=[None, "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+        ),
+        "sasl_mechanism": _field("SASL mechanism", "Such as SCRAM-SHA-512."),
+        "ssl_private_key": _secret("SSL private key", "PEM text of the client's key."),
     },
 }
 _FILE: dict[str, Any] = {
@@ -163,6 +199,9 @@ _OBJECT_STORE: dict[str, Any] = {
         "relabeling": {"host": "URI of bucket and prefix"},
         "placeholders": {"host": "s3://bucket/lineage", "extra": '{"storage_conn_id": "aws_default"}'},
     },
+    "conn-fields": {
+        "storage_conn_id": _field("Connection to the store", "Such as aws_default; empty: the machine's own access."),
+    },
 }
 _OPENLINEAGE: dict[str, Any] = {
     "connection-type": "openlineage",
@@ -172,5 +211,10 @@ _OPENLINEAGE: dict[str, Any] = {
         "hidden-fields": ["login"],
         "relabeling": {"host": "URL", "password": "API key"},
         "placeholders": {"host": "http://marquez:5000", "extra": '{"endpoint": "api/v1/lineage"}'},
+    },
+    "conn-fields": {
+        "endpoint": _field("End point", "Path below the URL; api/v1/lineage if empty."),
+        "timeout": _field("Timeout", "Seconds for one request.", "number"),
+        "verify": _field("Verify certificates", "Of the backend; yes if empty.", "boolean"),
     },
 }

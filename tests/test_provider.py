@@ -8,12 +8,13 @@ import json
 from collections.abc import Callable
 from importlib.resources import files
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.configuration import conf
 from airflow.listeners.listener import get_listener_manager
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, BaseOperator
 
 import airflow_provider_spark_datahub
 from airflow_provider_spark_datahub import get_provider_info as provider
@@ -80,6 +81,49 @@ def test_listed_modules_exist(section: str) -> None:
     for entry in provider.get_provider_info()[section]:
         for module in entry["python-modules"]:
             importlib.import_module(module)
+
+
+def test_every_operator_and_every_hook_is_listed() -> None:
+    """Airflow's registry and documentation show what provider info lists."""
+    info, package = provider.get_provider_info(), Path(airflow_provider_spark_datahub.__file__).parent
+    for section, base in (("operators", BaseOperator), ("hooks", BaseHook)):
+        listed = {module for entry in info[section] for module in entry["python-modules"]}
+        for path in (package / section).glob("[!_]*.py"):
+            module = importlib.import_module(f"{package.name}.{section}.{path.stem}")
+            own = (value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__)
+            if any(isinstance(value, type) and issubclass(value, base) for value in own):
+                assert module.__name__ in listed
+
+
+def test_the_fields_of_the_forms_are_settings_of_their_sinks(
+    datahub_plugin: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # nobody is asked for keys where a connection has none
+    samples = {"string": "a", "number": 2, "integer": 2, "boolean": True}
+    hosts = {"datahub-rest": "http://gms:8080", "datahub-kafka": "b:9092", "datahub-object-store": "s3://lake"}
+    datahub_plugin(False)
+    for one in provider.get_provider_info()["connection-types"]:
+        for name, field in one.get("conn-fields", {}).items():
+            schema = field["schema"]
+            assert field["label"]
+            assert field["description"]
+            sample = schema["enum"][1] if "enum" in schema else samples[schema["type"][0]]
+            host = hosts.get(one["connection-type"], "http://marquez:5000")
+            extra = {name: sample, **({"client_certificate_path": "a"} if name == "client_key_path" else {})}
+            connection = {"conn_type": one["connection-type"], "host": host, "extra": extra}
+            monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps(connection))
+            monkeypatch.setenv("AIRFLOW_CONN_A", json.dumps({"conn_type": "aws"}))
+            with sink_of("lineage") as sink:
+                assert sink.name
+
+
+def test_airflow_has_the_fields_in_its_forms() -> None:
+    from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService
+
+    forms = {form.connection_type: form for form in HookMetaService.hook_meta_data()}
+    fields: Any = forms["datahub-kafka"].extra_fields
+    assert fields["ssl_private_key"]["schema"]["format"] == "password"
+    assert fields["security_protocol"]["schema"]["enum"][-1] == "SASL_SSL"
 
 
 def test_integrations_of_operators_and_hooks_are_described() -> None:

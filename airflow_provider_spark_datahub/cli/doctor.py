@@ -136,7 +136,7 @@ class _HealthChecks:
     def check_connection(self) -> Iterator[CheckResult]:
         """Check that the connection's sink answers and, with :attr:`write`, accepts a proposal."""
         from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-        from airflow_provider_spark_datahub.hooks.datahub import open_sink
+        from airflow_provider_spark_datahub.hooks.datahub import check_sink, open_sink
 
         name = self.connection or configuration().connection_id
         sink, problem = open_sink(name)
@@ -149,7 +149,7 @@ class _HealthChecks:
             return
         with sink:
             yield _good("connection", f"{name} connects to {sink.describe()}")
-            results = sink.check(Deadline.after(self.seconds))
+            results = check_sink(name, sink, Deadline.after(self.seconds))
             yield from results
             if not self.write or any(result.status is CheckStatus.BAD for result in results):
                 return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from importlib import import_module
@@ -22,6 +23,7 @@ from airflow_provider_spark_datahub.get_provider_info import datahub_plugin_is_i
 from airflow_provider_spark_datahub.task import SECTION, UNNAMED_APPLICATION, LineageConfiguration, OptionError
 
 _MANUAL_RUN_TYPES = frozenset({"manual", "operator_triggered"})
+_SECRET_KEYS = re.compile(r"password|secret|token|api.?key|user\.info|jaas|credential|key\.pem$", re.IGNORECASE)
 MAX_MAPPED_UPSTREAM_RUNS = 1000
 """An upstream task that is expanded more often than this is not linked run by run."""
 
@@ -62,10 +64,32 @@ def datahub_plugin_is_active() -> bool:
 
 def mask(secret: str) -> None:
     """Have Airflow hide a text in its logs."""
+    _masker("mask_secret", secret)
+
+
+def shown_secrets(extra: Mapping[str, Any]) -> list[str]:
+    """Return the keys of a connection's extra that hold secrets, and whose values Airflow shows nevertheless.
+
+    Airflow's API hides the values of keys by their names: its own list, and ``[core] sensitive_var_conn_names``.
+    """
+    return sorted(set(_shown(extra, _masker("redact", dict(extra)))))
+
+
+def _shown(extra: Any, redacted: Any) -> Iterator[str]:
+    for key, value in extra.items():
+        shown = redacted.get(key) if isinstance(redacted, Mapping) else None
+        if isinstance(value, Mapping):
+            yield from _shown(value, shown)
+        elif isinstance(value, str) and value and value == shown and _SECRET_KEYS.search(str(key)):
+            yield str(key)
+
+
+def _masker(function: str, value: object) -> Any:
+    """Call a function of Airflow's masker of secrets; without one, return the value."""
     for module in ("airflow.sdk.log", "airflow.sdk.execution_time.secrets_masker"):  # since, and before Airflow 3.2
         with suppress(ImportError, AttributeError):
-            import_module(module).mask_secret(secret)
-            return
+            return getattr(import_module(module), function)(value)
+    return value
 
 
 def has_lineage(task: Any) -> bool:

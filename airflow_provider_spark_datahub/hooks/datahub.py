@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,12 +10,16 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
 from airflow_provider_spark_datahub import delivery
 from airflow_provider_spark_datahub.delivery import sinks
-from airflow_provider_spark_datahub.hooks.airflow_context import connection_of
+from airflow_provider_spark_datahub.hooks.airflow_context import connection_of, shown_secrets
 from airflow_provider_spark_datahub.hooks.storage import StorageConnectionError, open_storage
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery import ConnectionParts, Sink
+    from airflow_provider_spark_datahub.delivery import CheckResult, ConnectionParts, Sink
     from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
+
+
+CHECK_SECONDS = 10.0
+"""Time for the test of a connection in Airflow's UI."""
 
 
 class _DatahubHook(BaseHook):
@@ -35,6 +40,23 @@ class _DatahubHook(BaseHook):
     def get_conn(self) -> Sink:
         """Return the sink of the connection."""
         return _SINKS[self.conn_type](_parts(connection_of(self.datahub_conn_id)))
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Return whether the connection can be used, and the results of the checks in words. Called by Airflow.
+
+        The checks are those of ``spark-datahub doctor``. Nothing is written.
+        """
+        try:
+            with self.get_conn() as sink:
+                results = check_sink(self.datahub_conn_id, sink, delivery.Deadline.after(CHECK_SECONDS))
+                described = sink.describe()
+        except (AirflowException, delivery.SinkSettingsError) as error:
+            return False, str(error)
+        bad = [result for result in results if result.status is delivery.CheckStatus.BAD]
+        sentences = [
+            f"{result.message}{f' ({result.advice})' if result.advice else ''}." for result in (bad or results)
+        ]
+        return not bad, " ".join(sentences) or f"The connection leads to {described}. Only a delivery would ask it."
 
 
 class DatahubRestHook(_DatahubHook):
@@ -135,6 +157,27 @@ def open_sink(connection_id: str) -> tuple[Sink | None, str | None]:
         return sink_of(connection_id), None
     except (AirflowException, delivery.SinkSettingsError) as error:
         return None, f"connection {connection_id!r} cannot be used: {error}"
+
+
+def check_sink(connection_id: str, sink: Sink, deadline: delivery.Deadline) -> list[CheckResult]:
+    """Return the results of all checks of a connection, without writing anything."""
+    results = sink.check(deadline)
+    if shown := shown_secrets(connection_of(connection_id).extra_dejson):
+        results.append(
+            delivery.CheckResult(
+                "credentials",
+                delivery.CheckStatus.WARNING,
+                f"Airflow shows {', '.join(shown)} of {connection_id} to everybody who may read connections",
+                "give it by the connection's fields for passwords and keys, or name it in "
+                f"[core] sensitive_var_conn_names: {','.join(_masked_names(shown))}",
+            )
+        )
+    return results
+
+
+def _masked_names(keys: list[str]) -> list[str]:
+    """Return the names that make Airflow hide these keys. Airflow 3.3 compares them with underscores for dots."""
+    return list(dict.fromkeys(name for key in keys for name in (key.lower(), re.sub(r"\W+", "_", key.lower()))))
 
 
 def _parts(connection: Any) -> ConnectionParts:

@@ -55,7 +55,11 @@ def test_every_key_of_acryl_datahubs_settings_is_known() -> None:
     ("extra", "message"),
     [
         ({"conection": {}}, r"extra: 'conection'\. Did you mean 'connection'\?"),
-        ({"schema_registry_url": "http://r"}, "'schema_registry_url' belongs into the object 'connection'"),
+        ({"producer_config": {}}, "'producer_config' belongs into the object 'connection'"),
+        (
+            {"security_protocol": "SSL", "connection": {"producer_config": {"security.protocol": "canary-1"}}},
+            "'security.protocol' is given twice: in the object 'connection', and as field 'security_protocol'",
+        ),
         ({"connection": {"schema_registry": "x"}}, r"object 'connection': 'schema_registry'\. Did you mean 'schema_re"),
         ({"connection": "canary-1"}, "'connection' .* must be an object, not str"),
         ({"connection": {"producer_config": ["canary-1"]}}, "'producer_config' .* must be an object, not list"),

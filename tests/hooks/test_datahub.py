@@ -9,16 +9,20 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import Delivery, SinkSettingsError
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
-from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSink
+from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSettings, KafkaSink
 from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSink
 from airflow_provider_spark_datahub.delivery.sinks.rest import RestSink
 from airflow_provider_spark_datahub.hooks.datahub import (
     DatahubFileHook,
     DatahubKafkaHook,
+    DatahubObjectStoreHook,
     DatahubRestHook,
+    OpenLineageHook,
+    check_sink,
     open_sink,
     sink_of,
 )
@@ -142,3 +146,91 @@ def test_without_kafkas_client_the_extra_is_named(connection: Any, monkeypatch: 
     monkeypatch.setattr("airflow_provider_spark_datahub.delivery.sinks.kafka.find_spec", lambda _name: None)
     connection("lineage", conn_type="datahub-kafka", host="broker:9092")
     assert "pip install 'airflow-provider-spark-datahub[kafka]'" in str(open_sink("lineage")[1])
+
+
+@pytest.mark.parametrize(
+    ("hook", "fields", "works", "words"),
+    [
+        (DatahubRestHook, {"host": "http://127.0.0.1:9"}, False, "refused.*give GMS's own URL"),
+        (DatahubRestHook, {"host": "http://gms:8080", "extra": {"timeout": 1}}, False, "Did you mean 'timeout_sec'"),
+        (DatahubKafkaHook, {"host": ""}, False, "no host: give Kafka's brokers"),
+        (DatahubFileHook, {"host": "{folder}/lineage.jsonl"}, True, "lineage.jsonl can be written"),
+        (DatahubFileHook, {"host": f"{__file__}/lineage.jsonl"}, False, "cannot be written"),
+        (DatahubObjectStoreHook, {"host": "lake"}, False, "must be the URI of a bucket"),
+        (OpenLineageHook, {"host": "http://marquez:5000"}, True, "Only a delivery would ask it"),
+    ],
+)
+def test_airflow_tests_a_connection(
+    connection: Any, tmp_path: Path, hook: Any, fields: dict[str, Any], works: bool, words: str
+) -> None:
+    host = fields["host"].format(folder=tmp_path)
+    connection("tested", conn_type=hook.conn_type, **{**fields, "host": host})
+    found, message = hook("tested").test_connection()
+    assert found is works, message
+    assert re.search(words, message)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_airflow_tests_a_connection_to_gms_and_its_credentials(connection: Any) -> None:
+    with GmsStandIn("token") as gms:
+        connection("tested", conn_type="datahub-rest", host=gms.url, password="wrong")
+        works, message = DatahubRestHook("tested").test_connection()
+        assert not works
+        assert "set a valid access token as its password" in message
+        connection("tested", conn_type="datahub-rest", host=gms.url, password="token")
+        works, message = DatahubRestHook("tested").test_connection()
+    assert works
+    assert "answers" in message
+
+
+def test_a_missing_connection_in_its_test() -> None:
+    works, message = OpenLineageHook("missing").test_connection()
+    assert not works
+    assert "missing" in message
+
+
+SECRETS = {"basic.auth.user.info": "me:canary-1", "ssl.key.pem": "canary-2", "sasl.jaas.config": "canary-3"}
+
+
+def shown_by_the_api(extra: dict[str, Any]) -> str:
+    """Return what ``GET /connections`` answers for a Kafka connection with this extra."""
+    from airflow.api_fastapi.core_api.datamodels.connections import ConnectionResponse
+
+    fields = dict.fromkeys(("description", "host", "login", "schema", "port", "password", "team_name"))
+    answer: Any = ConnectionResponse
+    body = {"conn_id": "lineage", "conn_type": "datahub-kafka", **fields, "extra": json.dumps(extra)}
+    return str(answer.model_validate(body).extra)
+
+
+def test_secrets_that_airflows_api_shows_are_named_with_a_remedy(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow import settings
+
+    extra = {"connection": {"producer_config": {"acks": "all", **SECRETS}}}
+    assert "canary-3" in shown_by_the_api(extra)
+    connection("lineage", conn_type="datahub-file", host="/data/lineage.jsonl", extra=extra)
+    with DatahubFileHook("lineage").get_conn() as sink:
+        results = check_sink("lineage", sink, Deadline.after(5))
+    (warning,) = (result for result in results if result.subject == "credentials")
+    assert warning.message.startswith("Airflow shows basic.auth.user.info, sasl.jaas.config, ssl.key.pem of lineage")
+    names = warning.advice.rpartition(": ")[2]
+    configure: Any = settings._configure_secrets_masker
+    with monkeypatch.context() as patched:
+        patched.setenv("AIRFLOW__CORE__SENSITIVE_VAR_CONN_NAMES", names)
+        configure()
+        assert "canary" not in shown_by_the_api(extra)
+        with DatahubFileHook("lineage").get_conn() as sink:
+            subjects = [result.subject for result in check_sink("lineage", sink, Deadline.after(5))]
+        assert "credentials" not in subjects
+    configure()
+
+
+def test_airflows_api_hides_the_secret_fields_of_the_form() -> None:
+    fields = {"schema_registry_login": "me", "schema_registry_password": "canary-1", "ssl_private_key": "canary-2"}
+    assert "canary" not in shown_by_the_api(fields)
+    settings = KafkaSettings.from_connection(
+        ConnectionParts("broker:9092", extra={**fields, "security_protocol": "SSL", "sasl_mechanism": None})
+    )
+    assert settings.schema_registry_config == {"basic.auth.user.info": "me:canary-1"}
+    assert settings.producer_config == {"ssl.key.pem": "canary-2", "security.protocol": "SSL"}

@@ -62,13 +62,15 @@ class KafkaSettings:
             the broker, if the host names one without it; ``login`` and ``password`` are ``sasl.username`` and
             ``sasl.password``, if ``producer_config`` does not give them; ``extra`` has the shape of acryl-datahub's
             ``KafkaSinkConfig``: ``connection`` with this class's other fields, and ``topic_routes``. What that class
-            has for other purposes is accepted, and has no effect.
+            has for other purposes is accepted, and has no effect. The fields of Airflow's form stand beside
+            ``connection``; they are flat, and Airflow hides the secret ones by their names.
         :raises SinkSettingsError: if a part is missing, unknown or of the wrong type. It never holds a secret.
         """
-        for key in connection.extra.keys() & _CONNECTION.keys():
+        for key in connection.extra.keys() & (_CONNECTION.keys() - _FORM.keys()):
             raise SinkSettingsError(f"{key!r} belongs into the object 'connection' in the connection's extra.")
         top = Read.extra(connection.extra, _EXTRA)
         inner = Read.extra(top.get("connection", {}), _CONNECTION, "extra, object 'connection'")
+        inner = _with_form({name: top[name] for name in _FORM if name in top}, inner)
         bootstrap = _bootstrap(connection.host, connection.port, inner.pop("bootstrap", None))
         producer = _with_password(inner.pop("producer_config", {}), connection.login, connection.password)
         if str(producer.get("acks", producer.get("request.required.acks"))) == "0":
@@ -128,6 +130,25 @@ def _with_password(producer: dict[str, Any], login: str | None, password: str | 
     return {**producer, **{name: value for name, value in given.items() if value}}
 
 
+def _with_form(form: Mapping[str, str], inner: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object ``connection`` with the fields of the form."""
+    registry, producer = dict(inner.get("schema_registry_config", {})), dict(inner.get("producer_config", {}))
+    given: list[tuple[str, dict[str, Any], str, str]] = []
+    if "schema_registry_password" in form:
+        user = f"{form.get('schema_registry_login', '')}:{form['schema_registry_password']}"
+        given.append(("schema_registry_password", registry, "basic.auth.user.info", user))
+    given += [(name, producer, option, form[name]) for name, option in _FORM_OPTIONS.items() if name in form]
+    merged = dict(inner)
+    if "schema_registry_url" in form:
+        given.append(("schema_registry_url", merged, "schema_registry_url", form["schema_registry_url"]))
+    for name, options, option, value in given:
+        if option in options:
+            raise SinkSettingsError(f"{option!r} is given twice: in the object 'connection', and as field {name!r}.")
+        options[option] = value
+    configs = {"schema_registry_config": registry, "producer_config": producer}
+    return {**merged, **{name: options for name, options in configs.items() if options}}
+
+
 def _routes(key: str, value: object) -> dict[str, str]:
     routes = Read.mapping(key, value)
     if _PROPOSALS not in routes:
@@ -148,7 +169,24 @@ _CONNECTION: dict[str, Reader] = {
     "producer_config": Read.mapping,
     "client_timeout_seconds": Read.seconds,
 }
+_FORM: dict[str, Reader] = dict.fromkeys(
+    (
+        "schema_registry_url",
+        "schema_registry_login",
+        "schema_registry_password",
+        "security_protocol",
+        "sasl_mechanism",
+        "ssl_private_key",
+    ),
+    Read.text,
+)
+_FORM_OPTIONS = {
+    "security_protocol": "security.protocol",
+    "sasl_mechanism": "sasl.mechanism",
+    "ssl_private_key": "ssl.key.pem",
+}
 _EXTRA: dict[str, Reader] = {
+    **_FORM,
     "connection": Read.mapping,
     "topic_routes": _routes,
     # Of KafkaSinkConfig: the topic of an older kind of message; how long a full queue may block (here the deadline

@@ -39,7 +39,9 @@ class OpenLineageSettings:
             ``http`` by default.
         :raises SinkSettingsError: if there is no address, or it is given twice.
         """
-        transport, password = copy.deepcopy(dict(connection.extra)), connection.password
+        # Fields of a form that were left empty are not given.
+        given = {key: value for key, value in connection.extra.items() if value not in (None, "")}
+        transport, password = copy.deepcopy(given), connection.password
         transport.setdefault("type", "http")
         address = (connection.host or "").strip()
         for kind in _types(transport):
