@@ -23,6 +23,8 @@ CATCHING_EVERYTHING = {
     # Lineage's own failures end where the task begins, and where the scheduler does.
     "operators/lineage.py": 1,
     "plugins/dag_run_listener.py": 1,
+    # A defect that one outbox entry hits ends the delivery of its task instance; the other entries go on.
+    "delivery/outbox/drain.py": 1,
     # Passes the error of a call on to the thread that asked for the call, which raises it.
     "delivery/deadline.py": 1,
     # Events of one attempt that the converter cannot handle must not keep other entries from being delivered.

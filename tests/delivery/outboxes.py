@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
@@ -10,7 +10,7 @@ from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import Manifest
-from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage, OutboxStorage
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from tests.delivery.samples import upserts
 
@@ -71,3 +71,27 @@ class Recording(Sink):
                 return
             self.arrived.append(item[1])
             record.confirm([item], stored=True)
+
+
+class MemoryStorage(OutboxStorage):
+    """Objects in a dictionary, so that a test can damage and copy an outbox a thousand times."""
+
+    def __init__(self, objects: dict[str, bytes] | None = None) -> None:
+        self.objects = objects if objects is not None else {}
+
+    def describe(self, name: str = "") -> str:
+        return f"memory:{name}"
+
+    def stored(self, folder: str) -> dict[str, int]:
+        return {name: len(self.objects[name]) for name in sorted(self.objects) if name.startswith(f"{folder}/")}
+
+    def read(self, name: str) -> bytes:
+        if name not in self.objects:
+            raise FileNotFoundError(name)
+        return self.objects[name]
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        self.objects[name] = b"".join(chunks)
+
+    def remove(self, name: str) -> None:
+        self.objects.pop(name, None)

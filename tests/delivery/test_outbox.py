@@ -1,20 +1,23 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxError, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError
+from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, Manifest, seal
 from airflow_provider_spark_datahub.delivery.sink import Delivery, RawEvent, Rejection
-from tests.delivery.outboxes import DAG, RUN, TASK, files, key, outbox_at, put, receipts_in
+from tests.delivery.outboxes import DAG, RUN, TASK, Recording, files, key, outbox_at, put, receipts_in
 from tests.delivery.samples import patch, upsert, upserts
 
 
@@ -34,9 +37,14 @@ def test_an_entry_is_json_lines_with_its_manifest_first(tmp_path: Path) -> None:
     assert Path(str(entry)).parent.parent == tmp_path / "pending"
     assert manifest.pop("created_by").startswith("airflow-provider-spark-datahub ")
     assert manifest.pop("created_ms") == entry.name.created_ms
+    lines = Path(str(entry)).read_bytes().splitlines(keepends=True)
+    body = b"".join(lines[1:])
+    assert manifest.pop("body") == {"bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
+    head, _, _ = lines[0].partition(b',"sha256":"' + manifest["sha256"].encode())
+    assert manifest.pop("sha256") == hashlib.sha256(head).hexdigest()
     assert manifest == {
         "format": "spark-datahub-outbox",
-        "version": 2,
+        "version": 3,
         "state": "pending",
         "content": "proposals",
         "key": {"dag_id": DAG, "run_id": RUN, "task_id": TASK, "map_index": 4, "try_number": 2},
@@ -291,38 +299,113 @@ def test_a_full_outbox_takes_no_raw_events_and_no_finished_entry(tmp_path: Path)
     [
         (lambda content: content[:0], "not JSON"),
         (lambda content: content[:100], "not JSON"),
-        (lambda content: content[:-1], "2 proposals where its manifest says 3"),
-        (lambda content: content[: content.rstrip().rfind(b"\n") + 1], "2 proposals"),
+        (lambda content: content[:-1], "bytes follow its first line, which says"),
+        (lambda content: content[: content.rstrip().rfind(b"\n") + 1], "bytes follow its first line"),
         (lambda content: b"\x00" * len(content), "not JSON"),
         (lambda content: b"\xff\xfe" + content, "not JSON"),
+        (lambda _: b"[" * 100_000, "not JSON"),
         (lambda content: b"[]\n" + content, "not a manifest"),
-        (lambda content: content.replace(b'"dag_id"', b'"dag"', 1), "other fields"),
-        (lambda content: content.replace(b'"entityUrn"', b'"urn"', 1), "not a stored proposal"),
+        (lambda content: content.replace(b'"dag_id"', b'"dag"', 1), "does not match its checksum"),
+        (lambda content: content.replace(b'"version":3', b'"version":2', 1), "does not match its checksum"),
+        (lambda content: content.replace(b'"entityUrn"', b'"entityUrm"', 1), "do not match their checksum"),
     ],
 )
 def test_a_corrupt_entry_is_set_aside_with_the_reason(
     tmp_path: Path, damage: Callable[[bytes], bytes], reason: str
 ) -> None:
-    outbox = outbox_at(tmp_path)
+    outbox, sink = outbox_at(tmp_path), Recording()
     good, bad = put(outbox, key(2)), put(outbox, key(1)).attach_events([b"raw"])
     path = Path(str(bad))
     damaged = damage(path.read_bytes())
     path.write_bytes(damaged)
     with pytest.raises(EntryFormatError, match=reason):
         bad.items()
-    assert list(outbox.entries()) == [good]
+    drained = Drain(outbox, lambda _: (sink, None)).run([bad.name, good.name])
+    assert len(sink.arrived) == 3
+    assert (drained.settled, drained.waiting) == (1, 0)
     raw, aside, why = files(tmp_path / "corrupt")
     assert (raw.read_bytes(), aside.read_bytes()) == (b"raw", damaged)
     assert reason in why.read_text()
     assert not path.exists()
 
 
-def test_an_entry_of_another_version_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = Path(str(put(outbox_at(tmp_path))))
-    path.write_bytes(path.read_bytes().replace(b'"version": 2', b'"version": 3'))
+def sealed(manifest: Manifest, **changes: Any) -> bytes:
+    """A manifest with other fields, whose checksum is right."""
+    fields = {name: value for name, value in {**asdict(manifest), **changes}.items() if value is not ...}
+    return seal(fields)
+
+
+WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
+    ({"connection_id": []}, "Expected `str`"),
+    ({"delivered": None}, "Expected `int`"),
+    ({"delivered": 1.5}, "Expected `int`"),
+    ({"delivered": -1}, "out of range"),
+    ({"created_ms": 10**16}, "out of range"),
+    ({"upserts": [[]]}, "Expected `str`"),
+    ({"upserts": "abc"}, "Expected `array`"),
+    ({"state": "lost"}, "Invalid enum value"),
+    ({"redo": []}, "Expected `object | null`"),
+    ({"spark_succeeded": "yes"}, "Expected `bool`"),
+    ({"key": None}, "Expected `object`"),
+    ({"key": {"dag_id": "shop"}}, "missing required field"),
+    ({"key": ...}, "missing required field"),
+    ({"more": 1}, "unknown fields: more"),
+    ({"created_ms": 1}, "that of another entry"),
+    ({"connection_id": "other"}, "that of another entry"),
+    ({"pending": 3}, "holds 0 proposals where its manifest says 3"),
+]
+
+
+def test_a_manifest_with_a_wrong_field_is_set_aside(tmp_path: Path) -> None:
+    for number, (changes, reason) in enumerate(WRONG_FIELDS):
+        outbox = outbox_at(tmp_path / str(number))
+        entry = put(outbox, proposals=[])
+        Path(str(entry)).write_bytes(sealed(entry.manifest, **changes))
+        assert Drain(outbox, lambda _: (Recording(), None)).run([entry.name]).settled == 0
+        reasons = [path.read_text() for path in files(tmp_path / f"{number}/corrupt") if path.suffix == ".txt"]
+        assert [reason in text for text in reasons] == [True], (changes, reasons)
+        assert outbox.names() == []
+
+
+def test_a_proposal_with_a_wrong_part_cannot_be_read(tmp_path: Path) -> None:
+    outbox = outbox_at(tmp_path)
+    entry = put(outbox, proposals=1)
+    for part in ("entityType", "entityUrn", "changeType", "aspectName", "aspect"):
+        line = json.dumps({**upserts(1)[0].to_obj(), part: [1]}).encode() + b"\n"
+        Path(str(entry)).write_bytes(entry.manifest.to_line([line]) + line)
+        with pytest.raises(EntryFormatError, match=r"is not a proposal: Expected .*" + part):
+            entry.items()
+
+
+def test_an_entry_that_its_task_replaced_meanwhile_is_not_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task wrote a whole entry between the reading of the damaged one and its move."""
+    outbox = outbox_at(tmp_path)
+    entry = put(outbox)
+    whole = Path(str(entry)).read_bytes()
+    first_line = outbox.storage.first_line
+
+    def read_damaged(name: str) -> tuple[bytes, int]:
+        return (b"", 0) if name == entry.name.path else first_line(name)
+
+    monkeypatch.setattr(outbox.storage, "first_line", read_damaged)
+    assert list(outbox.entries()) == []
+    assert [(path, path.read_bytes()) for path in files(tmp_path)] == [(Path(str(entry)), whole)]
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_an_entry_of_another_version_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_provider_spark_datahub.delivery.outbox.format._FORMAT_VERSION", version)
+        path = Path(str(put(outbox_at(tmp_path))))
+    if version == 2:  # without checksums
+        path.write_bytes(b'{"format": "spark-datahub-outbox", "version": 2, "key": {}}\n')
     assert list(outbox_at(tmp_path).entries()) == []
     assert path.exists()
-    assert "version 3 of the format, not 2" in caplog.text
+    assert f"version {version} of the format, not 3" in caplog.text
 
 
 def test_an_outbox_that_cannot_be_written_says_so(tmp_path: Path) -> None:
@@ -339,7 +422,9 @@ def test_an_entry_that_cannot_be_read_or_moved_is_logged_only(tmp_path: Path, ca
     Path(str(bad)).write_bytes(b"")
     (tmp_path / "corrupt").write_text("in the way")
     assert list(outbox.entries()) == [good]
-    assert f"{unreadable} cannot be read: Is a directory" in caplog.text
+    assert (
+        f"{unreadable} is corrupt ({unreadable} is not a regular file (lrwxrwxrwx)) and cannot be moved" in caplog.text
+    )
     assert f"{bad} is corrupt" in caplog.text
 
 

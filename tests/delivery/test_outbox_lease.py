@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.outbox.format import seal, unseal
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from tests.delivery.outboxes import files
@@ -123,13 +123,13 @@ def test_of_a_process_that_died_on_this_machine_it_is_not_respected(tmp_path: Pa
     assert len(files(tmp_path)) == 1
 
 
-@pytest.mark.parametrize("machine", ["another host", None])
-def test_leases_of_other_machines_are_respected(tmp_path: Path, machine: str | None) -> None:
+@pytest.mark.parametrize("machine", ["another host", ""])
+def test_leases_of_other_machines_are_respected(tmp_path: Path, machine: str) -> None:
     storage = LocalStorage(tmp_path)
     taken(storage)
     (path,) = files(tmp_path)
-    holder = json.loads(path.read_text())
-    path.write_text(json.dumps({**holder, "machine": machine, "process": 2**22 + 1}))
+    holder, _ = unseal(path.read_bytes())
+    path.write_bytes(seal({**holder, "machine": machine, "process": 2**22 + 1}))
     assert Lease.take(storage, GROUP) is None
 
 

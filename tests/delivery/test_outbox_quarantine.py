@@ -117,23 +117,32 @@ def test_raw_events_go_with_it_and_come_back_with_its_last_part(outbox: Outbox, 
 
 
 @pytest.mark.parametrize("content", [b"", b"{}\n", b'[]\n{"reason": 1}\n', b"\xff"])
-def test_unreadable_objects_stay(
+def test_damaged_objects_are_set_aside(
     outbox: Outbox, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     reject(outbox)
-    (path,) = files(tmp_path / "quarantined")
+    reject(outbox, 2)
+    path, _ = files(tmp_path / "quarantined")
     path.write_bytes(content)
-    assert list(outbox.quarantined()) == []
-    assert f"{path} in the quarantine cannot be read" in caplog.text
-    assert path.read_bytes() == content
+    assert [held.manifest.key.try_number for held in outbox.quarantined()] == [2]
+    assert f"{path} is corrupt" in caplog.text
+    aside, reason = files(tmp_path / "corrupt")
+    assert (aside.read_bytes(), reason.name) == (content, f"{path.stem}.reason.txt")
 
 
 @pytest.mark.parametrize("line", [b'{"reason": 1, "proposal": {}}', b"[]", b'{"reason": "x", "proposal": {}}'])
-def test_a_line_without_reason_or_proposal(
-    outbox: Outbox, tmp_path: Path, line: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_line_without_reason_or_proposal(outbox: Outbox, tmp_path: Path, line: bytes) -> None:
     reject(outbox)
     (path,) = files(tmp_path / "quarantined")
-    path.write_bytes(path.read_bytes() + line + b"\n")
+    (held,) = outbox.quarantined()
+    path.write_bytes(held.manifest.to_line([line, b"\n"]) + line + b"\n")
     assert list(outbox.quarantined()) == []
-    assert "cannot be read" in caplog.text
+    assert "one of its lines" in files(tmp_path / "corrupt")[1].read_text()
+
+
+def test_the_quarantine_of_another_version_is_left_alone(outbox: Outbox, tmp_path: Path) -> None:
+    reject(outbox)
+    (path,) = files(tmp_path / "quarantined")
+    path.write_bytes(b'{"format": "spark-datahub-outbox", "version": 2, "key": {}}\n')
+    assert list(outbox.quarantined()) == []
+    assert files(tmp_path / "quarantined") == [path]

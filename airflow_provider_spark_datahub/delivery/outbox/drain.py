@@ -37,11 +37,13 @@ class _Settlement:
 
     :param delivery: ``None`` if there was nothing to send.
     :param remaining: the entry as it is now; ``None`` if none of its items are pending.
+    :param damage: why the entry was set aside, if it was.
     """
 
     entry: Entry
     delivery: Delivery | None
     remaining: Entry | None
+    damage: str | None = None
 
 
 def deliver_in_order(entries: Iterable[Entry], send: _Send, finish: Finish | None = None) -> Iterator[_Settlement]:
@@ -51,25 +53,31 @@ def deliver_in_order(entries: Iterable[Entry], send: _Send, finish: Finish | Non
     goes to the quarantine if it fails once more. The caller holds the lease of the entries.
 
     :param finish: without it, an unfinished entry stays.
-    :raises EntryFormatError: if an entry changed since it was listed.
-    :raises OSError: if the outbox cannot be read or written.
+    :raises OSError: if the outbox cannot be read or written, or an entry changed since it was listed.
     """
     listed = list(entries)
     for number, entry in enumerate(listed):
         later = listed[number + 1 :]
-        ready: Entry | None = entry
-        if entry.manifest.state == "unfinished":
-            followed = any(other.name.try_number > entry.name.try_number for other in later)
-            ready = finish(entry, followed) if finish else None
-        if ready is None:
-            log.debug("Skipped with the %d entries behind it, its attempt is not over: %s", len(later), entry)
-            yield _Settlement(entry, None, entry)
-            return
-        settlement = _deliver(ready, later, send)
+        try:
+            settlement = _finish_and_deliver(entry, later, send, finish)
+        except EntryFormatError as error:
+            entry.set_aside(str(error))
+            settlement = _Settlement(entry, None, None, str(error))
         yield settlement
         if settlement.remaining is not None:
             log.debug("Skipped %d entries behind %s", len(later), entry)
             return
+
+
+def _finish_and_deliver(entry: Entry, later: Sequence[Entry], send: _Send, finish: Finish | None) -> _Settlement:
+    ready: Entry | None = entry
+    if entry.manifest.state == "unfinished":
+        followed = any(other.name.try_number > entry.name.try_number for other in later)
+        ready = finish(entry, followed) if finish else None
+    if ready is None:
+        log.debug("Its attempt is not over: %s", entry)
+        return _Settlement(entry, None, entry)
+    return _deliver(ready, later, send)
 
 
 def _deliver(entry: Entry, later: Sequence[Entry], send: _Send) -> _Settlement:
@@ -115,6 +123,7 @@ class _DrainResult:
     :param rejected: items that went to the quarantine.
     :param waiting: entries that stay, for whatever reason.
     :param elsewhere: entries that another drainer holds.
+    :param corrupt: entries that were set aside, since they are damaged.
     :param problems: why some of them stay, each once.
     """
 
@@ -123,6 +132,7 @@ class _DrainResult:
     rejected: int = 0
     waiting: int = 0
     elsewhere: int = 0
+    corrupt: int = 0
     problems: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -132,6 +142,7 @@ class _DrainResult:
             f"{self.settled} entries settled ({self.delivered} proposals delivered, {self.rejected} rejected), "
             f"{self.waiting} pending"
         )
+        text = f"{text}, {self.corrupt} damaged and set aside" if self.corrupt else text
         return f"{text}, {self.elsewhere} in the hands of other drainers" if self.elsewhere else text
 
     def to_obj(self) -> dict[str, Any]:
@@ -220,21 +231,33 @@ class Drain:
                     return False
                 with lease:
                     self._drain_leased(group, lease)
-            except (EntryFormatError, OSError) as error:
+            except OSError as error:
                 log.debug("Skipped the rest of %s: %s", ".".join(group), error)
                 self.drained.problems[str(error)] = None
+            except Exception as error:  # noqa: BLE001 (a defect that one entry hits must not stop the others)
+                self._report_defect(group, error)
         if self.progress:
             self.progress(count)
         return True
+
+    def _report_defect(self, group: tuple[str, str], error: Exception) -> None:
+        from airflow_provider_spark_datahub.conversion import redacted_trace
+
+        log.warning("Could not deliver the entries of %s.\n%s", ".".join(group), redacted_trace(error))
+        self.drained.problems[f"{'.'.join(group)}: {type(error).__name__}; the log has its trace"] = None
 
     def _drain_leased(self, group: tuple[str, str], lease: Lease) -> None:
         instance, connection = group
         # What another drainer has settled since is not listed any more.
         entries = [entry for entry in self.outbox.entries(instance) if entry.name.connection == connection]
-        settled = 0
+        settled = corrupt = 0
         try:
             for settlement in deliver_in_order(entries, self._send_under(lease), self.finish):
-                settled += settlement.remaining is None
+                if settlement.damage is not None:
+                    corrupt += 1
+                    self.drained.problems[f"{settlement.entry} was set aside: {settlement.damage}"] = None
+                else:
+                    settled += settlement.remaining is None
                 if delivery := settlement.delivery:
                     self.drained.delivered += delivery.delivered
                     self.drained.rejected += len(delivery.rejected)
@@ -244,7 +267,8 @@ class Drain:
                     break
         finally:
             self.drained.settled += settled
-            self.drained.waiting += len(entries) - settled
+            self.drained.corrupt += corrupt
+            self.drained.waiting += len(entries) - settled - corrupt
 
     def _send_under(self, lease: Lease) -> _Send:
         def send(entry: Entry, items: Sequence[OutboxItem]) -> Delivery:

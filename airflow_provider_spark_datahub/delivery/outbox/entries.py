@@ -11,7 +11,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,6 +31,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
 )
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent
+from airflow_provider_spark_datahub.files import NotRegularFileError
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +78,15 @@ class Entry:
     def items(self) -> tuple[OutboxItem, ...]:
         """Return the entry's items, in order.
 
-        :raises EntryFormatError: if the entry changed since it was listed, or cannot be read as one.
+        :raises EntryFormatError: if it is damaged.
+        :raises OutboxError: if another process changed it since it was listed.
         :raises OSError: if it is gone, or cannot be read at all.
         """
-        return Manifest.read_entry(self.outbox.storage.read(self.name.path))[1]
+        manifest, items = Manifest.read_entry(self.outbox.storage.read(self.name.path))
+        self.name.check(manifest)
+        if manifest.progress != self.manifest.progress:
+            raise OutboxError(f"The outbox's entry {self} was changed by another process.")
+        return items
 
     def finish(self, items: Sequence[OutboxItem], *, spark_succeeded: bool) -> Entry:
         """Write the items into the unfinished entry, and return the entry.
@@ -93,7 +99,7 @@ class Entry:
     def update(self, **fields: Any) -> Entry:
         """Change fields of the manifest durably, and return the entry.
 
-        :raises EntryFormatError: if the entry changed since it was listed, or cannot be read as one.
+        :raises EntryFormatError: if the entry is damaged.
         """
         return self._rewrite("updated", replace(self.manifest, **fields), self.items())
 
@@ -128,7 +134,7 @@ class Entry:
     def quarantine(self, reason: str) -> None:
         """Move all pending items to the quarantine.
 
-        :raises EntryFormatError: if the entry changed since it was listed, or cannot be read as one.
+        :raises EntryFormatError: if the entry is damaged.
         """
         items = self.items()
         with self._storage_errors():
@@ -140,6 +146,10 @@ class Entry:
         with self._storage_errors():
             self._remove()
         log.debug("Entry discarded: %s", self)
+
+    def set_aside(self, reason: str) -> None:
+        """Move the entry, which is damaged, to ``corrupt/``, with the reason beside it."""
+        self.outbox.set_aside(self.name.path, reason)
 
     def attach_events(self, chunks: Iterable[bytes]) -> Entry:
         """Put the raw events beside the entry; they go to the quarantine with its items.
@@ -276,7 +286,7 @@ class Outbox:
         :param step: what becomes of the entry, for the log.
         :param check: that there is room.
         """
-        lines = list(entry.manifest.entry_lines(items))
+        lines = entry.manifest.entry_lines(items)
         size = sum(map(len, lines))
         if check:
             self.check_room(size)
@@ -332,11 +342,11 @@ class Outbox:
     def entry(self, name: EntryName) -> Entry | None:
         """Return the entry of a name; ``None`` if it is gone, corrupt, or of another version of the format."""
         try:
-            return Entry(self, name, Manifest.read_entry(self.storage.read(name.path))[0])
+            return Entry(self, name, self._manifest(name, name.path))
         except OtherVersionError as error:
             log.warning("The outbox's entry %s is left alone: %s.", self.storage.describe(name.path), error)
-        except EntryFormatError as error:
-            self._set_aside(name, str(error))
+        except (EntryFormatError, NotRegularFileError) as error:
+            self.set_aside(name.path, str(error), lambda aside: self._manifest(name, aside))
         except FileNotFoundError:
             log.debug("Another process has just settled %s", name.path)
         except OSError as error:
@@ -344,15 +354,24 @@ class Outbox:
             log.warning("The outbox's entry %s cannot be read: %s.", self.storage.describe(name.path), problem)
         return None
 
+    def _manifest(self, name: EntryName, path: str) -> Manifest:
+        manifest = Manifest.read_beginning(*self.storage.first_line(path))
+        name.check(manifest)
+        return manifest
+
     def quarantined(self) -> Iterator[_QuarantinedEntry]:
-        """Yield the content of the quarantine. Objects that cannot be read are left there and logged."""
+        """Yield the content of the quarantine. Objects that are damaged are moved to ``corrupt/`` and logged."""
         for name in self.storage.stored(QUARANTINED):
-            if name.endswith(EVENTS_SUFFIX):
+            if not name.endswith(".jsonl"):
                 continue
             try:
                 manifest, rejected = Manifest.read_quarantined(self.storage.read(name))
-            except (EntryFormatError, OSError) as error:
-                log.warning("%s in the quarantine cannot be read: %s", self.storage.describe(name), error)
+            except OtherVersionError as error:
+                log.warning("%s in the quarantine is left alone: %s.", self.storage.describe(name), error)
+            except (EntryFormatError, NotRegularFileError) as error:
+                self.set_aside(name, str(error))
+            except OSError as error:
+                log.warning("%s in the quarantine cannot be read: %s.", self.storage.describe(name), error)
             else:
                 yield _QuarantinedEntry(name, manifest, rejected)
 
@@ -384,24 +403,37 @@ class Outbox:
         self.storage.move(left[0], entry.name.events)
         return entry.update(events=entry.name.events)
 
-    def _set_aside(self, name: EntryName, reason: str) -> None:
-        aside = f"{CORRUPT}/{name.instance}/{name.stem}"
-        path = self.storage.describe(name.path)
+    def set_aside(self, name: str, reason: str, read: Callable[[str], object] | None = None) -> None:
+        """Move an object with anything wrong in it to ``corrupt/``, with the reason beside it, and log it.
+
+        :param read: reads the object again under its new name. If that succeeds, its task has just replaced it by a
+            whole one, which is moved back.
+        """
+        folder, path = name.partition("/")[0], self.storage.describe(name)
+        aside = name.replace(folder, CORRUPT, 1)
+        stem = aside.removesuffix(".jsonl")
         try:
-            self.storage.write(f"{aside}.reason.txt", [f"{reason}\n".encode("utf-8", "backslashreplace")])
-            self.storage.move(name.path, f"{aside}.jsonl")
-            with suppress(FileNotFoundError):
-                self.storage.move(name.events, name.events.replace(PENDING, CORRUPT, 1))
+            self.storage.write(f"{stem}.reason.txt", [f"{reason}\n".encode("utf-8", "backslashreplace")])
+            self.storage.move(name, aside)
+            with suppress(EntryFormatError, OSError):
+                if read is not None and read(aside):
+                    self.storage.move(aside, name)
+                    self.storage.remove(f"{stem}.reason.txt")
+                    return
+            if folder == PENDING:
+                with suppress(FileNotFoundError):
+                    events = name.removesuffix(".jsonl") + EVENTS_SUFFIX
+                    self.storage.move(events, events.replace(folder, CORRUPT, 1))
         except OSError as error:
             log.warning("The outbox's entry %s is corrupt (%s) and cannot be moved: %s.", path, reason, error)
         else:
             log.warning(
-                "The outbox's entry %s is corrupt (%s): moved to %s.", path, reason, self.storage.describe(aside)
+                "The outbox's entry %s is corrupt (%s): moved to %s.", path, reason, self.storage.describe(stem)
             )
 
 
 _RECEIPT_NAME = re.compile(
-    rf"{RECEIPTS}/([^/]+)/(\d+)-try-(\d+)-([0-9a-f]{{8}})-([0-9a-f]{{8}})-([0-9a-f]{{20}})\.json"
+    rf"{RECEIPTS}/([^/]+)/([0-9]{{13,15}})-try-([0-9]{{5,10}})-([0-9a-f]{{8}})-([0-9a-f]{{8}})-([0-9a-f]{{20}})\.json"
 )
 
 
@@ -460,11 +492,14 @@ class _Receipts:
                 yield _ReceiptName(name, int(match[2]), int(match[3]), match[4], match[6])
 
     def _read(self, name: str) -> Manifest | None:
-        """Return a receipt; ``None`` if it is gone or unreadable, in which case some aspects are sent again."""
+        """Return a receipt; ``None`` if it is gone or damaged, in which case some aspects are sent again."""
         try:
             return Manifest.read(self._storage.read(name))
-        except (FileNotFoundError, EntryFormatError):
-            return None
+        except FileNotFoundError:
+            log.debug("Another process has just removed %s", name)
+        except (EntryFormatError, NotRegularFileError) as error:
+            log.warning("The receipt %s is ignored: %s.", self._storage.describe(name), error)
+        return None
 
 
 def _receipt_name(entry: EntryName, manifest: Manifest) -> str:

@@ -1,12 +1,16 @@
-"""Format of the outbox: names of its objects, manifests, and entries as JSON lines (docs/outbox.md)."""
+"""Format of the outbox: names of its objects, manifests, and entries as JSON lines (docs/outbox.md).
+
+Each object begins with a sealed line: JSON that ends with its own checksum, and contains the length and the checksum of
+everything behind it. So a damaged object is noticed before anything of it is used.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
 import msgspec
@@ -17,7 +21,7 @@ from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatEr
 from airflow_provider_spark_datahub.delivery.sink import OutboxItem, RawEvent
 
 FORMAT = "spark-datahub-outbox"
-_FORMAT_VERSION = 2
+_FORMAT_VERSION = 3
 
 PENDING = "pending"
 LEASES = "leases"
@@ -30,11 +34,72 @@ _TIMESERIES = frozenset({"dataProcessInstanceRunEvent", "operation"})
 
 
 class EntryFormatError(ValueError):
-    """Object in the outbox that is not an entry, or not a whole one."""
+    """Object in the outbox that is damaged, incomplete or not one of the outbox."""
 
 
 class OtherVersionError(EntryFormatError):
-    """Entry that another version of this package wrote: it is left alone, not thrown away."""
+    """Object that another version of this package wrote: it is left alone, not thrown away."""
+
+
+_SEAL = b',"sha256":"'
+
+
+def seal(obj: dict[str, Any], body: Iterable[bytes] = ()) -> bytes:
+    """Return the first line of an object: JSON with the length and the checksum of ``body``, and its own checksum."""
+    digest, size = hashlib.sha256(), 0
+    for chunk in body:
+        digest.update(chunk)
+        size += len(chunk)
+    described = {"bytes": size, "sha256": digest.hexdigest()}
+    head = _encode({"format": FORMAT, "version": _FORMAT_VERSION, **obj, "body": described})[:-1]
+    return _sealed(head)
+
+
+def _sealed(head: bytes) -> bytes:
+    return head + _SEAL + hashlib.sha256(head).hexdigest().encode() + b'"}\n'
+
+
+class _Body(msgspec.Struct, frozen=True, kw_only=True):
+    """Length and checksum of everything behind the first line of an object."""
+
+    size: int = msgspec.field(name="bytes")
+    sha256: str
+
+    def check(self, body: bytes) -> None:
+        """Check that ``body`` is whole.
+
+        :raises EntryFormatError: if it is not.
+        """
+        if len(body) != self.size:
+            raise EntryFormatError(f"{len(body)} bytes follow its first line, which says {self.size}")
+        if hashlib.sha256(body).hexdigest() != self.sha256:
+            raise EntryFormatError("the lines behind its first line do not match their checksum")
+
+
+def unseal(line: bytes) -> tuple[dict[str, Any], _Body]:
+    """Return the fields of a first line that :func:`seal` made, and the description of what follows it.
+
+    :raises OtherVersionError: if it has another version of the format.
+    :raises EntryFormatError: if it is damaged, or anything else.
+    """
+    head, _, _ = line.rpartition(_SEAL)
+    whole = line == _sealed(head)
+    obj = _json(line)
+    if not isinstance(obj, dict) or obj.get("format") != FORMAT:
+        raise EntryFormatError("its first line is not a manifest of an outbox")
+    version = obj.get("version")
+    if version != _FORMAT_VERSION and type(version) is int and (whole or "sha256" not in obj):
+        raise OtherVersionError(f"it has version {version} of the format, not {_FORMAT_VERSION}")
+    if not whole:
+        raise EntryFormatError("its first line does not match its checksum")
+    try:
+        body = msgspec.convert(obj["body"], _Body)
+    except (KeyError, msgspec.ValidationError) as error:
+        raise EntryFormatError(f"its first line does not describe what follows it: {error}") from error
+    return {name: value for name, value in obj.items() if name not in _ENVELOPE}, body
+
+
+_ENVELOPE = frozenset({"format", "version", "body", "sha256"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,73 +144,94 @@ class Manifest:
     stored: bool | None = None
     created_by: str = f"airflow-provider-spark-datahub {__version__}"
 
-    def to_line(self) -> bytes:
-        """Return the manifest as a line of JSON."""
-        return _json_line({"format": FORMAT, "version": _FORMAT_VERSION, **asdict(self)})
+    @property
+    def progress(self) -> tuple[str, int, int, int, int]:
+        """State and counts, which change with each step of the entry."""
+        return self.state, self.pending, self.delivered, self.rejected, self.superseded
+
+    def to_line(self, body: Iterable[bytes] = ()) -> bytes:
+        """Return the manifest as a line of JSON, sealed with the lines that follow it."""
+        return seal(asdict(self), body)
 
     @classmethod
-    def from_obj(cls, obj: Any) -> Self:
-        """Return the manifest of a decoded :meth:`line <to_line>`.
+    def from_obj(cls, obj: dict[str, Any]) -> Self:
+        """Return the manifest with the fields of a decoded :meth:`line <to_line>`.
 
-        :raises OtherVersionError: if it has another version of the format.
-        :raises EntryFormatError: for anything else.
+        :raises EntryFormatError: if a field is missing or unknown, or has a wrong type or value.
         """
-        if not isinstance(obj, dict) or obj.get("format") != FORMAT:
-            raise EntryFormatError("its first line is not a manifest of an outbox")
-        if obj.get("version") != _FORMAT_VERSION:
-            raise OtherVersionError(f"it has version {obj.get('version')!r} of the format, not {_FORMAT_VERSION}")
-        fields = {name: value for name, value in obj.items() if name not in ("format", "version")}
+        unknown = obj.keys() - _FIELDS
+        if unknown:
+            raise EntryFormatError(f"its manifest has unknown fields: {', '.join(sorted(unknown))}")
         try:
-            fields = {**fields, "key": AttemptKey(**fields["key"]), "upserts": tuple(fields["upserts"])}
-            return cls(**fields)
-        except (KeyError, TypeError) as error:
+            manifest = msgspec.convert(obj, cls)
+        except msgspec.ValidationError as error:
             raise EntryFormatError(f"its manifest has other fields: {error}") from error
+        numbers = (manifest.created_ms, manifest.delivered_ms or 0, manifest.key.try_number, manifest.key.map_index + 1)
+        counts = (manifest.collected, manifest.pending, manifest.delivered, manifest.rejected, manifest.superseded)
+        if min(*numbers, *counts) < 0 or max(*numbers, *counts) > _LARGEST:
+            raise EntryFormatError("a number in its manifest is out of range")
+        if manifest.content not in ("proposals", "events"):
+            raise OtherVersionError(f"it contains {manifest.content[:40]!r}, which this version does not know")
+        return manifest
 
     @classmethod
     def read(cls, content: bytes) -> Self:
-        """Return the manifest at the beginning of an entry, of a quarantined part of one, or of a receipt.
+        """Return the manifest of a whole object: an entry, a quarantined part of one, or a receipt.
 
-        :raises EntryFormatError: if there is none.
+        :raises EntryFormatError: if the object is damaged, or another one.
         """
-        return cls.from_obj(_json(content.split(b"\n", 1)[0]))
+        return cls._read_whole(content)[0]
 
-    def entry_lines(self, items: Sequence[OutboxItem]) -> Iterator[bytes]:
-        """Yield the lines of an entry: the manifest, then one line per item."""
-        yield self.to_line()
-        for item in items:
-            yield f"{item.to_json()}\n".encode("utf-8", "backslashreplace")
+    @classmethod
+    def read_beginning(cls, line: bytes, size: int) -> Self:
+        """Return the manifest of an object from its first line alone.
+
+        :param size: of the whole object, in bytes.
+        :raises EntryFormatError: as :meth:`read`; but the lines behind the first are only counted.
+        """
+        obj, body = unseal(line)
+        if len(line) + body.size != size:
+            raise EntryFormatError(f"{size - len(line)} bytes follow its first line, which says {body.size}")
+        return cls.from_obj(obj)
+
+    @classmethod
+    def _read_whole(cls, content: bytes) -> tuple[Self, bytes]:
+        line, newline, rest = content.partition(b"\n")
+        obj, body = unseal(line + newline)
+        body.check(rest)
+        return cls.from_obj(obj), rest
+
+    def entry_lines(self, items: Iterable[OutboxItem]) -> list[bytes]:
+        """Return the lines of an entry: the manifest, then one line per item."""
+        body = [f"{item.to_json()}\n".encode("utf-8", "backslashreplace") for item in items]
+        return [self.to_line(body), *body]
 
     @classmethod
     def read_entry(cls, content: bytes) -> tuple[Self, tuple[OutboxItem, ...]]:
         """Return what :meth:`entry_lines` wrote.
 
-        :raises EntryFormatError: if it is incomplete, or not an entry.
+        :raises EntryFormatError: if it is damaged, incomplete, or not an entry.
         """
-        lines = content.split(b"\n")
-        manifest = cls.from_obj(_json(lines[0]))
-        if manifest.content not in ("proposals", "events"):
-            return manifest, ()
-        items = tuple(_item(_json(line)) for line in lines[1:-1])
-        if lines[-1] or len(items) != manifest.pending:
+        manifest, body = cls._read_whole(content)
+        items = tuple(_item(_json(line)) for line in body.split(b"\n")[:-1])
+        if len(items) != manifest.pending:
             raise EntryFormatError(f"it holds {len(items)} proposals where its manifest says {manifest.pending}")
         return manifest, items
 
-    def quarantine_lines(self, rejected: Iterable[tuple[str, OutboxItem]]) -> Iterator[bytes]:
-        """Yield the lines of an object in the quarantine: the manifest, then one line per item with the reason."""
-        yield replace(self, state="quarantined").to_line()
-        for reason, item in rejected:
-            yield _json_line({"reason": reason, "proposal": item.to_obj()})
+    def quarantine_lines(self, rejected: Iterable[tuple[str, OutboxItem]]) -> list[bytes]:
+        """Return the lines of an object in the quarantine: the manifest, then one line per item with the reason."""
+        body = [_encode({"reason": reason, "proposal": item.to_obj()}) + b"\n" for reason, item in rejected]
+        return [replace(self, state="quarantined").to_line(body), *body]
 
     @classmethod
     def read_quarantined(cls, content: bytes) -> tuple[Self, tuple[tuple[str, OutboxItem], ...]]:
         """Return what :meth:`quarantine_lines` wrote.
 
-        :raises EntryFormatError: if it cannot be read.
+        :raises EntryFormatError: if it is damaged, incomplete, or something else.
         """
-        head, *lines = content.split(b"\n")
-        manifest = cls.from_obj(_json(head))
+        manifest, body = cls._read_whole(content)
         rejected = []
-        for line in filter(None, lines):
+        for line in body.split(b"\n")[:-1]:
             obj = _json(line)
             if not isinstance(obj, dict) or not isinstance(obj.get("reason"), str):
                 raise EntryFormatError("one of its lines has no reason")
@@ -159,6 +245,11 @@ class Manifest:
     def holding(self, items: Sequence[OutboxItem]) -> Manifest:
         """Return the manifest of an entry that gets its items."""
         return replace(self, state="pending", collected=len(items), pending=len(items))
+
+
+_FIELDS = frozenset(each.name for each in fields(Manifest))
+_LARGEST = 10**15
+"""Limit of a number in a manifest; as ms since the epoch, this is far in the future."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -193,6 +284,16 @@ class EntryName:
         instance, try_number, created_ms, connection, random = match.groups()
         return cls(instance, int(try_number), int(created_ms), connection, random)
 
+    def check(self, manifest: Manifest) -> None:
+        """Check that an entry has the name that its manifest gives it.
+
+        :raises EntryFormatError: if it has the name of another entry.
+        """
+        key = manifest.key
+        named = (self.instance, self.try_number, self.created_ms, self.connection)
+        if named != (key.instance, key.try_number, manifest.created_ms, self.connection_hash(manifest.connection_id)):
+            raise EntryFormatError("its manifest is that of another entry")
+
     @property
     def stem(self) -> str:
         """The name without its folder and suffix."""
@@ -220,7 +321,10 @@ class EntryName:
 
 
 EVENTS_SUFFIX = ".events.ndjson.gz"
-_ENTRY_NAME = re.compile(rf"{PENDING}/([^/]+)/try-(\d+)-(\d+)-([0-9a-f]{{8}})-([0-9a-f]{{8}})\.jsonl")
+_ENTRY_NAME = re.compile(
+    rf"{PENDING}/([A-Za-z0-9._-]+-[0-9a-f]{{20}})/"
+    r"try-([0-9]{5,10})-([0-9]{13,15})-([0-9a-f]{8})-([0-9a-f]{8})\.jsonl"
+)
 
 
 def upsert_hash(item: OutboxItem) -> str | None:
@@ -234,16 +338,31 @@ def _hash(text: str, digits: int) -> str:
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:digits]
 
 
-def _json_line(obj: Any) -> bytes:
-    """Return a line of JSON, with its newline."""
-    return json.dumps(obj, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+def _encode(obj: Any) -> bytes:
+    """Return JSON without spaces."""
+    try:
+        return msgspec.json.encode(obj)
+    except UnicodeEncodeError:
+        # JSON can escape half of a surrogate pair, but UTF-8 cannot encode it.
+        return json.dumps(obj, separators=(",", ":")).encode()
+
+
+class _StoredItem(msgspec.Struct):
+    """Types of a stored proposal's parts: :meth:`.Proposal.from_obj` checks that they exist."""
+
+    entityType: str  # noqa: N815 (a key of the stored JSON, as those below)
+    entityUrn: str  # noqa: N815
+    changeType: Literal["UPSERT", "PATCH"]  # noqa: N815
+    aspectName: str  # noqa: N815
+    aspect: dict[str, Any]
 
 
 def _item(obj: Any) -> OutboxItem:
     try:
+        msgspec.convert(obj, _StoredItem)
         proposal = Proposal.from_obj(obj)
-    except ProposalFormatError as error:
-        raise EntryFormatError(str(error)) from error
+    except (ProposalFormatError, msgspec.ValidationError, RecursionError) as error:
+        raise EntryFormatError(f"one of its lines is not a proposal: {error}") from error
     return proposal if proposal.entity_type != RawEvent.ENTITY_TYPE else RawEvent.from_stored(proposal) or proposal
 
 
@@ -251,12 +370,12 @@ def _json(line: bytes) -> Any:
     try:
         # Five times faster, and the end of a task waits for it.
         return msgspec.json.decode(line)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Half of a surrogate pair, which JSON can escape; or not JSON at all.
         pass
     try:
         return json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EntryFormatError(f"one of its lines is not JSON: {error}") from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import secrets
@@ -11,11 +10,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
+
+import msgspec
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox.format import LEASES
+from airflow_provider_spark_datahub.delivery.outbox.format import LEASES, EntryFormatError, seal, unseal
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
+from airflow_provider_spark_datahub.files import NotRegularFileError
 
 log = logging.getLogger(__name__)
 
@@ -136,16 +138,23 @@ class Lease:
         self.release()
 
 
+class _Holder(msgspec.Struct):
+    """Content of a lease."""
+
+    machine: str
+    process: int
+    expires_ms: int
+
+
 def _is_held(storage: OutboxStorage, name: str) -> bool:
     try:
-        holder: Any = json.loads(storage.read(name))
-        expires_ms, on, process = float(holder["expires_ms"]), holder["machine"], int(holder["process"])
-    except (FileNotFoundError, KeyError, TypeError, ValueError):
+        holder = msgspec.convert(unseal(storage.read(name))[0], _Holder)
+    except (FileNotFoundError, NotRegularFileError, EntryFormatError, msgspec.ValidationError) as error:
+        log.debug("Not a lease: %s: %s", name, error)
         return False
-    return time.time() * 1000 < expires_ms and not is_gone(on, process)
+    return time.time() * 1000 < holder.expires_ms and not is_gone(holder.machine, holder.process)
 
 
 def _content(seconds: float) -> bytes:
-    expires_ms = round((time.time() + seconds) * 1000)
-    content = {"machine": machine(), "process": os.getpid(), "expires_ms": expires_ms}
-    return json.dumps(content, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+    holder = _Holder(machine(), os.getpid(), round((time.time() + seconds) * 1000))
+    return seal(msgspec.structs.asdict(holder))

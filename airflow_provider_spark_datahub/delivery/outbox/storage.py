@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,7 +12,9 @@ from typing import Any, Protocol, TypeVar
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_with_deadline
 from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_library
-from airflow_provider_spark_datahub.files import make_folder, sync_folder, write_durably
+from airflow_provider_spark_datahub.files import make_folder, open_regular, read_regular, sync_folder, write_durably
+
+log = logging.getLogger(__name__)
 
 
 class OutboxStorage(ABC):
@@ -44,6 +47,15 @@ class OutboxStorage(ABC):
         :raises FileNotFoundError: if there is none of this name (any more).
         """
 
+    def first_line(self, name: str) -> tuple[bytes, int]:
+        """Return the first line of an object, with its newline, and the size of the whole object in bytes.
+
+        :raises FileNotFoundError: as :meth:`read`.
+        """
+        content = self.read(name)
+        line, newline, _ = content.partition(b"\n")
+        return line + newline, len(content)
+
     @abstractmethod
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         """Replace the content of an object by ``chunks``. When this returns, a crash does not lose it.
@@ -59,6 +71,10 @@ class OutboxStorage(ABC):
         """Move an object; a crash on the way leaves it in both places."""
         self.write(target, [self.read(name)])
         self.remove(name)
+
+
+_DEPTH = 2
+"""Depth of the folders below those that are listed; an outbox has no deeper ones."""
 
 
 class LocalStorage(OutboxStorage):
@@ -78,20 +94,34 @@ class LocalStorage(OutboxStorage):
         """Return all files below ``folder``, except drafts, whose names start with a dot."""
         return dict(sorted(self._walk(folder)))
 
-    def _walk(self, folder: str) -> Iterator[tuple[str, int]]:
+    def _walk(self, folder: str, depth: int = 1) -> Iterator[tuple[str, int]]:
         # A folder or a file may go while it is listed: another process has settled it.
         with suppress(FileNotFoundError), os.scandir(self._root / folder) as listing:
             for child in listing:
                 name = f"{folder}/{child.name}"
                 if child.is_dir(follow_symlinks=False):
-                    yield from self._walk(name)
+                    yield from self._walk_below(name, depth + 1)
                 elif not child.name.startswith("."):
                     with suppress(FileNotFoundError):
-                        yield name, child.stat().st_size
+                        yield name, child.stat(follow_symlinks=False).st_size
+
+    def _walk_below(self, folder: str, depth: int) -> Iterator[tuple[str, int]]:
+        if depth > _DEPTH:
+            return
+        try:
+            yield from self._walk(folder, depth)
+        except OSError as error:
+            # One folder that cannot be listed does not hide the others.
+            log.warning("The folder %s cannot be listed: %s.", self.describe(folder), error.strerror or error)
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a file."""
-        return (self._root / name).read_bytes()
+        """Return the bytes of a file. Anything but a regular file raises an OSError, and is not opened."""
+        return read_regular(self._root / name)[0]
+
+    def first_line(self, name: str) -> tuple[bytes, int]:
+        """Return the first line of a file, and the file's size, without reading the rest."""
+        with open_regular(self._root / name) as file:
+            return file.readline(), os.fstat(file.fileno()).st_size
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         """Write a file beside it, sync it, rename it, and sync the folder."""

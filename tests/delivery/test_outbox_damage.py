@@ -1,0 +1,232 @@
+"""An outbox with damaged files: nothing crashes, nothing is delivered altered, and the undamaged entries go on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import stat
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
+
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
+from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
+from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent, Rejection, Sink
+from tests.delivery.outboxes import MemoryStorage, key, put
+from tests.delivery.samples import patch, upsert
+
+EVENTS = [b'{"eventType": "START", "run": {"runId": "r"}}', b'{"eventType": "COMPLETE", "run": {"runId": "r"}}']
+FLIPS = 2_000
+
+
+class Remembering(Sink):
+    """Takes everything, in the caller's thread."""
+
+    name = "remembering"
+
+    def __init__(self) -> None:
+        self.arrived: list[str] = []
+
+    def describe(self) -> str:
+        return "a list"
+
+    def deliver(self, items: Sequence[OutboxItem], deadline: Deadline) -> Delivery:  # noqa: ARG002 (as in Sink)
+        self.arrived += [text_of(item) for item in items]
+        return Delivery(len(items), stored=True)
+
+    def send(self, record: Any, deadline: Deadline) -> None:
+        raise NotImplementedError
+
+
+def text_of(item: OutboxItem) -> str:
+    event = json.dumps(item.decoded()) if isinstance(item, RawEvent) else item.to_obj()
+    return json.dumps(event, sort_keys=True)
+
+
+@dataclass
+class Sample:
+    """An outbox with files of every kind.
+
+    :param kinds: for each kind of file, the names of one that is damaged and of one that stays whole.
+    :param promised: for the name of each file, what has to arrive as long as it is whole.
+    :param events: the names of raw events.
+    """
+
+    objects: dict[str, bytes]
+    kinds: dict[str, tuple[str, str]]
+    promised: dict[str, list[str]]
+
+
+def sample() -> Sample:
+    storage = MemoryStorage()
+    outbox = Outbox(storage)
+    kinds: dict[str, list[str]] = {}
+    promised: dict[str, list[str]] = {}
+
+    def remember(kind: str, name: str, items: Sequence[OutboxItem] = ()) -> None:
+        kinds.setdefault(kind, []).append(name)
+        promised[name] = [text_of(item) for item in items]
+
+    for twin in ("victim", "whole"):
+        items = [upsert(f"{twin}-a", "größe"), patch(f"{twin}-a"), upsert(f"{twin}-b", "half \ud800 pair")]
+        remember("entry", put(outbox, key(task_id=f"{twin}-entry"), items).name.path, items)
+        raw = [RawEvent.from_json(event) for event in EVENTS]
+        backend = outbox.put(key(task_id=f"{twin}-raw"), raw, spark_succeeded=True, connection_id="datahub")
+        remember("raw entry", backend.name.path, raw)
+        redo = {"name": f"{twin}-redo", "number": 1.5}
+        begun = outbox.begin(key(task_id=f"{twin}-redo"), connection_id="datahub", events="/x", redo=redo)
+        remember("unfinished", begun.name.path, [upsert(f"{twin}-redo", "1.5")])
+        parts = [upsert(f"{twin}-good"), upsert(f"{twin}-bad")]
+        partly = put(outbox, key(task_id=f"{twin}-parts"), parts).attach_events([gzip.compress(b"\n".join(EVENTS))])
+        remember("raw events", partly.name.events)
+        before = {*storage.objects}
+        rest = partly.settle(Delivery(0, (Rejection(parts[1], "no"),), (parts[0],), "later"), parts)
+        assert rest is not None
+        (quarantined,) = {*storage.objects} - before
+        remember("quarantine", quarantined, parts[1:])
+        remember("entry with events", rest.name.path, parts[:1])
+        done = put(outbox, key(2, task_id=f"{twin}-done"), [upsert(f"{twin}-new")])
+        before = {*storage.objects}
+        done.settle(Delivery(1, stored=True), done.items())
+        (receipt,) = {*storage.objects} - before
+        remember("receipt", receipt)
+        lease = Lease.take(storage, (f"{twin}-nobody", "00000000"))
+        assert lease is not None
+        remember("lease", lease.name)
+    return Sample(storage.objects, {kind: (one, two) for kind, (one, two) in kinds.items()}, promised)
+
+
+def finish(entry: Entry, _: bool) -> Entry:
+    redo = entry.manifest.redo
+    assert redo is not None
+    return entry.finish([upsert(redo["name"], str(redo["number"]))], spark_succeeded=True)
+
+
+def deliver_everything(outbox: Outbox) -> list[str]:
+    """Read, requeue and drain whatever there is, as `pending`, `requeue` and `emit` do."""
+    sink = Remembering()
+    assert all(entry.manifest for entry in outbox.entries())
+    for quarantined in list(outbox.quarantined()):
+        outbox.requeue(quarantined)
+    Drain(outbox, lambda _: (sink, None), finish=finish, sleep=lambda _: None).run()
+    return sink.arrived
+
+
+def flipped(content: bytes, chance: random.Random) -> bytes:
+    damaged = bytearray(content)
+    damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+    return bytes(damaged)
+
+
+NOT_FILES: dict[str, Callable[[Path], object]] = {
+    "a FIFO": os.mkfifo,
+    "a link to nothing": lambda path: path.symlink_to("nowhere"),
+    "a link to a device": lambda path: path.symlink_to("/dev/zero"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a socket": lambda path: os.mknod(path, stat.S_IFSOCK | 0o600),
+    "a folder": Path.mkdir,
+}
+
+
+def test_flipped_bits(caplog: pytest.LogCaptureFixture) -> None:
+    """No single bit of any file stops a drain, or reaches DataHub; the file with the bit is set aside."""
+    caplog.set_level("CRITICAL")
+    whole, chance = sample(), random.Random(20260101)
+    every = sorted(text for texts in whole.promised.values() for text in texts)
+    victims = [victim for victim, _ in whole.kinds.values()]
+    assert sorted(deliver_everything(Outbox(MemoryStorage(dict(whole.objects))))) == every
+    rounds = -(-FLIPS // len(victims))
+    for _ in range(rounds):
+        storage = MemoryStorage(dict(whole.objects))
+        for victim in victims:
+            storage.objects[victim] = flipped(storage.objects[victim], chance)
+        arrived = deliver_everything(Outbox(storage))
+        assert {*arrived} <= {*every}, "delivered altered"
+        must = [text for name, texts in whole.promised.items() if name not in victims for text in texts]
+        assert not {*must} - {*arrived}, "an undamaged entry was not delivered"
+        set_aside = [name for name in storage.objects if name.startswith("corrupt/") and name.endswith(".jsonl")]
+        assert len(set_aside) == sum(bool(whole.promised[victim]) for victim in victims)
+        assert not [name for name in storage.objects if name.startswith("pending/")]
+        for name, content in storage.objects.items():
+            if name.endswith(".events.ndjson.gz"):
+                with suppress(OSError, EOFError, zlib.error):
+                    assert gzip.decompress(content) == b"\n".join(EVENTS)
+
+
+@given(data=st.data())
+@hypothesis_settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+def test_any_bytes_as_any_file(caplog: pytest.LogCaptureFixture, data: st.DataObject) -> None:
+    """Whatever is in the files of an outbox, those that are whole are delivered, and nothing else."""
+    caplog.set_level("CRITICAL")
+    whole = _sample()
+    victims = data.draw(st.sets(st.sampled_from(sorted(victim for victim, _ in whole.kinds.values())), min_size=1))
+    storage = MemoryStorage(dict(whole.objects))
+    for victim in sorted(victims):
+        content = storage.objects[victim]
+        cut = data.draw(st.integers(0, len(content)))
+        middle = data.draw(
+            st.binary(max_size=200) | st.sampled_from([b"[" * 10**5, b'{"format":', b"\n" * 99, content])
+        )
+        storage.objects[victim] = data.draw(st.sampled_from([middle, content[:cut] + middle, content + middle]))
+    same = {victim for victim in victims if storage.objects[victim] == whole.objects[victim]}
+    arrived = deliver_everything(Outbox(storage))
+    assert {*arrived} <= {text for texts in whole.promised.values() for text in texts}
+    must = {text for name, texts in whole.promised.items() if name not in victims - same for text in texts}
+    assert must <= {*arrived}
+
+
+@cache
+def _sample() -> Sample:
+    return sample()
+
+
+def test_names_that_are_not_regular_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Opening a FIFO would block for ever. Nothing of the kind is opened, wherever it is in an outbox."""
+    caplog.set_level("CRITICAL")
+    whole = sample()
+    for number, make in enumerate(NOT_FILES.values()):
+        root = tmp_path / str(number)
+        for name, content in whole.objects.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(content)
+        for victim, _ in whole.kinds.values():
+            (root / victim).unlink()
+            make(root / victim)
+        arrived = deliver_everything(Outbox(LocalStorage(root)))
+        victims = {victim for victim, _ in whole.kinds.values()}
+        assert sorted(arrived) == sorted(
+            text for name, texts in whole.promised.items() if name not in victims for text in texts
+        )
+
+
+def test_folders_that_are_no_part_of_an_outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither endless depth, nor names that are not text, nor a folder that cannot be listed hides the entries."""
+    outbox = Outbox(LocalStorage(tmp_path))
+    entry = put(outbox)
+    Path(os.fsdecode(os.fsencode(tmp_path / "pending") + b"/\xff\xfe" + b"/d" * 300)).mkdir(parents=True)
+    (tmp_path / "pending/locked").mkdir()
+    (tmp_path / entry.name.path.replace("try-00001", "try-" + "9" * 200)).write_bytes(b"")
+    (tmp_path / entry.name.path.replace("try-00001", "try-\u0661\u0661\u0661\u0661\u0661")).write_bytes(b"")
+    scandir = os.scandir
+
+    def refuse(path: str | Path) -> Any:
+        if str(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert list(outbox.entries()) == [entry]
