@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from itertools import pairwise
 from typing import Any
+from zlib import crc32
 
 from airflow_provider_spark_datahub.visualization.layout import Point
 from airflow_provider_spark_datahub.visualization.model import Graph, GraphJob, RunNode
-from airflow_provider_spark_datahub.visualization.names import Column, dataset_parts
-from airflow_provider_spark_datahub.visualization.network import Box, Network
+from airflow_provider_spark_datahub.visualization.names import Column, dataset_parts, harmless
+from airflow_provider_spark_datahub.visualization.network import Box, Network, NetworkColumn
 
 _MARGIN = 20
+_ASIDE = 6.0
+"""Distance in pixels of an edge from the middle line that it shares with one in the opposite direction."""
+_LINE = 20
+"""Height of a line of text below the drawing, in pixels."""
+_MOST_FAILURES = 5
+_MOST_COLUMNS, _LONGEST_REASON = 8, 80
 _RADIUS = {True: 20, False: 5}
-_PLATFORM_COLOURS = 6
+_PLATFORM_COLOURS = 8
+_USUAL_PLATFORMS = (
+    "file", "hive", "s3", "kafka", "delta-lake", "iceberg", "postgres", "hdfs",
+    "abs", "glue", "gcs", "snowflake", "bigquery", "mysql", "redshift", "mssql", "dbfs", "databricks", "hudi", "oracle",
+)  # fmt: skip
+"""Platforms that are often in one picture are neighbours here, so that their colours differ."""
 _STATES = frozenset({"SUCCESS", "FAILURE", "UP_FOR_RETRY"})
 
 
@@ -31,7 +43,11 @@ def render_svg(network: Network, *, inside_page: bool = False) -> str:
     """
     width = round(network.layout.width) + 2 * _MARGIN
     height = round(network.layout.height) + 2 * _MARGIN
-    colours = _colours(network)
+    colours = platform_colours(network)
+    below: list[str] = []
+    if not inside_page:
+        below = [*_legend(colours, height), *_failures(network, width, height + _LINE)]
+        height += _LINE * len(below)
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     summary = escape(_summary(network))
     role = f'role="{"group" if inside_page else "img"}" aria-label="{summary}"'
@@ -46,15 +62,39 @@ def render_svg(network: Network, *, inside_page: bool = False) -> str:
         *_edges(network),
         *(_box(box, network, colours, inside_page) for box in network.boxes.values()),
         "</g>",
+        *below,
         "</svg>",
     ]
     return "\n".join(part for part in parts if part) + "\n"
 
 
 def _summary(network: Network) -> str:
-    jobs = sum(box.is_job for box in network.boxes.values())
-    datasets = len(network.boxes) - jobs
+    jobs = len({box.urn for box in network.boxes.values() if box.is_job})
+    datasets = sum(not box.is_job for box in network.boxes.values())
     return f"Lineage of {jobs} job{'s' * (jobs != 1)} and {datasets} dataset{'s' * (datasets != 1)}"
+
+
+def _legend(colours: Mapping[str, int], top: int) -> Iterator[str]:
+    """Yield a line with the colour of each platform, if there are any."""
+    x, items = _MARGIN, []
+    for platform, colour in colours.items():
+        name = harmless(platform)
+        items.append(f'<rect class="p{colour}" x="{x}" y="{top - 10}" width="5" height="13" rx="2.5"/>')
+        items.append(f'<text class="note" x="{x + 11}" y="{top}">{escape(name)}</text>')
+        x += 30 + 7 * len(name)
+    if items:
+        yield "".join(items)
+
+
+def _failures(network: Network, width: int, top: int) -> Iterator[str]:
+    """Yield a line for each failed job with its reason, cut at the right edge."""
+    most = max(round((width - 2 * _MARGIN) / 7.5), 40)
+    failed = {box.urn: f"{box.full}: {box.error}" for box in network.boxes.values() if box.error}
+    for number, text in enumerate(list(failed.values())[:_MOST_FAILURES]):
+        shown = text if len(text) <= most else f"{text[: most - 1]}…"
+        y = top + number * _LINE
+        line = f'<text class="note" x="{_MARGIN}" y="{y}"><tspan class="state">{escape(shown)}</tspan></text>'
+        yield f'<g class="FAILURE">{line}</g>'
 
 
 def _marker(name: str) -> str:
@@ -64,16 +104,25 @@ def _marker(name: str) -> str:
     )
 
 
-def _colours(network: Network) -> dict[str, int]:
-    """Return the colours by platform, in order of appearance; after six platforms they repeat."""
-    platforms = [parts[0] for box in network.boxes.values() if (parts := dataset_parts(box.urn))]
-    return {platform: number % _PLATFORM_COLOURS for number, platform in enumerate(dict.fromkeys(platforms))}
+def platform_colours(network: Network) -> dict[str, int]:
+    """Return the number of each platform's colour, which is the same in every picture, in alphabetical order."""
+    platforms = {parts[0] for box in network.boxes.values() if (parts := dataset_parts(box.urn))}
+    return {platform: _colour(platform) for platform in sorted(platforms)}
+
+
+def _colour(platform: str) -> int:
+    usual = _USUAL_PLATFORMS.index(platform) if platform in _USUAL_PLATFORMS else crc32(platform.encode())
+    return usual % _PLATFORM_COLOURS
 
 
 def _edges(network: Network) -> Iterator[str]:
+    both = set(network.links)  # two edges in opposite directions run beside each other
     for source, target in network.links:
         route = network.layout.routes.get((source, target))
         if route:  # a link from a box to itself has none
+            if (target, source) in both:
+                aside = _ASIDE if source < target else -_ASIDE
+                route = tuple((x, y + aside) for x, y in route)
             ends = f'data-from="{source}" data-to="{target}"'
             yield f'<path class="edge" {ends} d="{_path(route)}" marker-end="url(#head)"/>'
 
@@ -108,7 +157,7 @@ def _box(box: Box, network: Network, colours: dict[str, int], inside_page: bool)
         note = f'{escape(box.note.removesuffix(box.state))}<tspan class="state">{escape(box.state)}</tspan>'
     drawn = [
         f'{link} class="box {kind}{state}" data-key="{box.key}">',
-        f"<title>{escape(box.full)}</title>",
+        f"<title>{escape(': '.join(part for part in (box.full, box.error) if part))}</title>",
         f'<rect class="body" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{_RADIUS[box.is_job]}"/>',
         f'<rect class="p{colours[parts[0]]}" x="{x:g}" y="{y:g}" width="5" height="{height:g}" rx="2.5"/>'
         if parts
@@ -131,13 +180,23 @@ def render_mermaid(network: Network) -> str:
     lines = ["flowchart LR"]
     for box in network.boxes.values():
         opening, closing = ('(["', '"])') if box.is_job else ('["', '"]')
-        note = f"<br>{_escaped(box.note)}" if box.note else ""
+        more = box.error[:_LONGEST_REASON] if box.is_job else _column_names(network.columns[box.key])
+        note = "".join(f"<br>{_escaped(line)}" for line in (box.note, more) if line)
         lines.append(f"  {box.key}{opening}<b>{_escaped(box.title)}</b>{note}{closing}")
     lines += [f"  {source} --> {target}" for source, target in network.links]
     jobs = ",".join(box.key for box in network.boxes.values() if box.is_job)
     if jobs:
         lines += ["  classDef job stroke:#e36209,stroke-width:2px", f"  class {jobs} job"]
+    failed = ",".join(box.key for box in network.boxes.values() if box.state == "FAILURE")
+    if failed:
+        lines += ["  classDef failed stroke:#cf222e,stroke-width:3px", f"  class {failed} failed"]
     return "\n".join(lines) + "\n"
+
+
+def _column_names(columns: Sequence[NetworkColumn]) -> str:
+    names = [column.name for column in columns if column.name]
+    more = [f"and {len(names) - _MOST_COLUMNS} more"] if len(names) > _MOST_COLUMNS else []
+    return ", ".join([*names[:_MOST_COLUMNS], *more])
 
 
 def _escaped(text: str) -> str:
@@ -168,6 +227,7 @@ def _run(run: RunNode) -> dict[str, Any]:
         "urn": run.urn,
         "kind": str(run.kind),
         "name": run.name,
+        "error": run.error,
         "template": run.template,
         "parent": run.parent,
         "started": run.started,

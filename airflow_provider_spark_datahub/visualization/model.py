@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from airflow_provider_spark_datahub.visualization.names import Column, JobParts, harmless
 
+_TRACEBACK = "Traceback (most recent call last):"
 _TRANSFORMATION_TYPES = re.compile(r"(IN)?DIRECT:[A-Z_]+(,(IN)?DIRECT:[A-Z_]+)*")
 
 
@@ -118,6 +119,27 @@ class RunNode:
         """The time of the first event, else of the creation, in milliseconds since 1970 UTC."""
         return self.events[0].time if self.events else self.created
 
+    @property
+    def error(self) -> str | None:
+        """Why the run failed, as Spark says it in one or more lines; ``None`` if it did not fail or does not say."""
+        attempts = self.attempts()
+        failed = bool(attempts) and attempts[-1].state not in ("SUCCESS", "RUNNING", "SKIPPED")
+        return self.properties.get("errorMessage", "").strip() or None if failed else None
+
+    @property
+    def reason(self) -> str:
+        """Why the run failed, in one line; empty if :attr:`error` is ``None``.
+
+        The message of Spark that a Python exception ended a task begins with the task, and has the exception after the
+        traceback.
+        """
+        error = self.error or ""
+        first, _, rest = error.partition("\n")
+        if first.endswith(_TRACEBACK):
+            exception = next((line for line in rest.split("\n") if line and not line[0].isspace()), "")
+            return f"{exception} ({first.removesuffix(_TRACEBACK).rstrip(': ')})" if exception else first
+        return first
+
     def attempts(self) -> list[Attempt]:
         """Return the attempts by number; if no event names an attempt, there is one without number."""
         attempts: list[Attempt] = []
@@ -223,6 +245,37 @@ class GraphJob:
     columns: tuple[ColumnLineage, ...] = ()
     upstream_jobs: tuple[str, ...] = ()
 
+    def steps(self) -> list[GraphJob]:
+        """Return the job's writes one by one, if it reads what it writes and has lineage of columns.
+
+        Without this, such a job and its tables would only point at each other, and the order of its queries would be
+        lost. The steps are in the order of the proposals, which is that of the queries. An input that no column comes
+        from belongs to every step, since any of them may have read it; so do all inputs to outputs without columns.
+        """
+        by_output: dict[str, list[ColumnLineage]] = {}
+        for lineage in self.columns:
+            by_output.setdefault(lineage.output.dataset, []).append(lineage)
+        if len({*self.outputs, *by_output}) < 2 or not {*self.inputs} & {*self.outputs, *by_output}:
+            return [self]
+        named = {column.dataset for lineage in self.columns for column in lineage.inputs}
+        unnamed = [urn for urn in self.inputs if urn not in named and urn not in by_output]
+        steps = [
+            replace(
+                self,
+                inputs=tuple(dict.fromkeys([*(urn.dataset for one in lineages for urn in one.inputs), *unnamed])),
+                outputs=(output,),
+                columns=tuple(lineages),
+            )
+            for output, lineages in by_output.items()
+        ]
+        others = tuple(urn for urn in self.outputs if urn not in by_output)
+        if others:
+            steps.append(replace(self, outputs=others, columns=()))
+        return [
+            replace(step, name=f"{self.name} {number}/{len(steps)}") if len(steps) > 1 else self
+            for number, step in enumerate(steps, 1)
+        ]
+
     def dataset_edges(self) -> set[str]:
         """Return the edges to datasets, with their direction."""
         return {"<" + urn for urn in self.inputs} | {">" + urn for urn in self.outputs}
@@ -253,6 +306,21 @@ class Graph:
         """Return the first problems, and how many more there are."""
         more = len(self.problems) - most
         return [*self.problems[:most], *([f"and {more} more like these"] if more > 0 else [])]
+
+    def why_nothing(self) -> str:
+        """Return the reason why there is neither a run nor lineage to show."""
+        if not self.read:
+            return "there are no proposals."
+        if len(self.problems) == self.read:
+            return f"none of the {self.read} proposals can be read."
+        return f"{self.read} proposals, but none of a run or of what a job reads and writes."
+
+    def failures(self) -> dict[str, str]:
+        """Return why runs failed, in one line, by the DataFlow's or DataJob's URN: of the last failed run of each."""
+        failed = sorted(
+            (run.started or 0, run.template, run.reason) for run in self.runs() if run.template and run.error
+        )
+        return {template: reason for _, template, reason in failed}
 
     def runs(self) -> Iterable[RunNode]:
         """Yield every run, parents first."""

@@ -42,6 +42,7 @@ class Box:
     :param note: the second line: platform and path of a dataset, orchestrator and last result of a job.
     :param full: its whole name.
     :param state: of a job, the result of its last run; empty if it is unknown.
+    :param error: of a job, why its last failed run failed, in one line; empty if it is unknown.
     """
 
     key: str
@@ -50,6 +51,7 @@ class Box:
     note: str
     full: str
     state: str = ""
+    error: str = ""
 
     @property
     def is_job(self) -> bool:
@@ -111,19 +113,19 @@ class Network:
 
 def build_network(graph: Graph) -> Network:
     """Lay out the lineage of a graph."""
-    with_edges = (job for job in graph.distinct_jobs() if _sources(job) or _targets(job))
+    with_edges = (step for job in graph.distinct_jobs() for step in job.steps() if _sources(step) or _targets(step))
     jobs = {f"j{number}": job for number, job in enumerate(with_edges, 1)}
     names = ShortNames(graph.instances)
     sides = {key: (_sources(job), _targets(job)) for key, job in jobs.items()}
     urns = dict.fromkeys(urn for sources, targets in sides.values() for urn in (*sources, *targets))
     keys = {urn: f"d{number}" for number, urn in enumerate(urns, 1)}
-    tails, states = names.tails(urns), _states(graph)
+    tails, states, failures = names.tails(urns), _states(graph), graph.failures()
     links: list[Link] = []
     for key, (sources, targets) in sides.items():
         links += [(keys[urn], key) for urn in sources]
         links += [(key, keys[urn]) for urn in targets]
     boxes = {keys[urn]: _dataset_box(keys[urn], urn, names.of(urn), tails[urn]) for urn in urns}
-    boxes |= {key: _job_box(key, job, states.get(job.urn, "")) for key, job in jobs.items()}
+    boxes |= {key: _job_box(key, job, states.get(job.urn, ""), failures.get(job.urn, "")) for key, job in jobs.items()}
     sizes = {key: _size(box) for key, box in boxes.items()}
     columns = _Columns(graph, jobs, keys)
     layout = Layout.of(sizes, links)
@@ -155,14 +157,15 @@ def _dataset_box(key: str, urn: str, name: ShortName, tail: str) -> Box:
     return Box(key, urn, title, note, name.text)
 
 
-def _job_box(key: str, job: GraphJob, state: str) -> Box:
+def _job_box(key: str, job: GraphJob, state: str, error: str) -> Box:
     name = harmless(job.name)
     orchestrator, flow, job_id = JobParts.of(job.urn)
-    flow_note = None if job_id is None or flow == job.name else flow
+    flow_note = None if job_id is None or flow in (job.name, job.name.rsplit(" ", 1)[0]) else flow
     note = " ".join(harmless(part) for part in ((orchestrator or "job").capitalize(), flow_note) if part)
     state = harmless(state)[:12]
     note = _cut(f"{note} · {state}" if state else note, NOTE_SIZE)
-    return Box(key, job.urn, _cut(name, TITLE_SIZE), note, name, state)
+    reason = harmless(error) if state == "FAILURE" else ""
+    return Box(key, job.urn, _cut(name, TITLE_SIZE), note, name, state, reason)
 
 
 def _size(box: Box) -> Size:

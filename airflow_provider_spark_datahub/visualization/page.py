@@ -11,9 +11,9 @@ from datetime import UTC, tzinfo
 from html import escape
 from urllib.parse import urlsplit
 
-from airflow_provider_spark_datahub.visualization.export import read_asset, render_svg
+from airflow_provider_spark_datahub.visualization.export import platform_colours, read_asset, render_svg
 from airflow_provider_spark_datahub.visualization.model import Attempt, Graph, RunNode, TreeItem
-from airflow_provider_spark_datahub.visualization.names import format_duration, format_time, harmless
+from airflow_provider_spark_datahub.visualization.names import format_duration, format_time, harmless, harmless_lines
 from airflow_provider_spark_datahub.visualization.network import (
     Box,
     ColumnSource,
@@ -63,7 +63,7 @@ def render_page(graph: Graph, zone: tzinfo = UTC) -> str:
         f"{_SEARCH + _SKIP if lineage.boxes else ''}</header>",
         "<main>" if graph.roots else '<main class="without-runs">',
         *_runs(graph, zone),
-        *_lineage(lineage),
+        *_lineage(lineage, graph),
         *_tables(lineage),
         *_problems(graph),
         f"</main><script>{script}</script></body></html>",
@@ -79,9 +79,10 @@ def _title(graph: Graph, lineage: Network) -> str:
 
 
 def _counts(graph: Graph, lineage: Network) -> str:
-    jobs = sum(box.is_job for box in lineage.boxes.values())
+    jobs = len({box.urn for box in lineage.boxes.values() if box.is_job})
     edges = [{source.column for source in column.sources} for table in lineage.columns.values() for column in table]
-    counts = [(jobs, "job"), (len(lineage.boxes) - jobs, "dataset"), (sum(map(len, edges)), "column edge")]
+    datasets = sum(not box.is_job for box in lineage.boxes.values())
+    counts = [(jobs, "job"), (datasets, "dataset"), (sum(map(len, edges)), "column edge")]
     said = [_counted(count, name) for count, name in counts if count]
     runs = [_fails(TreeItem(run)) for run in graph.runs()]
     if runs:
@@ -135,12 +136,13 @@ def _runs(graph: Graph, zone: tzinfo) -> Iterator[str]:
         if item.attempt:
             facts = _facts(_times(item.attempt, zone))
             row = f'<span class="row">{item.attempt.label} {_state(item.attempt.state)}{facts}</span>'
+        why = "" if item.attempt else _why(item.run)
         if children:
-            yield f"<li{here}><details open><summary>{row}</summary><ul>"
+            yield f"<li{here}><details open><summary>{row}</summary>{why}<ul>"
             waiting.append("</ul></details></li>")
             waiting.extend(reversed(children))
         else:
-            yield f'<li{here}><div class="leaf">{row}</div></li>'
+            yield f'<li{here}><div class="leaf">{row}{why}</div></li>'
     yield "</ul></div></section>"
 
 
@@ -159,6 +161,19 @@ def _run(run: RunNode, names: dict[str, str], zone: tzinfo) -> str:
         shown = f'<a href="{escape(run.external_url)}" rel="noopener noreferrer">{shown}</a>'
     noted = f'<bdi class="facts">{escape(note)}</bdi>' if note else ""
     return f'<span class="row"><span class="dim">{escape(kind)}</span> {shown} {state}{_facts(facts)}{noted}</span>'
+
+
+def _why(run: RunNode) -> str:
+    """Return the reason of a failure: its first line, and all of it on demand."""
+    if run.error is None:
+        return ""
+    short = harmless(run.reason)
+    if run.reason == run.error and short == run.reason:
+        return f'<p class="why"><bdi>{_breakable(short)}</bdi></p>'
+    text = escape(harmless_lines(run.error))
+    return (
+        f'<details class="why"><summary><bdi>{_breakable(short)}</bdi></summary><pre><bdi>{text}</bdi></pre></details>'
+    )
 
 
 def _times(attempt: Attempt | None, zone: tzinfo) -> list[str]:
@@ -183,10 +198,12 @@ def _is_web(url: str) -> bool:
         return False
 
 
-def _lineage(lineage: Network) -> Iterator[str]:
+def _lineage(lineage: Network, graph: Graph) -> Iterator[str]:
     yield '<section id="lineage" class="panel"><div class="bar"><h2>Lineage</h2>'
     if not lineage.boxes:
-        yield '</div><p class="hint">No job among these proposals reads or writes anything.</p></section>'
+        nothing = f"Nothing to show: {graph.why_nothing()}"
+        reason = "No job among these proposals reads or writes anything." if graph.roots else nothing
+        yield f'</div><p class="hint">{escape(reason)}</p></section>'
         return
     yield '<p class="dim needs-script" id="hint" role="status">Choose a table, job or column to trace it.</p>'
     yield '<a class="needs-script" id="more" hidden>its columns</a>'
@@ -200,7 +217,11 @@ def _lineage(lineage: Network) -> Iterator[str]:
         yield f'<button type="button" class="needs-script" id="zoom-{name}" {labels}>{sign}</button>'
     yield '</div><div class="view" tabindex="0" role="region" aria-label="Lineage graph; + - and 0 zoom">'
     yield render_svg(lineage, inside_page=True)
-    yield "</div></section>"
+    yield "</div>"
+    yield '<p class="legend">'
+    for platform, colour in platform_colours(lineage).items():
+        yield f'<span><span class="swatch p{colour}"></span><bdi>{escape(harmless(platform))}</bdi></span>'
+    yield '<span><span class="swatch job"></span>job</span></p></section>'
 
 
 def _problems(graph: Graph) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
@@ -55,9 +56,9 @@ def render_terminal(
     :param zone: the time zone of all times.
     """
     page = _Page(console, max(width or console.width, _LEAST_WIDTH), graph)
-    jobs = [job for job in graph.distinct_jobs() if job.inputs or job.outputs]
+    jobs = [step for job in graph.distinct_jobs() for step in job.steps() if step.inputs or step.outputs]
     if not graph.roots and not jobs:
-        page.line([("Nothing to show: ", "bold"), (_why_nothing(graph), "")])
+        page.line([("Nothing to show: ", "bold"), (graph.why_nothing(), "")])
         page.notes()
         return
     if graph.roots:
@@ -68,14 +69,6 @@ def render_terminal(
     if columns and any(job.columns for job in jobs):
         page.columns(jobs)
     page.notes()
-
-
-def _why_nothing(graph: Graph) -> str:
-    if not graph.read:
-        return "there are no proposals."
-    if len(graph.problems) == graph.read:
-        return f"none of the {graph.read} proposals can be read."
-    return f"{graph.read} proposals, but none of a run or of what a job reads and writes."
 
 
 class _Page:
@@ -148,7 +141,8 @@ class _Page:
         for width, style in zip(widths, styles, strict=True):
             table.add_column(width=width, overflow="fold", style=style)
         for row in rows:
-            table.add_row(*map(Text, row))
+            cells = zip(row, widths, strict=True)
+            table.add_row(*(Text("\n".join(_folded(cell, width))) for cell, width in cells))
         self.console.print(table, width=self.width, highlight=False)
 
     def notes(self) -> None:
@@ -194,6 +188,8 @@ class _Tree:
                 rows.append(_Row(guide, trunk, tuple(self._label(item.run)), item.run.only_attempt()))
             else:
                 rows.append(_Row(guide, trunk, ((item.attempt.label, ""),), item.attempt))
+            if item.attempt is None and item.run.error is not None:
+                rows.append(_Row(trunk, trunk, ((harmless(item.run.reason, self.encoding), "red"),)))
             for position, child in reversed(list(enumerate(children))):
                 turn, beside = self.glyphs.branch(last=position == len(children) - 1)
                 waiting.append((child, below + turn, below + beside))
@@ -288,17 +284,28 @@ def _wrapped(row: _Row, room: int, width: int) -> list[list[Piece]]:
     return lines
 
 
+_JOINT = re.compile(r"(?<=[\s./,;])(?=\S)")
+
+
 def _cut(text: str, first: int, others: int) -> list[str]:
-    """Split a text into parts of at most these widths."""
+    """Split a text into parts of at most these widths: between words and names, or inside one that is too long."""
     parts, room = [""], first
     if cell_width(text) <= first:
         return [text]
-    for character in text:
-        if cell_width(parts[-1] + character) > room and parts[-1]:
+    for word in _JOINT.split(text):
+        if parts[-1] and cell_width(parts[-1] + word.rstrip()) > room:
             parts.append("")
             room = others
-        parts[-1] += character
+        for character in word:
+            if cell_width(parts[-1] + character) > room and parts[-1] and not character.isspace():
+                parts.append("")
+                room = others
+            parts[-1] += character
     return parts
+
+
+def _folded(cell: str, width: int) -> list[str]:
+    return [part.rstrip() for line in cell.split("\n") for part in _cut(line, width, width)]
 
 
 def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:

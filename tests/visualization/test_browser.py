@@ -130,9 +130,9 @@ def test_the_drawing_alone_loads_nothing_either(
 
 
 # From the job's code: `base` is the CSV file, `agg` sums its amounts per customer, `big` is what of `agg` is above 10.
-IN_BASE = {"orders.csv > r_tables_chain", "r_tables_chain > chain.base"}
-IN_AGG = IN_BASE | {"chain.base > r_tables_chain", "r_tables_chain > chain.agg"}
-IN_BIG = IN_AGG | {"chain.agg > r_tables_chain", "r_tables_chain > big"}
+IN_BASE = {"orders.csv > r_tables_chain 1/3", "r_tables_chain 1/3 > chain.base"}
+IN_AGG = IN_BASE | {"chain.base > r_tables_chain 2/3", "r_tables_chain 2/3 > chain.agg"}
+IN_BIG = IN_AGG | {"chain.agg > r_tables_chain 3/3", "r_tables_chain 3/3 > big"}
 TOTALS = {"orders.csv.amount", "chain.base.amount", "chain.agg.total", "big.total"}
 CUSTOMERS = {f"{table}.customer_id" for table in ("orders.csv", "chain.base", "chain.agg", "big")}
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.visualization.export import platform_colours, render_svg
 from airflow_provider_spark_datahub.visualization.graph import build_graph
 from airflow_provider_spark_datahub.visualization.network import ColumnSource, Network, _text_width, build_network
+from tests.cli.commands import run
 from tests.visualization.conftest import RAW, TABLE, dataset, lineage
 
 
@@ -107,3 +112,49 @@ def test_hostile_names_cannot_steer_what_reads_them(hostile: list[Proposal]) -> 
     shown = build_network(build_graph(hostile))
     text = "".join(box.title + box.note + box.full for box in shown.boxes.values())
     assert not {"\u202e", "\n", "\x00", "\x1b"} & set(text)
+
+
+def test_a_job_that_reads_what_it_writes_is_drawn_write_by_write() -> None:
+    raw, base, big, seen = map(dataset, ("raw", "base", "big", "seen"))
+    columns = [(f"{base}#x", [f"{raw}#x"], "DIRECT:IDENTITY"), (f"{big}#x", [f"{base}#x"], "INDIRECT:FILTER")]
+    steps = build_network(build_graph([lineage("daily", [raw, base, seen], [base, big], columns)]))
+    assert links(steps) == {
+        ("raw", "daily 1/2"),
+        ("daily 1/2", "base"),
+        ("base", "daily 2/2"),
+        ("daily 2/2", "big"),
+        ("seen", "daily 1/2"),  # no column comes from it: any step may have read it
+        ("seen", "daily 2/2"),
+    }
+    without_columns = build_network(build_graph([lineage("daily", [raw, base], [base, big], [])]))
+    assert links(without_columns) == {("raw", "daily"), ("base", "daily"), ("daily", "base"), ("daily", "big")}
+
+
+def test_every_view_says_why_a_run_failed() -> None:
+    job = Path(__file__).parents[1] / "data" / "corpus" / "events" / "c_fail_midway.ndjson"
+    shown = {suffix: run("show", job, "--format", suffix).stdout for suffix in ("terminal", "html", "svg", "mermaid")}
+    for view, text in shown.items():
+        assert "ValueError: bad row in stage two" in text.replace("#58;", ":"), view
+    assert 'class="box job FAILURE"' in shown["svg"]
+    assert re.search(r"classDef failed .*\n +class j1 failed", shown["mermaid"])
+    assert "order_id, customer_id, amount, status, order_date" in shown["mermaid"]
+    assert "PythonRunner.scala" in shown["html"]  # all of it on demand
+    assert "PythonRunner.scala" not in shown["svg"] + shown["mermaid"] + shown["terminal"]
+
+
+def test_the_colour_of_a_platform_is_the_same_in_every_picture() -> None:
+    def colours(*platforms: str) -> dict[str, int]:
+        urns = [f"urn:li:dataset:(urn:li:dataPlatform:{platform},t,PROD)" for platform in platforms]
+        return platform_colours(build_network(build_graph([lineage("job", urns, [], [])])))
+
+    usual = ("delta-lake", "file", "hive", "iceberg", "kafka", "postgres", "s3")
+    assert len(set(colours(*usual).values())) == len(usual)
+    assert colours("s3", "unheard-of")["unheard-of"] == colours("unheard-of", *usual)["unheard-of"]
+
+
+def test_the_edges_of_a_table_that_is_read_and_written_run_beside_each_other() -> None:
+    both = dataset("both")
+    svg = render_svg(build_network(build_graph([lineage("daily", [both], [both], [])])))
+    heights = {tuple(re.findall(r",([\d.]+)", path)) for path in re.findall(r'class="edge"[^>]* d="([^"]+)"', svg)}
+    assert len(heights) == 2
+    assert len({height for path in heights for height in path}) == 2

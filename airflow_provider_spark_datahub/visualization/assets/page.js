@@ -246,5 +246,5 @@
     if (moved) { event.preventDefault(); event.stopPropagation(); moved = false; }
   }, true);
   view.addEventListener("dragstart", (event) => event.preventDefault());
-  fit(0.6);
+  fit(window.innerWidth < 600 ? 0.3 : 0.6);
 })();
