@@ -18,12 +18,19 @@ from jinja2 import TemplateError
 
 from airflow_provider_spark_datahub.capture import ParentRun
 from airflow_provider_spark_datahub.conversion import DataInterval, RunType
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, UpstreamTask
+from airflow_provider_spark_datahub.conversion.run_tree import (
+    AirflowSite,
+    AttemptResult,
+    DagRun,
+    TaskAttempt,
+    UpstreamTask,
+)
 from airflow_provider_spark_datahub.get_provider_info import datahub_plugin_is_installed
 from airflow_provider_spark_datahub.task import SECTION, UNNAMED_APPLICATION, LineageConfiguration, OptionError
 
 _MANUAL_RUN_TYPES = frozenset({"manual", "operator_triggered"})
 _SECRET_KEYS = re.compile(r"password|secret|token|api.?key|user\.info|jaas|credential|key\.pem$", re.IGNORECASE)
+_RESULTS_SET_BY_OTHERS: dict[str, AttemptResult] = {"success": "SUCCESS", "skipped": "SKIPPED"}
 MAX_MAPPED_UPSTREAM_RUNS = 1000
 """An upstream task that is expanded more often than this is not linked run by run."""
 
@@ -160,6 +167,20 @@ class AttemptContext:
         """Whether Airflow will try the task again after a failure."""
         should_retry = getattr(getattr(self._ti, "_ti_context_from_server", None), "should_retry", None)
         return bool(should_retry) if should_retry is not None else self._ti.try_number <= self._ti.max_tries
+
+    def result_set_by_others(self) -> AttemptResult | None:
+        """Return the result that somebody gave the running task run in Airflow (its UI, its API), if somebody did."""
+        ti = self._ti
+        mapped = {"map_index": _map_index(ti)} if _map_index(ti) >= 0 else {}
+        for state, result in _RESULTS_SET_BY_OTHERS.items():
+            try:
+                if ti.get_ti_count(
+                    dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], states=[state], **mapped
+                ):
+                    return result
+            except (AirflowException, AttributeError, OSError, TypeError):
+                return None
+        return None
 
     def attempt(self) -> TaskAttempt:
         """Return the attempt with its place in the run tree."""

@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import LineageSettings
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
     from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext
-    from airflow_provider_spark_datahub.task import AttemptLineage, Launcher, LineageOptions
+    from airflow_provider_spark_datahub.task import AttemptEnd, AttemptLineage, Launcher, LineageOptions
 
 T = TypeVar("T")
+AirflowState = Literal["success", "failed", "skipped"]
 
 KILL_SECONDS = 4.0
 """Time for lineage in a task that is killed; Airflow ends its process after 5 s."""
@@ -77,6 +79,7 @@ class TaskLineage:
         self._airflow: AttemptContext | None = None
         self._launcher: Launcher | None = None
         self._problem: str | None = None
+        self._ended: AttemptEnd | None = None
         self.attempt: AttemptLineage | None = None
         self.killed_at: float | None = None
 
@@ -108,6 +111,42 @@ class TaskLineage:
                 raise
         self._conclude(partial(self._end, "SUCCESS"))
         return result
+
+    def settle(self, state: AirflowState, error: object) -> None:
+        """Deliver how Airflow ended the attempt, if the end of ``execute`` was another, or there was none.
+
+        A task can also end before ``execute`` (``pre_execute``) and after it (``post_execute``, a subclass).
+
+        :param error: what the task raised; a text if Airflow has only that.
+        """
+        if self._ended is not None:
+            result = self._result(state, error)
+            if result != self._ended.result:
+                self.guarded("correcting", partial(self._correct, self._ended, result))
+        elif self.attempt is None and self._problem is None:
+            self.guarded("preparing", self._prepare)
+            self._settle_without_spark(state, error)
+
+    def _settle_without_spark(self, state: AirflowState, error: object) -> None:
+        if self.attempt is None:
+            return
+        why = f": {type(error).__name__}: {error}" if isinstance(error, BaseException) else ""
+        self.attempt.mark_not_injected(f"the task ended as {state} without starting Spark{why}")
+        self._conclude(partial(self._end, self._result(state, error)))
+
+    def _result(self, state: AirflowState, error: object) -> AttemptResult:
+        if state == "failed":
+            return self._failed_result(error)
+        return "SUCCESS" if state == "success" else "SKIPPED"
+
+    def _correct(self, ended: AttemptEnd, result: AttemptResult) -> None:
+        if self.attempt is None or (result == "FAILURE" and self.killed_at is not None):
+            # Of a killed task, Airflow's own state is asked for already.
+            return
+        report = self.attempt.correct(replace(ended, result=result))
+        self._log.info(
+            "The task ended as %s after execute() had ended as %s. %s", result, ended.result, report.sentence
+        )
 
     # -- failures of lineage
 
@@ -263,15 +302,21 @@ class TaskLineage:
         seconds = self._options.timeout if self._options else KILL_SECONDS
         if self.killed_at is not None:
             seconds = min(seconds, max(0.0, self.killed_at + KILL_SECONDS - time.monotonic()))
-        end = AttemptEnd(result == "SUCCESS", result, round(time.time() * 1000), seconds)
+        spark_succeeded = result == "SUCCESS" and self.killed_at is None
+        end = self._ended = AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds)
         if spark_attempt is not None:
             return self._report(self.attempt.deliver_only(end, spark_attempt))
         return self._report(self.attempt.finish(end))
 
-    def _failed_result(self, failure: BaseException) -> AttemptResult:
+    def _failed_result(self, failure: object) -> AttemptResult:
         if isinstance(failure, AirflowSkipException):
             return "SKIPPED"
-        if isinstance(failure, AirflowFailException) or self.killed_at is not None or self._airflow is None:
+        if self._airflow is None:
+            return "FAILURE"
+        if self.killed_at is not None:
+            # It is killed because its state was set to something else, or because its worker shuts down.
+            return self._airflow.result_set_by_others() or "FAILURE"
+        if isinstance(failure, AirflowFailException):
             return "FAILURE"
         return "UP_FOR_RETRY" if self._airflow.has_attempts_left else "FAILURE"
 
@@ -342,14 +387,19 @@ class SparkLineageOperator(BaseOperator):
 
     def execute(self, context: Context) -> Any:
         """Run the task as the other operator does, with lineage around it."""
-        lineage = self._task_lineage = TaskLineage(
-            context,
-            {name: getattr(self, name, None) for name in OPTIONS},
-            self.enabled,
-            partial(self._launcher, context),
-            self.log,
-        )
+        lineage = self._task_lineage = self._new_lineage(context)
         return lineage.run(partial(super().execute, context))
+
+    def _new_lineage(self, context: Context) -> TaskLineage:
+        arguments = {name: getattr(self, name, None) for name in OPTIONS}
+        return TaskLineage(context, arguments, self.enabled, partial(self._launcher, context), self.log)
+
+    def settle_lineage(self, context: Context, state: AirflowState, error: object = None) -> None:
+        """Deliver how Airflow ended the attempt, if ``execute`` could not know. Called by the listener of this package.
+
+        :param error: what the task raised, if it failed.
+        """
+        (self._task_lineage or self._new_lineage(context)).settle(state, error)
 
     def on_kill(self) -> None:
         """Stop the job; Airflow leaves few seconds after it."""

@@ -1,7 +1,8 @@
-"""Listener that reports the end of DAG runs with lineage tasks to DataHub, since no operator sees it.
+"""Listener that reports to DataHub what no operator sees: how DAG runs end, and tasks before and after ``execute``.
 
-It runs in the scheduler, which only collects the proposals. One thread puts them into the outbox and another delivers
-them, so that neither the scheduler nor the outbox waits for DataHub.
+The end of a task comes from the task's own process, that of a DAG run from the scheduler, which only collects the
+proposals. One thread puts them into the outbox and another delivers them, so that neither the scheduler nor the outbox
+waits for DataHub.
 """
 
 from __future__ import annotations
@@ -101,6 +102,33 @@ def on_dag_run_success(dag_run: Any, msg: str) -> None:  # noqa: ARG001 (the hoo
 def on_dag_run_failed(dag_run: Any, msg: str) -> None:  # noqa: ARG001 (the hook's signature)
     """Report that a DAG run failed. Called by Airflow."""
     _report_guarded(dag_run, "FAILURE")
+
+
+@hookimpl
+def on_task_instance_success(previous_state: Any, task_instance: Any) -> None:
+    """Report a task run that succeeded, if its operator could not. Called by Airflow."""
+    _settle(previous_state, task_instance, "success")
+
+
+@hookimpl
+def on_task_instance_failed(previous_state: Any, task_instance: Any, error: Any) -> None:
+    """Report a task run that failed, if its operator could not. Called by Airflow."""
+    _settle(previous_state, task_instance, "failed", error)
+
+
+@hookimpl
+def on_task_instance_skipped(previous_state: Any, task_instance: Any) -> None:
+    """Report a task run that was skipped, if its operator could not. Called by Airflow since 3.1."""
+    _settle(previous_state, task_instance, "skipped")
+
+
+def _settle(previous_state: Any, task_instance: Any, state: str, error: Any = None) -> None:
+    """Have the operator of a running task compare its report with the state in which Airflow ended the task."""
+    settle = getattr(getattr(task_instance, "task", None), "settle_lineage", None)
+    if settle is None or previous_state is None:
+        return
+    problem = f"Could not report the end of task {getattr(task_instance, 'task_id', '?')} to DataHub."
+    _guarded(problem, lambda: settle(task_instance.get_template_context(), state, error))
 
 
 def _report_guarded(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:

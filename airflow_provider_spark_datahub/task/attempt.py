@@ -295,6 +295,17 @@ class AttemptLineage:
         self._forwarding().deliver(deadline)
         return self.report
 
+    def correct(self, end: AttemptEnd) -> LineageReport:
+        """Deliver another result of the task run than :meth:`finish` did, at the same time, so that it replaces that.
+
+        :raises OutboxError: if the outbox cannot record which proposals were delivered.
+        """
+        report = LineageReport(connection=self._options.connection)
+        delivery = TaskDelivery(self._options, self._attempt.key, self._connections, report)
+        proposals = self._attempt.ended(end.end_ms, end.result).proposals()
+        delivery.deliver(proposals, Deadline.after(end.seconds), spark_succeeded=end.spark_succeeded)
+        return report
+
     def openlineage_datasets(self, *, as_in_datahub: bool) -> tuple[list[DatasetId], list[DatasetId]]:
         """Return what the job read and wrote, by OpenLineage's names or by platform and name as in DataHub."""
 

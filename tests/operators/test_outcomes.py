@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -27,6 +30,7 @@ from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run, datahub
 from airflow_provider_spark_datahub.operators import spark_submit
+from airflow_provider_spark_datahub.plugins import dag_run_listener
 from airflow_provider_spark_datahub.task import attempt as task_lineage
 from airflow_provider_spark_datahub.task.attempt import AttemptLineage
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
@@ -268,3 +272,39 @@ def test_the_task_runs_result(
         except (AirflowException, AirflowTaskTimeout):
             assert result != "SUCCESS"
     assert results == [result]
+
+
+@pytest.mark.parametrize(
+    ("set_to", "result"), [("success", "SUCCESS"), ("skipped", "SKIPPED"), ("failed", "FAILURE"), (None, "FAILURE")]
+)
+def test_a_killed_task_has_the_state_that_somebody_gave_it(
+    spark: FakeSpark, tmp_path: Path, set_to: str | None, result: str
+) -> None:
+    spark.writes("k_killed")
+    spark.signals("USR1")
+    operator = operator_with_lineage(spark)
+    ti = TaskInstance(max_tries=1, set_to=set_to)
+    with raised_by(signal.SIGUSR1, operator.on_kill), pytest.raises(AirflowException) as killed:
+        execute(operator, context_of(operator, ti))
+    # Airflow's task runner knows nothing of the state, and calls the failure's listeners.
+    runtime: Any = SimpleNamespace(task=operator, get_template_context=lambda: context_of(operator, ti))
+    dag_run_listener.on_task_instance_failed("running", runtime, killed.value)
+    sink = (tmp_path / "sink" / "lineage.jsonl").read_text()
+    assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', sink)) == {result}
+    assert "REPLACE" not in sink
+    assert '"changeType": "UPSERT", "aspectName": "dataJobInputOutput"' not in sink
+
+
+def test_a_listener_that_has_nothing_to_settle(spark: FakeSpark, caplog: pytest.LogCaptureFixture) -> None:
+    switched_off = operator_with_lineage(spark, enabled=False)
+    broken = SimpleNamespace(task=SimpleNamespace(settle_lineage=1), get_template_context=dict, task_id="broken")
+    for ti in (
+        SimpleNamespace(task=plain()),
+        SimpleNamespace(),
+        SimpleNamespace(task=switched_off, get_template_context=lambda: context_of(switched_off)),
+        broken,
+    ):
+        dag_run_listener.on_task_instance_success("running", ti)
+        dag_run_listener.on_task_instance_skipped("running", ti)
+        dag_run_listener.on_task_instance_success(None, ti)
+    assert caplog.text.count("Could not report the end of task broken to DataHub") == 2

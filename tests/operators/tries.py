@@ -92,6 +92,8 @@ class TaskInstance:
     log_url: str = "http://airflow/log"
     counts: Mapping[str, int] | Exception = field(default_factory=dict)
     xcoms: dict[str, Any] = field(default_factory=dict)
+    set_to: str | None = None
+    """The state that somebody gave the running task."""
 
     @property
     def dag_id(self) -> str:
@@ -107,8 +109,12 @@ class TaskInstance:
     def get_template_context(self) -> dict[str, Any]:
         return {"dag_run": self.dag_run}
 
-    def get_ti_count(self, dag_id: str, task_ids: Sequence[str], run_ids: Sequence[str]) -> int:
+    def get_ti_count(
+        self, dag_id: str, task_ids: Sequence[str], run_ids: Sequence[str], states: Sequence[str] = ()
+    ) -> int:
         assert (dag_id, list(run_ids)) == (self.dag_id, [self.run_id])
+        if states:
+            return int(self.set_to in states)
         if isinstance(self.counts, Exception):
             raise self.counts
         (task_id,) = task_ids
