@@ -12,6 +12,7 @@ from airflow_provider_spark_datahub._lazy import lazy_exports
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.connection import ConnectionParts as ConnectionParts
     from airflow_provider_spark_datahub.delivery.deadline import Deadline as Deadline
+    from airflow_provider_spark_datahub.delivery.failure import OutageNotes as OutageNotes
     from airflow_provider_spark_datahub.delivery.sink import (
         CheckResult as CheckResult,
         CheckStatus as CheckStatus,
@@ -28,6 +29,7 @@ else:
         {
             "connection": "ConnectionParts",
             "deadline": "Deadline",
+            "failure": "OutageNotes",
             "sink": "CheckResult CheckStatus Delivery OutboxItem RawEvent Rejection Sink SinkSettingsError",
         },
     )

@@ -1,24 +1,35 @@
-"""Failures of a delivery: their kinds, back-off between attempts, circuit breakers, and poison items."""
+"""Failures of a delivery: their kinds, back-off between attempts, circuit breakers, outages, and poison items."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 import random
+import secrets
+import socket
+import stat
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+import msgspec
+
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, ItemT
+from airflow_provider_spark_datahub.delivery.sink import SILENCE_SECONDS, Delivery, DeliveryRecord, ItemT
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 log = logging.getLogger(__name__)
 
+_UNREACHABLE_SECONDS = 1.0
+"""Waits for a server that cannot be reached: long enough for a restart behind a load balancer, not for an outage."""
 _LONGEST_TEXT = 500  # characters of an answer that are repeated in a log line
 
 T = TypeVar("T")
@@ -31,13 +42,19 @@ class FailureKind(Enum):
     THROTTLED = "the server wants us to wait"
     FAILED = "the server failed: it may be in trouble, or fail on this alone"
     UNAVAILABLE = "no answer, or one that says that the server is not there: it may work later"
+    UNREACHABLE = "no connection: it is refused, or the host is unknown, which is known at once"
     UNAUTHORISED = "the credentials are refused"
     MISCONFIGURED = "another server answers, or none can be reached with these settings"
 
     @property
     def may_pass(self) -> bool:
         """Whether the same may arrive a little later."""
-        return self in (FailureKind.THROTTLED, FailureKind.FAILED, FailureKind.UNAVAILABLE)
+        return self in (FailureKind.THROTTLED, FailureKind.FAILED, FailureKind.UNAVAILABLE, FailureKind.UNREACHABLE)
+
+    @property
+    def outage_after(self) -> float | None:
+        """Seconds of trying after which this means an outage; ``None`` if it never does."""
+        return {FailureKind.UNREACHABLE: 0.0, FailureKind.UNAVAILABLE: SILENCE_SECONDS}.get(self)
 
     @classmethod
     def from_http_status(cls, status: int) -> FailureKind:
@@ -215,25 +232,30 @@ class Backoff:
         deadline: Deadline,
         failed: Callable[[Failure, int], None],
         most: int | None = None,
+        *,
+        patient: bool = False,
     ) -> tuple[T | Failure, int]:
         """Call until it succeeds, the failure will not pass, or there is no time for another attempt.
 
         :param what: the purpose of the call, for the log.
         :param failed: called with a failure and the number of attempts before each wait.
         :param most: how often the call is repeated at most; ``None`` if only the deadline limits it.
+        :param patient: repeat it until the deadline even if the server cannot be reached, otherwise for a second.
         :returns: the last answer, and the number of attempts.
         """
-        attempt, server_failures = 1, 0
+        attempt, server_failures, waited = 1, 0, 0.0
         while isinstance(answer := call(), Failure):
             wait = max(self.delay(attempt), answer.retry_after or 0.0)
             server_failures += answer.kind is FailureKind.FAILED
             log.debug("Attempt %d to %s failed (%s): %s", attempt, what, answer.kind.name, answer.text)
-            spent = wait >= deadline.remaining() or (most is not None and attempt > most)
+            hopeless = answer.kind is FailureKind.UNREACHABLE and waited + wait > _UNREACHABLE_SECONDS
+            spent = wait >= deadline.remaining() or (most is not None and attempt > most) or (hopeless and not patient)
             if spent or not answer.kind.may_pass or server_failures >= PoisonFilter.ATTEMPTS:
                 break
             failed(answer, attempt)
             log.debug("Next attempt in %.1f s; %.1f s are left", wait, deadline.remaining())
             self.sleep(wait)
+            waited += wait
             attempt += 1
         return answer, attempt
 
@@ -301,3 +323,87 @@ class CircuitBreaker:
 
 
 _breakers: dict[str, CircuitBreaker] = {}
+
+
+class OutageNotes:
+    """Notes for the other tasks of this host that a server is out: one small file for each connection and server.
+
+    A breaker in memory dies with its task, so that each task would find out by itself, at the cost of its whole budget.
+    A note lives for a minute; then one delivery asks the server again. Whatever is wrong with a note, or with its
+    folder, only means that there is none.
+
+    :param folder: on a disk; made if it is missing, for its owner only.
+    :param clock: seconds since the epoch.
+    """
+
+    LIFE = 60.0
+    """Seconds. A note that says more is wrong, or comes from a clock that is."""
+    LARGEST = 4096
+    """Bytes."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._folder = folder
+        self._clock = clock
+
+    def refusal(self, connection_id: str, server: str) -> str | None:
+        """Return why a server should not be asked now; ``None`` if it may be.
+
+        :param server: :meth:`Sink.describe`, so that a changed connection is asked at once.
+        """
+        path, now = self._path(connection_id, server), self._clock()
+        note = self._read(path)
+        if note is None or not (note.since <= now and now - self.LIFE <= note.until <= now + self.LIFE):
+            return None
+        if note.until <= now:
+            # This delivery asks, and the others wait for what it finds.
+            self._write(path, msgspec.structs.replace(note, until=now + self.LIFE))
+            return None
+        return f"{note.problem.rstrip('.')}; no other task of this host asks it again for {note.until - now:.0f} s"
+
+    def record(self, connection_id: str, server: str, delivery: Delivery) -> None:
+        """Note an outage, or remove the note if the server answered."""
+        path = self._path(connection_id, server)
+        if delivery.outage:
+            now = self._clock()
+            self._write(path, _OutageNote(now, now + self.LIFE, delivery.problem or "it does not answer"))
+        else:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def _path(self, connection_id: str, server: str) -> Path:
+        names = [socket.gethostname(), connection_id, server]  # the folder may be shared with other hosts
+        return self._folder / f"{hashlib.sha256(msgspec.json.encode(names)).hexdigest()[:32]}.json"
+
+    def _read(self, path: Path) -> _OutageNote | None:
+        with suppress(OSError, msgspec.DecodeError, RecursionError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
+                status = os.fstat(descriptor)
+                if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                    return msgspec.json.decode(file.read(self.LARGEST), type=_OutageNote)
+        return None
+
+    def _write(self, path: Path, note: _OutageNote) -> None:
+        draft = path.with_name(f".{secrets.token_hex(8)}.draft")
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
+                file.write(msgspec.json.encode(note))
+            draft.replace(path)
+        except OSError as error:
+            log.debug("Could not note an outage in %s: %s", path, error)
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+
+class _OutageNote(msgspec.Struct, frozen=True):
+    """Note on an outage.
+
+    :param since: seconds since the epoch.
+    :param until: when the server is asked again.
+    """
+
+    since: float
+    until: float
+    problem: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from datahub.metadata.schema_classes import MetadataChangeProposalClass
 
 log = logging.getLogger(__name__)
+
+SILENCE_SECONDS = 5.0
+"""Seconds without any answer that mean an outage; fewer may only be too few."""
 
 
 class RawEvent(msgspec.Struct, frozen=True):
@@ -155,6 +159,7 @@ class Delivery:
     :param problem: one sentence that says why items are pending; ``None`` if none are.
     :param stored: True if everything delivered is stored, False if some of it is only accepted for later processing
         (DataHub's ASYNC mode, Kafka), ``None`` if nothing was delivered.
+    :param outage: whether the server answered nothing: it cannot be reached, or kept silent for long enough.
     """
 
     delivered: int
@@ -162,6 +167,7 @@ class Delivery:
     pending: tuple[OutboxItem, ...] = ()
     problem: str | None = None
     stored: bool | None = None
+    outage: bool = False
 
 
 class DeliveryRecord:
@@ -169,9 +175,15 @@ class DeliveryRecord:
 
     A thread that is left behind at the deadline may go on writing. This does not change a :class:`Delivery` that was
     read before.
+
+    :param seconds: that the delivery may take.
+    :ivar patient: whether to go on until the deadline, even if the server cannot be reached.
     """
 
-    def __init__(self, items: Sequence[OutboxItem]) -> None:
+    def __init__(self, items: Sequence[OutboxItem], seconds: float = math.inf, *, patient: bool = False) -> None:
+        self.patient = patient
+        self._seconds = seconds
+        self._outage = False
         self._lock = threading.Lock()
         self._pending: dict[int, OutboxItem] = dict(enumerate(items))
         self._rejected: dict[int, Rejection] = {}
@@ -220,11 +232,16 @@ class DeliveryRecord:
     def expire(self, problem: str) -> None:
         """Record that the deadline passed; ``problem`` is reported unless an earlier attempt failed."""
         with self._lock:
+            self._outage = self._outage or self._seconds >= SILENCE_SECONDS
             self._problem = self._problem or self._failed_attempt or problem
 
-    def stop(self, problem: str) -> None:
-        """Record why the pending items stay pending; the first problem stands."""
+    def stop(self, problem: str, outage_after: float | None = None) -> None:
+        """Record why the pending items stay pending; the first problem stands.
+
+        :param outage_after: seconds after which this problem means an outage of the server; ``None`` if it never does.
+        """
         with self._lock:
+            self._outage = self._outage or (outage_after is not None and self._seconds >= outage_after)
             self._problem = self._problem or problem
 
     def delivery(self) -> Delivery:
@@ -236,6 +253,7 @@ class DeliveryRecord:
                 pending=tuple(self._pending.values()),
                 problem=self._problem if self._pending else None,
                 stored=self._stored,
+                outage=self._outage and not self._delivered and not self._rejected,
             )
 
 
@@ -250,12 +268,15 @@ class Sink(ABC):
     takes: ClassVar[type[OutboxItem]] = Proposal
     """The kind of items that the sink takes."""
 
-    def deliver(self, items: Sequence[OutboxItem], deadline: Deadline) -> Delivery:
+    def deliver(self, items: Sequence[OutboxItem], deadline: Deadline, *, patient: bool = False) -> Delivery:
         """Deliver what can be delivered before the deadline; never wait longer.
 
         Failures of the server are part of the result, not exceptions.
+
+        :param patient: try until the deadline even if the server cannot be reached. Otherwise a refused connection
+            ends the delivery after about a second, for items that something else keeps.
         """
-        record = DeliveryRecord(items)
+        record = DeliveryRecord(items, deadline.remaining(), patient=patient)
         if not {self.takes}.issuperset(map(type, items)):
             record.stop(f"{self.describe()} cannot be used with this connection ({self._other_kind()}).")
         elif items and not run_with_deadline(deadline, lambda: self.send(record, deadline)):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -178,12 +179,21 @@ class TaskLineage:
             self.guarded("reporting", partial(self._report, report))
 
     def _report(self, report: LineageReport) -> bool:
-        self._log.info("%s", report.sentence)
+        if report.is_complete:
+            self._log.info("%s", report.sentence)
+        else:
+            self._log.warning("%s. %s", report.sentence.rstrip("."), self._next_step(report))
         self._log.debug("The lineage steps took %.3f s.", report.seconds)
         for warning in report.warnings:
             self._log.warning("Lineage: %s", warning)
         self._context["ti"].xcom_push(key=XCOM_KEY, value=report.to_obj())
         return True
+
+    def _next_step(self, report: LineageReport) -> str:
+        if self._options is None or report.outbox_entry is None:
+            return "It is not in the outbox: clear the task to have it made again."
+        emit = f"spark-datahub emit --outbox {shlex.quote(self._options.outbox_location)}"
+        return f'It is kept in the outbox: run "{emit}", or wait for the next attempt or the end of the DAG run.'
 
     def _apply_failure_policy(self) -> None:
         """Fail the task if its lineage is not delivered and ``lineage_on_failure`` demands it."""
@@ -244,7 +254,7 @@ class TaskLineage:
         connections = Connections(open_sink, open_outbox)
         self.attempt = AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id)
         if problem := self.attempt.delivery.sink_problem:
-            self._log.warning("Lineage will stay in the outbox: %s", problem)
+            self._log.info("Lineage will stay in the outbox: %s", problem)
         return self.attempt.delivery.attempt_to_deliver(self.remembered(_AWAITS_RETRY))
 
     def _inject(self) -> Submission | None:

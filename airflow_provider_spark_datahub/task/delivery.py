@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutboxItem, Sink
+from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutageNotes, OutboxItem, Rejection, Sink
 from airflow_provider_spark_datahub.delivery.outbox import (
     Entry,
     EntryName,
@@ -32,8 +33,10 @@ log = logging.getLogger(__name__)
 
 LOGGED_CHARS = 10_000
 """Characters of a proposal that are logged; the schema of a wide table would fill the task's log."""
-REPORTED_REJECTIONS = 10
-"""Rejected proposals that a report describes. All are counted, and kept in the outbox's quarantine."""
+_REPORTED_REASONS = 3
+"""Different reasons of rejections that a report repeats. All are in the outbox's quarantine."""
+_OUTAGES = ".outages"
+"""Folder of the host's notes on outages, in that of the outbox; of the event files if the outbox is not on a disk."""
 _BEGIN_SECONDS = 4.0
 """Time for which an outbox in an object store may delay the submit."""
 _LEASE_MARGIN = 30.0
@@ -71,8 +74,11 @@ class TaskDelivery:
         self._lease: Lease | None = None
         self._delivered_name: EntryName | None = None
 
-    def send(self, proposals: Sequence[OutboxItem], deadline: Deadline) -> Delivery:
-        """Send proposals without the outbox. The end of the attempt sends again what fails here."""
+    def send(self, proposals: Sequence[OutboxItem], deadline: Deadline, *, patient: bool = False) -> Delivery:
+        """Send proposals without the outbox. The end of the attempt sends again what fails here.
+
+        :param patient: try until the deadline, even if the server cannot be reached or was out a moment ago.
+        """
         # Their secrets were redacted when they were made.
         for proposal in proposals if self._options.settings.log_mcps else ():
             text = proposal.to_json()
@@ -80,8 +86,14 @@ class TaskDelivery:
             log.info("Proposal: %s%s", text[:LOGGED_CHARS], f" … and {rest} more characters" if rest > 0 else "")
         if self._sink is None:
             return Delivery(0, pending=tuple(proposals), problem=self.sink_problem)
+        server = self._sink.describe()
+        refusal = None if patient else self._outages.refusal(self._options.connection, server)
+        if refusal:
+            log.debug("Not sent: %s", refusal)
+            return Delivery(0, pending=tuple(proposals), problem=refusal)
         started = time.monotonic()
-        delivery = self._sink.deliver(proposals, deadline)
+        delivery = self._sink.deliver(proposals, deadline, patient=patient)
+        self._outages.record(self._options.connection, server, delivery)
         log.debug(
             "Sent %d proposals to %s in %d ms: %d delivered, %d rejected, %d pending",
             len(proposals), self._options.connection, (time.monotonic() - started) * 1000,
@@ -125,6 +137,7 @@ class TaskDelivery:
         except OutboxError as error:
             self._report.warnings.append(f"not in the outbox before the submit: {error}")
         else:
+            self._report.outbox_entry = str(self._entry)
             log.debug("Created outbox entry %s", self._entry)
 
     def take_over(self, record: dict[str, Any], events_file: str) -> None:
@@ -179,10 +192,11 @@ class TaskDelivery:
                 )
         except OutboxError as error:
             self._report.warnings.append(f"not kept in the outbox before the delivery: {error}")
-            self._count(self.send(proposals, deadline))
+            self._count(self.send(proposals, deadline, patient=True))
             if self._entry is not None and self._report.is_complete:
                 with suppress(OutboxError):
                     self._entry.discard()
+                    self._report.outbox_entry = None
         else:
             log.debug("Put %d proposals into outbox entry %s", len(proposals), entry)
             self._deliver_entries(deadline, own=entry)
@@ -256,6 +270,11 @@ class TaskDelivery:
     # -- the outbox's entries
 
     @cached_property
+    def _outages(self) -> OutageNotes:
+        location, events = self._options.outbox_location, self._options.events_location
+        return OutageNotes((events if "://" in location else Path(location)) / _OUTAGES)
+
+    @cached_property
     def _outbox(self) -> Outbox:
         return self._connections.outbox(self._options)
 
@@ -297,9 +316,15 @@ class TaskDelivery:
             # Earlier attempts are over, since this one runs.
             return recover_entry(entry, deadline, over=True)
 
+        # A task that fails for undelivered lineage gets what its budget can give.
+        patient = self._options.on_failure != "warn"
+
+        def send(_: Entry, proposals: Sequence[OutboxItem]) -> Delivery:
+            return self.send(proposals, deadline, patient=patient)
+
         problem: object = None
         try:
-            for settled in deliver_in_order(entries, lambda _, proposals: self.send(proposals, deadline), finish):
+            for settled in deliver_in_order(entries, send, finish):
                 problem = settled.delivery.problem if settled.delivery else None
                 if settled.entry.name == own.name:
                     if settled.delivery:
@@ -325,11 +350,24 @@ class TaskDelivery:
         report = self._report
         report.delivered, report.stored = delivery.delivered, delivery.stored
         report.rejected, report.pending = len(delivery.rejected), len(delivery.pending)
-        report.warnings += [
-            f"rejected {rejection.subject}: {rejection.reason}" for rejection in delivery.rejected[:REPORTED_REJECTIONS]
-        ]
+        if delivery.rejected:
+            report.warnings.append(_rejections(delivery.rejected))
         if delivery.problem:
             self._add_reason(delivery.problem)
 
     def _add_reason(self, reason: str) -> None:
         self._report.reason = f"{self._report.reason}; {reason}" if self._report.reason else reason
+
+
+def _rejections(rejections: Sequence[Rejection]) -> str:
+    """Return one sentence about rejected proposals, with their reasons, the most frequent first."""
+    reasons = Counter(rejection.reason for rejection in rejections).most_common()
+    examples = {rejection.reason: rejection.subject for rejection in reversed(rejections)}
+    described = [
+        f"{count} times {reason.rstrip('.')} (e.g. {examples[reason]})" for reason, count in reasons[:_REPORTED_REASONS]
+    ]
+    more = len(reasons) - len(described)
+    return (
+        f"{len(rejections)} proposals were rejected, and are in the outbox's quarantine: {'; '.join(described)}"
+        f"{f'; {more} other reasons' if more else ''}"
+    )

@@ -1,6 +1,12 @@
 from __future__ import annotations
 
-from airflow_provider_spark_datahub.delivery.failure import Backoff, CircuitBreaker
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.failure import Backoff, CircuitBreaker, OutageNotes
 from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
 from tests.delivery.samples import upserts
 
@@ -71,3 +77,79 @@ def test_a_delivery_that_arrives_closes_it() -> None:
 def test_a_connection_has_one() -> None:
     assert CircuitBreaker.for_connection("a test's connection") is CircuitBreaker.for_connection("a test's connection")
     assert CircuitBreaker.for_connection("a test's connection") is not CircuitBreaker.for_connection("another")
+
+
+# -- notes for the other tasks of a host
+
+OUT = Delivery(0, pending=(ONE,), problem="DataHub is not available (Connection refused).", outage=True)
+SERVER = ("datahub", "DataHub at http://gms:8080")
+
+
+def test_an_outage_is_known_to_the_other_tasks_for_a_minute(tmp_path: Path) -> None:
+    clock = Clock()
+    ours, others = OutageNotes(tmp_path / "notes", clock), OutageNotes(tmp_path / "notes", clock)
+    assert others.refusal(*SERVER) is None
+    ours.record(*SERVER, OUT)
+    clock.now += 20
+    assert others.refusal(*SERVER) == (
+        "DataHub is not available (Connection refused); no other task of this host asks it again for 40 s"
+    )
+    assert others.refusal("another", SERVER[1]) is None
+    assert others.refusal(SERVER[0], "DataHub at http://another:8080") is None
+    clock.now += 40
+    assert others.refusal(*SERVER) is None  # the first one asks
+    assert ours.refusal(*SERVER) is not None  # the next waits for what it finds
+    others.record(*SERVER, DOWN)  # it answers, e.g. that the token is wrong
+    assert ours.refusal(*SERVER) is None
+    assert list((tmp_path / "notes").iterdir()) == []
+
+
+def test_notes_are_for_their_owner_only(tmp_path: Path) -> None:
+    notes = OutageNotes(tmp_path / "notes", Clock())
+    umask = os.umask(0)
+    try:
+        notes.record(*SERVER, OUT)
+    finally:
+        os.umask(umask)
+    (note,) = (tmp_path / "notes").iterdir()
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (note.parent, note)] == [0o700, 0o600]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"\xff\xfe", b"[]", b"{}", b"[" * 100_000, b"x" * 10_000_000,
+        b'{"since": "1", "until": 1030, "problem": ""}',
+        b'{"since": 990, "until": 1e400, "problem": ""}',
+        b'{"since": 990, "until": 1061, "problem": ""}',  # longer than a minute
+        b'{"since": 1001, "until": 1030, "problem": ""}',  # from a clock that is ahead
+        b'{"since": 100, "until": 130, "problem": ""}',  # old
+    ],
+)  # fmt: skip
+def test_a_damaged_note_is_none(tmp_path: Path, content: bytes) -> None:
+    notes = OutageNotes(tmp_path, Clock())
+    notes.record(*SERVER, OUT)
+    (note,) = tmp_path.iterdir()
+    note.write_bytes(content)
+    assert notes.refusal(*SERVER) is None
+    notes.record(*SERVER, OUT)
+    assert notes.refusal(*SERVER) is not None
+
+
+def test_what_is_no_file_of_ours_is_no_note(tmp_path: Path) -> None:
+    notes = OutageNotes(tmp_path / "notes", Clock())
+    notes.record(*SERVER, OUT)
+    (note,) = (tmp_path / "notes").iterdir()
+    (tmp_path / "elsewhere").write_bytes(note.read_bytes())
+    note.unlink()
+    os.mkfifo(note)  # opening it for reading would wait for a writer
+    assert notes.refusal(*SERVER) is None
+    note.unlink()
+    note.symlink_to(tmp_path / "elsewhere")
+    assert notes.refusal(*SERVER) is None
+    note.unlink()
+    note.mkdir()
+    assert notes.refusal(*SERVER) is None
+    notes.record(*SERVER, OUT)
+    notes.record(*SERVER, DOWN)
+    OutageNotes(tmp_path / "elsewhere" / "notes", Clock()).record(*SERVER, OUT)  # the folder cannot be made

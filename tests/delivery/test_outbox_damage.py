@@ -42,7 +42,13 @@ class Remembering(Sink):
     def describe(self) -> str:
         return "a list"
 
-    def deliver(self, items: Sequence[OutboxItem], deadline: Deadline) -> Delivery:  # noqa: ARG002 (as in Sink)
+    def deliver(
+        self,
+        items: Sequence[OutboxItem],
+        deadline: Deadline,  # noqa: ARG002 (as in Sink)
+        *,
+        patient: bool = False,  # noqa: ARG002
+    ) -> Delivery:
         self.arrived += [text_of(item) for item in items]
         return Delivery(len(items), stored=True)
 

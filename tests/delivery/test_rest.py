@@ -442,14 +442,27 @@ def closed_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def test_connection_refused() -> None:
-    port = closed_port()
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{port}", "http://gms.invalid:{port}"])
+def test_a_server_that_cannot_be_reached_is_tried_for_a_second(url: str) -> None:
+    url = url.format(port=closed_port())
     proposals = upserts(2)
-    delivery = sink_of(f"http://127.0.0.1:{port}", [], retry_max_times=1).deliver(proposals, Deadline.after(30))
-    assert delivery.pending == tuple(proposals)
-    assert delivery.problem is not None
-    assert delivery.problem.startswith(f"DataHub at http://127.0.0.1:{port} is not available (")
-    assert delivery.problem.endswith("Connection refused, 2 attempts).")
+    waits: list[float] = []
+    delivery = sink_of(url, waits).deliver(proposals, Deadline.after(30))
+    assert (delivery.pending, delivery.outage, waits) == (tuple(proposals), True, [0.5])
+    assert str(delivery.problem).startswith(f"DataHub at {url} is not available (")
+    assert str(delivery.problem).endswith(", 2 attempts).")
+    # Nothing else keeps the proposals.
+    waits.clear()
+    delivery = sink_of(url, waits, retry_max_times=4).deliver(proposals, Deadline.after(30), patient=True)
+    assert (delivery.outage, waits) == (True, [0.5, 1.0, 2.0, 4.0])
+
+
+def test_what_is_an_outage(gms: GmsStandIn) -> None:
+    """Not what a server answers that is there, nor silence when there was hardly any time for an answer."""
+    for status, seconds, outage in ((503, 30, True), (503, 3, False), (429, 30, False), (401, 30, False)):
+        gms.fail_next(status, headers={"Retry-After": "3600"})
+        delivery = sink_of(gms.url, []).deliver(upserts(1), Deadline.after(seconds))
+        assert (len(delivery.pending), delivery.outage) == (1, outage), status
 
 
 def test_an_impossible_host_is_reported_at_once() -> None:

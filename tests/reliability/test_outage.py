@@ -12,6 +12,7 @@ from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
 from tests.cli.commands import run as command
 from tests.operators.tries import FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
 from tests.oracles.gms import GmsStandIn
+from tests.reliability.bad_servers import closed_port
 
 TASKS = [f"task_{number:02d}" for number in range(20)]
 ATTEMPTS_IN_THE_OUTAGE = 2
@@ -66,6 +67,27 @@ def tasks_with_runs(gms: GmsStandIn) -> set[str]:
 
 def is_of_a_run(proposal: dict[str, str]) -> bool:
     return proposal["aspectName"] == "dataProcessInstanceProperties"
+
+
+def test_one_task_finds_out_and_the_others_keep_their_lineage(
+    spark: FakeSpark, connect: Callable[[str], None], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each attempt says in one WARNING why and what to do."""
+    connect(f"http://127.0.0.1:{closed_port()}")
+    spark.writes("a_csv_join_agg")
+    day = Day(spark, "warn")
+    for number, task in enumerate(TASKS[:3]):
+        capfd.readouterr()
+        assert day.run_attempt(task, 1)
+        lines = capfd.readouterr().out.splitlines()
+        (warning,) = (line for line in lines if "[warning" in line and "ineage" in line)
+        assert "Connection refused, " in warning
+        assert number == 0 or "no other task of this host asks it again for " in warning
+        assert f'run "spark-datahub emit --outbox {tmp_path / "outbox"}", or wait' in warning
+    with GmsStandIn() as gms:
+        connect(gms.url)  # another server is asked at once
+        assert day.run_attempt(TASKS[3], 1)
+        assert tasks_with_runs(gms) >= {TASKS[3]}
 
 
 @pytest.mark.parametrize("policy", ["warn", "retry", "fail"])

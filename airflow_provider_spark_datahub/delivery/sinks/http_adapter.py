@@ -132,3 +132,34 @@ class BoundedAdapter(HTTPAdapter):
         body = bytes(content[:largest])
         response.raw = io.BytesIO(body)  # for whoever reads the response later
         return Answer(response, body, ended)
+
+
+def network_failure(error: requests.RequestException) -> Failure:
+    """Return the failure of a request without an answer."""
+    text = _innermost(error)
+    match error:
+        case requests.exceptions.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return Failure(FailureKind.MISCONFIGURED, f"its TLS certificate is not trusted: {text}")
+        case requests.exceptions.InvalidURL() | requests.exceptions.InvalidSchema():
+            return Failure(FailureKind.MISCONFIGURED, str(error))
+        case requests.ConnectionError() if isinstance(_reason(error), urllib3.exceptions.NewConnectionError):
+            return Failure(FailureKind.UNREACHABLE, text)
+        case requests.Timeout():
+            return Failure(FailureKind.UNAVAILABLE, f"no answer in time: {text}")
+    return Failure(FailureKind.UNAVAILABLE, text)
+
+
+def _reason(error: BaseException) -> BaseException:
+    """Return the innermost error, without the layers around it."""
+    while True:
+        inner = getattr(error, "reason", None)
+        if not isinstance(inner, BaseException):
+            inner = error.args[0] if error.args else None
+        if not isinstance(inner, BaseException):
+            return error
+        error = inner
+
+
+def _innermost(error: BaseException) -> str:
+    """Return the innermost reason, without the names of the layers around it."""
+    return str(_reason(error)).split("): ", 1)[-1]

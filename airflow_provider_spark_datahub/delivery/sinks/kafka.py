@@ -256,7 +256,7 @@ class KafkaSink(Sink):
                 *(pending - len(record.pending()), pending, failure.kind.name if failure else "no failure"),
             )
             if failure is not None:
-                record.stop(f"{self.describe()} {failure.predicate(_REMEDY)}.")
+                record.stop(f"{self.describe()} {failure.predicate(_REMEDY)}.", failure.kind.outage_after)
                 return
 
     def _send_all(

@@ -114,7 +114,7 @@ class ObjectStoreSink(Sink):
             if failure.kind is not FailureKind.UNAVAILABLE or deadline.remaining() < wait + 2 * LEAST_SECONDS:
                 # The first attempt had the most time to find out more than that there was no answer.
                 cause = first if failure.kind is FailureKind.UNAVAILABLE else failure
-                record.stop(f"{self.describe()} {cause.predicate(_REMEDY)}.")
+                record.stop(f"{self.describe()} {cause.predicate(_REMEDY)}.", cause.kind.outage_after)
                 return
             self._backoff.sleep(wait)
             attempt += 1

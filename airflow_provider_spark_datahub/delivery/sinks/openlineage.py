@@ -142,7 +142,7 @@ class OpenLineageSink(Sink):
         except SetupError as error:
             failure = error.failure
         if failure is not None:
-            record.stop(self._problem(failure))
+            record.stop(self._problem(failure), failure.kind.outage_after)
 
     def _send_all(self, transport: EventTransport, record: DeliveryRecord, deadline: Deadline) -> Failure | None:
         poison = PoisonFilter[RawEvent](record, "the OpenLineage backend")
@@ -170,6 +170,7 @@ class OpenLineageSink(Sink):
             lambda: transport.emit(event.decoded()),
             deadline,
             lambda failure, _: record.attempt_failed(self._problem(failure)),
+            patient=record.patient,
         )
         return failure
 

@@ -20,7 +20,7 @@ from openlineage.client.transport.kafka import KafkaTransport
 from airflow_provider_spark_datahub.conversion import as_object
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, SetupError, call_library
-from airflow_provider_spark_datahub.delivery.sinks.http_adapter import AnswerError, BoundedAdapter
+from airflow_provider_spark_datahub.delivery.sinks.http_adapter import AnswerError, BoundedAdapter, network_failure
 from airflow_provider_spark_datahub.delivery.sinks.openlineage import OpenLineageSettings
 
 _ONE_ATTEMPT = {"total": 0, "connect": 0, "read": 0, "status_forcelist": []}
@@ -53,11 +53,13 @@ class EventTransport:
                 return self._produce(self._transport, event)
             # Its annotation names openlineage-python's classes, but it takes a dict as well.
             emit: Any = self._transport.emit
-            call_library(lambda: emit(dict(event)), requests.HTTPError, AnswerError)
+            call_library(lambda: emit(dict(event)), requests.RequestException)
         except requests.HTTPError as error:
             return self._refusal(error)
         except AnswerError as error:
             return error.failure.for_log(self._settings.redact)
+        except requests.RequestException as error:
+            return network_failure(error).for_log(self._settings.redact)
         except LibraryError as error:
             return self._failure(FailureKind.UNAVAILABLE, str(error))
         return None

@@ -228,7 +228,7 @@ class RestSink(Sink):
                     record.confirm(batch, stored=answer)
                     poison.reject(taken=batch[-1])
                 elif answer.kind not in (FailureKind.REJECTED, FailureKind.FAILED) or deadline.remaining() <= least:
-                    record.stop(self._problem(answer, attempts, deadline))
+                    record.stop(self._problem(answer, attempts, deadline), answer.kind.outage_after)
                     return
                 elif len(batch) > 1:
                     middle = len(batch) // 2
@@ -251,6 +251,7 @@ class RestSink(Sink):
             deadline,
             lambda failure, attempt: record.attempt_failed(self._problem(failure, attempt, deadline)),
             self._settings.retry_max_times,
+            patient=record.patient,
         )
         if isinstance(answer, bool):
             log.debug("Attempt %d to post %d proposals succeeded (stored: %s)", attempts, len(batch), answer)
@@ -263,7 +264,7 @@ class RestSink(Sink):
             asked = "" if failure.retry_after is None else f", wants a wait of {failure.retry_after:.0f} s"
             left = f"{deadline.remaining():.0f} s were left"
             return f"{self.describe()} takes no more for now ({text}{asked}, {left}, {tried})."
-        if failure.kind in (FailureKind.FAILED, FailureKind.UNAVAILABLE):
+        if failure.kind in (FailureKind.FAILED, FailureKind.UNAVAILABLE, FailureKind.UNREACHABLE):
             failure = replace(failure, text=f"{text}, {tried}")
         return f"{self.describe()} {failure.predicate(_REMEDY)}."
 

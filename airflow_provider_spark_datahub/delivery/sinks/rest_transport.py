@@ -47,6 +47,7 @@ from airflow_provider_spark_datahub.delivery.sinks.http_adapter import (
     Answer,
     AnswerError,
     BoundedAdapter,
+    network_failure,
 )
 from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings
 
@@ -338,25 +339,12 @@ def _failure_of(error: BaseException) -> Failure:
             return Failure(FailureKind.REJECTED, str(cause))
         case TraceTimeoutError():
             return Failure(FailureKind.UNAVAILABLE, str(cause))
-        case requests.exceptions.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(cause):
-            return Failure(FailureKind.MISCONFIGURED, f"its TLS certificate is not trusted: {_network_message(cause)}")
-        case requests.exceptions.InvalidURL() | requests.exceptions.InvalidSchema() | ConfigurationError():
+        case ConfigurationError():
             return Failure(FailureKind.MISCONFIGURED, str(cause))
-        case requests.Timeout():
-            return Failure(FailureKind.UNAVAILABLE, f"no answer in time: {_network_message(cause)}")
-        case requests.RequestException() | ConnectionError() | TimeoutError():
-            return Failure(FailureKind.UNAVAILABLE, _network_message(cause))
+        case requests.RequestException():
+            return network_failure(cause)
+        case ConnectionError() | TimeoutError():
+            return Failure(FailureKind.UNAVAILABLE, str(cause))
         case OSError():  # a certificate file that is missing or unreadable
             return Failure(FailureKind.MISCONFIGURED, str(cause))
     return Failure(FailureKind.UNAVAILABLE, str(cause))
-
-
-def _network_message(error: BaseException) -> str:
-    """Return the innermost reason, without the names of the layers around it."""
-    while True:
-        inner = getattr(error, "reason", None)
-        if not isinstance(inner, BaseException):
-            inner = error.args[0] if error.args else None
-        if not isinstance(inner, BaseException):
-            return str(error).split("): ", 1)[-1]
-        error = inner
