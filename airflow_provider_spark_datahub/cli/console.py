@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TextIO
 import typer
 
 from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
+from airflow_provider_spark_datahub.printable import printable, printable_lines
 
 EXIT_INCOMPLETE = 1
 """Something could not be read, converted or delivered; the rest was."""
@@ -26,7 +27,12 @@ _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds
 
 def say(message: str) -> None:
     """Write a message for a person to standard error."""
-    typer.echo(message, err=True)
+    typer.echo(printable_lines(message), err=True)
+
+
+def show_line(text: str) -> None:
+    """Write a line of a result for a person to standard output."""
+    typer.echo(printable(text))
 
 
 def fail(message: str, status: int) -> NoReturn:

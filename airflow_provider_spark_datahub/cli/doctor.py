@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from airflow_provider_spark_datahub import capture
-from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE
+from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, show_line
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, Deadline
+from airflow_provider_spark_datahub.printable import printable
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox import Outbox
@@ -308,6 +309,7 @@ def doctor(
 def _print(result: CheckResult) -> None:
     fancy = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     mark, plain_mark, colour = _MARKS[result.status]
-    typer.echo(f"{typer.style(mark if fancy else plain_mark, fg=colour)} {result.subject}: {result.message}")
+    message = printable(f"{result.subject}: {result.message}")
+    typer.echo(f"{typer.style(mark if fancy else plain_mark, fg=colour)} {message}")
     if result.advice:
-        typer.echo(f"    {'→' if fancy else '->'} {result.advice}")
+        show_line(f"    {'→' if fancy else '->'} {result.advice}")

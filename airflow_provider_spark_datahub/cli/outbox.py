@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, parse_hours, progress, say
+from airflow_provider_spark_datahub.cli.console import (
+    EXIT_INCOMPLETE,
+    EXIT_USAGE,
+    fail,
+    parse_hours,
+    progress,
+    say,
+    show_line,
+)
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox import Entry, EntryFilter, Manifest, Outbox
@@ -59,9 +67,9 @@ def pending(
         typer.echo(json.dumps({"pending": waiting, "quarantined": quarantined, "corrupt": corrupt}, indent=2))
     else:
         for entry in waiting:
-            typer.echo(f"{_line(entry)} for {entry['connection']}")
+            show_line(f"{_line(entry)} for {entry['connection']}")
         for entry in quarantined:
-            typer.echo(f"{_line(entry)} quarantined: {'; '.join(entry['reasons'])}")
+            show_line(f"{_line(entry)} quarantined: {'; '.join(entry['reasons'])}")
         say(f"{len(waiting)} entries pending, {len(quarantined)} quarantined, {corrupt} corrupt")
     if waiting:
         raise typer.Exit(EXIT_INCOMPLETE)

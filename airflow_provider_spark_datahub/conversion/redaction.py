@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion.events import EventError
+from airflow_provider_spark_datahub.printable import printable_lines
 
 # Spark's default of spark.redaction.regex, and "credential" (conversion rules, section 5).
 _SECRET_WORDS = r"secret|password|token|access[.]?key|credential"
@@ -110,7 +111,7 @@ def _without_secrets(key: str, value: Any, pattern: str | None, depth: int = 0) 
 
 def redacted_trace(error: BaseException) -> str:
     """Return an exception with its stack trace, for a log: libraries quote URLs and options in their messages."""
-    return redact_text("".join(traceback.format_exception(error)))
+    return printable_lines(redact_text("".join(traceback.format_exception(error))))
 
 
 def redact_url(text: str) -> str:

@@ -22,6 +22,7 @@ import msgspec
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import SILENCE_SECONDS, Delivery, DeliveryRecord, ItemT
+from airflow_provider_spark_datahub.printable import printable
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -128,8 +129,8 @@ class SetupError(Exception):
 
 
 def shorten(text: str) -> str:
-    """Return ``text`` on one line, cut to a length that fits a log line."""
-    line = " ".join(text.split())
+    """Return ``text`` on one line, printable, and cut to a length that fits a log line."""
+    line = printable(" ".join(text.split()))
     return line if len(line) <= _LONGEST_TEXT else f"{line[:_LONGEST_TEXT]} …"
 
 

@@ -23,6 +23,7 @@ from airflow.providers.common.compat.sdk import (
     BaseOperator,
 )
 
+from airflow_provider_spark_datahub.printable import printable
 from airflow_provider_spark_datahub.task import XCOM_KEY, LineageConfiguration, LineageReport
 
 if TYPE_CHECKING:
@@ -180,12 +181,12 @@ class TaskLineage:
 
     def _report(self, report: LineageReport) -> bool:
         if report.is_complete:
-            self._log.info("%s", report.sentence)
+            self._log.info("%s", printable(report.sentence))
         else:
-            self._log.warning("%s. %s", report.sentence.rstrip("."), self._next_step(report))
+            self._log.warning("%s. %s", printable(report.sentence).rstrip("."), self._next_step(report))
         self._log.debug("The lineage steps took %.3f s.", report.seconds)
         for warning in report.warnings:
-            self._log.warning("Lineage: %s", warning)
+            self._log.warning("Lineage: %s", printable(warning))
         self._context["ti"].xcom_push(key=XCOM_KEY, value=report.to_obj())
         return True
 

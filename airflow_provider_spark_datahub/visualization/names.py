@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
+
+from airflow_provider_spark_datahub.printable import printable, printable_lines
 
 LONGEST_NAME = 300
 """Maximum number of characters of a name; some producers put a whole query or plan into one."""
@@ -22,8 +23,6 @@ _FLOW = re.compile(r"urn:li:dataFlow:\(([^,]+),(.*),([^,]+)\)", re.DOTALL)
 _JOB = re.compile(r"urn:li:dataJob:\((urn:li:dataFlow:\(.*\)),([^,]*)\)", re.DOTALL)
 _TYPE_OF_PATH = re.compile(r"\[(?:version|type|key)=[^\]]*\]\.?")
 _ENCODED = re.compile(r"%(25|28|29|2C)", re.IGNORECASE)
-_STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-_VARIATION_SELECTOR = re.compile("[\ufe00-\ufe0f]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE_MS, _HALF_TENTH_MS = 60_000, 50
 
@@ -87,26 +86,16 @@ def harmless(text: str, encoding: str = "utf-8") -> str:
     Control, direction and other invisible characters become visible escapes (``\x1b``), as do characters that the
     encoding cannot express.
     """
-    return _visible(_cut(text, LONGEST_NAME), encoding)
+    return printable(_cut(text, LONGEST_NAME), encoding)
 
 
 def harmless_lines(text: str) -> str:
     """Return a query, which keeps its line breaks, without any other character that :func:`harmless` escapes."""
-    return "\n".join(_visible(line, "utf-8") for line in _cut(text, LONGEST_QUERY).expandtabs(4).splitlines())
+    return printable_lines(_cut(text, LONGEST_QUERY))
 
 
 def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 3] + "..."
-
-
-def _visible(text: str, encoding: str) -> str:
-    visible = "".join(
-        character.encode("unicode_escape").decode("ascii")
-        if unicodedata.category(character) in _STEERING or _VARIATION_SELECTOR.match(character)
-        else character
-        for character in text
-    )
-    return visible.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def short_name(urn: str) -> str:

@@ -21,6 +21,8 @@ from airflow_provider_spark_datahub.task.recovery import AttemptRecord
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
+from tests.oracles.gms import GmsStandIn
+from tests.reliability.bad_servers import answering, serving
 
 STATUS = Proposal("dataset", "urn:li:dataset:(urn:li:dataPlatform:file,/a,PROD)", "status", {"removed": False})
 
@@ -46,6 +48,34 @@ def outbox(tmp_path: Path) -> tuple[str, Path]:
 
 def waiting(folder: Path) -> list[AttemptKey]:
     return [entry.manifest.key for entry in outbox_at(folder / "outbox").entries()]
+
+
+# -- words from elsewhere
+
+STEERING = "\x1b]52;c;cm0gLXJmIC8=\x07\x9b2J\u202e\u200b\r"
+"""Writes the clipboard, rings, clears the screen, turns the text around, hides, and returns to the line's beginning."""
+
+
+def test_nothing_from_elsewhere_steers_the_terminal(
+    tmp_path: Path, outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with GmsStandIn() as gms:
+        gms.fail_next(422, body={"message": f"no {STEERING}"})
+        gms.fail_next(401, body={"message": f"go away {STEERING}"}, times=100)
+        monkeypatch.setenv("AIRFLOW_CONN_REST", json.dumps({"conn_type": "datahub-rest", "host": gms.url}))
+        put(tmp_path, "rest", dag_id=f"rejected{STEERING}")
+        put(tmp_path, "rest", dag_id=f"waits{STEERING}")
+        put(tmp_path, f"conn{STEERING}", run_id=f"run{STEERING}")
+        results = [run("emit", *outbox), run("emit", *outbox), run("pending", *outbox)]
+        results += [run("doctor", "--connection", f"conn{STEERING}")]
+    with serving(answering(status="403 No", body=f"stay out {STEERING}".encode())) as address:
+        monkeypatch.setenv("AIRFLOW_CONN_REST", json.dumps({"conn_type": "datahub-rest", "host": f"http://{address}"}))
+        results += [run("doctor", "--connection", "rest")]
+    output = "".join(result.stdout + result.stderr for result in results)
+    for word in ("go away", "stay out", "rejected", "waits", "run", "conn"):
+        assert f"{word}\\x1b]52;c;" in output.replace(" \\x1b", "\\x1b"), word
+    assert "quarantined: HTTP 422: no \\x1b]52;c;" in output
+    assert {character for character in output if not character.isprintable()} <= {"\n"}
 
 
 # -- pending

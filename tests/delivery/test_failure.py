@@ -1,10 +1,10 @@
-"""What an HTTP status means for what was sent."""
+"""What a failure means for what was sent, and how it is worded."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.failure import FailureKind
+from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,10 @@ from airflow_provider_spark_datahub.delivery.failure import FailureKind
 def test_statuses(statuses: list[int], kind: FailureKind, may_pass: bool) -> None:
     assert {FailureKind.from_http_status(status) for status in statuses} == {kind}
     assert kind.may_pass is may_pass
+
+
+def test_the_words_of_a_server_are_one_printable_line() -> None:
+    failure = Failure(FailureKind.REJECTED, "no\r\n\x1b]52;c;eA==\x07 key \u202eyek").for_log(
+        lambda text: text.replace("key", "***")
+    )
+    assert failure.text == r"no \x1b]52;c;eA==\x07 *** \u202eyek"

@@ -1,0 +1,36 @@
+"""Text from elsewhere that cannot steer a terminal, reorder a line or break one.
+
+Ids, names in events and the words of a server may hold escape sequences that write to the clipboard (OSC 52) or change
+the title of the window. Messages and views escape them when they take such words in, and the command line escapes
+whatever it prints.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_VARIATION_SELECTOR = re.compile("[\ufe00-\ufe0f]")
+
+
+def printable(text: str, encoding: str = "utf-8") -> str:
+    r"""Return a line in which control, direction and other invisible characters are visible escapes (``\x1b``).
+
+    :param encoding: of the output; characters that it cannot express become escapes, too.
+    """
+    if not text.isprintable() or not text.isascii():
+        text = "".join(
+            character.encode("unicode_escape").decode("ascii") if _is_steering(character) else character
+            for character in text
+        )
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def printable_lines(text: str) -> str:
+    """Return a text of several lines likewise; it keeps its line breaks, and its tabs become spaces."""
+    return "\n".join(printable(line) for line in text.expandtabs(4).splitlines())
+
+
+def _is_steering(character: str) -> bool:
+    return unicodedata.category(character) in _STEERING or bool(_VARIATION_SELECTOR.match(character))
