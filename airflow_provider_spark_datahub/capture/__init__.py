@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture.event_log import (
         EventLog as EventLog,
         LogFollower as LogFollower,
+        LogLimits as LogLimits,
     )
     from airflow_provider_spark_datahub.capture.injection import (
         Injection as Injection,
@@ -61,7 +62,7 @@ else:
                 "COMPRESSED BadLineError CollectionReport DamagedFileError EventSource FileFollower Outcome "
                 "CollectedEvents checked_text decompressed read_lines"
             ),
-            "event_log": "EventLog LogFollower",
+            "event_log": "EventLog LogFollower LogLimits",
             "injection": (
                 "Injection LineageInjection ParentRun event_file event_log_folder inject "
                 "inject_event_log overridden_transport unused_path"

@@ -78,17 +78,22 @@ _QUERY_KEYS = ("id", "runId", "name", "timestamp", "progress", "exception")
 _EXECUTION_KEYS = (
     "executionId", "rootExecutionId", "description", "physicalPlanDescription", "time", "errorMessage", "jobGroupId",
 )  # fmt: skip
-_APPLICATION_KEYS = ("App ID", "App Name", "Timestamp")
+_APPLICATION_KEYS = ("App ID", "App Name", "Timestamp", "User")
 _KEPT_KEYS = {
     **dict.fromkeys(
         (f"{STREAMING_EVENTS}Query{what}Event" for what in ("Started", "Progress", "Terminated")), _QUERY_KEYS
     ),
     **dict.fromkeys((f"{SQL_EVENTS}SQLExecution{what}" for what in ("Start", "End")), _EXECUTION_KEYS),
     **dict.fromkeys(("SparkListenerApplicationStart", "SparkListenerApplicationEnd"), _APPLICATION_KEYS),
-    "SparkListenerEnvironmentUpdate": ("Hadoop Properties",),
+    "SparkListenerLogStart": ("Spark Version",),
+    "SparkListenerEnvironmentUpdate": ("Hadoop Properties", "Spark Properties"),
 }
 _WANTED = frozenset(name.encode() for name in _KEPT_KEYS)
-_KEPT_HADOOP_PROPERTIES = ("fs.defaultFS",)
+# Where tables are, and the namespace of the jobs. Everything else may hold secrets.
+_KEPT_PROPERTIES = re.compile(
+    r"fs\.defaultFS|(?:spark\.hadoop\.)?hive\.metastore\.uris|spark\.sql\.warehouse\.dir"
+    r"|spark\.sql\.catalog\.[^.]+(?:\.(?:type|warehouse))?|spark\.openlineage\.namespace"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,11 @@ class LogLimits:
 
     max_event_bytes: int = 64 * 1024 * 1024
     max_text_chars: int = 16 * 1024
+
+    @classmethod
+    def of_whole_plans(cls) -> LogLimits:
+        """Return limits that keep the plans of large queries whole: their last node names what they write."""
+        return cls(max_text_chars=1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +271,9 @@ def _reduced(event: dict[str, Any], max_chars: int) -> dict[str, Any]:
     kept: dict[str, Any] = {"Event": name}
     for key in _KEPT_KEYS[name]:
         value = event.get(key)
-        if key == "Hadoop Properties":
-            hadoop = value if isinstance(value, dict) else {}
-            value = {name: hadoop[name] for name in _KEPT_HADOOP_PROPERTIES if name in hadoop}
+        if key.endswith(" Properties"):
+            properties = value if isinstance(value, dict) else {}
+            value = {name: text for name, text in properties.items() if _KEPT_PROPERTIES.fullmatch(name)} or None
         if value is not None:
             kept[key] = value[:max_chars] if isinstance(value, str) else value
     return kept

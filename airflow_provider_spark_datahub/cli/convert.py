@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, Annotated
@@ -12,7 +12,7 @@ import typer
 
 from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, open_output, read_settings, say
 from airflow_provider_spark_datahub.cli.sources import EventConversion, input_files
-from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.conversion import LineageSettings, Proposal
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 
 
@@ -43,20 +43,22 @@ def convert(
         int | None, typer.Option(help="Exit code of spark-submit, which decides the run's result.")
     ] = None,
     event_log: Annotated[
-        Path | None, typer.Option(help="Folder of Spark's own event logs, for the sinks of streaming queries.")
+        Path | None,
+        typer.Option(
+            help="Folder of Spark's own event logs: for streaming queries' sinks; without EVENTS, for all lineage."
+        ),
     ] = None,
     json_: Annotated[
         bool,
         typer.Option("--json", help="Write the summary as JSON: to standard output if the proposals go elsewhere."),
     ] = False,
 ) -> None:
-    """Convert OpenLineage events to DataHub proposals, one DataJob per Spark application.
+    """Convert OpenLineage events, or Spark's event logs alone, to DataHub proposals: one DataJob per application.
 
     Exit status: 0; 1 if an event or a file could not be read or converted (the rest was); 2 for wrong options.
     """
     settings, _ = read_settings(config, set_ or [])
-    conversion = EventConversion(settings, input_files(events, failed=EXIT_INCOMPLETE), event_log)
-    proposals = conversion.per_event() if per_event else conversion.coalesced(exit_code)
+    conversion, proposals = _conversion(settings, events, event_log, exit_code, alone=per_event)
     with open_output(output, failed=EXIT_INCOMPLETE) as file, gc_paused():
         count = _write_to(file, proposals, format_)
     problems = [*settings.domain_warnings(), *conversion.problems]
@@ -64,11 +66,21 @@ def convert(
         summary = {"events": conversion.converted, "proposals": count, "problems": problems}
         typer.echo(json.dumps(summary), err=output is None)
     else:
-        for message in (*conversion.notes, *problems):
+        for message in (*conversion.notes, *problems, f"{conversion.converted} events, {count} proposals"):
             say(message)
-        say(f"{conversion.converted} events, {count} proposals")
     if conversion.problems:
         raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _conversion(
+    settings: LineageSettings, events: list[Path] | None, event_log: Path | None, exit_code: int | None, *, alone: bool
+) -> tuple[EventConversion, Iterator[Proposal]]:
+    """Return the conversion of events, or of event logs if there are no events, and its proposals."""
+    if event_log is not None and not events:
+        conversion = EventConversion(settings, [])
+        return conversion, conversion.from_event_log(event_log, exit_code)
+    conversion = EventConversion(settings, input_files(events, failed=EXIT_INCOMPLETE), event_log)
+    return conversion, conversion.per_event() if alone else conversion.coalesced(exit_code)
 
 
 def _write_to(file: IO[str], proposals: Iterable[Proposal], format_: _Format) -> int:

@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +22,7 @@ from airflow_provider_spark_datahub.capture import (
     CollectionReport,
     EventLog,
     EventSource,
+    LogLimits,
     Outcome,
     checked_text,
     decompressed,
@@ -78,6 +79,30 @@ class EventConversion:
         succeeded = None if exit_code is None else exit_code == 0
         yield from converter.proposals(Ending(succeeded, events_complete=complete), log_complete=log_complete)
         self._add(converter.conversion)
+
+    def from_event_log(self, folder: Path, exit_code: int | None) -> Iterator[Proposal]:
+        """Convert the applications in a folder of Spark's event logs one by one, without OpenLineage's events."""
+        settings = replace(self._settings, capture_from_event_log=True)
+        log = EventLog(folder, limits=LogLimits.of_whole_plans())
+        converter: Converter | None = None
+        for event in log:
+            # Every log begins with it.
+            if event["Event"] == "SparkListenerLogStart" and converter is not None:
+                yield from self._logged(converter, exit_code)
+                converter = None
+            converter = converter or Converter(settings)
+            converter.add_log_event(event)
+        if converter is not None:
+            yield from self._logged(converter, exit_code)
+        self.problems += log.problems
+        if not log.logs and not log.problems:
+            self.problems.append(f"there is no Spark event log in {folder}")
+
+    def _logged(self, converter: Converter, exit_code: int | None) -> Iterator[Proposal]:
+        succeeded = None if exit_code is None else exit_code == 0
+        yield from converter.proposals(Ending(succeeded))
+        self.converted += converter.conversion.events
+        self.problems += converter.conversion.diagnostics.messages()
 
     def per_event(self) -> Iterator[Proposal]:
         """Convert each event by itself."""

@@ -18,6 +18,7 @@ from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fol
 from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSession, HiveSessions
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import SparkLog
+from airflow_provider_spark_datahub.conversion.spark_log.run_events import run_events, unnamed_sources
 from airflow_provider_spark_datahub.conversion.spark_log.streaming import coalesce_with_queries
 from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostLineage
 
@@ -177,6 +178,7 @@ class Converter:
         :param log_complete: Spark's event log was read to its end.
         :param known_until_ms: up to when there are no more events of these runs, if that is later than the last event.
         """
+        self._add_logged_applications()
         sessions = self._sessions.sessions(known_until_ms)
         jobs = list(self._finished(self._fold.applications(), ending, sessions, log_complete=log_complete))
         return replace(self._with_jobs(jobs), sessions=sessions)
@@ -186,12 +188,26 @@ class Converter:
 
         The converter frees each job when its proposals have been taken. The parameters are those of :meth:`finish`.
         """
+        self._add_logged_applications()
         sessions = self.conversion.sessions = self._sessions.sessions()
         for session in sessions:
             yield from session.proposals()
         for job in self._finished(self._fold.take_applications(), ending, sessions, log_complete=log_complete):
             self.conversion.diagnostics.merge(job.diagnostics)
             yield from proposals_of(job, self._settings)
+
+    def _add_logged_applications(self) -> None:
+        """Add the events of applications that are only in Spark's event log, if the settings ask for them."""
+        logs = self._spark_log.applications
+        if not (self._settings.capture_from_event_log and self._settings.coalesce_jobs):
+            return
+        reported = self._fold.applications()
+        for logged in [logged for logged in logs if logged.match(reported, logs) is None]:
+            for event in run_events(logged):
+                self.add(event)
+            known = self.conversion.diagnostics.unnamed_sources
+            listed = dict.fromkeys((*known, *unnamed_sources(logged)))
+            self.conversion.diagnostics.unnamed_sources = tuple(listed)[:MAX_LISTED]
 
     def _finished(
         self, applications: list[Application], ending: Ending, sessions: Sequence[HiveSession], *, log_complete: bool
@@ -205,7 +221,7 @@ class Converter:
             lost = LostLineage(applications, self._spark_log.applications, symlinks, self._settings)
             diagnostics.lost_executions = lost.executions
             diagnostics.unreported_tables = tuple(lost.unreported_tables[:MAX_LISTED])
-            if lost.executions or lost.unreported_tables:
+            if lost.executions or lost.unreported_tables or diagnostics.unnamed_sources:
                 ending = replace(ending, events_complete=False)
             jobs = map(lost.add_edges, self._coalesced(applications, ending, log_complete=log_complete))
         elif ending.succeeded is not None:

@@ -45,6 +45,7 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     :param column_gaps: reasons why statements have no column lineage.
     :param unreported_queries: queries that wrote tables which no event names.
     :param unreported_tables: tables that only Spark's event log names.
+    :param unnamed_sources: sources and targets that Spark's event log mentions without showing where they are.
     """
 
     rejected_events: int = 0
@@ -55,6 +56,7 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     column_gaps: tuple[str, ...] = ()
     unreported_queries: tuple[str, ...] = ()
     unreported_tables: tuple[str, ...] = ()
+    unnamed_sources: tuple[str, ...] = ()
 
     def reject(self, error: EventError) -> None:
         """Count an event that cannot be converted."""
@@ -73,6 +75,7 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
         self.column_gaps = _merged(self.column_gaps, other.column_gaps)
         self.unreported_queries = _merged(self.unreported_queries, other.unreported_queries)
         self.unreported_tables = _merged(self.unreported_tables, other.unreported_tables)
+        self.unnamed_sources = _merged(self.unnamed_sources, other.unnamed_sources)
 
     def messages(self) -> list[str]:
         """Return one sentence for each problem, as reports and the command line print them."""
@@ -91,13 +94,17 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
         ]
 
     def unreported_messages(self) -> list[str]:
-        """Return the sentences about tables that OpenLineage does not name."""
+        """Return the sentences about tables that neither OpenLineage nor Spark's event log names."""
         kinds = (
             ("the tables that these queries wrote", self.unreported_queries),
             ("these tables that the job read or wrote", self.unreported_tables),
         )
         begin = "OpenLineage does not name"
-        return [f"{begin} {which} ({_CATALOG_HINT}): {', '.join(names)}" for which, names in kinds if names]
+        messages = [f"{begin} {which} ({_CATALOG_HINT}): {', '.join(names)}" for which, names in kinds if names]
+        if self.unnamed_sources:
+            listed = ", ".join(self.unnamed_sources)
+            messages.append(f"Spark's event log does not show where these are, so they have no lineage: {listed}")
+        return messages
 
 
 def _merged(known: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:

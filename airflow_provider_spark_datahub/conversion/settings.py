@@ -78,6 +78,8 @@ class LineageSettings:
         for lost executions; only with ``coalesce_jobs``.
     :param capture_lost_executions: have Spark log its own events, as ``capture_streaming`` does, and add the edges
         in the plans of lost executions.
+    :param capture_from_event_log: have Spark log its own events, as ``capture_streaming`` does, and convert an
+        application that has no OpenLineage events from the physical plans in its log.
     :param streaming_app_id_prefix: put Spark's application id in front of a streaming query's name.
     :param capture_operations: write what each query did to a dataset: kind, rows, bytes; drops and renames too.
     :param capture_dataset_documentation: add the descriptions of datasets, and of the fields in their schemas.
@@ -132,6 +134,7 @@ class LineageSettings:
     capture_streaming: bool = False
     streaming_app_id_prefix: bool = False
     capture_lost_executions: bool = False
+    capture_from_event_log: bool = False
 
     def __hash__(self) -> int:
         """Hash the settings that usually differ: settings are the key of many caches."""
@@ -140,7 +143,8 @@ class LineageSettings:
     @property
     def reads_event_log(self) -> bool:
         """Whether Spark's own event log is needed."""
-        return self.coalesce_jobs and (self.capture_streaming or self.capture_lost_executions)
+        wanted = self.capture_streaming or self.capture_lost_executions or self.capture_from_event_log
+        return self.coalesce_jobs and wanted
 
     @property
     def partition_pattern(self) -> re.Pattern[str] | None:

@@ -49,7 +49,7 @@ def test_logs_of_real_applications(version: str, progresses: int, executions: in
     assert found.count("StreamingQueryListener$QueryTerminatedEvent") == 7
     assert found.count("StreamingQueryListener$QueryProgressEvent") == progresses
     assert found.count("SQLExecutionStart") == found.count("SQLExecutionEnd") == executions
-    assert (found[0], found[1], found[-1]) == ("EnvironmentUpdate", "ApplicationStart", "ApplicationEnd")
+    assert (*found[:3], found[-1]) == ("LogStart", "EnvironmentUpdate", "ApplicationStart", "ApplicationEnd")
     assert log.complete
     assert (log.logs, log.events) == (["local-1795257256797"], len(found))
 
@@ -75,7 +75,13 @@ def test_events_keep_only_the_keys_for_lineage(tmp_path: Path) -> None:
 
     assert events == [
         {"Event": "SparkListenerEnvironmentUpdate", "Hadoop Properties": {"fs.defaultFS": "file:///"}},
-        {"Event": "SparkListenerApplicationStart", "App ID": "app-1", "App Name": "shop", "Timestamp": 1},
+        {
+            "Event": "SparkListenerApplicationStart",
+            "App ID": "app-1",
+            "App Name": "shop",
+            "Timestamp": 1,
+            "User": "me",
+        },
         {
             "Event": execution["Event"],
             "executionId": 3,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,24 @@ def test_sinks_of_streaming_queries_from_sparks_event_log(tmp_path: Path) -> Non
     result = run("convert", events, "--exit-code", 0, "--event-log", tmp_path)
     assert result.exit_code == 0
     assert "/lake/out/s/paid" in result.stdout
+
+
+def test_applications_without_the_listener_from_sparks_event_logs_alone(tmp_path: Path) -> None:
+    logs = Path(__file__).parents[1] / "data" / "more_jobs" / "logs"
+    for number, recording in enumerate(("udf_union-3.5.9", "two_sessions-4.0.5")):
+        (tmp_path / f"local-{number}").write_bytes(gzip.decompress((logs / f"{recording}.ndjson.gz").read_bytes()))
+    result = run("convert", "--event-log", tmp_path)
+    assert result.exit_code == 0
+    flows = {json.loads(line)["entityUrn"] for line in result.stdout.splitlines() if "dataFlowInfo" in line}
+    assert len(flows) == 3  # the second application had two sessions
+    for written in ("/lake/out/union/every", "/lake/out/union/pivot", "/lake/out/two/german_orders"):
+        assert written in result.stdout
+
+
+def test_a_folder_without_event_logs_is_reported(tmp_path: Path) -> None:
+    result = run("convert", "--event-log", tmp_path)
+    assert result.exit_code == 1
+    assert f"there is no Spark event log in {tmp_path}" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ FROM_TEXT: dict[str, tuple[str, Any]] = {
     "max_column_edges": ("1", 1),
     "capture_streaming": ("true", True),
     "capture_lost_executions": ("true", True),
+    "capture_from_event_log": ("true", True),
     "capture_columns_from_sql": ("true", True),
     "streaming_app_id_prefix": ("true", True),
     "capture_operations": ("true", True),

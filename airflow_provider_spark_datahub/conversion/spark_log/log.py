@@ -97,7 +97,7 @@ class SqlExecution:
     :param root_id: the id of the outermost execution around this one, or of this one.
     :param query_run_id: the run id of the streaming query if this is one of its micro-batches, or empty.
     :param end_ms: ``None`` if the execution has not ended.
-    :param failed: whether it ended with an error.
+    :param failure: the error that it ended with, without secrets; empty if it succeeded.
     """
 
     id: int
@@ -107,7 +107,12 @@ class SqlExecution:
     start_ms: int
     query_run_id: str = ""
     end_ms: int | None = None
-    failed: bool = False
+    failure: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended with an error."""
+        return bool(self.failure)
 
 
 @dataclass(slots=True)
@@ -116,6 +121,9 @@ class LoggedApplication:
 
     :param id: Spark's application id, e.g. ``application_1700000000000_0001``.
     :param default_fs: Hadoop's ``fs.defaultFS``, e.g. ``file:///``; empty if it is not known.
+    :param user: who ran it.
+    :param spark_version: e.g. ``4.1.0``; empty if it is not known.
+    :param properties: Spark's and Hadoop's properties, as far as the log's reader kept them.
     :param queries: runs of streaming queries by run id.
     :param executions: SQL executions by id.
     """
@@ -125,6 +133,9 @@ class LoggedApplication:
     start_ms: int | None = None
     end_ms: int | None = None
     default_fs: str = ""
+    user: str = ""
+    spark_version: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
     queries: dict[str, StreamingQuery] = field(default_factory=dict)
     executions: dict[int, SqlExecution] = field(default_factory=dict)
 
@@ -177,7 +188,10 @@ class SparkLog:
         self.applications: list[LoggedApplication] = []
         self.latest_ms: int | None = None
         self._default_fs = ""
+        self._spark_version = ""
+        self._properties: dict[str, str] = {}
         self._readers = {
+            "SparkListenerLogStart": self._log_started,
             "SparkListenerApplicationStart": self._application_started,
             "SparkListenerApplicationEnd": self._application_ended,
             "SparkListenerEnvironmentUpdate": self._environment,
@@ -218,14 +232,31 @@ class SparkLog:
     def _application_started(self, event: JsonObject) -> None:
         start_ms = self.latest_ms = _time(event.get("Timestamp"))
         id_, name = as_text(event.get("App ID")), as_text(event.get("App Name"))
-        self.applications.append(LoggedApplication(id_, name, start_ms, default_fs=self._default_fs))
+        self.applications.append(
+            LoggedApplication(
+                id_,
+                name,
+                start_ms,
+                default_fs=self._default_fs,
+                user=as_text(event.get("User")),
+                spark_version=self._spark_version,
+                properties=self._properties,
+            )
+        )
+
+    def _log_started(self, event: JsonObject) -> None:
+        self._spark_version = as_text(event.get("Spark Version"))
 
     def _application_ended(self, event: JsonObject) -> None:
         self._application.end_ms = _time(event.get("Timestamp"))
 
     def _environment(self, event: JsonObject) -> None:
         # Spark logs it before the application's start.
-        self._default_fs = as_text(as_object(event.get("Hadoop Properties")).get("fs.defaultFS"))
+        hadoop = as_object(event.get("Hadoop Properties"))
+        self._default_fs = as_text(hadoop.get("fs.defaultFS"))
+        self._properties = {
+            name: as_text(value) for name, value in {**hadoop, **as_object(event.get("Spark Properties"))}.items()
+        }
 
     def _execution_started(self, event: JsonObject) -> None:
         number, start_ms = event.get("executionId"), _time(event.get("time"))
@@ -250,7 +281,7 @@ class SparkLog:
         if execution is not None and end_ms is not None:
             self.latest_ms = end_ms
             execution.end_ms = end_ms
-            execution.failed = bool(as_text(event.get("errorMessage")))
+            execution.failure = redact_text(as_text(event.get("errorMessage")))
 
     def _query_started(self, event: JsonObject) -> None:
         query = self._query(event)

@@ -1,14 +1,17 @@
-"""The text of physical plans, as Spark's event log holds it: the files and tables that a plan names."""
+"""The text of physical plans, as Spark's event log holds it: the files and tables that a plan names.
+
+Plans are in Spark's "formatted" mode: a tree of numbered nodes, then a description of each node.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-# A node of a plan in Spark's "formatted" mode: "(1) Scan csv", then its lines. An empty line ends it.
-_NODE = re.compile(r"\(\d+\) (?P<head>.*)\n(?P<body>(?:.+\n?)*)")
+# A node: "(1) Scan csv", then its lines. An empty line ends it.
+_NODE = re.compile(r"\((?P<number>\d+)\) (?P<head>.*)\n(?P<body>(?:.+\n?)*)")
 _CODEGEN = re.compile(r"\s*\[codegen id : \d+\]\s*$")
 _FILE_SCAN = re.compile(r"Scan \w+(?: (?P<table>[\w.]+))?")
 _LOCATION = re.compile(r"^Location: (?P<index>\w+) ?\[(?P<paths>.*)\]$", re.MULTILINE)
@@ -41,9 +44,13 @@ _SINKS = {
     ),
     **dict.fromkeys(
         (f"{atomic}{verb}TableAsSelect" for atomic in ("", "Atomic") for verb in ("Create", "Replace")),
-        (r"[\w.$]+(?:@\w+|\(\w+\)), (?P<table>[\w.]+),",),
+        (r"(?P<catalog>[\w.$]+)(?:@\w+|\(\w+\)), (?P<table>[\w.]+),",),
     ),
+    "LoadDataCommand": (_QUOTED,),
 }
+_LOADED = re.compile(r".*`, (?P<path>/[^,]*|[A-Za-z][A-Za-z0-9+.-]*:/[^,]*), (?:true|false), (?:true|false)")
+_RENAMED = re.compile(r"(?P<old>`[^`]+`(?:\.`[^`]+`){1,2}), (?P<new>`[^`]+`(?:\.`[^`]+`){1,2}), false")
+_DROPPED = re.compile(r"V2SessionCatalog\(spark_catalog\), (?P<table>[\w.]+),.*")
 _SESSION_CATALOG = "spark_catalog."
 
 
@@ -53,10 +60,12 @@ class PlanDataset:
 
     :param path: a location, with its scheme if the plan has it; empty if the plan names only a table.
     :param table: ``database.table``, after the catalogue unless it is the session's; empty for plain files.
+    :param catalog_class: the Java class of the catalogue, if the plan names the class instead of the catalogue.
     """
 
     path: str = ""
     table: str = ""
+    catalog_class: str = field(default="", compare=False)
 
 
 class PlanDatasets(NamedTuple):
@@ -75,22 +84,60 @@ class PlanDatasets(NamedTuple):
         """
         sources: dict[PlanDataset, None] = {}
         sinks: dict[PlanDataset, None] = {}
-        for plan in plans:
-            for node in _NODE.finditer(plan):
-                head, body = _CODEGEN.sub("", node["head"]).strip(), node["body"]
-                sources.update(dict.fromkeys(_sources(head, body)))
-                sinks.update(dict.fromkeys(_sinks(head, body)))
+        for node in (node for plan in plans for node in described_nodes(plan)):
+            sources.update(dict.fromkeys(node.sources()))
+            sinks.update(dict.fromkeys(node.sinks()))
         return cls(tuple(sources), tuple(_joined(sinks)))
+
+
+class DescribedNode(NamedTuple):
+    """A node of a plan: its number in the tree, its name, and the lines that describe it."""
+
+    number: int
+    head: str
+    body: str
+
+    @property
+    def arguments(self) -> str:
+        """The line that begins with ``Arguments:``, without that word; empty if there is none."""
+        return self.body.partition("Arguments: ")[2].partition("\n")[0]
+
+    def sources(self) -> Iterator[PlanDataset]:
+        """Yield the datasets that the node reads."""
+        return _sources(self.head, self.body)
+
+    def sinks(self) -> Iterator[PlanDataset]:
+        """Yield the dataset that the node writes, if it writes one and names it."""
+        return _sinks(self.head, self.arguments)
+
+    def renamed(self) -> tuple[str, str] | None:
+        """Return the old and the new name of the table that the node renames; ``None`` if it renames none."""
+        found = _RENAMED.fullmatch(self.arguments) if self.head == "AlterTableRenameCommand" else None
+        return (_unquoted(found["old"]), _unquoted(found["new"])) if found else None
+
+    def dropped(self) -> str:
+        """Return the table of the session's catalogue that the node drops; empty if it drops none."""
+        found = _DROPPED.fullmatch(self.arguments) if self.head == "DropTable" else None
+        return _unquoted(found["table"]) if found else ""
+
+
+def described_nodes(plan: str) -> Iterator[DescribedNode]:
+    """Yield the nodes that a plan describes below its tree."""
+    for node in _NODE.finditer(plan):
+        yield DescribedNode(int(node["number"]), _CODEGEN.sub("", node["head"]).strip(), node["body"])
 
 
 def _sources(head: str, body: str) -> Iterator[PlanDataset]:
     table_scan = _TABLE_SCAN.fullmatch(head)
     if table_scan is not None and "." in table_scan["table"]:
-        yield PlanDataset(table=_without_session_catalog(table_scan["table"]))
+        yield PlanDataset(table=_unquoted(table_scan["table"]))
         return
     file_scan, location = _FILE_SCAN.fullmatch(head), _LOCATION.search(body)
     if file_scan is not None and location is not None:
         yield from _paths(location["paths"], file_scan["table"])
+    loaded = _LOADED.fullmatch(body.strip()) if head == "LoadDataCommand" else None
+    if loaded is not None:
+        yield PlanDataset(loaded["path"])
     for cached in _CACHED_SCAN.finditer(body):
         yield from _paths(cached["paths"], cached["table"])
 
@@ -101,26 +148,25 @@ def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:
     if all(_URI.fullmatch(path) and "..." not in path for path in listed):
         for path in listed:
             if _DELTA_LOG not in path:
-                yield PlanDataset(path, _without_session_catalog(table or ""))
+                yield PlanDataset(path, _unquoted(table or ""))
 
 
-def _sinks(head: str, body: str) -> Iterator[PlanDataset]:
-    arguments = body.partition("Arguments: ")[2].partition("\n")[0]
+def _sinks(head: str, arguments: str) -> Iterator[PlanDataset]:
     for pattern in _SINKS.get(head.removeprefix("Execute "), ()):
         found = re.search(pattern, arguments)
         if found is not None:
             named = found.groupdict()
-            table = (named.get("table") or "").replace("`", "")
+            table = named.get("table") or ""
             if named.get("database"):
                 table = f"{named['database']}.{named['name']}"
             path = named.get("path") or ""
             if "..." not in path:
-                yield PlanDataset(path, _without_session_catalog(table))
+                yield PlanDataset(path, _unquoted(table), named.get("catalog") or "")
             return
 
 
-def _without_session_catalog(table: str) -> str:
-    return table.removeprefix(_SESSION_CATALOG)
+def _unquoted(table: str) -> str:
+    return table.replace("`", "").removeprefix(_SESSION_CATALOG)
 
 
 def _joined(sinks: Iterable[PlanDataset]) -> list[PlanDataset]:

@@ -1,0 +1,276 @@
+"""RunEvents of an application that OpenLineage's listener did not see, made from Spark's own event log.
+
+An application that ran without the listener has no OpenLineage events. Its SQL executions, with their times, errors and
+physical plans, are in Spark's event log. This module writes them as the RunEvents that the listener would have sent, so
+that everything else converts them as usual: the same URNs, the same jobs, the same runs.
+
+Names follow OpenLineage's rules: a file by its path; a table in its metastore's warehouse by its location, with the
+table as symlink; a table elsewhere by its location.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from airflow_provider_spark_datahub.conversion.datasets import table_and_selector
+from airflow_provider_spark_datahub.conversion.events import DatasetId
+from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution, location_of
+from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import WrittenColumns, written_columns
+from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset, PlanDatasets, described_nodes
+
+PRODUCER = "https://spark.apache.org/docs/latest/monitoring.html"
+"""The producer of these events: Spark's own log."""
+_SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
+# A view reads nothing when it is created.
+_READS_NOTHING = re.compile(r"\bExecute (?:CreateViewCommand|CreateTempViewUsing|CacheTable|ExplainCommand)\b")
+_HIDDEN = re.compile(r"\bJDBCRelation\([^()]*\)|\bScan (?:KafkaRelation|python\w*)\b[^\[\n]*")
+_PARTITIONS = re.compile(r"(?:/[^/=]+=[^/]*)+/?$")
+_SESSION_CATALOGS = ("hive.metastore.uris", "spark.hadoop.hive.metastore.uris")
+
+
+def run_events(application: LoggedApplication) -> Iterator[dict[str, Any]]:
+    """Yield the RunEvents of an application, in the order of their times: its own, and those of its SQL executions.
+
+    An execution and its parts are one run. Executions that neither read nor write a dataset with a name have none.
+    Micro-batches are left out: their streaming queries have jobs of their own.
+    """
+    writer = _Writer(application)
+    events = [*writer.own_events()]
+    for parts in _root_executions(application):
+        events += writer.events_of(parts)
+    # Python sorts in place, so that an execution that began and ended in one millisecond stays in order.
+    yield from sorted(events, key=lambda event: str(event["eventTime"]))
+
+
+def unnamed_sources(application: LoggedApplication) -> list[str]:
+    """Return what plans read or write without a name that leads to a dataset, sorted.
+
+    These are tables of catalogues whose location the log does not show, tables behind JDBC, whose address Spark hides,
+    and scans of other kinds, by Spark's name for them.
+    """
+    names = _Names(application)
+    found: set[str] = set()
+    for parts in _root_executions(application):
+        found.update(dataset.table for dataset in _datasets(parts) if names.dataset(dataset) is None)
+        for node in (node for part in parts for node in described_nodes(part.plan)):
+            relation = _HIDDEN.search(f"{node.head} {node.arguments}")
+            if relation is not None:
+                found.add(relation[0])
+    return sorted(found - {""})
+
+
+def _root_executions(application: LoggedApplication) -> list[list[SqlExecution]]:
+    """Return the executions that ended and are not micro-batches, each with its parts behind it."""
+    parts: dict[int, list[SqlExecution]] = {}
+    for execution in application.executions.values():
+        if not execution.query_run_id:
+            parts.setdefault(execution.root_id, []).append(execution)
+    return [sorted(group, key=lambda part: part.id) for group in parts.values()]
+
+
+def _datasets(parts: Iterable[SqlExecution]) -> list[PlanDataset]:
+    named = PlanDatasets.of(part.plan for part in parts)
+    return [*named.sources, *named.sinks]
+
+
+class _Names:
+    """Names of the datasets in an application's plans, by OpenLineage's rules."""
+
+    def __init__(self, application: LoggedApplication) -> None:
+        self._default_fs = application.default_fs
+        self._properties = application.properties
+        self._metastore = next((uri for name in _SESSION_CATALOGS if (uri := application.properties.get(name))), "")
+        self._warehouse = application.properties.get("spark.sql.warehouse.dir", "").rstrip("/")
+        self._locations: dict[str, str] = {}
+        # The plans of one execution name a table's location, those of another only the table.
+        for execution in application.executions.values():
+            for dataset in _datasets([execution]):
+                if dataset.table and dataset.path:
+                    location = _PARTITIONS.sub("", dataset.path)
+                    self._locations.setdefault(dataset.table, location)
+                    self._warehouse = self._warehouse or _warehouse_of(dataset.table, location)
+
+    def dataset(self, named: PlanDataset) -> dict[str, Any] | None:
+        """Return the dataset as an event names it; ``None`` if the catalogue of a table is not known."""
+        if not named.table:
+            return self._named(location_of(named.path, self._default_fs))
+        table = self._with_catalog(named)
+        catalog, _, rest = table.partition(".")
+        warehouse = self._properties.get(f"spark.sql.catalog.{catalog}.warehouse", "").rstrip("/")
+        if "." in rest and warehouse:
+            if self._properties.get(f"spark.sql.catalog.{catalog}.type", "hadoop") != "hadoop":
+                return None
+            # Iceberg's metadata tables, such as db.orders.snapshots, are read from the table.
+            table = table_and_selector(rest, "")[0]
+            location = location_of(f"{warehouse}/{table.replace('.', '/')}", self._default_fs)
+            return self._named(location, self._uri(warehouse), table)
+        if "." in rest:
+            return None
+        return self._session_table(named)
+
+    def _with_catalog(self, named: PlanDataset) -> str:
+        """Return the table's name with its catalogue, if the plan names the class of exactly one catalogue instead."""
+        prefix = "spark.sql.catalog."
+        catalogs = [
+            name.removeprefix(prefix)
+            for name, value in self._properties.items()
+            if value == named.catalog_class and name.startswith(prefix) and "." not in name.removeprefix(prefix)
+        ]
+        is_session = named.table.count(".") != 1 or catalogs == ["spark_catalog"] or len(catalogs) != 1
+        return named.table if is_session else f"{catalogs[0]}.{named.table}"
+
+    def _session_table(self, named: PlanDataset) -> dict[str, Any] | None:
+        path = self._locations.get(named.table) or _PARTITIONS.sub("", named.path)
+        if not path and self._warehouse:
+            database, _, table = named.table.partition(".")
+            path = f"{self._warehouse}/{table}" if database == "default" else f"{self._warehouse}/{database}.db/{table}"
+        if not path:
+            return None
+        location = location_of(path, self._default_fs)
+        if self._metastore:
+            return self._named(location, self._metastore.partition(",")[0].replace("thrift://", "hive://"), named.table)
+        warehouse = _warehouse_of(named.table, path)
+        return self._named(location, self._uri(warehouse), named.table) if warehouse else self._named(location)
+
+    def _uri(self, warehouse: str) -> str:
+        dataset = location_of(warehouse, self._default_fs)
+        return f"{dataset.namespace}:{dataset.name}" if "://" not in dataset.namespace else "".join(dataset)
+
+    @staticmethod
+    def _named(dataset: DatasetId, catalog: str = "", table: str = "") -> dict[str, Any]:
+        identifier = {"namespace": catalog, "name": table, "type": "TABLE"}
+        facets = {"symlinks": {"identifiers": [identifier]}} if table else {}
+        return {"namespace": dataset.namespace, "name": dataset.name, "facets": facets}
+
+
+def _warehouse_of(table: str, path: str) -> str:
+    """Return the warehouse if the table is where a metastore puts its tables; empty if it is elsewhere."""
+    database, _, name = table.partition(".")
+    end = f"/{name}" if database == "default" else f"/{database}.db/{name}"
+    return path.removesuffix(end) if path.endswith(end) else ""
+
+
+class _Writer:
+    def __init__(self, application: LoggedApplication) -> None:
+        self._application = application
+        self._namespace = application.properties.get("spark.openlineage.namespace") or "default"
+        self._names = _Names(application)
+        self._run_id = self._uuid("application")
+        self._name = application.name.strip() or application.id
+        details = {"appName": application.name, "applicationId": application.id, "userName": application.user}
+        self._facets: dict[str, Any] = {
+            "processing_engine": {"name": "spark", "version": application.spark_version},
+            "spark_applicationDetails": {name: value for name, value in details.items() if value},
+            "spark_properties": {"properties": {"spark.app.name": application.name}},
+        }
+
+    def own_events(self) -> Iterator[dict[str, Any]]:
+        """Yield the beginning and the end of the application. A log without an end was not closed."""
+        application = self._application
+        if application.start_ms is not None:
+            yield self._event("START", application.start_ms, self._run_id, self._name, "APPLICATION", self._facets)
+        if application.end_ms is not None:
+            yield self._event("COMPLETE", application.end_ms, self._run_id, self._name, "APPLICATION", self._facets)
+
+    def events_of(self, parts: list[SqlExecution]) -> Iterator[dict[str, Any]]:
+        """Yield the beginning and the end of an execution, with what it read and wrote."""
+        root, plans = parts[0], [part.plan for part in parts]
+        if any(_READS_NOTHING.search(plan) for plan in plans):
+            return
+        inputs, outputs = self._inputs_and_outputs(plans)
+        outputs += self._changed_tables(plans)
+        if not inputs and not outputs:
+            return
+        run_id, name = self._uuid(str(root.id)), f"{self._name}.execution_{root.id}"
+        parent = {"run": {"runId": self._run_id}, "job": {"namespace": self._namespace, "name": self._name}}
+        facets = {**self._facets, "parent": parent}
+        datasets = {"inputs": inputs, "outputs": outputs}
+        yield self._event("START", root.start_ms, run_id, name, "SQL_JOB", facets) | datasets
+        if root.end_ms is None:
+            return
+        failure = next((part.failure for part in parts if part.failure), "")
+        if failure:
+            facets["errorMessage"] = {"message": failure, "programmingLanguage": "JVM"}
+        kind = "FAIL" if failure else "COMPLETE"
+        yield self._event(kind, root.end_ms, run_id, name, "SQL_JOB", facets) | datasets
+
+    def _inputs_and_outputs(self, plans: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        named = PlanDatasets.of(plans)
+        outputs = self._distinct(named.sinks)
+        inputs = self._distinct(named.sources)
+        columns: dict[tuple[str, str], dict[str, Any]] = {}
+        for sink, written in written_columns(plans):
+            dataset = self._names.dataset(sink)
+            # The path of a new table and the table are one sink.
+            key = _key(dataset) if dataset and _key(dataset) in outputs else next(iter(outputs), None)
+            if key is not None and (_key(dataset) == key if dataset else len(outputs) == 1):
+                fields = columns.setdefault(key, {})
+                fields.update(self._fields(written))
+        for key, fields in columns.items():
+            if fields:
+                outputs[key]["facets"]["columnLineage"] = {"fields": fields}
+        return list(inputs.values()), list(outputs.values())
+
+    def _changed_tables(self, plans: list[str]) -> Iterator[dict[str, Any]]:
+        """Yield the tables that were renamed or dropped, with OpenLineage's facet of the change."""
+        for node in (node for plan in plans for node in described_nodes(plan)):
+            renamed, dropped = node.renamed(), node.dropped()
+            table = (
+                self._names.dataset(PlanDataset(table=renamed[1] if renamed else dropped))
+                if renamed or dropped
+                else None
+            )
+            if table is None:
+                continue
+            change: dict[str, Any] = {"lifecycleStateChange": "RENAME" if renamed else "DROP"}
+            if renamed:
+                old = self._names.dataset(PlanDataset(table=renamed[0]))
+                if old is None or _key(old) == _key(table):
+                    continue
+                change["previousIdentifier"] = {"namespace": old["namespace"], "name": old["name"]}
+            table["facets"]["lifecycleStateChange"] = change
+            yield table
+
+    def _distinct(self, named: Iterable[PlanDataset]) -> dict[tuple[str, str], dict[str, Any]]:
+        datasets = (self._names.dataset(dataset) for dataset in named)
+        return {_key(dataset): dataset for dataset in datasets if dataset is not None}
+
+    def _fields(self, written: WrittenColumns) -> dict[str, Any]:
+        fields = {}
+        for column, sources in written.items():
+            inputs = []
+            for source, derivation in sources.items():
+                dataset = self._names.dataset(source.dataset)
+                if dataset is not None:
+                    names = {"namespace": dataset["namespace"], "name": dataset["name"], "field": source.column}
+                    inputs.append({**names, "transformations": [{"type": "DIRECT", "subtype": derivation.name}]})
+            if inputs:
+                fields[column] = {"inputFields": inputs}
+        return fields
+
+    def _event(
+        self, kind: str, time_ms: int, run_id: str, name: str, job_type: str, facets: dict[str, Any]
+    ) -> dict[str, Any]:
+        job_facets = {"jobType": {"processingType": "BATCH", "integration": "SPARK", "jobType": job_type}}
+        return {
+            "eventType": kind,
+            "eventTime": datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+            "producer": PRODUCER,
+            "schemaURL": _SCHEMA,
+            "run": {"runId": run_id, "facets": dict(facets)},
+            "job": {"namespace": self._namespace, "name": name, "facets": job_facets},
+            "inputs": [],
+            "outputs": [],
+        }
+
+    def _uuid(self, part: str) -> str:
+        application = self._application
+        return str(uuid5(NAMESPACE_URL, f"spark:{application.id}:{application.start_ms}:{part}"))
+
+
+def _key(dataset: dict[str, Any]) -> tuple[str, str]:
+    return dataset["namespace"], dataset["name"]

@@ -1,0 +1,148 @@
+"""Applications that ran without OpenLineage's listener, converted from Spark's event log alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import Derivation, written_columns
+from tests.conversion.builders import Json, proposals, settings
+from tests.conversion.test_corpus import edges, expected_edges
+from tests.conversion.test_more_jobs import RECORDINGS, recorded, truth_of
+from tests.oracles.strict import canonical_violations
+
+LOGGED = [recording for recording in RECORDINGS if recorded("logs", recording)]
+# The logs were recorded without Spark's properties. These jobs had one more catalogue, by these properties.
+ICEBERG = {
+    "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.ice.type": "hadoop",
+    "spark.sql.catalog.ice.warehouse": "/lake/ice",
+}
+# Spark hides the address of a database, does not show the topics of a batch, and logs what a foreachBatch function does
+# as a part of the micro-batch.
+HIDDEN = ("jdbc", "kafka", "foreach_batch")
+
+
+def log_events(recording: str) -> list[Json]:
+    events = [json.loads(line) for line in recorded("logs", recording)]
+    for event in events:
+        if event["Event"] == "SparkListenerEnvironmentUpdate" and recording.startswith("iceberg"):
+            event["Spark Properties"] = ICEBERG
+    return events
+
+
+def from_log(events: list[Json], **options: Any) -> Conversion:
+    converter = Converter(settings(capture_from_event_log=True, **options))
+    for event in events:
+        converter.add_log_event(event)
+    return converter.finish(Ending(succeeded=True))
+
+
+@pytest.mark.parametrize("recording", LOGGED)
+def test_edges_are_those_that_the_job_read_and_wrote(recording: str) -> None:
+    truth, conversion = truth_of(recording), from_log(log_events(recording))
+    found = edges(conversion.jobs)
+    assert found - expected_edges(truth) - expected_edges(truth, "either_") == set(), "false"
+    if not recording.startswith(HIDDEN):
+        assert expected_edges(truth) - found == set(), "missing"
+
+
+@pytest.mark.parametrize("recording", [name for name in LOGGED if not name.startswith(HIDDEN)])
+def test_columns_are_those_that_the_listener_reports_and_more(recording: str) -> None:
+    found = {
+        (upstream, downstream)
+        for job in from_log(log_events(recording)).jobs
+        for lineage in job.lineage.fine_grained
+        for upstream in lineage["upstreams"]
+        for downstream in lineage["downstreams"]
+    }
+    truth = truth_of(recording)
+    for source, column, target, of in [*truth.get("columns", ()), *truth.get("unreported_columns", ())]:
+        assert (f"urn:li:schemaField:({source},{column})", f"urn:li:schemaField:({target},{of})") in found
+
+
+@pytest.mark.parametrize("recording", LOGGED)
+def test_gms_takes_every_proposal(recording: str) -> None:
+    for job in from_log(log_events(recording)).jobs:
+        assert [wrong for proposal in proposals(job) for wrong in canonical_violations(proposal.to_obj())] == []
+
+
+def test_tables_that_a_log_hides_are_named() -> None:
+    """Spark redacts the address of a database in its plans."""
+    [message] = from_log(log_events("jdbc-4.3.0")).diagnostics.unreported_messages()
+    assert "JDBCRelation(crm.customers)" in message
+    assert "JDBCRelation(public.payments)" in message
+
+
+def test_a_table_of_an_unknown_catalogue_has_no_dataset_and_is_named() -> None:
+    events = [json.loads(line) for line in recorded("logs", "iceberg_hadoop-4.0.5")]
+    conversion = from_log(events)
+    assert not [urn for urn in (*conversion.inputs, *conversion.outputs) if "sales" in urn]
+    assert "ice.sales.orders" in conversion.diagnostics.unreported_messages()[0]
+
+
+@pytest.mark.parametrize("recording", ["hive_tables-4.3.0", "udf_union-3.5.9"])
+def test_an_application_that_the_listener_reported_is_not_converted_again(recording: str) -> None:
+    converters = [Converter(settings(capture_from_event_log=switch)) for switch in (True, False)]
+    for converter in converters:
+        for event in recorded("events", recording):
+            converter.add(event)
+        for log_event in log_events(recording):
+            converter.add_log_event(log_event)
+    with_log, without = (converter.finish(Ending(succeeded=True)) for converter in converters)
+    assert [proposals(job) for job in with_log.jobs] == [proposals(job) for job in without.jobs]
+
+
+def test_the_run_fails_with_the_error_of_its_query() -> None:
+    events = log_events("two_sessions-4.0.5")
+    for event in events:
+        if event["Event"].endswith("SQLExecutionEnd") and event["executionId"] == 9:
+            event["errorMessage"] = "java.io.IOException: No space left on device"
+    conversion = from_log(events)
+    assert "urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/two/german_orders,PROD)" not in conversion.outputs
+    assert "No space left on device" in json.dumps([p.to_obj() for job in conversion.jobs for p in proposals(job)])
+
+
+def plan(tree: str, *nodes: str) -> str:
+    described = "\n\n".join(f"({number}) {node}" for number, node in enumerate(nodes, start=1))
+    return f"== Physical Plan ==\n{tree}\n\n\n{described}\n\n"
+
+
+SCAN = "Scan csv \nOutput [2]: [a#1, b#2]\nLocation: InMemoryFileIndex [file:/in]"
+WRITE = (
+    "Execute InsertIntoHadoopFsRelationCommand\nInput: []\n"
+    "Arguments: file:/out, false, Parquet, [path=/out], Append, [x, y]"
+)
+TREE = "Execute InsertIntoHadoopFsRelationCommand (3)\n+- Project (2)\n   +- Scan csv  (1)"
+
+
+def columns_of(project: str) -> dict[str, dict[str, Derivation]]:
+    [(_, written)] = written_columns([plan(TREE, SCAN, f"Project\nOutput [2]: {project}", WRITE)])
+    return {name: {source.column: kind for source, kind in sources.items()} for name, sources in written.items()}
+
+
+@pytest.mark.parametrize(
+    ("project", "columns"),
+    [
+        ("[a#1, b#2]", {"x": {"a": Derivation.IDENTITY}, "y": {"b": Derivation.IDENTITY}}),
+        (
+            "[(a#1 + b#2) AS c#3, upper(b#2) AS d#4]",
+            {
+                "x": {"a": Derivation.TRANSFORMATION, "b": Derivation.TRANSFORMATION},
+                "y": {"b": Derivation.TRANSFORMATION},
+            },
+        ),
+        # A text that looks like a column: the ids are those of columns, the names are not.
+        ("[concat(Order #1, x#2) AS c#3, a#1]", {"y": {"a": Derivation.IDENTITY}}),
+        # A text with a bracket and a comma: the list cannot be split, so nothing is said.
+        ("[concat((, a#1) AS c#3, a#1]", {}),
+        ("[a#1, ... 1 more fields]", {}),
+        ("[1 AS c#3, a#1]", {"y": {"a": Derivation.IDENTITY}}),
+    ],
+)
+def test_columns_of_expressions(project: str, columns: dict[str, dict[str, Derivation]]) -> None:
+    assert columns_of(project) == columns
