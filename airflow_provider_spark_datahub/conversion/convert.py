@@ -14,6 +14,7 @@ from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, Di
 from airflow_provider_spark_datahub.conversion.events import EventError, RunEvent
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage, RunResult, SingleEvents
+from airflow_provider_spark_datahub.conversion.runs.effects import with_effects
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold
 from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSession, HiveSessions
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -237,6 +238,7 @@ class Converter:
     def _coalesced(
         self, applications: Sequence[Application], ending: Ending, *, log_complete: bool = True
     ) -> Iterator[JobLineage]:
+        applications = [with_effects(application) for application in applications]
         logs, symlinks = self._spark_log.applications, self._fold.symlinks.by_dataset
         return coalesce_with_queries(applications, logs, symlinks, self._settings, ending, log_complete=log_complete)
 

@@ -48,7 +48,7 @@ from tests.oracles.strict import canonical_violations
 MORE = CORPUS.parent / "more_jobs" / "events"
 JOBS = sorted(path for path in (*(CORPUS / "events").iterdir(), *MORE.iterdir()) if path.stem != "streaming_progress")
 LOGGED = ["batch-4.3.0", "streaming-3.5.9", "streaming-4.0.5", "streaming-4.3.0"]
-SEEN_OTHERWISE_LATER = ("b_multi_sql_hive", "drop_rename", "external_tables", "hive_tables")
+SEEN_OTHERWISE_LATER = ("b_multi_sql_hive", "drop_rename", "external_tables")
 """Jobs that rename tables, or that name the table behind a path only in the outer query."""
 DETAILS = {"spark_applicationDetails": {"appName": "shop"}}
 STARTED = application("START", run_facets=DETAILS)

@@ -40,7 +40,8 @@ TABLE = urn("hive", "default.stream_orders")
 IN, RAW, NAMES = "/lake/out/s/in", "/lake/raw/orders.csv", "/lake/raw/names.csv"
 # What the recorded job does, written from the job.
 TRUTH = {
-    "stream shop": (file_urns(RAW, NAMES), [*file_urns(IN), TABLE], "SUCCESS"),
+    # It creates the table without data, which only the query writes.
+    "stream shop": (file_urns(RAW, NAMES), file_urns(IN), "SUCCESS"),
     "paid_to_parquet": (file_urns(IN), file_urns("/lake/out/s/paid"), "SUCCESS"),
     "rate_mem": ([], [], "SUCCESS"),
     "foreach_batch": (file_urns(IN, NAMES), file_urns("/lake/out/s/fb"), "SUCCESS"),

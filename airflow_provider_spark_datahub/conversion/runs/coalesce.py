@@ -18,6 +18,7 @@ from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics, T
 from airflow_provider_spark_datahub.conversion.events import (
     APPLICATION,
     FAILED_TYPES,
+    QUERY_TYPES,
     RDD_JOB,
     TERMINAL_TYPES,
     EventDataset,
@@ -149,7 +150,9 @@ class CoalescedJob:
         own = application.own_run
         seen = own is not None and own.ended and (own.started or own.job_type != APPLICATION)
         ended_well = self._result is not None and self._result.type == "SUCCESS"
+        # A write that was refused now may have been done by an earlier run: its edges are still true.
         is_complete = ended_well and ending.events_complete and seen and not self._unreported_queries
+        is_complete = is_complete and not any(run.refused for run in application.runs)
         self.patch_edges = settings.use_patch or not is_complete
 
     def lineage(self, namer: DatasetNamer) -> JobLineage:
@@ -159,10 +162,7 @@ class CoalescedJob:
         start_ms = min((run.start_ms for run in runs if run.start_ms is not None), default=None)
         end_ms = max((run.end_ms for run in runs if run.end_ms is not None), default=None)
         diagnostics = Diagnostics(unreported_queries=self._unreported_queries)
-        # Queries without an end that were running when the driver died may not have written.
-        died = own is not None and own.job_type == APPLICATION and not own.ended
-        failed = self._result is not None and self._result.type == "FAILURE"
-        lineage = Lineage.of(application, namer, settings, diagnostics, lost_in_flight=died and failed)
+        lineage = Lineage.of(application, namer, settings, diagnostics, in_flight=self._in_flight())
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
         job_properties, flow_properties = map(limit.properties, PropertyLayers.merged(_distinct_properties(runs)))
         known_end_ms = end_ms if self._ending.final else None
@@ -189,6 +189,16 @@ class CoalescedJob:
             parent_urn=urns.dpi_urn(own.parent_run_id) if own is not None and own.parent_run_id else None,
         )
         return JobLineage(definition, run, lineage, diagnostics, self.patch_edges)
+
+    def _in_flight(self) -> frozenset[str]:
+        """Return the job types of queries that, without an end, were running when the driver died, and did not write.
+
+        A driver that is stopped (SIGTERM) still sends the application's end. An RDD job often sends no end at all.
+        """
+        own = self._application.own_run
+        if own is None or own.job_type != APPLICATION or self._result is None or self._result.type != "FAILURE":
+            return frozenset()
+        return QUERY_TYPES - {RDD_JOB} if own.ended else QUERY_TYPES | {""}
 
 
 def time_properties(names: tuple[str, str], start_ms: int | None, end_ms: int | None) -> dict[str, str]:

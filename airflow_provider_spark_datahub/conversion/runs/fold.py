@@ -25,6 +25,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     EventDataset,
     JsonObject,
     RunEvent,
+    as_object,
 )
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
     NOT_COUNTED,
@@ -50,6 +51,13 @@ _WRITE_NODES = frozenset(
     {
         *(f"{atomic}{verb}_table_as_select" for atomic in ("", "atomic_") for verb in ("create", "replace")),
         *("append_data", "overwrite_by_expression", "overwrite_partitions_dynamic", "replace_data", "write_delta"),
+    }
+)
+# Commands that create a table without data.
+_CREATE_NODES = frozenset(
+    {
+        *("create_table", "execute_create_table_command", "execute_create_table_like_command"),
+        "execute_create_data_source_table_command",
     }
 )
 NOT_WRITTEN = frozenset({DROP, RENAME})
@@ -80,6 +88,8 @@ class RunState(msgspec.Struct, gc=False):
     """State of one run: a query, an RDD job, or the application itself.
 
     :param index: index of its first event among all events.
+    :param worked: Spark ran a job for it (facet ``spark_jobDetails``), or counted what it wrote.
+    :param refused: it wrote nothing, although its events name outputs. They are left out.
     :param properties: each with the index of its event; those that an event repeats are left out.
     """
 
@@ -99,6 +109,8 @@ class RunState(msgspec.Struct, gc=False):
     started: bool = False
     ended: bool = False
     failure: str = ""
+    worked: bool = False
+    refused: bool = False
     inputs: dict[DatasetId, DatasetState] = {}
     outputs: dict[DatasetId, DatasetState] = {}
     properties: list[tuple[int, PropertyLayers]] = []
@@ -122,6 +134,16 @@ class RunState(msgspec.Struct, gc=False):
         return _first(key, (layers.flow for _, layers in self.properties))
 
     @property
+    def plan_node(self) -> str:
+        """The root of the query's plan, as OpenLineage names a query: ``<application>.<plan node>[.<dataset>]``."""
+        return self.job_name.split(".", 2)[1] if "." in self.job_name else ""
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether it is a micro-batch of a streaming query."""
+        return self.details is not None and self.details.run_type == "STREAMING"
+
+    @property
     def is_query(self) -> bool:
         """Whether it is a Spark query or RDD job, which belongs to the application in its parent facet."""
         return self.job_type in QUERY_TYPES
@@ -137,7 +159,9 @@ class RunState(msgspec.Struct, gc=False):
 
     @property
     def written(self) -> list[tuple[DatasetId, DatasetState]]:
-        """The outputs that the run wrote."""
+        """The outputs that the run wrote. A table that it only created or altered has no new data."""
+        if self.plan_node in _CREATE_NODES or self.plan_node.startswith("execute_alter_table_"):
+            return []
         return [(dataset, state) for dataset, state in self.changed if state.lifecycle not in NOT_WRITTEN]
 
     def is_known_until(self, log_ms: int | None) -> bool:
@@ -161,6 +185,13 @@ class RunState(msgspec.Struct, gc=False):
         """Return the run with the inputs and outputs that its end cannot take back."""
         inputs = {} if self.job_type == RDD_JOB else self.inputs
         return structs.replace(self, inputs=inputs, outputs=dict(self.changed) if self.ended else {})
+
+
+def _shows_work(event: RunEvent) -> bool:
+    """Return whether an event shows a Spark job of the query, or what the query wrote."""
+    if "spark_jobDetails" in event.run_facets:
+        return True
+    return any("outputStatistics" in as_object(dataset.output_facets) for dataset in event.outputs)
 
 
 def _first(key: str, events: Iterable[Sequence[Mapping[str, str]]]) -> str:
@@ -260,6 +291,7 @@ class Fold:
         run.description = run.description or event.description
         run.sql = event.sql or run.sql
         run.details = RunDetails.updated(run.details, RunDetails.of(event))
+        run.worked = run.worked or _shows_work(event)
         run.cover(event.time_ms, event.time_ms)
         run.started = run.started or event.type == "START"
         run.ended = run.ended or event.type in TERMINAL_TYPES
@@ -412,6 +444,7 @@ class _Representative:
         """Merge a later run into this one."""
         run = self.run
         run.cover(other.start_ms, other.end_ms)
+        run.worked = run.worked or other.worked
         run.last_index = max(run.last_index, other.last_index)
         for mine, theirs in ((run.inputs, other.inputs), (run.outputs, other.outputs)):
             for dataset, state in theirs.items():

@@ -1,19 +1,15 @@
 """Lineage of an application: datasets that its runs read and wrote, column lineage, operations and tests.
 
-See the conversion rules, sections 4 and 7. Tables that the application wrote and then renamed count under their last
-name (Deviation 9).
+See the conversion rules, sections 4 and 7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
 from typing import Any
 
 import msgspec
-from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
@@ -30,77 +26,9 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     OutputStatistics,
     schema_metadata,
 )
-from airflow_provider_spark_datahub.conversion.runs.fold import (
-    DROP,
-    NOT_WRITTEN,
-    RENAME,
-    Application,
-    DatasetState,
-    RunState,
-)
+from airflow_provider_spark_datahub.conversion.runs.effects import under_last_names, with_folders
+from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-
-_Named = Callable[[DatasetId], DatasetId]
-
-
-def _under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[RunState, ...]:
-    """Return the runs as if each table had its last name from the beginning.
-
-    This is about tables that the application wrote. A table that it only read and then renamed keeps the name under
-    which it was read, where the job's next run finds one. A table that is dropped in the end keeps the name under which
-    it was written.
-
-    :param runs: in the order of their first events.
-    """
-    if not any(state.previous for run in runs for state in run.outputs.values()):
-        return runs
-    renames = _renames(runs, namer)
-    if not renames:
-        return runs
-
-    def last_name(dataset: DatasetId, index: int) -> DatasetId:
-        for renamed_index, new in renames.get(dataset, ()):
-            if renamed_index > index:
-                return last_name(new, renamed_index)
-        return dataset
-
-    return tuple(_renamed(run, partial(last_name, index=run.index)) for run in runs)
-
-
-def _renames(runs: Iterable[RunState], namer: DatasetNamer) -> dict[DatasetId, list[tuple[int, DatasetId]]]:
-    """Return the renames of written tables by old name: index of the event and new name, in order."""
-    changes = [(run.index, dataset, state) for run in runs if not run.failure for dataset, state in run.changed]
-    # Tables that are dropped and not created anew. OpenLineage gives a dropped table another path.
-    gone: set[DatasetName | None] = set()
-    for _, dataset, state in changes:
-        (gone.add if state.lifecycle == DROP else gone.discard)(namer.name(dataset))
-    found: dict[DatasetId, list[tuple[int, DatasetId]]] = {}
-    written: set[DatasetId] = set()
-    for index, dataset, state in changes:
-        if state.lifecycle not in NOT_WRITTEN:
-            written.add(dataset)
-        old = state.previous if state.lifecycle == RENAME else None
-        # A table outside of the warehouse keeps its path, which is its name.
-        if old in written and old not in (None, dataset) and namer.name(dataset) not in gone:
-            written.remove(old)
-            written.add(dataset)
-            found.setdefault(old, []).append((index, dataset))
-    return found
-
-
-def _renamed(run: RunState, named: _Named) -> RunState:
-    columns = (state.columns.inputs for state in run.outputs.values() if state.columns is not None)
-    datasets = chain(run.inputs, run.outputs, *columns)
-    if all(named(dataset) == dataset for dataset in datasets):
-        return run
-    outputs = {
-        named(dataset): structs.replace(state, columns=state.columns and state.columns.renamed(named))
-        for dataset, state in run.outputs.items()
-    }
-    return structs.replace(
-        run, inputs={named(dataset): state for dataset, state in run.inputs.items()}, outputs=outputs
-    )
-
 
 # DataHub's ``OperationType`` by OpenLineage's lifecycle.
 _BY_LIFECYCLE = {
@@ -244,19 +172,19 @@ class Lineage(msgspec.Struct, gc=False):
         settings: LineageSettings,
         diagnostics: Diagnostics,
         *,
-        lost_in_flight: bool = False,
+        in_flight: Collection[str] = (),
     ) -> Lineage:
         """Return the lineage of an application's runs.
 
         :param diagnostics: receives what could not be converted.
-        :param lost_in_flight: queries without an end were still running when the driver died.
+        :param in_flight: job types of the queries that were running when the driver died if they have no end.
         """
         runs = application.runs
         if settings.capture_columns_from_sql and settings.capture_column_level_lineage:
             runs, diagnostics.column_gaps = with_columns_of_statements(runs, namer)
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
-        runs = _under_last_names(runs, namer)
-        edges = _Edges(runs, namer, lost_in_flight=lost_in_flight, settings=settings, limit=limit)
+        runs = under_last_names(tuple(map(with_folders, runs)), namer)
+        edges = _Edges(runs, namer, in_flight=in_flight, settings=settings, limit=limit)
         lineage = cls(
             inputs=edges.inputs(),
             outputs=edges.outputs(),
@@ -269,6 +197,8 @@ class Lineage(msgspec.Struct, gc=False):
         return lineage
 
 
+# Names of Spark's own RDD jobs: listing files, reading their footers, inferring a schema.
+_LISTINGS = ("_parallel_collection", "_file_scan", "_sql_execution")
 _Touched = list[tuple[DatasetId, DatasetState]]
 _ONLY_IN_COLUMNS = DatasetState()
 
@@ -281,7 +211,7 @@ class _Edges:
         runs: Iterable[RunState],
         namer: DatasetNamer,
         *,
-        lost_in_flight: bool,
+        in_flight: Collection[str],
         settings: LineageSettings,
         limit: TextLimit,
     ) -> None:
@@ -290,7 +220,7 @@ class _Edges:
         self._with_descriptions = settings.capture_dataset_documentation
         self._namer = namer
         self._written: list[tuple[RunState, _Touched]] = [
-            (run, [] if run.failure or (lost_in_flight and not run.ended) else run.written) for run in runs
+            (run, [] if run.failure or (run.job_type in in_flight and not run.ended) else run.written) for run in runs
         ]
 
     def outputs(self) -> dict[str, JobDataset]:
@@ -332,7 +262,8 @@ class _Edges:
     def _phantom_reads(reads: Sequence[tuple[RunState, _Touched]]) -> set[DatasetId]:
         """Return the datasets that only RDD jobs read, if a query's dataset is the same or lies below (Deviation 5).
 
-        These are file listings, schema inference, and reading back the application's own output.
+        These are file listings, schema inference, and reading back the application's own output. What an RDD job reads
+        before the first query that writes it is not a read-back.
 
         :param reads: the datasets that each run read.
         """
@@ -342,12 +273,24 @@ class _Edges:
         queries = [(run, read) for run, read in reads if run.job_type != RDD_JOB]
         by_queries = {dataset for _, read in queries for dataset, _ in read}
         touched = by_queries.union(*(run.outputs for run, _ in queries))
+        first_write_ms: dict[DatasetId, int] = {}
+        for run, _ in queries:
+            if run.start_ms is not None:
+                for dataset in run.outputs:
+                    first_write_ms[dataset] = min(run.start_ms, first_write_ms.get(dataset, run.start_ms))
+        before = {
+            dataset
+            for run, _ in reads
+            if run.job_type == RDD_JOB and not run.job_name.endswith(_LISTINGS) and run.start_ms is not None
+            for dataset in run.inputs
+            if run.start_ms < first_write_ms.get(dataset, 0)
+        }
         paths: dict[str, list[str]] = {}
         for dataset in touched:
             paths.setdefault(dataset.namespace, []).append(dataset.name)
         return {
             dataset
-            for dataset in listed - by_queries
+            for dataset in listed - by_queries - before
             if dataset in touched
             or any(is_parent_folder(dataset.name, path) for path in paths.get(dataset.namespace, ()))
         }

@@ -29,6 +29,7 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import (
     RunResult,
     time_properties,
 )
+from airflow_provider_spark_datahub.conversion.runs.effects import with_streamed_folders
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -102,7 +103,11 @@ def coalesce_with_queries(
     """
     queries = _queries(applications, logs)
     taken = {run.run_id for query in queries for run in (*query.runs, *query.listings)}
-    batches = [batch for batch in (_without(application, taken) for application in applications) if batch.runs]
+    batches = [
+        with_streamed_folders(batch)
+        for batch in (_without(application, taken) for application in applications)
+        if batch.runs
+    ]
     # A failure is that of the last application; events decide on the others.
     others = replace(ending, succeeded=None) if ending.succeeded is False else ending
     pending = deque(CoalescedJob(batch, settings, ending if batch is batches[-1] else others) for batch in batches)

@@ -1,0 +1,362 @@
+"""Effects of an application's runs: which writes happened, and the names of what they read and wrote.
+
+OpenLineage reports what a query was about to write. Some queries write nothing: the save mode forbids it, or they fail
+after their events said COMPLETE. A table that was written may be renamed or dropped before the application ends. And
+some queries name single files of what they read. See the conversion rules, section 7.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+
+from msgspec import structs
+
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, is_parent_folder
+from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
+from airflow_provider_spark_datahub.conversion.runs.fold import (
+    DROP,
+    NOT_WRITTEN,
+    RENAME,
+    Application,
+    RunState,
+)
+
+_Named = Callable[[DatasetId], DatasetId]
+
+# -- writes that never happened
+
+# Spark runs a job for each write of files, also for an empty one (SPARK-23271 in FileFormatWriter).
+_FILE_WRITE = "execute_insert_into_hadoop_fs_relation_command"
+# Queries around the query that writes. OpenLineage reports statistics for both of them.
+_TABLE_AS_SELECT = frozenset(f"execute_create_{kind}_table_as_select_command" for kind in ("data_source", "hive"))
+# These and further ones, which may have none.
+_ENCLOSING = _TABLE_AS_SELECT | {
+    *(f"{atomic}{verb}_table_as_select" for atomic in ("", "atomic_") for verb in ("create", "replace")),
+    *("append_data_exec_v1", "overwrite_by_expression_exec_v1"),
+    *("execute_save_into_data_source_command", "execute_insert_into_data_source_dir_command"),
+}
+
+
+def with_effects(application: Application) -> Application:
+    """Return the application without the writes that never happened.
+
+    - A failure spreads to the query around the failed query, such as a CREATE TABLE AS SELECT, whose own events say
+      COMPLETE.
+    - A write of files without any Spark job and without statistics was refused: the save modes ``error`` and ``ignore``
+      and ``IF NOT EXISTS`` end in that way if the target exists, and OpenLineage reports no failure. The query did not
+      read its inputs either.
+    - Likewise a CREATE TABLE AS SELECT without statistics and without a query that wrote its table.
+    - If the driver is stopped (SIGTERM), Spark's shutdown hook ends the application, and the query that was running
+      completes afterwards, under another run id and without a START. Neither of the two wrote.
+
+    Only applications whose own run is known are checked: single events lack what the others of their run say.
+    """
+    if application.own_run is None:
+        return application
+    runs = _with_spread_failures(application.runs)
+    refused = {run.run_id for run in (*_refused(runs), *_cut_off(runs, application.own_run))}
+    if not refused and runs is application.runs:
+        return application
+    return replace(
+        application,
+        runs=tuple(
+            structs.replace(run, inputs={}, outputs={}, refused=True) if run.run_id in refused else run for run in runs
+        ),
+    )
+
+
+def _with_spread_failures(runs: tuple[RunState, ...]) -> tuple[RunState, ...]:
+    failed = [run for run in runs if run.failure and run.outputs]
+    if not failed:
+        return runs
+
+    def spread(run: RunState) -> RunState:
+        if run.failure or run.worked or run.plan_node not in _ENCLOSING:
+            return run
+        failure = next((inner.failure for inner in failed if _encloses(run, inner)), "")
+        return structs.replace(run, failure=failure) if failure else run
+
+    return tuple(map(spread, runs))
+
+
+def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:
+    """Yield the queries that wrote nothing because their target existed."""
+    wrote = [run for run in runs if run.worked and not run.failure]
+    for run in runs:
+        if not run.ended or run.failure or run.worked or not run.outputs:
+            continue
+        if run.plan_node == _FILE_WRITE or (
+            run.plan_node in _TABLE_AS_SELECT and not any(_encloses(run, inner) for inner in wrote)
+        ):
+            yield run
+
+
+def _cut_off(runs: Sequence[RunState], own: RunState) -> Iterator[RunState]:
+    """Yield the queries that a stop of the driver cut off, and their late ends."""
+    if own.job_type != APPLICATION or not own.ended or own.end_ms is None:
+        return
+    late = [
+        run for run in runs if run.ended and not run.started and not run.worked and (run.start_ms or 0) > own.end_ms
+    ]
+    names = {(run.job_name, dataset) for run in late for dataset in run.outputs}
+    yield from (run for run in late if run.outputs)
+    for run in runs:
+        if run.started and not run.ended and any((run.job_name, dataset) in names for dataset in run.outputs):
+            yield run
+
+
+def _encloses(outer: RunState, inner: RunState) -> bool:
+    """Return whether a run is part of another with the same output. The begin of the outer may be lost."""
+    if outer is inner or outer.outputs.keys().isdisjoint(inner.outputs):
+        return False
+    if outer.start_ms is None or outer.end_ms is None or inner.start_ms is None or inner.end_ms is None:
+        return False
+    return (not outer.started or outer.start_ms <= inner.start_ms) and inner.end_ms <= outer.end_ms
+
+
+# -- names in the end
+
+
+@dataclass(slots=True, eq=False)
+class _Generation:
+    """Life of a table, from its first write by the application to its DROP.
+
+    :param written_as: the name under which it was written first.
+    :param name: its last name.
+    :param read: whether a query of the application read it.
+    """
+
+    written_as: DatasetId
+    name: DatasetId
+    dropped: bool = False
+    read: bool = False
+
+
+class _Generations:
+    """Generations of the tables that an application wrote: each ends at its DROP, and RENAME gives it another name.
+
+    :param runs: in the order of their first events.
+    """
+
+    def __init__(self, runs: Iterable[RunState], namer: DatasetNamer) -> None:
+        self._namer = namer
+        # The generations of a name by the index of the event from which on they have it; ``None`` if there is none.
+        self._by_name: dict[str, list[tuple[int, _Generation | None]]] = {}
+        self._written: dict[str, list[_Generation]] = {}
+        for run in runs:
+            if not run.failure:
+                self._follow(run)
+
+    def _key(self, dataset: DatasetId) -> str:
+        # OpenLineage gives a dropped table another path.
+        name = self._namer.name(dataset)
+        return name.urn if name is not None else repr(dataset)
+
+    def _follow(self, run: RunState) -> None:
+        for dataset in _read_by(run):
+            generation = self._at(dataset, run.index)
+            if generation is not None and dataset not in run.outputs:
+                generation.read = True
+        for dataset, state in run.changed:
+            if state.lifecycle == DROP:
+                self._end(dataset, run.index)
+            elif state.lifecycle == RENAME:
+                if state.previous is not None:
+                    self._rename(state.previous, dataset, run.index)
+            elif self._at(dataset, run.index) is None:
+                generation = _Generation(dataset, dataset)
+                self._set(dataset, run.index, generation)
+                self._written.setdefault(self._key(dataset), []).append(generation)
+
+    def _at(self, dataset: DatasetId, index: int) -> _Generation | None:
+        """Return the generation that a name stands for at the time of an event, if the application wrote it."""
+        lives = self._by_name.get(self._key(dataset), ())
+        return next((generation for begin, generation in reversed(lives) if begin <= index), None)
+
+    def _set(self, dataset: DatasetId, index: int, generation: _Generation | None) -> None:
+        self._by_name.setdefault(self._key(dataset), []).append((index, generation))
+
+    def _end(self, dataset: DatasetId, index: int) -> None:
+        generation = self._at(dataset, index)
+        if generation is not None:
+            generation.dropped = True
+            self._set(dataset, index, None)
+
+    def _rename(self, old: DatasetId, new: DatasetId, index: int) -> None:
+        generation = self._at(old, index)
+        # A table outside of the warehouse keeps its path, which is its name.
+        if generation is not None and self._key(old) != self._key(new):
+            generation.name = new
+            self._set(old, index, None)
+            self._set(new, index, generation)
+
+    @property
+    def changed(self) -> bool:
+        """Whether any table has another name in the end, or was dropped."""
+        return any(
+            generation.dropped or generation.name != generation.written_as
+            for generations in self._written.values()
+            for generation in generations
+        )
+
+    def last_name(self, dataset: DatasetId, index: int) -> DatasetId:
+        """Return the last name of the table that a name stands for at the time of an event."""
+        generation = self._at(dataset, index)
+        if generation is None or generation.name == generation.written_as:
+            return dataset
+        if not generation.dropped:
+            return generation.name
+        # It keeps the name under which it was written, unless that is another table's now.
+        return generation.name if self._is_reused(generation) else generation.written_as
+
+    def is_gone(self, dataset: DatasetId, index: int) -> bool:
+        """Whether nothing is left of a table that was written then: it was dropped unread, and its name used again."""
+        generation = self._at(dataset, index)
+        return generation is not None and generation.dropped and not generation.read and self._is_reused(generation)
+
+    def _is_reused(self, generation: _Generation) -> bool:
+        return len(self._written[self._key(generation.written_as)]) > 1
+
+
+def _read_by(run: RunState) -> Iterator[DatasetId]:
+    yield from run.inputs
+    for _, state in run.written:
+        if state.columns is not None:
+            yield from state.columns.inputs
+
+
+def under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[RunState, ...]:
+    """Return the runs as if each table had its last name from the beginning (Deviation 9).
+
+    This is about tables that the application wrote. A table that it only read and then renamed keeps the name under
+    which it was read, where the job's next run finds one. A table that is dropped in the end keeps the name under which
+    it was written. If that name is used again, and nothing read the dropped table, its lineage ends with it.
+
+    :param runs: in the order of their first events.
+    """
+    if not any(state.lifecycle in NOT_WRITTEN for run in runs for state in run.outputs.values()):
+        return runs
+    generations = _Generations(runs, namer)
+    if not generations.changed:
+        return runs
+    return tuple(_in_the_end(run, generations) for run in runs)
+
+
+def _in_the_end(run: RunState, generations: _Generations) -> RunState:
+    gone = [
+        dataset
+        for dataset, state in run.outputs.items()
+        if state.lifecycle not in NOT_WRITTEN and generations.is_gone(dataset, run.index)
+    ]
+    if gone:
+        outputs = {dataset: state for dataset, state in run.outputs.items() if dataset not in gone}
+        run = structs.replace(run, outputs=outputs)
+    return _renamed(run, partial(generations.last_name, index=run.index))
+
+
+def _renamed(run: RunState, named: _Named) -> RunState:
+    columns = (state.columns.inputs for state in run.outputs.values() if state.columns is not None)
+    datasets = chain(run.inputs, run.outputs, *columns)
+    if all(named(dataset) == dataset for dataset in datasets):
+        return run
+    outputs = {
+        named(dataset): structs.replace(state, columns=state.columns and state.columns.renamed(named))
+        for dataset, state in run.outputs.items()
+    }
+    return structs.replace(
+        run, inputs={named(dataset): state for dataset, state in run.inputs.items()}, outputs=outputs
+    )
+
+
+# -- folders
+
+# Names of data files. A table's or a folder's name may have a dot too, but not these endings.
+_DATA_FILE = re.compile(
+    r"part-\d{5}[^/]*|[^/]+\.(?:avro|csv|json|jsonl|ndjson|orc|parquet|text|tsv|txt|xml)(?:\.[a-z0-9]{1,6})*",
+    re.IGNORECASE,
+)
+_PARTITION_FOLDERS = re.compile(r"(?:/[A-Za-z_]\w*=[^/]*)+$")
+
+
+def with_streamed_folders(application: Application) -> Application:
+    """Return the application with the folders that streaming queries read instead of the files of each micro-batch.
+
+    OpenLineage names the files of a micro-batch, so each new file would become a dataset. A file counts as part of a
+    stream only if that is certain, because the static side of a join may be a single file: another query of the
+    application names its folder, it is all that its micro-batch read, or another micro-batch of the query read other
+    files of the folder in its place.
+    """
+    streaming = [run for run in application.runs if run.is_streaming]
+    if not streaming:
+        return application
+    named = {dataset for run in application.runs if run.job_type != RDD_JOB for dataset in run.inputs}
+    by_query: dict[str, list[RunState]] = {}
+    for run in streaming:
+        by_query.setdefault(run.job_property("jobGroup"), []).append(run)
+    folders: dict[str, dict[DatasetId, DatasetId]] = {}
+    for query, runs in by_query.items():
+        for run in runs:
+            others = [other for other in runs if other is not run] if query else []
+            folders[run.run_id] = {
+                file: folder
+                for file in run.inputs
+                if (folder := _folder_of_file(file))
+                and (folder in named or len(run.inputs) == 1 or _is_replaced(file, folder, run, others))
+            }
+    return replace(
+        application,
+        runs=tuple(
+            _renamed(run, partial(_named_in, folders[run.run_id])) if folders.get(run.run_id) else run
+            for run in application.runs
+        ),
+    )
+
+
+def _folder_of_file(dataset: DatasetId) -> DatasetId | None:
+    """Return the folder of a data file, above the folders of its partition; ``None`` if it is not a data file."""
+    folder, _, name = dataset.name.rpartition("/")
+    folder = _PARTITION_FOLDERS.sub("", folder)
+    return dataset._replace(name=folder) if folder and _DATA_FILE.fullmatch(name) else None
+
+
+def _is_replaced(file: DatasetId, folder: DatasetId, run: RunState, others: Iterable[RunState]) -> bool:
+    """Return whether another micro-batch of the query read another file of the folder, and not this one."""
+    return any(
+        file not in other.inputs
+        and any(_folder_of_file(sibling) == folder for sibling in other.inputs if sibling not in run.inputs)
+        for other in others
+    )
+
+
+def _named_in(names: Mapping[DatasetId, DatasetId], dataset: DatasetId) -> DatasetId:
+    return names.get(dataset, dataset)
+
+
+def with_folders(run: RunState) -> RunState:
+    """Return the run with the folders that it read instead of single files in them.
+
+    If a query reads files that it lists one by one, or by a pattern, OpenLineage's inputs name their folder, and its
+    column lineage names each file. They are the same data.
+    """
+    listed = {
+        dataset: folder
+        for _, state in run.written
+        if state.columns is not None
+        for dataset in state.columns.inputs
+        if dataset not in run.inputs and (folder := _folder_of(dataset, run.inputs))
+    }
+    return _renamed(run, partial(_named_in, listed)) if listed else run
+
+
+def _folder_of(dataset: DatasetId, inputs: Iterable[DatasetId]) -> DatasetId | None:
+    """Return the innermost of these folders around a path, or ``None``."""
+    around = (
+        folder
+        for folder in inputs
+        if folder.namespace == dataset.namespace and is_parent_folder(folder.name, dataset.name)
+    )
+    return max(around, key=lambda folder: len(folder.name), default=None)

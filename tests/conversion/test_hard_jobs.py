@@ -1,0 +1,105 @@
+"""Real jobs that nobody tuned the conversion for: refused writes, generations of tables, folders, stopped drivers …
+
+The truth of ``tests/data/hard_jobs`` was written before the events were looked at.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
+from airflow_provider_spark_datahub.conversion.events import EventError, RunEvent
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.runs.effects import with_effects
+from airflow_provider_spark_datahub.conversion.runs.fold import Fold
+from tests.conversion.builders import Json, proposals, settings
+from tests.oracles.strict import canonical_violations
+
+FOLDER = Path(__file__).parents[1] / "data" / "hard_jobs"
+TRUTH: dict[str, Json] = json.loads((FOLDER / "truth.json").read_text(encoding="utf-8"))
+RECORDINGS = [recording for truth in TRUTH.values() for recording in truth["recorded"]]
+_PREFIX = "urn:li:schemaField:("
+
+
+def converted(recording: str, *, with_log: bool = False, ending: Ending | None = None) -> Conversion:
+    converter = Converter(settings())
+    for line in gzip.decompress((FOLDER / "events" / f"{recording}.ndjson.gz").read_bytes()).splitlines():
+        assert converter.add(line) is None
+    if with_log:
+        for line in gzip.decompress((FOLDER / "logs" / f"{recording}.ndjson.gz").read_bytes()).splitlines():
+            converter.add_log_event(json.loads(line))
+    return converter.finish(ending or Ending(succeeded=truth_of(recording)["result"] == "SUCCESS"))
+
+
+def truth_of(recording: str) -> Json:
+    return TRUTH[recording.partition("-")[0]]
+
+
+def direct_columns(conversion: Conversion) -> set[tuple[str, ...]]:
+    def parts(field: str) -> list[str]:
+        return field.removeprefix(_PREFIX)[:-1].rsplit(",", 1)
+
+    return {
+        (*parts(upstream), *parts(downstream))
+        for job in conversion.jobs
+        for lineage in job.lineage.fine_grained
+        if "DIRECT:" in lineage["transformOperation"].replace("INDIRECT:", "")
+        for upstream in lineage["upstreams"]
+        for downstream in lineage["downstreams"]
+    }
+
+
+@pytest.mark.parametrize("recording", RECORDINGS)
+def test_every_edge_is_true_and_only_known_ones_are_missing(recording: str) -> None:
+    truth, conversion = truth_of(recording), converted(recording)
+    not_found = truth.get("not_found", {})
+    for kind, found in (("inputs", set(conversion.inputs)), ("outputs", set(conversion.outputs))):
+        assert found - set(truth[kind]) - set(truth.get(f"either_{kind}", ())) == set(), f"false {kind}"
+        assert set(truth[kind]) - found == set(not_found.get(kind, ())), f"missing {kind}"
+    columns, either, missing = (
+        set(map(tuple, listed))
+        for listed in (truth["columns"], truth.get("either_columns", ()), not_found.get("columns", ()))
+    )
+    found_columns = direct_columns(conversion)
+    assert found_columns - columns - either == set(), "false columns"
+    assert columns - either - found_columns == missing, "missing columns"
+    for job in conversion.jobs:
+        assert [wrong for one in proposals(job) for wrong in canonical_violations(one.to_obj())] == []
+
+
+def test_no_write_that_happened_is_taken_for_one_that_did_not() -> None:
+    """Of all other recorded jobs, no query is."""
+    recordings = [
+        path
+        for folder in ("corpus", "more_jobs", "event_logs")
+        for path in (FOLDER.parent / folder).rglob("*.ndjson*")
+        if path.parent.name == "events" or "openlineage" in path.name
+    ]
+    assert len(recordings) > 35
+    for recording in recordings:
+        fold = Fold(settings())
+        packed = recording.read_bytes()
+        for line in (gzip.decompress(packed) if recording.suffix == ".gz" else packed).splitlines():
+            with suppress(EventError):
+                fold.add(RunEvent.parse(line))
+        for application in fold.applications():
+            assert list(map(id, with_effects(application).runs)) == list(map(id, application.runs)), recording.name
+
+
+def test_a_refused_write_keeps_the_edges_of_earlier_runs() -> None:
+    """The save mode ``ignore`` writes in the first run only: the next runs add their edges, and remove none."""
+    (job,) = converted("not_written-4.3.0").jobs
+    assert job.patch_edges
+    (job,) = converted("folders-4.3.0").jobs
+    assert not job.patch_edges
+
+
+@pytest.mark.parametrize("recording", ["sigterm-3.5.9", "sigterm-4.3.0"])
+def test_a_stopped_driver_is_known_without_the_exit_of_spark_submit(recording: str) -> None:
+    conversion = converted(recording, ending=Ending())
+    assert [urn.rpartition("/")[2] for urn in conversion.outputs] == ["done,PROD)"]
