@@ -42,7 +42,8 @@ def receipts_in(outbox: Outbox) -> list[Manifest]:
 
 
 def files(root: Path) -> list[Path]:
-    return sorted(path for path in root.rglob("*") if path.is_file())
+    """All files but the copies of what was delivered, on which no delivery depends."""
+    return sorted(path for path in root.rglob("*") if path.is_file() and "delivered" not in path.parts)
 
 
 class Recording(Sink):

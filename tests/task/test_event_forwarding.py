@@ -77,7 +77,7 @@ def test_the_event_file_is_read_once(
     report = run_try(spark)
     assert forwarded(backend) == RUN_IDS
     assert len(reads) == 1
-    kept = list((tmp_path / "outbox").rglob("*.gz"))
+    kept = list((tmp_path / "outbox").rglob("*.events.ndjson.gz"))
     assert len(kept) == datahub_is_down == bool(report["pending"])
     assert [path.read_bytes() for path in kept] == [
         RawEvents.read(CORPUS / f"{CASE}.ndjson", lambda: False).compressed() for _ in kept

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
         is_gone as is_gone,
         machine as machine,
     )
+    from airflow_provider_spark_datahub.delivery.outbox.records import (
+        AttemptRecord as AttemptRecord,
+        OutboxRecords as OutboxRecords,
+    )
     from airflow_provider_spark_datahub.delivery.outbox.storage import (
         LocalStorage as LocalStorage,
         ObjectStorage as ObjectStorage,
@@ -47,6 +51,7 @@ else:
             "entries": "DAY_SECONDS Entry Outbox OutboxError OutboxLimits",
             "format": "CORRUPT EntryFilter EntryFormatError EntryName FORMAT Manifest PENDING QUARANTINED",
             "lease": "Lease is_gone machine",
+            "records": "AttemptRecord OutboxRecords",
             "storage": "LocalStorage ObjectStorage",
         },
     )

@@ -6,6 +6,7 @@ of one attempt for one connection. Rejected items go to the quarantine; a receip
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import logging
 import re
@@ -36,6 +37,8 @@ from airflow_provider_spark_datahub.files import NotRegularFileError
 log = logging.getLogger(__name__)
 
 DAY_SECONDS = 86_400.0
+DELIVERED = "delivered"
+"""Folder of the proposals that were delivered."""
 
 
 class OutboxError(OSError):
@@ -121,6 +124,7 @@ class Entry:
                 f"{len(sent)} were sent, {self.manifest.pending} were pending"
             )
         manifest = self._after(delivery, sent, superseded)
+        self._keep_delivered(delivery, sent, manifest)
         with self._storage_errors():
             if delivery.rejected:
                 self._quarantine([(rejection.reason, rejection.item) for rejection in delivery.rejected], manifest)
@@ -161,6 +165,19 @@ class Entry:
             self.outbox.check_room(0)
             self.outbox.storage.write(self.name.events, chunks)
             return self.update(events=self.name.events)
+
+    def _keep_delivered(self, delivery: Delivery, sent: Sequence[OutboxItem], manifest: Manifest) -> None:
+        """Keep the delivered proposals for the pages that show lineage; a failure is only logged."""
+        left = {id(item) for item in (*delivery.pending, *(each.item for each in delivery.rejected))}
+        items = [item for item in sent if id(item) not in left]
+        if not items or manifest.content != "proposals":
+            return
+        kept = replace(manifest.receipt(_now_ms(), stored=delivery.stored), pending=len(items))
+        name = f"{_receipt_name(self.name, manifest, DELIVERED).removesuffix('.json')}-{manifest.delivered}.jsonl.gz"
+        try:
+            self.outbox.storage.write(name, [gzip.compress(b"".join(kept.entry_lines(items)), 1, mtime=0)])
+        except OSError as error:
+            log.warning("Could not keep what was delivered of %s: %s.", self, error.strerror or error)
 
     def _after(self, delivery: Delivery, sent: Sequence[OutboxItem], superseded: int) -> Manifest:
         before = self.manifest
@@ -479,10 +496,17 @@ class _Receipts:
         return own, newer
 
     def expire(self, before_ms: float, task: str | None = None) -> int:
-        """Remove the receipts of entries that were made before a moment, of one or all tasks; return their number."""
+        """Remove the receipts of entries that were made before a moment, of one or all tasks; return their number.
+
+        The proposals that are kept beside them go with them.
+        """
         old = [receipt.name for receipt in self._names(task) if receipt.created_ms < before_ms]
         for name in old:
             self._storage.remove(name)
+        for name in self._storage.stored(f"{DELIVERED}/{task}" if task else DELIVERED):
+            created_ms = name.rpartition("/")[2].partition("-")[0]
+            if created_ms.isdecimal() and int(created_ms) < before_ms:
+                self._storage.remove(name)
         return len(old)
 
     def _names(self, task: str | None) -> Iterator[_ReceiptName]:
@@ -502,9 +526,9 @@ class _Receipts:
         return None
 
 
-def _receipt_name(entry: EntryName, manifest: Manifest) -> str:
+def _receipt_name(entry: EntryName, manifest: Manifest, folder: str = RECEIPTS) -> str:
     stem = f"{entry.created_ms:013d}-try-{entry.try_number:05d}-{entry.connection}-{entry.random}"
-    return f"{RECEIPTS}/{manifest.key.task}/{stem}-{_instance_hash(entry)}.json"
+    return f"{folder}/{manifest.key.task}/{stem}-{_instance_hash(entry)}.json"
 
 
 def _instance_hash(entry: EntryName) -> str:
