@@ -102,7 +102,7 @@ def emit(
     from airflow_provider_spark_datahub.delivery import Deadline
     from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
-    from airflow_provider_spark_datahub.task import recover_entry
+    from airflow_provider_spark_datahub.task import recover_entry, remove_delivered_events
 
     def finish(entry: Entry, followed: bool) -> Entry | None:
         over = followed or (hours is not None and entry.age > hours * 3600)
@@ -112,7 +112,8 @@ def emit(
     limits = DrainLimits(max_seconds, seconds, max_entries)
     hours = parse_hours("--over-after", over_after)
     with _opened(outbox) as opened, progress("Delivering", len(opened.names())) as step:
-        drained = Drain(opened, open_sink, limits, connection, wanted or None, finish, step).run()
+        settled = remove_delivered_events
+        drained = Drain(opened, open_sink, limits, connection, wanted or None, finish, step, settled).run()
     if as_json:
         typer.echo(json.dumps(drained.to_obj(), indent=2))
     for problem in drained.problems:

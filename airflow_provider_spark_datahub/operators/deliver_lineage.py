@@ -70,7 +70,7 @@ class DeliverLineageOperator(BaseOperator):
         from airflow_provider_spark_datahub.hooks.airflow_context import configuration
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
         from airflow_provider_spark_datahub.hooks.storage import open_outbox
-        from airflow_provider_spark_datahub.task import recover_entry
+        from airflow_provider_spark_datahub.task import recover_entry, remove_delivered_events
 
         def finish(entry: Entry, followed: bool) -> Entry | None:
             over = followed or _is_over(context.get("ti"), entry)
@@ -88,6 +88,7 @@ class DeliverLineageOperator(BaseOperator):
             connection=self.datahub_conn_id,
             wanted=EntryFilter(dag_ids=tuple(self.dag_ids)) or None,
             finish=finish,
+            settled=remove_delivered_events,
         ).run()
         self.log.info("%s", drained.sentence)
         for problem in drained.problems:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
         LineageOptions as LineageOptions,
         OptionError as OptionError,
     )
-    from airflow_provider_spark_datahub.task.recovery import recover_entry as recover_entry
+    from airflow_provider_spark_datahub.task.recovery import (
+        recover_entry as recover_entry,
+        remove_delivered_events as remove_delivered_events,
+    )
     from airflow_provider_spark_datahub.task.report import XCOM_KEY as XCOM_KEY, LineageReport as LineageReport
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -30,7 +33,7 @@ else:
             "attempt": "AttemptEnd AttemptLineage Launcher SparkSubmit",
             "delivery": "Connections",
             "options": "LineageConfiguration LineageOptions OptionError SECTION UNNAMED_APPLICATION",
-            "recovery": "recover_entry",
+            "recovery": "recover_entry remove_delivered_events",
             "report": "LineageReport XCOM_KEY",
         },
     )

@@ -37,7 +37,7 @@ from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.task.delivery import Connections, TaskDelivery
 from airflow_provider_spark_datahub.task.options import UNNAMED_APPLICATION
-from airflow_provider_spark_datahub.task.recovery import AttemptRecord
+from airflow_provider_spark_datahub.task.recovery import AttemptRecord, remove_event_file, was_read
 from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
@@ -174,11 +174,15 @@ class AttemptLineage:
             injection = replace(injection, submission=logged)
         added = injection.submission.properties.keys() - submission.properties.keys()
         log.debug("Events go to %s; properties added: %s", events_file, ", ".join(sorted(added)))
-        self._record = AttemptRecord.begun(
-            self._attempt, settings, events_file, self._event_log, self._options.openlineage_connection
-        )
+        self._record = self._begun_record(events_file, self._options.openlineage_connection)
         self.delivery.begin(self._record.to_obj(), str(events_file))
         return injection
+
+    def _begun_record(self, events_file: Path, backend: str | None = None) -> AttemptRecord:
+        options = self._options
+        return AttemptRecord.begun(
+            self._attempt, options.settings, events_file, self._event_log, backend, keep_events=options.keep_event_files
+        )
 
     def _check_listener(self, submission: Submission, spark: SparkSubmit) -> None:
         off = submission.disabled_by(spark.env)
@@ -220,7 +224,7 @@ class AttemptLineage:
         self._events_file, self.report.events_file = events_file, str(events_file)
         self._event_log = SparkEventLog(folder, is_own=bool(event_files.get("own_event_log")))
         self._not_injected = None
-        self._record = AttemptRecord.begun(self._attempt, self._options.settings, events_file, self._event_log)
+        self._record = self._begun_record(events_file)
         self.delivery.take_over(self._record.to_obj(), str(events_file))
 
     # -- beside the job, in a thread of its own
@@ -260,8 +264,8 @@ class AttemptLineage:
         forwarding = self._forwarding()
         with self.delivery.leased(deadline), gc_paused():
             if self._record is not None:
-                record = self._record.ended(end.end_ms, end.result, spark_succeeded=end.spark_succeeded)
-                self.delivery.record_end(record.to_obj())
+                self._record = self._record.ended(end.end_ms, end.result, spark_succeeded=end.spark_succeeded)
+                self.delivery.record_end(self._record.to_obj())
             events = self._events_at_the_end(deadline)
             collected, self.conversion = events.finish(end.spark_succeeded, deadline)
             self._describe(collected, self.conversion)
@@ -271,12 +275,14 @@ class AttemptLineage:
             log.debug("Made %d proposals", len(proposals))
             raw = self._raw_events(events, deadline)
             kept = self._events_file is None or raw is None or forwarding.keep(raw, self._events_file, deadline)
+            removable = was_read(collected) and kept
+            if self._record is not None and not removable:
+                self.delivery.record_end(replace(self._record, keep_events=True).to_obj())
             self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
             if self._events_file and (self.report.pending or self.report.rejected):
                 self.delivery.keep_raw_events(self._events_file, raw, Deadline.after(end.seconds * RAW_EVENTS_SHARE))
         forwarding.deliver(deadline)
-        was_read = collected.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE) and not collected.quarantined_count
-        if self._events_file and self.report.is_complete and was_read and kept:
+        if self._events_file and self.report.is_complete and removable:
             self._remove_events_file(self._events_file)
         self.report.seconds = round(time.monotonic() - started, 3)
         return self.report
@@ -387,15 +393,8 @@ class AttemptLineage:
             return
         self._event_log.remove()
         try:
-            path.unlink(missing_ok=True)
+            remove_event_file(path)
         except OSError as error:
             self.report.warnings.append(f"cannot remove the event file {path}: {error.strerror or error}")
             return
-        log.debug("Removed %s", path)
         self.report.events_file = None
-        folder = path.parent
-        # A folder goes when it is empty, since other attempts of the run may still write here.
-        with contextlib.suppress(OSError):
-            while folder != self._options.events_location:
-                folder.rmdir()
-                folder = folder.parent

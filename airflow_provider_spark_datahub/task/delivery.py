@@ -104,6 +104,7 @@ class TaskDelivery:
     def deliver_earlier(self) -> None:
         """Deliver what earlier attempts left pending, while the job of this one runs."""
         from airflow_provider_spark_datahub.delivery.outbox import deliver_in_order
+        from airflow_provider_spark_datahub.task.recovery import remove_delivered_events
 
         if self._key.try_number == 1:
             return
@@ -118,7 +119,11 @@ class TaskDelivery:
             entries = [entry for entry in outbox.entries(self._key.instance) if entry.name.group == self._group]
             earlier = [entry for entry in entries if entry.name.try_number < self._key.try_number]
             log.debug("%d outbox entries of earlier attempts", len(earlier))
-            for _ in deliver_in_order(earlier, lambda _, proposals: self.send(proposals, deadline)):
+
+            def send(_: Entry, proposals: Sequence[OutboxItem]) -> Delivery:
+                return self.send(proposals, deadline)
+
+            for _ in deliver_in_order(earlier, send, settled=remove_delivered_events):
                 if deadline.expired:
                     return
 
@@ -305,7 +310,7 @@ class TaskDelivery:
     def _deliver_leased(self, own: Entry, deadline: Deadline) -> None:
         """Deliver the entries of all attempts, this one's last."""
         from airflow_provider_spark_datahub.delivery.outbox import deliver_in_order
-        from airflow_provider_spark_datahub.task.recovery import RecoveryError, recover_entry
+        from airflow_provider_spark_datahub.task.recovery import RecoveryError, recover_entry, remove_delivered_events
 
         entries = [entry for entry in self._entries() if entry.name.group == self._group]
         if own.name not in (entry.name for entry in entries):
@@ -316,6 +321,10 @@ class TaskDelivery:
             # Earlier attempts are over, since this one runs.
             return recover_entry(entry, deadline, over=True)
 
+        def settle(entry: Entry) -> None:
+            if entry.name != own.name:  # the end of this attempt removes its own
+                remove_delivered_events(entry)
+
         # A task that fails for undelivered lineage gets what its budget can give.
         patient = self._options.on_failure != "warn"
 
@@ -324,7 +333,7 @@ class TaskDelivery:
 
         problem: object = None
         try:
-            for settled in deliver_in_order(entries, send, finish):
+            for settled in deliver_in_order(entries, send, finish, settle):
                 problem = settled.delivery.problem if settled.delivery else None
                 if settled.entry.name == own.name:
                     if settled.delivery:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from airflow_provider_spark_datahub.capture import Outcome
+from airflow_provider_spark_datahub.capture import CollectionReport, Outcome
 from airflow_provider_spark_datahub.conversion import LineageSettings, redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline
@@ -35,6 +36,8 @@ class AttemptRecord:
     :param event_log: folder of Spark's own event log; :attr:`own_event_log` is whether it belongs to this job alone.
     :param spark_succeeded: ``None`` until the end is known.
     :param openlineage_connection: of a backend that also gets the raw events.
+    :param keep_events: the event file stays even if its lineage is delivered, because the user wants it or because not
+        all of it was read.
     :param machine: see :mod:`~airflow_provider_spark_datahub.delivery.outbox.lease`.
     """
 
@@ -47,6 +50,7 @@ class AttemptRecord:
     process: int
     spark_succeeded: bool | None = None
     openlineage_connection: str | None = None
+    keep_events: bool = True
 
     @classmethod
     def begun(
@@ -56,10 +60,13 @@ class AttemptRecord:
         events_file: Path,
         log: SparkEventLog,
         backend: str | None = None,
+        *,
+        keep_events: bool = True,
     ) -> Self:
         """Return the record of an attempt of this process, before its job is submitted."""
         folder = str(log.folder) if log.folder else None
-        return cls(attempt, settings, str(events_file), folder, log.is_own, machine(), os.getpid(), None, backend)
+        place = str(events_file), folder, log.is_own, machine(), os.getpid()
+        return cls(attempt, settings, *place, None, backend, keep_events)
 
     def ended(self, end_ms: int, result: AttemptResult, *, spark_succeeded: bool) -> Self:
         """Return the record of the ended attempt. Whoever makes its lineage from it makes the same lineage."""
@@ -100,7 +107,8 @@ class RecoveryError(OutboxError):
 def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False) -> Entry | None:
     """Convert the events of an unfinished entry.
 
-    :param over: the attempt is known to be over; otherwise its record decides.
+    :param over: the attempt is known to be over, and no later one will reconnect to its job; otherwise its record
+        decides, and its event file stays.
     :returns: the entry with its proposals; ``None`` if the attempt is not over, the time was too short, or the events
         are on another machine.
     :raises RecoveryError: if the conversion fails; the entry stays as it is.
@@ -118,6 +126,9 @@ def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False) -> En
         log.debug("Leave %s to %s, where its events are", entry, record.machine)
         return None
     try:
+        if not over and record.task_try.end_ms is None:
+            # The next attempt may reconnect to the job, and reads the same events.
+            record = replace(record, keep_events=True)
         return _converted(entry, record.with_end(), deadline)
     except (OSError, EntryFormatError):
         raise
@@ -140,9 +151,46 @@ def _converted(entry: Entry, record: AttemptRecord, deadline: Deadline) -> Entry
     if report.outcome is Outcome.TIMED_OUT:
         return None
     proposals = events.proposals(record.task_try, conversion)
+    if record.keep_events or not was_read(report):
+        entry = entry.update(redo=replace(record, keep_events=True).to_obj())
     if backend is not None and events.raw is not None and events.raw.is_whole:
         if events.raw.problem:
             log.warning("OpenLineage backend (%s), %s: %s", backend, record.events_file, events.raw.problem)
         events.raw.forward(entry.outbox, entry.manifest.key, backend)
     log.debug("Recovered %s: %d proposals", entry, len(proposals))
     return entry.finish(proposals, spark_succeeded=succeeded)
+
+
+def was_read(report: CollectionReport) -> bool:
+    """Return whether everything in an event file was read, so that nothing needs the file any more."""
+    return report.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE) and not report.quarantined_count
+
+
+def remove_delivered_events(entry: Entry) -> None:
+    """Remove the event file, and the event log that is the job's own, of an entry whose lineage is delivered.
+
+    They stay if somebody may need them: the user (``keep_events``), or a later version that can read more of them.
+    """
+    if entry.manifest.redo is None:
+        return
+    try:
+        record = AttemptRecord.from_obj(entry.manifest.redo)
+        if record.keep_events or (entry.manifest.rejected and entry.manifest.events == record.events_file):
+            return
+        SparkEventLog(record.event_log, is_own=record.own_event_log).remove()
+        remove_event_file(Path(record.events_file))
+    except (OSError, ValueError) as error:
+        log.debug("Could not remove the event file of %s: %s", entry, error)
+
+
+def remove_event_file(path: Path) -> None:
+    """Remove an event file, and the folders of its task, DAG run and DAG if they are empty.
+
+    :raises OSError: if the file cannot be removed.
+    """
+    path.unlink(missing_ok=True)
+    log.debug("Removed %s", path)
+    with suppress(OSError):
+        # A folder goes when it is empty, since other attempts of the run may still write here.
+        for folder in list(path.parents)[:3]:
+            folder.rmdir()

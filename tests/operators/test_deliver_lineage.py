@@ -16,9 +16,18 @@ from airflow_provider_spark_datahub.delivery.outbox import Outbox
 from airflow_provider_spark_datahub.operators.deliver_lineage import DeliverLineageOperator, OutboxNotEmptyError
 from airflow_provider_spark_datahub.task.recovery import AttemptRecord
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
 from tests.delivery.samples import upserts
-from tests.operators.tries import CORPUS, START_MS
+from tests.operators.tries import (
+    CORPUS,
+    START_MS,
+    FakeSpark,
+    TaskInstance,
+    context_of,
+    execute as spark_execute,
+    operator_with_lineage,
+)
 
 
 def put(folder: Path, dag_id: str, connection: str = "datahub_file", task_id: str = "build") -> None:
@@ -128,3 +137,42 @@ def killed_task(tmp_path: Path) -> tuple[Outbox, AttemptKey]:
     outbox = outbox_at(tmp_path / "outbox")
     outbox.begin(key, connection_id="datahub_file", events=None, redo=record.to_obj())
     return outbox, key
+
+
+@pytest.mark.parametrize(
+    ("events", "options", "stay"),
+    [
+        ("a_csv_join_agg", {}, False),
+        ("a_csv_join_agg", {"KEEP_EVENTS": "True"}, True),
+        (b"no json\n", {}, True),
+    ],
+)
+@pytest.mark.parametrize("way", ["operator", "command", "next attempt"])
+def test_events_that_are_delivered_later_are_removed_then(
+    spark: FakeSpark,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    events: str | bytes,
+    options: dict[str, str],
+    stay: bool,
+    way: str,
+) -> None:
+    for name, value in options.items():
+        monkeypatch.setenv(f"AIRFLOW__SPARK_DATAHUB__{name}", value)
+    spark.writes(events)
+    (tmp_path / "sink").write_text("a file, and the sink wants a folder")
+    first = operator_with_lineage(spark)
+    spark_execute(first, context_of(first))
+    (events_file,) = (path for path in (tmp_path / "events").rglob("*.ndjson"))
+    (tmp_path / "sink").unlink()
+    if way == "operator":
+        assert execute()["waiting"] == 0
+    elif way == "command":
+        assert run("emit").exit_code == 0
+    else:
+        second = operator_with_lineage(spark)
+        spark_execute(second, context_of(second, TaskInstance(try_number=2, id="second")))
+    assert waiting(tmp_path) == []
+    assert events_file.exists() is stay
+    if not stay:
+        assert list((tmp_path / "events").iterdir()) == []

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 _Send = Callable[[Entry, Sequence[OutboxItem]], Delivery]
 """Delivers items of an entry."""
+Settled = Callable[[Entry], None]
+"""Called with an entry whose items are all delivered or rejected."""
 Finish = Callable[[Entry, bool], Entry | None]
 """Converts the events of an unfinished entry; returns ``None`` if its attempt is not over yet.
 
@@ -45,14 +47,22 @@ class _Settlement:
     remaining: Entry | None
     damage: str | None = None
 
+    @property
+    def is_delivered(self) -> bool:
+        """Whether all items were delivered or rejected, now or before."""
+        return self.remaining is None and self.damage is None and not (self.delivery and self.delivery.pending)
 
-def deliver_in_order(entries: Iterable[Entry], send: _Send, finish: Finish | None = None) -> Iterator[_Settlement]:
+
+def deliver_in_order(
+    entries: Iterable[Entry], send: _Send, finish: Finish | None = None, settled: Settled | None = None
+) -> Iterator[_Settlement]:
     """Deliver the entries of one task instance for one connection, the oldest first, until one of them stays.
 
     Items that would overwrite what a later attempt or run of the task delivered are left out. An entry that is too old
     goes to the quarantine if it fails once more. The caller holds the lease of the entries.
 
     :param finish: without it, an unfinished entry stays.
+    :param settled: called for each delivered entry, before it is yielded.
     :raises OSError: if the outbox cannot be read or written, or an entry changed since it was listed.
     """
     listed = list(entries)
@@ -63,6 +73,8 @@ def deliver_in_order(entries: Iterable[Entry], send: _Send, finish: Finish | Non
         except EntryFormatError as error:
             entry.set_aside(str(error))
             settlement = _Settlement(entry, None, None, str(error))
+        if settled is not None and settlement.is_delivered:
+            settled(settlement.entry)
         yield settlement
         if settlement.remaining is not None:
             log.debug("Skipped %d entries behind %s", len(later), entry)
@@ -162,6 +174,7 @@ class Drain:
     :param wanted: selects entries; older attempts of the same task instances go with them. ``None``: all entries.
     :param finish: converts unfinished entries; without it, they stay.
     :param progress: called with the number of entries that are processed.
+    :param settled: called with each delivered entry.
     :param breaker: returns the circuit breaker of a connection.
     """
 
@@ -172,6 +185,7 @@ class Drain:
     wanted: Callable[[Manifest], bool] | None = None
     finish: Finish | None = None
     progress: Callable[[int], None] | None = None
+    settled: Settled | None = None
     breaker: Callable[[str], CircuitBreaker] = CircuitBreaker.for_connection
     sleep: Callable[[float], None] = time.sleep
     drained: _DrainResult = field(default_factory=_DrainResult)
@@ -252,7 +266,7 @@ class Drain:
         entries = [entry for entry in self.outbox.entries(instance) if entry.name.connection == connection]
         settled = corrupt = 0
         try:
-            for settlement in deliver_in_order(entries, self._send_under(lease), self.finish):
+            for settlement in deliver_in_order(entries, self._send_under(lease), self.finish, self.settled):
                 if settlement.damage is not None:
                     corrupt += 1
                     self.drained.problems[f"{settlement.entry} was set aside: {settlement.damage}"] = None
