@@ -95,13 +95,15 @@ class DagRun:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamTask:
-    """Upstream task in the same DAG.
+    """Upstream task in the same DAG: the nearest whose runs are written to DataHub.
 
-    :param map_indexes: the runs of a mapped task that the task depends on.
+    :param map_indexes: its runs that the task depends on, -1 if it is not mapped; empty if it did not run.
+    :param is_nearest: whether it is the nearest by the DAG; else it is in the place of a task that did not run.
     """
 
     task_id: str
     map_indexes: tuple[int, ...] = (-1,)
+    is_nearest: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,11 @@ class TaskAttempt:
         return run.site.task_run_urn(run.dag_id, self.task_id, run.run_id, self.map_index)
 
     @property
+    def run_of_plugin(self) -> TaskAttempt:
+        """The task run as DataHub's plugin identifies it: one for all runs of a mapped task."""
+        return replace(self, map_index=-1)
+
+    @property
     def job_urn(self) -> str:
         """URN of the task's DataJob."""
         return self.dag_run.site.job_urn(self.dag_run.dag_id, self.task_id)
@@ -172,10 +179,16 @@ class TaskAttempt:
         """
         proposals = list(_dag_run(self.dag_run, written_by_plugin=self.written_by_plugin))
         if self.written_by_plugin:
-            return [*proposals, _task_relationships(self)]
-        proposals += _task_entities(self)
+            proposals.append(_relationships(self.run_of_plugin, self.dag_run.urn))
+            if not self.is_mapped:
+                return proposals
+        else:
+            proposals += _task_job(self)
+        proposals += _task_run(self)
         if jobs is not None:
-            proposals += _task_datasets(self, jobs)
+            proposals += _run_datasets(self, jobs)
+            if not self.written_by_plugin:
+                proposals += _job_datasets(self, jobs)
         return [*proposals, *_task_events(self)]
 
 
@@ -198,23 +211,27 @@ def _attached(job: JobLineage, attempt: TaskAttempt, runs: set[str]) -> JobLinea
     )
 
 
-def _task_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Proposal]:
-    run = attempt.dag_run
+def _run_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Proposal]:
     inputs = _edges(job.lineage.inputs for job in jobs)
     outputs = _edges(job.lineage.outputs for job in jobs)
     return [
         Proposal(KIND, attempt.urn, "dataProcessInstanceInput", {"inputs": list(inputs)}),
         Proposal(KIND, attempt.urn, "dataProcessInstanceOutput", {"outputs": list(outputs)}),
-        *input_output(
-            attempt.job_urn,
-            inputs=inputs,
-            outputs=outputs,
-            upstream_jobs=[run.site.job_urn(run.dag_id, upstream.task_id) for upstream in attempt.upstream],
-            fine_grained=[],
-            time_ms=attempt.end_ms or max((job.run.end_ms or 0 for job in jobs), default=None),
-            patch=attempt.is_mapped or attempt.result != "SUCCESS" or not jobs or any(job.patch_edges for job in jobs),
-        ),
     ]
+
+
+def _job_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Proposal]:
+    run = attempt.dag_run
+    upstream = [task.task_id for task in attempt.upstream if task.is_nearest]
+    return input_output(
+        attempt.job_urn,
+        inputs=_edges(job.lineage.inputs for job in jobs),
+        outputs=_edges(job.lineage.outputs for job in jobs),
+        upstream_jobs=[run.site.job_urn(run.dag_id, task_id) for task_id in upstream],
+        fine_grained=[],
+        time_ms=attempt.end_ms or max((job.run.end_ms or 0 for job in jobs), default=None),
+        patch=attempt.is_mapped or attempt.result != "SUCCESS" or not jobs or any(job.patch_edges for job in jobs),
+    )
 
 
 def _edges(lineages: Iterable[Mapping[str, JobDataset]]) -> dict[str, Mapping[str, str]]:
@@ -263,7 +280,7 @@ def _interval_properties(dag_run: DagRun) -> dict[str, str]:
     return {"data_interval_start": iso_instant(start_ms), "data_interval_end": iso_instant(end_ms)}
 
 
-def _task_entities(attempt: TaskAttempt) -> Iterator[Proposal]:
+def _task_job(attempt: TaskAttempt) -> Iterator[Proposal]:
     run, urn = attempt.dag_run, attempt.job_urn
     info = {
         "customProperties": {},
@@ -273,6 +290,10 @@ def _task_entities(attempt: TaskAttempt) -> Iterator[Proposal]:
     }
     yield Proposal("dataJob", urn, "dataJobInfo", info)
     yield status("dataJob", urn)
+
+
+def _task_run(attempt: TaskAttempt) -> Iterator[Proposal]:
+    run = attempt.dag_run
     mapped = {"map_index": str(attempt.map_index)} if attempt.is_mapped else {}
     custom = {"dag_id": run.dag_id, "task_id": attempt.task_id, "run_id": run.run_id, **mapped}
     yield from run_properties(
@@ -283,14 +304,15 @@ def _task_entities(attempt: TaskAttempt) -> Iterator[Proposal]:
         url=attempt.log_url,
         run_type=run.kind,
     )
-    yield _task_relationships(attempt)
+    # Beside the plugin, the runs of a mapped task are below the single run of the plugin.
+    yield _relationships(attempt, attempt.run_of_plugin.urn if attempt.written_by_plugin else run.urn)
 
 
-def _task_relationships(attempt: TaskAttempt) -> Proposal:
+def _relationships(attempt: TaskAttempt, parent: str) -> Proposal:
     run = attempt.dag_run
     relationships = {
         "parentTemplate": attempt.job_urn,
-        "parentInstance": run.urn,
+        "parentInstance": parent,
         "upstreamInstances": [
             run.site.task_run_urn(run.dag_id, upstream.task_id, run.run_id, map_index)
             for upstream in attempt.upstream

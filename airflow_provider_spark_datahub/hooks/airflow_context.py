@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pendulum
 from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException, BaseHook, conf
+from airflow.sdk.exceptions import AirflowRuntimeError
 from jinja2 import TemplateError
 
 from airflow_provider_spark_datahub.capture import ParentRun
@@ -33,6 +34,11 @@ _SECRET_KEYS = re.compile(r"password|secret|token|api.?key|user\.info|jaas|crede
 _RESULTS_SET_BY_OTHERS: dict[str, AttemptResult] = {"success": "SUCCESS", "skipped": "SKIPPED"}
 MAX_MAPPED_UPSTREAM_RUNS = 1000
 """An upstream task that is expanded more often than this is not linked run by run."""
+_STATES_OF_RUNS = frozenset(
+    {"success", "failed", "running", "deferred", "restarting", "up_for_retry", "up_for_reschedule"}
+)
+
+T = TypeVar("T")
 
 
 def configuration() -> LineageConfiguration:
@@ -151,6 +157,24 @@ def _kind(dag_run: Any) -> RunType:
     return "BATCH_AD_HOC" if str(getattr(run_type, "value", run_type)) in _MANUAL_RUN_TYPES else "BATCH_SCHEDULED"
 
 
+def successful_task_runs(dag_id: str, run_id: str, task_ids: Sequence[str]) -> dict[str, list[int]]:
+    """Return the map indexes of the tasks whose runs in a DAG run all succeeded, by task. Not for use in a task.
+
+    It reads Airflow's database, as Airflow's scheduler does.
+    """
+    from airflow.models.dagrun import DagRun as StoredDagRun
+
+    runs: dict[str, list[tuple[int, str]]] = {}
+    for ti in StoredDagRun.fetch_task_instances(dag_id=dag_id, run_id=run_id, task_ids=list(task_ids)):
+        if ti.state != "removed":
+            runs.setdefault(ti.task_id, []).append((ti.map_index, str(ti.state)))
+    return {
+        task_id: sorted(index for index, _ in found)
+        for task_id, found in runs.items()
+        if all(state == "success" for _, state in found)
+    }
+
+
 class AttemptContext:
     """What Airflow's context of a running task holds about its attempt.
 
@@ -184,7 +208,7 @@ class AttemptContext:
 
     def attempt(self) -> TaskAttempt:
         """Return the attempt with its place in the run tree."""
-        ti, task = self._ti, self._context["task"]
+        ti, task, by_plugin = self._ti, self._context["task"], datahub_plugin_is_active()
         return TaskAttempt(
             dag_run=dag_run_of(self._context["dag_run"], getattr(task, "dag", None)),
             task_id=ti.task_id,
@@ -192,11 +216,8 @@ class AttemptContext:
             map_index=_map_index(ti),
             start_ms=_epoch_ms(getattr(ti, "start_date", None)),
             log_url=getattr(ti, "log_url", None) or None,
-            upstream=tuple(
-                UpstreamTask(upstream.task_id, _map_indexes(upstream, task, ti))
-                for upstream in sorted(getattr(task, "upstream_list", ()), key=lambda upstream: str(upstream.task_id))
-            ),
-            written_by_plugin=datahub_plugin_is_active(),
+            upstream=_UpstreamTasks(task, ti, written_by_plugin=by_plugin).find(),
+            written_by_plugin=by_plugin,
             shared_application=self._shares_application(),
         )
 
@@ -256,18 +277,102 @@ def _map_index(ti: Any) -> int:
     return -1 if index is None else int(index)
 
 
-def _map_indexes(upstream: Any, task: Any, ti: Any) -> tuple[int, ...]:
-    """Return the runs of an upstream task that a task run waits for; none if they cannot be determined."""
-    expansion = _mapped_group(upstream)
-    if expansion is None and not getattr(upstream, "is_mapped", False):
-        return (-1,)
-    if expansion is not None and expansion == _mapped_group(task):
-        return (_map_index(ti),)
+class _UpstreamTasks:
+    """Upstream tasks of a task run whose runs are written to DataHub.
+
+    A task whose runs nobody writes, and one that did not run, is passed: those before it are upstream in its place.
+    Without DataHub's plugin, only tasks of this package's operators are written. What other tasks did is in Airflow's
+    database, which a task cannot read.
+
+    :param task: the task of the run ``ti``.
+    """
+
+    def __init__(self, task: Any, ti: Any, *, written_by_plugin: bool) -> None:
+        self._task, self._ti = task, ti
+        self._written_by_plugin = written_by_plugin
+        self._configured = configuration()
+        self._found: dict[str, tuple[int, ...] | None] = {}
+
+    def find(self) -> tuple[UpstreamTask, ...]:
+        """Return the tasks, sorted by id."""
+        nearest = self._walk(lambda _: False)
+        ran = self._walk(lambda task: self._runs(task) is None)
+        return tuple(
+            UpstreamTask(task_id, self._found.get(task_id) or (), is_nearest=task_id in nearest)
+            for task_id in sorted({*nearest, *ran})
+        )
+
+    def _walk(self, passes: Callable[[Any], bool]) -> dict[str, Any]:
+        """Return the written tasks on the way up, by id. The way ends at one that ``passes`` is false for."""
+        found: dict[str, Any] = {}
+        seen = {self._task.task_id}
+        waiting = list(getattr(self._task, "upstream_list", ()))
+        while waiting:
+            task = waiting.pop()
+            if task.task_id in seen:
+                continue
+            seen.add(task.task_id)
+            is_written = self._is_written(task)
+            if is_written:
+                found[task.task_id] = task
+            if not is_written or passes(task):
+                waiting += task.upstream_list
+        return found
+
+    def _is_written(self, task: Any) -> bool:
+        if self._has_lineage(task):
+            return True
+        # Airflow's scheduler marks an empty task as successful: it never runs, so the plugin does not see it.
+        return self._written_by_plugin and not getattr(task, "inherits_from_empty_operator", False)
+
+    def _has_lineage(self, task: Any) -> bool:
+        if not has_lineage(task):
+            return False
+        enabled = task_argument(task.dag, task, "enabled")
+        return "{{" in str(enabled) or self._configured.is_enabled(enabled)
+
+    def _runs(self, task: Any) -> tuple[int, ...] | None:
+        """Return the runs of a task that this one depends on; ``None`` if it did not run."""
+        if task.task_id not in self._found:
+            self._found[task.task_id] = self._that_ran(task, self._indexes(task))
+        return self._found[task.task_id]
+
+    def _that_ran(self, task: Any, indexes: tuple[int, ...]) -> tuple[int, ...] | None:
+        if not indexes or (indexes == (-1,) and _is_mapped(task)):
+            return indexes
+        ti = self._ti
+        states = _asked(lambda: ti.get_task_states(ti.dag_id, None, [task.task_id], run_ids=[ti.run_id]))
+        if states is None:
+            return indexes
+        in_run = states.get(ti.run_id, {})
+        names = {index: task.task_id if index < 0 else f"{task.task_id}_{index}" for index in indexes}
+        return tuple(index for index, name in names.items() if in_run.get(name) in _STATES_OF_RUNS) or None
+
+    def _indexes(self, task: Any) -> tuple[int, ...]:
+        """Return the map indexes of an upstream task's runs; none if they cannot be determined, or are too many."""
+        if not _is_mapped(task):
+            return (-1,)
+        if not self._has_lineage(task):
+            # The plugin writes one run for all of them.
+            return (-1,)
+        group = _mapped_group(task)
+        if group is not None and group == _mapped_group(self._task):
+            return (_map_index(self._ti),)
+        ti = self._ti
+        count = _asked(lambda: ti.get_ti_count(dag_id=ti.dag_id, task_ids=[task.task_id], run_ids=[ti.run_id]))
+        return tuple(range(count)) if count and count <= MAX_MAPPED_UPSTREAM_RUNS else ()
+
+
+def _asked(question: Callable[[], T]) -> T | None:
+    """Return what Airflow answers a task; ``None`` if it does not answer, or cannot."""
     try:
-        count = ti.get_ti_count(dag_id=ti.dag_id, task_ids=[upstream.task_id], run_ids=[ti.run_id])
-    except (AirflowException, AttributeError, OSError):
-        return ()
-    return tuple(range(count)) if count <= MAX_MAPPED_UPSTREAM_RUNS else ()
+        return question()
+    except (AirflowException, AirflowRuntimeError, AttributeError, OSError):
+        return None
+
+
+def _is_mapped(task: Any) -> bool:
+    return bool(getattr(task, "is_mapped", False)) or _mapped_group(task) is not None
 
 
 def _mapped_group(task: Any) -> str | None:

@@ -12,10 +12,10 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pendulum
 from airflow.listeners import hookimpl
@@ -24,7 +24,7 @@ from airflow_provider_spark_datahub.attempt_key import AttemptKey
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import Proposal
-    from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox
+    from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord, Entry, Outbox
 
 log = logging.getLogger(__name__)
 
@@ -148,8 +148,10 @@ def _guarded(problem: str, step: Callable[[], None]) -> None:
 
 def _report_end(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
     dag = getattr(dag_run, "dag", None) or dag_run.get_dag()
-    connections = sorted(set(_connections(dag)))
-    if not connections:
+    tasks: dict[str, list[str]] = {}
+    for connection, task_id in _connections(dag):
+        tasks.setdefault(connection, []).append(task_id)
+    if not tasks:
         return
     from airflow_provider_spark_datahub.hooks.airflow_context import (
         configuration,
@@ -162,17 +164,17 @@ def _report_end(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
     end = pendulum.instance(dag_run.end_date or pendulum.now("UTC"))
     end_ms = round(end.timestamp() * 1000)
     proposals = run.end_proposals(end_ms, result, written_by_plugin=datahub_plugin_is_active())
-    log.debug("DAG run %s of %s ended: %d proposals for %s", run.run_id, run.dag_id, len(proposals), connections)
+    log.debug("DAG run %s of %s ended: %d proposals for %s", run.run_id, run.dag_id, len(proposals), sorted(tasks))
     configured = configuration()
     outbox = partial(open_outbox, configured.outbox_location(), configured.outbox_limits())
-    for connection in connections:
-        end = _DagRunEnd(connection, run.dag_id, run.run_id, proposals)
+    for connection, task_ids in sorted(tasks.items()):
+        end = _DagRunEnd(connection, run.dag_id, run.run_id, list(proposals), tuple(task_ids))
         keep = partial(_keep, end, outbox, _deliveries())
         _keeper().submit(partial(_guarded, f"Could not report {end} to DataHub.", keep))
 
 
-def _connections(dag: Any) -> Iterator[str]:
-    """Yield the connections of the DAG's lineage tasks, except those that are templates or expanded."""
+def _connections(dag: Any) -> Iterator[tuple[str, str]]:
+    """Yield the connection of each lineage task of the DAG, except those that are templates or expanded, and its id."""
     from airflow_provider_spark_datahub.hooks.airflow_context import configuration, has_lineage, task_argument
 
     configured = configuration()
@@ -182,17 +184,18 @@ def _connections(dag: Any) -> Iterator[str]:
         connection = task_argument(dag, task, "datahub_conn_id") or configured.connection_id
         enabled = task_argument(dag, task, "enabled")
         if "{{" not in connection and ("{{" in str(enabled) or configured.is_enabled(enabled)):
-            yield connection
+            yield connection, task.task_id
 
 
 @dataclass(frozen=True, slots=True)
 class _DagRunEnd:
-    """End of a DAG run, for one connection."""
+    """End of a DAG run, for one connection and its tasks."""
 
     connection: str
     dag_id: str
     run_id: str
     proposals: list[Proposal]
+    task_ids: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"the end of DAG run {self.run_id} of {self.dag_id}"
@@ -221,14 +224,65 @@ def _keep(end: _DagRunEnd, open_outbox: Callable[[], Outbox], deliveries: _WorkT
 
     entry = None
     try:
+        outbox = open_outbox()
+        outdated = _OutdatedEdges.of(end, outbox)
+        end.proposals.extend(outdated.retractions)
         key = AttemptKey(end.dag_id, end.run_id, "", -1, 1)
-        entry = open_outbox().put(key, end.proposals, spark_succeeded=False, connection_id=end.connection)
+        entry = outbox.put(key, end.proposals, spark_succeeded=False, connection_id=end.connection)
+        outdated.forget(outbox)
     except OutboxError as error:
         log.warning("Could not put %s into the outbox before its delivery: %s", end, error)
     deliver = partial(_deliver, end, entry)
     if not deliveries.submit(partial(_guarded, f"Could not deliver {end} to {end.connection}.", deliver)):
         place = "It stays in the outbox" if entry is not None else "It is lost"
         log.warning("Did not deliver %s: %d others already wait. %s.", end, BACKLOG, place)
+
+
+@dataclass(frozen=True, slots=True)
+class _OutdatedEdges:
+    """Edges of shared DataJobs that earlier DAG runs wrote and this one did not (docs/decisions/0007).
+
+    :param retractions: patches that remove them.
+    :param records: of the earlier DAG runs.
+    """
+
+    retractions: Sequence[Proposal] = ()
+    records: Sequence[EdgeRecord] = ()
+
+    @classmethod
+    def of(cls, end: _DagRunEnd, outbox: Outbox) -> Self:
+        """Return the outdated edges of tasks whose runs in this DAG run are all recorded."""
+        from airflow_provider_spark_datahub.conversion import retractions
+        from airflow_provider_spark_datahub.delivery.outbox import EdgeRecords, outdated_edges
+        from airflow_provider_spark_datahub.hooks.airflow_context import successful_task_runs
+
+        kept = EdgeRecords(outbox.storage)
+        try:
+            records = [one for task_id in end.task_ids for one in kept.of_task(end.dag_id, task_id, end.connection)]
+        except OSError as error:
+            log.warning("Edges that DAG runs before %s wrote stay in DataHub: %s", end.run_id, error)
+            return cls()
+        if all(record.key.run_id == end.run_id for record in records):
+            return cls()
+        task_ids = sorted({record.key.task_id for record in records})
+        task_runs = successful_task_runs(end.dag_id, end.run_id, task_ids)
+        outdated, old = outdated_edges(records, end.run_id, task_runs)
+        log.debug(
+            "%d records of edges, %d of earlier DAG runs replaced; outdated: %s", len(records), len(old), outdated
+        )
+        unknown = sorted({record.key.task_id for record in records} - {record.key.task_id for record in old})
+        for task_id in unknown:
+            log.info(
+                "Edges that earlier DAG runs of %s.%s wrote stay in DataHub: not every run of this task in %s is known "
+                "to be complete.", end.dag_id, task_id, end.run_id,
+            )  # fmt: skip
+        return cls(retractions(outdated, ()), old)
+
+    def forget(self, outbox: Outbox) -> None:
+        """Remove the records, after the retractions are in the outbox."""
+        from airflow_provider_spark_datahub.delivery.outbox import EdgeRecords
+
+        EdgeRecords(outbox.storage).drop(self.records)
 
 
 def _deliver(end: _DagRunEnd, entry: Entry | None) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -32,8 +32,9 @@ from airflow_provider_spark_datahub.capture import (
     overridden_transport,
     unused_path,
 )
-from airflow_provider_spark_datahub.conversion import DatasetId
+from airflow_provider_spark_datahub.conversion import DatasetId, patched_edges
 from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.task.delivery import Connections, TaskDelivery
 from airflow_provider_spark_datahub.task.options import UNNAMED_APPLICATION
@@ -131,6 +132,7 @@ class AttemptLineage:
         self._events_file: Path | None = None
         self._record: AttemptRecord | None = None
         self._reconnected = False
+        self._names_all_edges = False
         self._not_injected: str | None = None
         self._event_log = SparkEventLog()
         self.driver_output = DriverOutput()
@@ -270,9 +272,11 @@ class AttemptLineage:
             collected, self.conversion = events.finish(end.spark_succeeded, deadline)
             self._describe(collected, self.conversion)
             proposals = events.proposals(self._attempt.ended(end.end_ms, end.result), self.conversion)
+            own_edges = patched_edges(proposals)
             if events.saw_everything and self._running is not None:
                 proposals += self._running.retractions(proposals)
             log.debug("Made %d proposals", len(proposals))
+            self._keep_edges(own_edges, end)
             raw = self._raw_events(events, deadline)
             kept = self._events_file is None or raw is None or forwarding.keep(raw, self._events_file, deadline)
             removable = was_read(collected) and kept
@@ -312,19 +316,53 @@ class AttemptLineage:
         delivery.deliver(proposals, Deadline.after(end.seconds), spark_succeeded=end.spark_succeeded)
         return report
 
-    def openlineage_datasets(self, *, as_in_datahub: bool) -> tuple[list[DatasetId], list[DatasetId]]:
-        """Return what the job read and wrote, by OpenLineage's names or by platform and name as in DataHub."""
-
-        def ids(datasets: Iterable[JobDataset]) -> list[DatasetId]:
-            if as_in_datahub:
-                return sorted({DatasetId(dataset.name.platform, dataset.name.full_name) for dataset in datasets})
-            return sorted({dataset_id for dataset in datasets for dataset_id in dataset.ids})
-
+    def _keep_edges(self, edges: Mapping[str, set[str]], end: AttemptEnd) -> None:
+        """Keep what the attempt read and wrote, if it is complete and if others need to know it."""
         jobs = self.conversion.jobs if self.conversion else []
-        return (
-            ids(dataset for job in jobs for dataset in job.lineage.inputs.values()),
-            ids(dataset for job in jobs for dataset in job.lineage.outputs.values()),
+        if end.result != "SUCCESS" or not jobs or any(job.patch_edges for job in jobs):
+            return
+        self._names_all_edges = not self._attempt.is_mapped
+        shared = {*(job.job_urn for job in jobs if job.is_shared)}
+        if self._attempt.is_mapped:
+            shared.add(self._attempt.job_urn)
+        if not shared and not self._attempt.written_by_plugin:
+            return
+        inputs, outputs = self._datasets_in_datahub()
+        record = EdgeRecord(
+            self._attempt.key,
+            self._options.connection,
+            self._attempt.dag_run.start_ms or 0,
+            {urn: tuple(sorted(paths)) for urn, paths in edges.items() if urn in shared},
+            tuple((dataset.namespace, dataset.name) for dataset in inputs),
+            tuple((dataset.namespace, dataset.name) for dataset in outputs),
         )
+        self.delivery.keep_edges(record)
+
+    def openlineage_datasets(self, *, for_plugin: bool) -> tuple[list[DatasetId], list[DatasetId]]:
+        """Return what the job read and wrote.
+
+        :param for_plugin: for DataHub's own Airflow plugin, by platform and name as in DataHub. It replaces the edges
+            of the task's DataJob by them, even after a failure and for each index of a mapped task. If this attempt
+            does not name all of the task's edges, datasets that other runs of the task named are added.
+        """
+        if not for_plugin:
+            return self._datasets(lambda dataset: dataset.ids)
+        own = self._datasets_in_datahub()
+        if self._names_all_edges:
+            return own
+        records = self.delivery.kept_edges()
+        inputs = {DatasetId(*dataset) for record in records for dataset in record.inputs}
+        outputs = {DatasetId(*dataset) for record in records for dataset in record.outputs}
+        return sorted(inputs.union(own[0])), sorted(outputs.union(own[1]))
+
+    def _datasets_in_datahub(self) -> tuple[list[DatasetId], list[DatasetId]]:
+        return self._datasets(lambda dataset: [DatasetId(dataset.name.platform, dataset.name.full_name)])
+
+    def _datasets(self, ids: Callable[[JobDataset], Iterable[DatasetId]]) -> tuple[list[DatasetId], list[DatasetId]]:
+        jobs = self.conversion.jobs if self.conversion else []
+        inputs = {one for job in jobs for dataset in job.lineage.inputs.values() for one in ids(dataset)}
+        outputs = {one for job in jobs for dataset in job.lineage.outputs.values() for one in ids(dataset)}
+        return sorted(inputs), sorted(outputs)
 
     def _open_events(self, *, keep_raw: bool = False) -> JobEvents:
         from airflow_provider_spark_datahub.task.job_events import JobEvents

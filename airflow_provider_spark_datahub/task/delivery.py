@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutageNotes, OutboxItem, Rejection, Sink
 from airflow_provider_spark_datahub.delivery.outbox import (
+    EdgeRecord,
+    EdgeRecords,
     Entry,
     EntryName,
     Lease,
@@ -235,6 +237,27 @@ class TaskDelivery:
             log.debug("Kept the raw events in the outbox: %d bytes compressed", len(content))
         except (OSError, ValueError) as error:
             self._report.warnings.append(f"the raw events are not in the outbox: {error}")
+
+    # -- edges for siblings and later DAG runs
+
+    def keep_edges(self, edges: EdgeRecord) -> None:
+        """Keep the edges of a complete attempt, for its siblings and for later DAG runs."""
+        try:
+            EdgeRecords(self._outbox.storage).write(edges, max_age=self._outbox.limits.max_age)
+        except OSError as error:
+            self._report.warnings.append(f"edges that earlier DAG runs wrote stay in DataHub: {error}")
+
+    def kept_edges(self) -> list[EdgeRecord]:
+        """Return the edges of the task's other runs: those of this DAG run, and of the latest one before it."""
+        try:
+            self._outbox.storage.deadline = Deadline.after(_BEGIN_SECONDS)
+            key = self._key
+            records = EdgeRecords(self._outbox.storage).of_task(key.dag_id, key.task_id, self._options.connection)
+        except OSError as error:
+            log.warning("Could not read which datasets other runs of this task named: %s", error)
+            return []
+        earlier = [record.key.run_id for record in records if record.key.run_id != self._key.run_id]
+        return [record for record in records if record.key.run_id in (self._key.run_id, *earlier[-1:])]
 
     # -- an attempt that only delivers, after one that failed for its lineage alone
 

@@ -258,6 +258,29 @@ def test_beside_datahubs_own_plugin_only_what_it_lacks() -> None:
     assert [each.aspect_name for each in of(found, ATTEMPT.urn)] == ["dataProcessInstanceRelationships"]
 
 
+def test_beside_datahubs_own_plugin_the_runs_of_a_mapped_task_are_below_its_run() -> None:
+    """The plugin writes one run for all of them."""
+    attempt = ended(attempt=TaskAttempt(RUN, "t", 1, map_index=3, start_ms=START_MS, written_by_plugin=True))
+    found = attempt.proposals([JOB])
+    assert {each.entity_urn for each in found} == {RUN.urn, ATTEMPT.urn, attempt.urn}
+    parents = {
+        each.entity_urn: each.aspect.get("parentInstance")
+        for each in find_all(found, "dataProcessInstanceRelationships")
+    }
+    assert parents == {RUN.urn: None, ATTEMPT.urn: RUN.urn, attempt.urn: ATTEMPT.urn}
+    assert [each.aspect_name for each in of(found, ATTEMPT.urn)] == ["dataProcessInstanceRelationships"]
+    assert {each.aspect_name for each in of(found, attempt.urn)} == {
+        "dataProcessInstanceProperties",
+        "dataProcessInstanceRelationships",
+        "dataProcessInstanceInput",
+        "dataProcessInstanceOutput",
+        "dataProcessInstanceRunEvent",
+        "status",
+    }
+    events = [each.aspect for each in find_all(found, "dataProcessInstanceRunEvent") if each.entity_urn == attempt.urn]
+    assert [(event["status"], event["attempt"]) for event in events] == [("STARTED", 1), ("COMPLETE", 1)]
+
+
 @pytest.mark.parametrize("result", ["SUCCESS", "FAILURE"])
 def test_a_dag_run_that_ends(result: str) -> None:
     found = RUN.end_proposals(START_MS + 90_000, "SUCCESS" if result == "SUCCESS" else "FAILURE")

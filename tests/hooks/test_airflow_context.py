@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.providers.openlineage.plugins import macros
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, TaskGroup, task, task_group
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
@@ -16,6 +17,8 @@ from airflow_provider_spark_datahub.capture.injection import ParentRun
 from airflow_provider_spark_datahub.conversion.facets.run import DataInterval
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, UpstreamTask
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run
+from airflow_provider_spark_datahub.hooks.airflow_context import _UpstreamTasks
+from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from tests.operators import tries
 from tests.operators.tries import RUN_ID, START_MS, TaskInstance, context_of
 
@@ -150,10 +153,8 @@ def test_kind_of_a_run_of_the_scheduler() -> None:
         assert airflow_run.dag_run_of(run).kind == expected
 
 
-def tries_task(task_id: str) -> Any:
-    from airflow.providers.standard.operators.empty import EmptyOperator
-
-    return EmptyOperator(task_id=task_id)
+def tries_task(task_id: str, **more: Any) -> Any:
+    return SparkSubmitDatahubOperator(task_id=task_id, application=f"{task_id}.py", name=task_id, **more)
 
 
 def test_upstream_tasks() -> None:
@@ -169,13 +170,10 @@ def test_upstream_tasks() -> None:
 def behind_mapped_numbers() -> Any:
     """A task whose upstream task ``numbers`` is mapped."""
 
-    @task
-    def numbers(one: int) -> int:
-        return one
-
     with DAG("shop", schedule=None):
         build = tries_task("build")
-        numbers.expand(one=[1, 2, 3]) >> build
+        numbers = SparkSubmitDatahubOperator.partial(task_id="numbers", application="job.py")
+        numbers.expand(application_args=[["1"], ["2"], ["3"]]) >> build
     return build
 
 
@@ -225,6 +223,69 @@ def test_runs_of_upstream_tasks_in_a_mapped_group() -> None:
     assert airflow_run.AttemptContext(context_of(after, outside)).attempt().upstream == (
         UpstreamTask("shops.build", (0, 1)),
     )
+
+
+def chain(plugin: bool, states: Mapping[str, str] | None = None) -> tuple[UpstreamTask, ...]:
+    """Return what is upstream of the last task of a chain of Spark, Python and empty tasks."""
+
+    class KnowingTaskInstance(TaskInstance):
+        def get_task_states(self, dag_id: str, map_index: object, task_ids: list[str], run_ids: list[str]) -> Any:
+            assert (dag_id, map_index, run_ids) == ("shop", None, [RUN_ID])
+            return {RUN_ID: {task_id: state for task_id, state in (states or {}).items() if task_id in task_ids}}
+
+    with DAG("shop", schedule=None):
+        extract, load, last = tries_task("extract"), tries_task("load"), tries_task("last")
+        off = tries_task("off", enabled=False)
+
+        @task
+        def check() -> None: ...
+
+        extract >> load >> check() >> EmptyOperator(task_id="gate") >> last
+        extract >> off >> last
+    ti = (TaskInstance if states is None else KnowingTaskInstance)(task_id="last")
+    return _UpstreamTasks(last, ti, written_by_plugin=plugin).find()
+
+
+SUCCESS = dict.fromkeys(("extract", "load", "check", "off"), "success")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "states", "upstream"),
+    [
+        # Nobody writes the runs of Python tasks, and those of tasks without lineage.
+        (False, None, (UpstreamTask("extract"), UpstreamTask("load"))),
+        (False, SUCCESS, (UpstreamTask("extract"), UpstreamTask("load"))),
+        # The scheduler passes over empty tasks, so DataHub's plugin does not write them.
+        (True, SUCCESS, (UpstreamTask("check"), UpstreamTask("off"))),
+        (False, SUCCESS | {"load": "skipped"}, (UpstreamTask("extract"), UpstreamTask("load", ()))),
+        (
+            True,
+            SUCCESS | {"check": "skipped", "off": "upstream_failed"},
+            (
+                UpstreamTask("check", ()),
+                UpstreamTask("extract", is_nearest=False),
+                UpstreamTask("load", is_nearest=False),
+                UpstreamTask("off", ()),
+            ),
+        ),
+    ],
+)
+def test_runs_that_nobody_writes_are_not_upstream(
+    plugin: bool, states: Mapping[str, str] | None, upstream: tuple[UpstreamTask, ...]
+) -> None:
+    assert chain(plugin, states) == upstream
+
+
+@pytest.mark.parametrize(
+    ("states", "indexes"),
+    [({"numbers_0": "success", "numbers_1": "skipped", "numbers_2": "failed"}, (0, 2)), ({"numbers": "skipped"}, ())],
+)
+def test_only_map_indexes_that_ran_are_upstream(states: Mapping[str, str], indexes: tuple[int, ...]) -> None:
+    """An expand over nothing leaves one skipped task instance without map index."""
+    ti: Any = TaskInstance(counts={"numbers": len(states)})
+    ti.get_task_states = lambda *_, **__: {RUN_ID: states}
+    found = airflow_run.AttemptContext(context_of(behind_mapped_numbers(), ti)).attempt()
+    assert found.upstream == (UpstreamTask("numbers", indexes),)
 
 
 LOGICAL_DATE = datetime(2026, 1, 1, tzinfo=UTC)

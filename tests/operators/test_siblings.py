@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import DAG
 
+from airflow_provider_spark_datahub.hooks import airflow_context
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from airflow_provider_spark_datahub.plugins import dag_run_listener
 from tests.conversion.builders import APP, QUERY, column, column_lineage, file, query, urn, whole_application
-from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag, execute
+from tests.operators.tries import DagRun, FakeSpark, TaskInstance, context_of, dag, execute
 from tests.oracles.stored import StoredEdges, stored_edges
 
 INDEXES, WORKERS = 50, 4
@@ -113,3 +117,91 @@ def test_a_task_of_its_own_replaces_its_edges(spark: FakeSpark, tmp_path: Path) 
         execute(task, context_of(task))
     # The table that only the column lineage names is read, too.
     assert stored(tmp_path)[SPARK_JOB].inputs == {urn("file", "/in/new"), urn("file", "/in/0")}
+
+
+def run_of(number: int, **more: Any) -> DagRun:
+    start = datetime(2026, 1, number, 0, 5, tzinfo=UTC)
+    return DagRun(run_id=f"scheduled__2026-01-{number:02d}", start_date=start, **more)
+
+
+def end_dag_run(run: DagRun, task: SparkSubmitDatahubOperator) -> None:
+    run.dag = task.dag
+    dag_run_listener.on_dag_run_success(run, "")
+    assert dag_run_listener._keeper().wait(30)
+    assert dag_run_listener._deliveries().wait(30)
+
+
+@pytest.fixture
+def task_runs(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, list[int]]]:
+    """What Airflow's database has on the DAG runs: the indexes of tasks whose runs all succeeded."""
+    found: dict[str, dict[str, list[int]]] = {}
+    monkeypatch.setattr(airflow_context, "successful_task_runs", lambda _, run_id, __: found[run_id])
+    return found
+
+
+def test_the_end_of_a_dag_run_removes_what_only_earlier_ones_wrote(
+    spark: FakeSpark, tmp_path: Path, task_runs: dict[str, dict[str, list[int]]]
+) -> None:
+    def run_indexes(run: DagRun, *indexes: int) -> None:
+        for index in indexes:
+            write_events(spark, index)
+            task = copy_task(spark, index, "copy")
+            execute(task, context_of(task, TaskInstance(task_id="copy", map_index=index, dag_run=run)))
+
+    def outputs() -> list[set[str]]:
+        found = stored(tmp_path)
+        return [found[job].outputs for job in (SPARK_JOB, TASK_JOB.format("copy"))]
+
+    task = copy_task(spark, 0, "copy")
+    first, second, third, fourth = map(run_of, (1, 2, 3, 4))
+    run_indexes(first, 0, 1, 2)
+    task_runs[first.run_id] = {"copy": [0, 1, 2]}
+    end_dag_run(first, task)
+    assert outputs() == [datasets("out", range(3))] * 2
+
+    # One index failed: nobody knows what it would have written.
+    run_indexes(second, 0)
+    task_runs[second.run_id] = {}
+    end_dag_run(second, task)
+    assert outputs() == [datasets("out", range(3))] * 2
+
+    # The fourth DAG run is under way when the third ends, and has written again what the third did not.
+    run_indexes(third, 0)
+    run_indexes(fourth, 2)
+    task_runs[third.run_id] = {"copy": [0]}
+    end_dag_run(third, task)
+    assert outputs() == [{urn("file", "/out/0"), urn("file", "/out/2")}] * 2
+    assert {downstream.rpartition("/")[2] for downstream, _ in stored(tmp_path)[SPARK_JOB].columns} == {
+        "0,PROD),id)",
+        "2,PROD),id)",
+    }
+
+    task_runs[fourth.run_id] = {"copy": [2]}
+    end_dag_run(fourth, task)
+    assert outputs() == [datasets("out", range(2, 3))] * 2
+    assert len(list((tmp_path / "outbox/edges").rglob("*.gz"))) == 1
+
+
+def test_datahubs_plugin_takes_no_edge_away(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It replaces the edges of the task's DataJob by what the operator returns, after each try of each index."""
+    monkeypatch.setattr(airflow_context, "datahub_plugin_is_active", lambda: True)
+
+    def seen_by_plugin(run: DagRun, task_id: str, number: int, index: int = -1) -> list[str]:
+        write_events(spark, number)
+        task = copy_task(spark, number, task_id)
+        with suppress(AirflowException):
+            execute(task, context_of(task, TaskInstance(task_id=task_id, map_index=index, dag_run=run)))
+        lineage = task.get_openlineage_facets_on_complete(None)
+        return sorted(f"{dataset.namespace} {dataset.name}" for dataset in lineage.outputs)
+
+    first, second = run_of(1), run_of(2)
+    assert seen_by_plugin(first, "copy", 0) == ["file /out/0"]
+    spark.fails_once("1")
+    assert seen_by_plugin(second, "copy", 1) == ["file /out/0", "file /out/1"], "a failed try only adds"
+    assert seen_by_plugin(second, "copy", 1) == ["file /out/1"], "a good try replaces"
+
+    assert seen_by_plugin(first, "mapped", 0, 0) == ["file /out/0"]
+    assert seen_by_plugin(first, "mapped", 1, 1) == ["file /out/0", "file /out/1"]
+    assert seen_by_plugin(second, "mapped", 2, 0) == ["file /out/0", "file /out/1", "file /out/2"]
+    third = run_of(3)
+    assert seen_by_plugin(third, "mapped", 0, 0) == ["file /out/0", "file /out/2"], "of the latest DAG run before"

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
         Finish as Finish,
         deliver_in_order as deliver_in_order,
     )
+    from airflow_provider_spark_datahub.delivery.outbox.edges import (
+        EdgeRecord as EdgeRecord,
+        EdgeRecords as EdgeRecords,
+        outdated_edges as outdated_edges,
+    )
     from airflow_provider_spark_datahub.delivery.outbox.entries import (
         DAY_SECONDS as DAY_SECONDS,
         Entry as Entry,
@@ -48,6 +53,7 @@ else:
         __name__,
         {
             "drain": "Drain DrainLimits Finish deliver_in_order",
+            "edges": "EdgeRecord EdgeRecords outdated_edges",
             "entries": "DAY_SECONDS Entry Outbox OutboxError OutboxLimits",
             "format": "CORRUPT EntryFilter EntryFormatError EntryName FORMAT Manifest PENDING QUARANTINED",
             "lease": "Lease is_gone machine",

@@ -1,0 +1,115 @@
+"""Records of the edges that complete task runs wrote, for their siblings and for later DAG runs (docs/outbox.md).
+
+Task runs that share a DataJob only add edges. When their DAG run has ended, these records say what earlier DAG runs
+wrote and this one did not.
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.delivery.outbox.format import EntryName
+from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
+
+log = logging.getLogger(__name__)
+
+_EDGES = "edges"
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeRecord:
+    """Edges of one task run that succeeded and whose events were complete.
+
+    :param run_start_ms: start of its DAG run, which orders DAG runs.
+    :param edges: paths of JSON patches by the URN of the DataJob; only of DataJobs that are shared.
+    :param inputs: platform and name in DataHub of each dataset that was read; likewise :attr:`outputs`.
+    """
+
+    key: AttemptKey
+    connection_id: str
+    run_start_ms: int
+    edges: Mapping[str, tuple[str, ...]]
+    inputs: tuple[tuple[str, str], ...] = ()
+    outputs: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the record's object: one for all attempts of a task run."""
+        connection = EntryName.connection_hash(self.connection_id)
+        return f"{_EDGES}/{self.key.task}/{self.run_start_ms:013d}-{self.key.instance}-{connection}.json.gz"
+
+
+class EdgeRecords:
+    """Records in an outbox. Methods raise OSError if its storage refuses."""
+
+    def __init__(self, storage: OutboxStorage) -> None:
+        self._storage = storage
+
+    def write(self, record: EdgeRecord, *, max_age: float) -> None:
+        """Write a record durably, and remove those of the task's DAG runs that began ``max_age`` seconds before."""
+        self._storage.write(record.name, [gzip.compress(msgspec.json.encode(record), 1, mtime=0)])
+        for name in self._storage.stored(f"{_EDGES}/{record.key.task}"):
+            start = name.rpartition("/")[2].partition("-")[0]
+            if start.isdigit() and int(start) < record.run_start_ms - max_age * 1000:
+                self._storage.remove(name)
+
+    def of_task(self, dag_id: str, task_id: str, connection_id: str) -> list[EdgeRecord]:
+        """Return the records of a task's runs, the oldest DAG run first. Unreadable records are skipped and logged."""
+        folder = f"{_EDGES}/{AttemptKey(dag_id, '', task_id, -1, 1).task}"
+        records = [record for name in self._storage.stored(folder) if (record := self._read(name)) is not None]
+        return [record for record in records if record.connection_id == connection_id]
+
+    def drop(self, records: Iterable[EdgeRecord]) -> None:
+        """Remove records."""
+        for record in records:
+            self._storage.remove(record.name)
+
+    def _read(self, name: str) -> EdgeRecord | None:
+        try:
+            return msgspec.json.decode(gzip.decompress(self._storage.read(name)), type=EdgeRecord)
+        except FileNotFoundError:
+            return None
+        except (OSError, EOFError, ValueError) as error:
+            log.warning("The record of edges %s cannot be read: %s", self._storage.describe(name), error)
+            return None
+
+
+def outdated_edges(
+    records: Collection[EdgeRecord], run_id: str, task_runs: Mapping[str, Collection[int]]
+) -> tuple[dict[str, set[str]], list[EdgeRecord]]:
+    """Return the edges that earlier DAG runs wrote and this one did not, and the records that this one replaces.
+
+    A task whose runs do not all have a record in this DAG run keeps what earlier ones wrote: nobody knows all of it.
+
+    :param records: of the DAG's tasks, for one connection.
+    :param run_id: of the DAG run that has ended.
+    :param task_runs: map indexes of the task runs of this DAG run, by task.
+    :returns: paths of JSON patches by the URN of the DataJob; and records of earlier DAG runs.
+    """
+    own = [record for record in records if record.key.run_id == run_id]
+    recorded = {(record.key.task_id, record.key.map_index) for record in own}
+    complete = {
+        task_id
+        for task_id, indexes in task_runs.items()
+        if indexes and all((task_id, index) in recorded for index in indexes)
+    }
+    start_ms = min((record.run_start_ms for record in own), default=0)
+    old = [record for record in records if record.run_start_ms < start_ms and record.key.task_id in complete]
+    names = {record.name for record in old}
+    kept = _edges(record for record in records if record.name not in names)
+    outdated = {urn: paths - kept.get(urn, set()) for urn, paths in _edges(old).items()}
+    return {urn: paths for urn, paths in outdated.items() if paths}, old
+
+
+def _edges(records: Iterable[EdgeRecord]) -> dict[str, set[str]]:
+    edges: dict[str, set[str]] = {}
+    for record in records:
+        for urn, paths in record.edges.items():
+            edges.setdefault(urn, set()).update(paths)
+    return edges
