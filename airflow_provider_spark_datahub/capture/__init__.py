@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         DriverOutput as DriverOutput,
         InjectionError as InjectionError,
         Submission as Submission,
+        properties_of_text as properties_of_text,
     )
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -69,6 +70,6 @@ else:
             ),
             "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver choose_jar",
             "spark_installation": "SparkInstallation SparkVersions base_properties",
-            "spark_submit": "DriverOutput InjectionError Submission",
+            "spark_submit": "DriverOutput InjectionError Submission properties_of_text",
         },
     )

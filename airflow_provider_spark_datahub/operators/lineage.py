@@ -8,8 +8,9 @@ from __future__ import annotations
 import shlex
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -29,11 +30,11 @@ from airflow_provider_spark_datahub.task import XCOM_KEY, LineageConfiguration, 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_spark_datahub.capture import Submission
+    from airflow_provider_spark_datahub.capture import ParentRun, Submission
     from airflow_provider_spark_datahub.conversion import LineageSettings
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
     from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext
-    from airflow_provider_spark_datahub.task import AttemptEnd, AttemptLineage, Launcher, LineageOptions
+    from airflow_provider_spark_datahub.task import AttemptEnd, AttemptLineage, Launcher, LineageOptions, SparkSubmit
 
 T = TypeVar("T")
 AirflowState = Literal["success", "failed", "skipped"]
@@ -102,10 +103,10 @@ class TaskLineage:
         return result
 
     def _run_spark(self, start_spark: Callable[[], T]) -> T:
-        submission = self.guarded("preparing", self._inject)
+        launching = self.guarded("preparing", self._inject)
         if self.attempt is not None and self._problem:
             self.attempt.mark_not_injected(self._problem)
-        with self._launching(submission):
+        with launching or nullcontext():
             try:
                 result = start_spark()
             except BaseException as failure:
@@ -258,43 +259,30 @@ class TaskLineage:
             self._log.info("Lineage will stay in the outbox: %s", problem)
         return self.attempt.delivery.attempt_to_deliver(self.remembered(_AWAITS_RETRY))
 
-    def _inject(self) -> Submission | None:
-        """Return the submission with lineage; ``None`` if the job is to run without."""
+    def _inject(self) -> AbstractContextManager[None] | None:
+        """Return the context in which Spark starts with lineage; ``None`` if the job is to run without."""
         if self.attempt is None or self._airflow is None:
             return None
-        submission = self._with_listener(self.attempt, self._airflow)
+        launching = self._with_listener(self.attempt, self._airflow)
         threading.Thread(
             target=self._accompany, args=[self.attempt], name="lineage-of-running-job", daemon=True
         ).start()
-        return submission
+        return launching
 
     def _accompany(self, attempt: AttemptLineage) -> None:
         self.guarded("announcing", attempt.announce)
         self.guarded("following", attempt.follow)
 
-    def _with_listener(self, attempt: AttemptLineage, airflow: AttemptContext) -> Submission | None:
+    def _with_listener(self, attempt: AttemptLineage, airflow: AttemptContext) -> AbstractContextManager[None] | None:
         from airflow_provider_spark_datahub.capture import InjectionError
-        from airflow_provider_spark_datahub.hooks.airflow_context import mask
 
         try:
-            launcher = self._launcher = self._find_launcher()
-            injection = attempt.inject(launcher.submission(), launcher.spark(), *airflow.openlineage_runs())
+            self._launcher = self._find_launcher()
+            return self._launcher.inject(attempt, *airflow.openlineage_runs())
         except (InjectionError, OSError) as error:
             attempt.mark_not_injected(str(error))
             self._log.warning("The job runs without lineage: %s", error)
             return None
-        for secret in injection.secrets:
-            # They were in a file, and come onto a command line that the hook logs.
-            mask(secret)
-        return injection.submission
-
-    @contextmanager
-    def _launching(self, submission: Submission | None) -> Iterator[None]:
-        if submission is None or self._launcher is None:
-            yield
-            return
-        with self._launcher.launching(submission):
-            yield
 
     # -- after the job
 
@@ -330,6 +318,36 @@ class TaskLineage:
         if isinstance(failure, AirflowFailException):
             return "FAILURE"
         return "UP_FOR_RETRY" if self._airflow.has_attempts_left else "FAILURE"
+
+
+class SubmissionLauncher(ABC):
+    """Launcher of one Spark job by a call that has Spark properties, such as ``spark-submit``."""
+
+    @abstractmethod
+    def submission(self) -> Submission:
+        """Return the properties, jars and packages of the call without lineage."""
+
+    @abstractmethod
+    def spark(self) -> SparkSubmit:
+        """Return the Spark that the call starts, and where its driver runs."""
+
+    @abstractmethod
+    def launching(self, submission: Submission) -> AbstractContextManager[None]:
+        """Return a context in which the task makes the call with ``submission``; afterwards all is as before."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop the job, and wait until it writes no more events."""
+
+    def inject(self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
+        """Return a context in which the task makes the call with lineage."""
+        from airflow_provider_spark_datahub.hooks.airflow_context import mask
+
+        injection = attempt.inject(self.submission(), self.spark(), parent, root)
+        for secret in injection.secrets:
+            # They were in a file, and come onto a command line that is logged.
+            mask(secret)
+        return self.launching(injection.submission)
 
 
 class SparkLineageOperator(BaseOperator):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
-from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator
+from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, SubmissionLauncher
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.providers.common.compat.sdk import BaseOperator, Context
 
     from airflow_provider_spark_datahub.capture import Submission
     from airflow_provider_spark_datahub.task import Launcher, SparkSubmit
@@ -35,9 +35,9 @@ class SparkSubmitDatahubOperator(SparkLineageOperator, SparkSubmitOperator):
     _knows_its_job = False
 
     def _launcher(self, context: Context) -> Launcher:
-        return _SubmitLauncher(self, context)
+        return SparkSubmitLauncher(self, context)
 
-    def _get_hook(self) -> SparkSubmitHook:
+    def _get_hook(self) -> Any:
         hook = super()._get_hook()
         if self._task_lineage is not None and (attempt := self._task_lineage.attempt) is not None:
             self._task_lineage.guarded("watching", lambda: _watch_output(hook, attempt.driver_output.watched))
@@ -80,7 +80,7 @@ class SparkSubmitDatahubOperator(SparkLineageOperator, SparkSubmitOperator):
             lineage.guarded("reconnecting", lambda: attempt.reconnect(lineage.remembered(_SUBMITTED)))
 
 
-class _SubmitLauncher:
+class SparkSubmitLauncher(SubmissionLauncher):
     """Launcher of an operator that submits through ``SparkSubmitHook``."""
 
     def __init__(self, operator: SparkSubmitDatahubOperator, context: Context) -> None:
@@ -93,26 +93,12 @@ class _SubmitLauncher:
 
         operator = self._operator
         return Submission(
-            properties=self._conf_with_airflows_transport(),
+            properties=conf_with_airflows_transport(operator, operator.conf, self._context),
             jars=operator.jars,
             packages=operator.packages,
             driver_class_path=operator.driver_class_path,
             repositories=getattr(operator, "_repositories", None),
         )
-
-    def _conf_with_airflows_transport(self) -> dict[Any, Any]:
-        """Return the user's Spark properties with the transport that the parent class would inject.
-
-        The parent class injects none if there is one already, so ours would keep it from doing so.
-        """
-        conf = dict(self._operator.conf or {})
-        if not getattr(self._operator, "_openlineage_inject_transport_info", False):
-            return conf
-        from airflow.providers.common.compat.openlineage.utils.spark import (
-            inject_transport_information_into_spark_properties,
-        )
-
-        return dict(inject_transport_information_into_spark_properties(conf, self._context))
 
     def spark(self) -> SparkSubmit:
         """Return the spark-submit that will run, from the operator's arguments and its Spark connection."""
@@ -164,3 +150,20 @@ def _watch_output(hook: SparkSubmitHook, watched: Callable[[Iterator[Any]], Iter
         read(watched(itr))
 
     hook._process_spark_submit_log = read_watched  # type: ignore[method-assign]
+
+
+def conf_with_airflows_transport(
+    operator: BaseOperator, conf: Mapping[Any, Any] | None, context: Context
+) -> dict[Any, Any]:
+    """Return the user's Spark properties with the OpenLineage transport that an operator of Airflow would inject.
+
+    The operator injects none if there is one already, so ours would keep it from doing so.
+    """
+    conf = dict(conf or {})
+    if not getattr(operator, "_openlineage_inject_transport_info", False):
+        return conf
+    from airflow.providers.common.compat.openlineage.utils.spark import (
+        inject_transport_information_into_spark_properties,
+    )
+
+    return dict(inject_transport_information_into_spark_properties(conf, context))

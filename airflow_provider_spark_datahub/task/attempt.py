@@ -78,19 +78,19 @@ class SparkSubmit:
 
 
 class Launcher(Protocol):
-    """Whatever starts Spark for one task: the call that it makes without lineage, and how it makes another one.
+    """Whatever starts Spark for one task.
 
-    Its job's result is what :meth:`AttemptLineage.finish` gets.
+    :meth:`AttemptLineage.finish` gets the result of the job.
     """
 
-    def submission(self) -> Submission:
-        """Return the properties, jars and packages of the call."""
+    def inject(
+        self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which the task starts Spark with lineage; afterwards all is as before.
 
-    def spark(self) -> SparkSubmit:
-        """Return the Spark that the call starts, and where its driver runs."""
-
-    def launching(self, submission: Submission) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which the task makes the call with ``submission``; afterwards all is as before."""
+        :raises InjectionError: if lineage cannot be added without risk to the job.
+        :raises OSError: if a file of the job cannot be read.
+        """
 
     def stop(self) -> None:
         """Stop the job, and wait until it writes no more events."""

@@ -156,7 +156,8 @@ class FakeSpark:
         self._folder = folder / "fake-spark"
         self._environment = environment
         home = spark_at(folder / "spark")
-        executable(home / "bin" / "spark-submit", SPARK_SUBMIT)
+        for command in ("spark-submit", "spark-sql", "spark-pipelines"):
+            executable(home / "bin" / command, SPARK_SUBMIT)
         self._folder.mkdir()
         self.jar = str(openlineage_jar(folder / "openlineage-spark_2.13-1.53.0.jar"))
         environment("FAKE_SPARK", str(self._folder))

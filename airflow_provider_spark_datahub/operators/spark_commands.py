@@ -1,0 +1,197 @@
+"""Drop-ins for the operators of Airflow's Spark provider that run another command than a plain ``spark-submit``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_jdbc import SparkJDBCOperator
+from airflow.providers.apache.spark.operators.spark_pipelines import SparkPipelinesOperator
+from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
+from airflow.providers.common.compat.sdk import AirflowException, BaseHook
+
+from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, SubmissionLauncher
+from airflow_provider_spark_datahub.operators.spark_submit import (
+    STOP_SECONDS,
+    SparkSubmitDatahubOperator,
+    conf_with_airflows_transport,
+)
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_spark_datahub.capture import Submission
+    from airflow_provider_spark_datahub.task import Launcher, SparkSubmit
+
+
+class SparkJDBCDatahubOperator(SparkSubmitDatahubOperator, SparkJDBCOperator):
+    """Operator that copies a table to or from a database as ``SparkJDBCOperator`` does, with its lineage.
+
+    It takes the arguments of ``SparkJDBCOperator`` and of
+    :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`.
+    """
+
+    template_fields: Sequence[str] = (*SparkJDBCOperator.template_fields, *SparkLineageOperator.lineage_fields)
+
+    def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
+        return _JDBCLauncher(self)
+
+
+class SparkSqlDatahubOperator(SparkLineageOperator, SparkSqlOperator):
+    """Operator that runs SQL with ``spark-sql`` as ``SparkSqlOperator`` does, with its lineage.
+
+    It takes the arguments of ``SparkSqlOperator`` and of
+    :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`.
+    """
+
+    template_fields: Sequence[str] = (*SparkSqlOperator.template_fields, *SparkLineageOperator.lineage_fields)
+
+    def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
+        return _SqlLauncher(self)
+
+
+class SparkPipelinesDatahubOperator(SparkLineageOperator, SparkPipelinesOperator):
+    """Operator that runs a declarative pipeline as ``SparkPipelinesOperator`` does, with its lineage.
+
+    It takes the arguments of ``SparkPipelinesOperator`` and of
+    :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`. The pipeline must run in a Spark of
+    its own: a Spark Connect server has its listeners since its start.
+    """
+
+    template_fields: Sequence[str] = (*SparkPipelinesOperator.template_fields, *SparkLineageOperator.lineage_fields)
+
+    def _launcher(self, context: Context) -> Launcher:
+        from airflow_provider_spark_datahub.capture import InjectionError
+
+        with suppress(AirflowException):
+            if BaseHook.get_connection(self._conn_id).conn_type == "spark_connect":
+                raise InjectionError(
+                    f"the connection {self._conn_id} leads to a Spark Connect server, which has its listeners since "
+                    "its start: configure OpenLineage on the server"
+                )
+        return _PipelinesLauncher(self, context)
+
+
+class _JDBCLauncher(SubmissionLauncher):
+    """Launcher of ``SparkJDBCHook``, whose arguments are those of ``spark-submit`` by other names."""
+
+    def __init__(self, operator: SparkJDBCDatahubOperator) -> None:
+        self._operator = operator
+
+    def submission(self) -> Submission:
+        from airflow_provider_spark_datahub.capture import Submission
+
+        return Submission(properties=dict(self._operator._spark_conf or {}), jars=self._operator._spark_jars)
+
+    def spark(self) -> SparkSubmit:
+        from airflow_provider_spark_datahub.task import SparkSubmit
+
+        extra = _extra(self._operator._spark_conn_id)
+        return SparkSubmit(
+            binary=extra.get("spark-binary") or "spark-submit",
+            env=os.environ,
+            local_driver=extra.get("deploy-mode") != "cluster",
+        )
+
+    @contextmanager
+    def launching(self, submission: Submission) -> Iterator[None]:
+        operator = self._operator
+        users = operator._spark_conf, operator._spark_jars
+        operator._spark_conf, operator._spark_jars = dict(submission.properties), submission.jars
+        operator._hook = None
+        try:
+            yield
+        finally:
+            operator._spark_conf, operator._spark_jars = users
+
+    def stop(self) -> None:
+        super(SparkLineageOperator, self._operator).on_kill()
+        _await_end(getattr(self._operator._hook, "_submit_sp", None))
+
+
+class _SqlLauncher(SubmissionLauncher):
+    """Launcher of ``spark-sql``, which takes jars and packages as properties only and has its driver here."""
+
+    def __init__(self, operator: SparkSqlDatahubOperator) -> None:
+        self._operator = operator
+
+    def submission(self) -> Submission:
+        from airflow_provider_spark_datahub.capture import Submission, properties_of_text
+
+        conf = self._operator._conf or {}
+        return Submission(properties=properties_of_text(conf) if isinstance(conf, str) else dict(conf))
+
+    def spark(self) -> SparkSubmit:
+        from airflow_provider_spark_datahub.task import SparkSubmit
+
+        return SparkSubmit(binary="spark-sql", env=os.environ, local_driver=True)
+
+    @contextmanager
+    def launching(self, submission: Submission) -> Iterator[None]:
+        operator = self._operator
+        users = operator._conf
+        operator._conf, operator._hook = dict(submission.properties), None
+        try:
+            yield
+        finally:
+            operator._conf = users
+
+    def stop(self) -> None:
+        super(SparkLineageOperator, self._operator).on_kill()
+        _await_end(getattr(self._operator._hook, "_sp", None))
+
+
+class _PipelinesLauncher(SubmissionLauncher):
+    """Launcher of ``spark-pipelines``, which takes jars and packages as properties only."""
+
+    def __init__(self, operator: SparkPipelinesDatahubOperator, context: Context) -> None:
+        self._operator = operator
+        self._context = context
+
+    def submission(self) -> Submission:
+        from airflow_provider_spark_datahub.capture import Submission
+
+        return Submission(conf_with_airflows_transport(self._operator, self._operator.conf, self._context))
+
+    def spark(self) -> SparkSubmit:
+        from airflow_provider_spark_datahub.task import SparkSubmit
+
+        operator = self._operator
+        return SparkSubmit(
+            binary="spark-pipelines",
+            env={**os.environ, **{name: str(value) for name, value in (operator.env_vars or {}).items()}},
+            local_driver=(operator.deploy_mode or _extra(operator._conn_id).get("deploy-mode")) != "cluster",
+        )
+
+    @contextmanager
+    def launching(self, submission: Submission) -> Iterator[None]:
+        operator = self._operator
+        users = operator.conf
+        operator.conf = dict(submission.properties)
+        # A hook that was made before would start the pipeline without them.
+        operator.__dict__.pop("hook", None)
+        try:
+            yield
+        finally:
+            operator.conf = users
+
+    def stop(self) -> None:
+        super(SparkLineageOperator, self._operator).on_kill()
+        _await_end(getattr(self._operator.hook, "_submit_sp", None))
+
+
+def _extra(conn_id: str) -> dict[str, Any]:
+    try:
+        return dict(BaseHook.get_connection(conn_id).extra_dejson)
+    except AirflowException:
+        # The hooks fall back to YARN in client mode then.
+        return {}
+
+
+def _await_end(process: Any) -> None:
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=STOP_SECONDS)

@@ -1,0 +1,122 @@
+"""The drop-ins for the other operators of the Spark provider submit what those submit, and the listener."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_jdbc import SparkJDBCOperator
+from airflow.providers.apache.spark.operators.spark_pipelines import SparkPipelinesOperator
+from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
+from airflow.providers.common.compat.sdk import AirflowException
+
+from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, properties_of_text
+from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator
+from airflow_provider_spark_datahub.operators.spark_commands import (
+    SparkJDBCDatahubOperator,
+    SparkPipelinesDatahubOperator,
+    SparkSqlDatahubOperator,
+)
+from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag
+
+USERS = {"spark.extraListeners": "com.example.Own", "spark.executor.memory": "1g"}
+LISTENERS = "spark.extraListeners=com.example.Own,io.openlineage.spark.agent.OpenLineageSparkListener"
+
+
+@dataclass(frozen=True)
+class DropIn:
+    """An operator and ours. :attr:`users` is the attribute that holds the user's properties."""
+
+    plain: Callable[..., Any]
+    ours: type[SparkLineageOperator]
+    arguments: dict[str, Any]
+    users: str
+
+
+DROP_INS = {
+    "jdbc": DropIn(
+        SparkJDBCOperator,
+        SparkJDBCDatahubOperator,
+        {"spark_conn_id": "spark_default", "spark_conf": USERS, "cmd_type": "jdbc_to_spark", "jdbc_table": "orders"},
+        "_spark_conf",
+    ),
+    "sql": DropIn(
+        SparkSqlOperator, SparkSqlDatahubOperator, {"conn_id": "spark_default", "conf": USERS, "sql": "x"}, "_conf"
+    ),
+    "sql, properties as text": DropIn(
+        SparkSqlOperator,
+        SparkSqlDatahubOperator,
+        {"conn_id": "spark_default", "conf": ",".join(f"{name}={value}" for name, value in USERS.items()), "sql": "x"},
+        "_conf",
+    ),
+    "pipelines": DropIn(
+        SparkPipelinesOperator, SparkPipelinesDatahubOperator, {"conf": USERS, "pipeline_spec": "p.yml"}, "conf"
+    ),
+}  # fmt: skip
+
+
+def ours(one: DropIn, spark: FakeSpark, **arguments: Any) -> Any:
+    return one.ours(
+        task_id="build",
+        dag=dag(),
+        datahub_conn_id="datahub_file",
+        openlineage_jar=spark.jar,
+        **{**one.arguments, **arguments},
+    )
+
+
+def run(operator: Any, context: Any) -> None:
+    """Call ``execute``, and close the pipe that SparkSqlHook leaves open."""
+    try:
+        operator.execute(context)
+    finally:
+        hook = getattr(operator, "_hook", None) or operator.hook
+        process = getattr(hook, "_sp", None) or hook._submit_sp
+        process.communicate()
+
+
+@pytest.mark.parametrize("one", DROP_INS.values(), ids=DROP_INS)
+def test_a_drop_in_submits_what_the_operator_submits_and_reports_lineage(spark: FakeSpark, one: DropIn) -> None:
+    spark.writes("a_csv_join_agg")
+    operator = ours(one, spark)
+    assert isinstance(operator, one.plain)  # type: ignore[arg-type]
+    assert operator.template_fields == (*one.plain.template_fields, *operator.lineage_fields)  # type: ignore[attr-defined]
+    context = context_of(operator)
+    run(operator, context)
+    run(one.plain(task_id="build", dag=dag(), **one.arguments), context)
+    with_lineage, plain = (run.split() for run in spark.runs)
+    assert LISTENERS in with_lineage
+    assert any(spark.jar in argument for argument in with_lineage)
+    added = {argument for argument in with_lineage if argument not in plain}
+    assert all("spark." in argument or "java.base" in argument or argument == "--jars" for argument in added), added
+    assert [argument for argument in plain if argument not in with_lineage] == ["spark.extraListeners=com.example.Own"]
+    report = context["ti"].xcoms["lineage_report"]
+    assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
+    assert getattr(operator, one.users) is one.arguments["spark_conf" if one.users == "_spark_conf" else "conf"]
+
+
+@pytest.mark.parametrize("one", DROP_INS.values(), ids=DROP_INS)
+def test_a_job_that_fails_fails_as_before(spark: FakeSpark, one: DropIn) -> None:
+    spark.writes("a_csv_join_agg")
+    spark.exits(3)
+    operator = ours(one, spark)
+    context = context_of(operator, TaskInstance(max_tries=1))
+    with pytest.raises(AirflowException, match=r"code(:| is:) 3"):
+        run(operator, context)
+    assert context["ti"].xcoms["lineage_report"]["events"] == 23
+
+
+def test_a_pipeline_of_a_connect_server_runs_without_lineage(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_CONNECT", json.dumps({"conn_type": "spark_connect", "host": "localhost"}))
+    operator = ours(DROP_INS["pipelines"], spark, conn_id="connect", env_vars={})
+    with pytest.raises(InjectionError, match="configure OpenLineage on the server"):
+        operator._launcher(context_of(operator))
+
+
+def test_properties_of_text() -> None:
+    assert properties_of_text("spark.a=1,spark.b=x=y") == {"spark.a": "1", "spark.b": "x=y"}
+    with pytest.raises(InjectionError, match="'c' has no value"):
+        properties_of_text("spark.jars=a,c")
