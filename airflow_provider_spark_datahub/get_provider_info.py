@@ -35,9 +35,20 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": "DataHub for Spark",
                 "python-modules": [
                     f"{_PACKAGE}.operators.{name}"
-                    for name in ("backfill", "deliver_lineage", "lineage", "spark_submit")
+                    for name in (
+                        "backfill",
+                        "child_spark",
+                        "deliver_lineage",
+                        "lineage",
+                        "spark_commands",
+                        "spark_submit",
+                    )
                 ],
             }
+        ],
+        "task-decorators": [
+            {"name": name, "class-name": f"{_PACKAGE}.operators.child_spark.{name}_task"}
+            for name in ("spark_lineage", "pyspark_lineage")
         ],
         "hooks": [{"integration-name": "DataHub for Spark", "python-modules": [f"{_PACKAGE}.hooks.datahub"]}],
         "connection-types": _connection_types(),

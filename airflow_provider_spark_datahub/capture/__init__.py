@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING
 from airflow_provider_spark_datahub._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.capture.child_spark import (
+        ChildInjection as ChildInjection,
+        lay_over as lay_over,
+        notes_below as notes_below,
+    )
     from airflow_provider_spark_datahub.capture.collection import (
         COMPRESSED as COMPRESSED,
+        EVENT_FOLDER as EVENT_FOLDER,
         BadLineError as BadLineError,
         CollectedEvents as CollectedEvents,
         CollectionReport as CollectionReport,
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
         Outcome as Outcome,
         checked_text as checked_text,
         decompressed as decompressed,
+        follow as follow,
         read_lines as read_lines,
     )
     from airflow_provider_spark_datahub.capture.event_log import (
@@ -53,15 +60,15 @@ if TYPE_CHECKING:
         DriverOutput as DriverOutput,
         InjectionError as InjectionError,
         Submission as Submission,
-        properties_of_text as properties_of_text,
     )
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "child_spark": "ChildInjection lay_over notes_below",
             "collection": (
-                "COMPRESSED BadLineError CollectionReport DamagedFileError EventSource FileFollower Outcome "
-                "CollectedEvents checked_text decompressed read_lines"
+                "COMPRESSED EVENT_FOLDER BadLineError CollectedEvents CollectionReport DamagedFileError EventSource "
+                "FileFollower Outcome checked_text decompressed follow read_lines"
             ),
             "event_log": "EventLog LogFollower LogLimits",
             "injection": (
@@ -70,6 +77,6 @@ else:
             ),
             "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver choose_jar",
             "spark_installation": "SparkInstallation SparkVersions base_properties",
-            "spark_submit": "DriverOutput InjectionError Submission properties_of_text",
+            "spark_submit": "DriverOutput InjectionError Submission",
         },
     )

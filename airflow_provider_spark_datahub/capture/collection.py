@@ -31,6 +31,10 @@ T = TypeVar("T")
 
 MEBIBYTE = 1024 * 1024
 _SKIP_CHUNK_BYTES = MEBIBYTE
+EVENT_FILE = ".ndjson"
+"""Suffix of event files."""
+EVENT_FOLDER = ".events"
+"""Suffix of folders of event files."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -588,3 +592,49 @@ class FileFollower(Generic[T]):
             stream.seek(self._at.offset)
             reader = _LineReader(self._parse, self.report, self._limits, stop)
             yield from reader.read_lines(stream, str(self._path), self._at, growing=growing)
+
+
+class _FolderFollower(Generic[T]):
+    """Reader of a growing folder of event files, one for each Spark, in the order of their names.
+
+    :param parse: returns the event of a line, or raises :class:`BadLineError`.
+    :ivar report: counts of everything that was read; its outcome, set by :meth:`rest`, is the worst of the files'.
+    """
+
+    def __init__(self, folder: Path, parse: Callable[[bytes], T], limits: CollectLimits | None = None) -> None:
+        self.report = CollectionReport()
+        self._folder = folder
+        self._parse = parse
+        self._limits = limits
+        self._followers: dict[Path, FileFollower[T]] = {}
+
+    def new(self, stop: Callable[[], bool]) -> Iterator[T]:
+        """Yield the events that were written since, as :meth:`FileFollower.new` does."""
+        for follower in self._found():
+            yield from follower.new(stop)
+
+    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
+        """Yield all remaining events after the writers have ended, as :meth:`FileFollower.rest` does."""
+        report = self.report
+        endings = [(Outcome.COMPLETE, "")]
+        followers = self._found()
+        for follower in followers:
+            yield from follower.rest(deadline)
+            endings.append((report.outcome, report.detail))
+            if report.outcome is Outcome.TIMED_OUT:
+                break
+        report.outcome, report.detail = max(endings, key=lambda ending: _SEVERITY.index(ending[0]))
+        if not followers:
+            report.outcome, report.detail = Outcome.MISSING, f"no Spark of this task wrote into {self._folder}"
+
+    def _found(self) -> list[FileFollower[T]]:
+        for path in sorted(self._folder.glob(f"*{EVENT_FILE}")):
+            if path not in self._followers:
+                follower = self._followers[path] = FileFollower(path, self._parse, self._limits)
+                follower.report = self.report
+        return list(self._followers.values())
+
+
+def follow(path: Path, parse: Callable[[bytes], T]) -> FileFollower[T] | _FolderFollower[T]:
+    """Return the reader of an attempt's event file, or of its folder of event files."""
+    return _FolderFollower(path, parse) if path.suffix == EVENT_FOLDER else FileFollower(path, parse)

@@ -88,20 +88,6 @@ def split_list(value: str | None) -> tuple[str, ...]:
     return tuple(entry.strip() for entry in (value or "").split(",") if entry.strip())
 
 
-def properties_of_text(text: str) -> dict[str, str]:
-    """Return the Spark properties of a text such as ``a=1,b=2``, which SparkSqlOperator accepts.
-
-    :raises InjectionError: if a part is no property; a value that has a comma is cut there, as SparkSqlHook cuts it.
-    """
-    properties = {}
-    for part in text.split(","):
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise InjectionError(f"the Spark property {part!r} has no value: give 'conf' as a dict")
-        properties[name] = value
-    return properties
-
-
 T = TypeVar("T")
 
 # io.openlineage.spark.agent.lifecycle.ContextFactory

@@ -98,22 +98,34 @@ class TaskLineage:
             self._log.info("Spark succeeded in attempt %s: this attempt only delivers its lineage.", spark_attempt)
             self._conclude(partial(self._end, "SUCCESS", spark_attempt=spark_attempt))
         else:
-            result = self._run_spark(start_spark)
+            with self._around_spark():
+                result = start_spark()
         self._apply_failure_policy()
         return result
 
-    def _run_spark(self, start_spark: Callable[[], T]) -> T:
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Return a context with lineage around its body, which runs in each attempt.
+
+        :raises LineagePendingError: if the lineage is not delivered and ``lineage_on_failure`` demands it.
+        """
+        self.guarded("preparing", self._prepare)
+        with self._around_spark():
+            yield
+        self._apply_failure_policy()
+
+    @contextmanager
+    def _around_spark(self) -> Iterator[None]:
         launching = self.guarded("preparing", self._inject)
         if self.attempt is not None and self._problem:
             self.attempt.mark_not_injected(self._problem)
         with launching or nullcontext():
             try:
-                result = start_spark()
+                yield
             except BaseException as failure:
                 self._conclude(partial(self._end_after_failure, failure))
                 raise
         self._conclude(partial(self._end, "SUCCESS"))
-        return result
 
     def settle(self, state: AirflowState, error: object) -> None:
         """Deliver how Airflow ended the attempt, if the end of ``execute`` was another, or there was none.

@@ -119,10 +119,10 @@ class _SqlLauncher(SubmissionLauncher):
         self._operator = operator
 
     def submission(self) -> Submission:
-        from airflow_provider_spark_datahub.capture import Submission, properties_of_text
+        from airflow_provider_spark_datahub.capture import Submission
 
         conf = self._operator._conf or {}
-        return Submission(properties=properties_of_text(conf) if isinstance(conf, str) else dict(conf))
+        return Submission(properties=_properties_of_text(conf) if isinstance(conf, str) else dict(conf))
 
     def spark(self) -> SparkSubmit:
         from airflow_provider_spark_datahub.task import SparkSubmit
@@ -181,6 +181,22 @@ class _PipelinesLauncher(SubmissionLauncher):
     def stop(self) -> None:
         super(SparkLineageOperator, self._operator).on_kill()
         _await_end(getattr(self._operator.hook, "_submit_sp", None))
+
+
+def _properties_of_text(text: str) -> dict[str, str]:
+    """Return the Spark properties of a text such as ``a=1,b=2``, which SparkSqlOperator accepts.
+
+    :raises InjectionError: if a part has no value. A comma ends a value, as for SparkSqlHook.
+    """
+    from airflow_provider_spark_datahub.capture import InjectionError
+
+    properties = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise InjectionError(f"the Spark property {part!r} has no value: give 'conf' as a dict")
+        properties[name] = value
+    return properties
 
 
 def _extra(conn_id: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class SparkSubmitDatahubOperator(SparkLineageOperator, SparkSubmitOperator):
     _knows_its_job = False
 
     def _launcher(self, context: Context) -> Launcher:
-        return SparkSubmitLauncher(self, context)
+        return _SubmitLauncher(self, context)
 
     def _get_hook(self) -> Any:
         hook = super()._get_hook()
@@ -80,7 +80,7 @@ class SparkSubmitDatahubOperator(SparkLineageOperator, SparkSubmitOperator):
             lineage.guarded("reconnecting", lambda: attempt.reconnect(lineage.remembered(_SUBMITTED)))
 
 
-class SparkSubmitLauncher(SubmissionLauncher):
+class _SubmitLauncher(SubmissionLauncher):
     """Launcher of an operator that submits through ``SparkSubmitHook``."""
 
     def __init__(self, operator: SparkSubmitDatahubOperator, context: Context) -> None:

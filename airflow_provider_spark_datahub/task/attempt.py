@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider_spark_datahub.capture import (
     DEFAULT_OPENLINEAGE_JAR,
+    EVENT_FOLDER,
+    ChildInjection,
     CollectionReport,
     DriverOutput,
     Injection,
@@ -28,7 +30,9 @@ from airflow_provider_spark_datahub.capture import (
     base_properties,
     choose_jar,
     event_file,
+    event_log_folder,
     inject,
+    notes_below,
     overridden_transport,
     unused_path,
 )
@@ -162,23 +166,54 @@ class AttemptLineage:
         )
         log.debug("OpenLineage jar: %s", jar.origin)
         events_file = unused_path(event_file(self._options.events_location, self._attempt.key, self._ti_id))
-        facets = {"spark.logicalPlan": True} if settings.capture_spark_plan else {}
-        if not settings.capture_column_level_lineage:
-            facets["columnLineage"] = False
         injection = inject(
-            submission, LineageInjection(str(events_file), jar, parent, root, self._options.namespace, facets)
+            submission, LineageInjection(str(events_file), jar, parent, root, self._options.namespace, self._facets())
         )
         if injection.users_parent:
             self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
-        self._events_file, self.report.events_file = events_file, str(events_file)
         if settings.reads_event_log:
             logged = self._event_log.inject(injection.submission, events_file, local_driver=spark.local_driver)
             injection = replace(injection, submission=logged)
         added = injection.submission.properties.keys() - submission.properties.keys()
         log.debug("Events go to %s; properties added: %s", events_file, ", ".join(sorted(added)))
+        self._begin(events_file)
+        return injection
+
+    def inject_below(self, parent: ParentRun, root: ParentRun) -> ChildInjection:
+        """Return the configuration of the listener for every Spark that the task starts below itself.
+
+        :raises InjectionError: if the folder for events is relative.
+        :raises OSError: if it cannot be written.
+        """
+        options = self._options
+        file = event_file(options.events_location, self._attempt.key, self._ti_id)
+        events_folder = unused_path(file.with_suffix(EVENT_FOLDER))
+        events_folder.mkdir(parents=True)
+        if options.settings.reads_event_log:
+            folder = event_log_folder(events_folder)
+            folder.mkdir()
+            self._event_log = SparkEventLog(str(folder), is_own=True)
+        self._begin(events_folder)
+        return ChildInjection(
+            str(events_folder),
+            parent,
+            root,
+            options.namespace,
+            self._facets(),
+            options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR,
+            str(self._event_log.folder) if self._event_log.folder else None,
+        )
+
+    def _facets(self) -> dict[str, bool]:
+        settings = self._options.settings
+        facets = {"spark.logicalPlan": True} if settings.capture_spark_plan else {}
+        return facets if settings.capture_column_level_lineage else {**facets, "columnLineage": False}
+
+    def _begin(self, events_file: Path) -> None:
+        """Record in the outbox where the events will be, so that whoever finds them can deliver them."""
+        self._events_file, self.report.events_file = events_file, str(events_file)
         self._record = self._begun_record(events_file, self._options.openlineage_connection)
         self.delivery.begin(self._record.to_obj(), str(events_file))
-        return injection
 
     def _begun_record(self, events_file: Path, backend: str | None = None) -> AttemptRecord:
         options = self._options
@@ -403,6 +438,8 @@ class AttemptLineage:
         report.inputs, report.outputs = conversion.inputs, conversion.outputs
         report.warnings += [f"{line.source}, line {line.line}: {line.reason}" for line in collected.quarantined]
         report.warnings += self._event_log.problems
+        notes = list(notes_below(self._events_file)) if self._events_file else []
+        report.warnings += notes if collected.events else []
         report.warnings += [*settings.domain_warnings(), *diagnostics.messages()]
         if collected.outcome in (Outcome.TORN, Outcome.TIMED_OUT, Outcome.REPLACED):
             report.warnings.append(collected.sentence)
@@ -415,7 +452,7 @@ class AttemptLineage:
         if self._not_injected:
             report.reason = self._not_injected
         elif not collected.events:
-            report.reason = collected.sentence
+            report.reason = "; ".join(dict.fromkeys(notes)) or collected.sentence
         elif not conversion.jobs:
             report.reason = (
                 f"none of the {diagnostics.rejected_events} events could be converted: {diagnostics.rejections[0]}"

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from time import monotonic
 
-from airflow_provider_spark_datahub.capture import CollectionReport, FileFollower, Outcome, checked_text
+from airflow_provider_spark_datahub.capture import CollectionReport, Outcome, checked_text, follow
 from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending, LineageSettings, Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline
@@ -28,7 +28,7 @@ READ_AGAIN_BYTES = 256 * 1024 * 1024
 class JobEvents:
     """Reader and converter of one job's events. Not safe for several threads at once.
 
-    :param events_file: ``None`` if the job runs without lineage.
+    :param events_file: the event file, or folder of event files; ``None`` if the job runs without lineage.
     :param event_log: Spark's own log of the same job.
     :param keep_raw: collect the raw events in the same pass.
     :ivar raw: the raw events, if they are collected.
@@ -42,7 +42,7 @@ class JobEvents:
         self._settings = settings
         self._event_log = event_log
         self._converter = Converter(settings)
-        self._file: FileFollower[bytes] | None = FileFollower(events_file, checked_text()) if events_file else None
+        self._file = follow(events_file, checked_text()) if events_file else None
         self.raw = RawEvents(self._file.report) if keep_raw and self._file else None
         self._forgotten = False
         self.saw_everything = False

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.capture import CollectionReport, FileFollower, Outcome, checked_text
+from airflow_provider_spark_datahub.capture import CollectionReport, Outcome, checked_text, follow
 from airflow_provider_spark_datahub.conversion import EventError, event_without_secrets
 from airflow_provider_spark_datahub.delivery import RawEvent
 from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryName, OutboxError
@@ -47,7 +47,7 @@ class RawEvents:
     @classmethod
     def read(cls, events_file: Path, expired: Callable[[], bool]) -> RawEvents:
         """Read an event file until ``expired`` returns True."""
-        follower = FileFollower(events_file, checked_text())
+        follower = follow(events_file, checked_text())
         events = cls(follower.report)
         for event in follower.rest(expired):
             events.add(event)

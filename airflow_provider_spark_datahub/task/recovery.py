@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from airflow_provider_spark_datahub.capture import CollectionReport, Outcome
+from airflow_provider_spark_datahub.capture import EVENT_FOLDER, CollectionReport, Outcome
 from airflow_provider_spark_datahub.conversion import LineageSettings, redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline
@@ -77,7 +78,7 @@ class AttemptRecord:
         if self.task_try.end_ms is not None:
             return self
         try:
-            seconds = Path(self.events_file).stat().st_mtime
+            seconds = max(path.stat().st_mtime for path in _files_of(Path(self.events_file)))
         except OSError:
             seconds = (self.task_try.start_ms or 0) / 1000
         return self.ended(round(seconds * 1000), "FAILURE", spark_succeeded=False)
@@ -183,12 +184,19 @@ def remove_delivered_events(entry: Entry) -> None:
         log.debug("Could not remove the event file of %s: %s", entry, error)
 
 
+def _files_of(events_file: Path) -> list[Path]:
+    return [events_file, *events_file.iterdir()] if events_file.suffix == EVENT_FOLDER else [events_file]
+
+
 def remove_event_file(path: Path) -> None:
-    """Remove an event file, and the folders of its task, DAG run and DAG if they are empty.
+    """Remove an event file or folder of event files, and the folders of its task, DAG run and DAG if they are empty.
 
     :raises OSError: if the file cannot be removed.
     """
-    path.unlink(missing_ok=True)
+    if path.suffix == EVENT_FOLDER and path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
     log.debug("Removed %s", path)
     with suppress(OSError):
         # A folder goes when it is empty, since other attempts of the run may still write here.

@@ -122,7 +122,7 @@ def test_an_attempt_that_no_converter_understands_stops_nobody_else(
     finish = JobEvents.finish
 
     def fail(self: JobEvents, *arguments: Any) -> Any:
-        if "evil" in str(self._file._path if self._file else ""):
+        if "evil" in str(getattr(self._file, "_path", "")):
             raise ZeroDivisionError("password=hunter2")
         return finish(self, *arguments)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
-from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitLauncher
+from airflow_provider_spark_datahub.operators.spark_submit import _SubmitLauncher
 from tests.operators.tries import FakeSpark, context_of, execute, operator_with_lineage
 
 
@@ -20,7 +20,7 @@ def test_the_users_objects_come_back_whatever_becomes_of_the_submit(spark: FakeS
     instead = Submission({"spark.b": "2"}, jars="ours.jar", packages="a:b:1,c:d:2")
 
     def submit() -> None:
-        with SparkSubmitLauncher(operator, context_of(operator)).launching(instead):
+        with _SubmitLauncher(operator, context_of(operator)).launching(instead):
             assert (operator.conf, operator.jars, operator.packages) == ({"spark.b": "2"}, "ours.jar", "a:b:1,c:d:2")
             raise RuntimeError("killed")
 
@@ -51,14 +51,14 @@ def test_which_spark_submit_runs_where(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "extra": connection}))
     operator = operator_with_lineage(spark, env_vars={"A": 1}, **arguments)
-    found = SparkSubmitLauncher(operator, context_of(operator)).spark()
+    found = _SubmitLauncher(operator, context_of(operator)).spark()
     assert (found.binary, found.local_driver) == (binary, local)
     assert found.env == {**os.environ, "A": "1"}
 
 
 def test_without_its_spark_connection_the_job_goes_where_it_went_before(spark: FakeSpark) -> None:
     operator = operator_with_lineage(spark, conn_id="missing")
-    found = SparkSubmitLauncher(operator, context_of(operator)).spark()
+    found = _SubmitLauncher(operator, context_of(operator)).spark()
     assert (found.binary, found.local_driver) == ("spark-submit", True)
 
 

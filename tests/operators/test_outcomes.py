@@ -73,7 +73,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "an earlier attempt": (TaskDelivery, "attempt_to_deliver"),
     "OpenLineage's runs": (airflow_run.AttemptContext, "openlineage_runs"),
     "Airflow's transport": (spark_submit, "conf_with_airflows_transport"),
-    "spark-submit": (spark_submit.SparkSubmitLauncher, "spark"),
+    "spark-submit": (spark_submit._SubmitLauncher, "spark"),
     "the installation": (SparkInstallation, "find"),
     "the jar": (task_lineage, "choose_jar"),
     "the location": (task_lineage, "event_file"),

@@ -13,12 +13,13 @@ from airflow.providers.apache.spark.operators.spark_pipelines import SparkPipeli
 from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, properties_of_text
+from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator
 from airflow_provider_spark_datahub.operators.spark_commands import (
     SparkJDBCDatahubOperator,
     SparkPipelinesDatahubOperator,
     SparkSqlDatahubOperator,
+    _properties_of_text,
 )
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag
 
@@ -117,6 +118,6 @@ def test_a_pipeline_of_a_connect_server_runs_without_lineage(spark: FakeSpark, m
 
 
 def test_properties_of_text() -> None:
-    assert properties_of_text("spark.a=1,spark.b=x=y") == {"spark.a": "1", "spark.b": "x=y"}
+    assert _properties_of_text("spark.a=1,spark.b=x=y") == {"spark.a": "1", "spark.b": "x=y"}
     with pytest.raises(InjectionError, match="'c' has no value"):
-        properties_of_text("spark.jars=a,c")
+        _properties_of_text("spark.jars=a,c")

@@ -1,0 +1,289 @@
+"""Lineage of every ``spark-submit`` that a process starts below itself, whatever starts it.
+
+Spark's scripts source ``spark-env.sh`` of ``SPARK_CONF_DIR`` before they start Java, and so does PySpark.
+:func:`lay_over` writes a folder whose ``spark-env.sh`` sources the user's own one, and then asks :func:`rewrite`, in
+this Python, for the arguments with the listener. So each Spark keeps its configuration, gets the jar for its version,
+and has an event file of its own: two Sparks that append to one file tear each other's lines.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from airflow_provider_spark_datahub.capture.collection import EVENT_FILE
+from airflow_provider_spark_datahub.capture.injection import (
+    LineageInjection,
+    ParentRun,
+    inject,
+    inject_event_log,
+    overridden_transport,
+)
+from airflow_provider_spark_datahub.capture.openlineage_jar import DEFAULT_OPENLINEAGE_JAR, IvyResolver, choose_jar
+from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation, base_properties
+from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
+
+RESOLVE_SECONDS = 60.0
+"""Time to resolve a Maven coordinate before a launch; a first download is 43 MB."""
+_SPARK_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
+# Starts a Python that starts a spark-submit, which gets the listener.
+_SPARK_PIPELINES = "org.apache.spark.deploy.SparkPipelines"
+_USERS_CONF_DIR = "SPARK_DATAHUB_USERS_CONF_DIR"
+_LOADED = "SPARK_ENV_LOADED"
+_REQUEST = "request.json"
+_SCRIPT = "spark-env.sh"
+_NOTE = ".note"
+
+# org.apache.spark.launcher.SparkSubmitOptionParser
+_FLAG = re.compile(r"-h|-v|--(help|load-spark-defaults|supervise|usage-error|verbose|version)")
+_VALUE = re.compile(
+    r"-c|--(archives|class|conf|deploy-mode|driver-class-path|driver-cores|driver-default-class-path|driver-java-options"
+    r"|driver-library-path|driver-memory|exclude-packages|executor-cores|executor-memory|files|jars|keytab|kill|master"
+    r"|name|num-executors|packages|principal|properties-file|proxy-user|py-files|queue|remote|repositories|status"
+    r"|total-executor-cores)"
+)
+_ENDS_WITHOUT_A_JOB = frozenset({"--help", "-h", "--kill", "--status", "--version"})
+# org.apache.spark.launcher.SparkSubmitCommandBuilder: these take their own options between those of Spark.
+_SHELLS = frozenset({"pyspark-shell-main", "sparkr-shell-main"})
+_MIXED_CLASSES = re.compile(
+    r"org\.apache\.spark\.(repl\.Main|sql\.hive\.thriftserver\.\w+|sql\.connect\.service\.\w+|sql\.application\.ConnectRepl)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildInjection:
+    """Configuration of the listener for all Sparks below one attempt.
+
+    :param events_folder: absolute folder of their event files, one for each Spark.
+    :param openlineage_jar: see :func:`choose_jar`.
+    :param event_log: absolute folder for Spark's own event logs, which exists; ``None`` for none.
+    """
+
+    events_folder: str
+    parent: ParentRun
+    root: ParentRun | None = None
+    namespace: str | None = None
+    facets: dict[str, bool] = field(default_factory=dict)
+    openlineage_jar: str = DEFAULT_OPENLINEAGE_JAR
+    event_log: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _SubmitArguments:
+    """Arguments of Spark's class ``SparkSubmit``, parsed as Spark parses them.
+
+    :param options: the options before the application, each with its value and its position; ``None`` for a flag.
+    :param start: position of the first option.
+    """
+
+    arguments: tuple[str, ...]
+    options: tuple[tuple[str, str | None, slice], ...]
+    start: int
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str]) -> _SubmitArguments:
+        """Parse the arguments after the name of the class."""
+        start = 1 if arguments[:1] and (arguments[0] in _SHELLS or arguments[0] == "run-example") else 0
+        mixed = bool(start) and arguments[0] in _SHELLS
+        options: list[tuple[str, str | None, slice]] = []
+        position = start
+        while position < len(arguments):
+            name, value, end = _option_at(arguments, position)
+            if _FLAG.fullmatch(name) or (_VALUE.fullmatch(name) and value is not None):
+                options.append(("--conf" if name == "-c" else name, value, slice(position, end)))
+                mixed = mixed or (name == "--class" and bool(_MIXED_CLASSES.fullmatch(value or "")))
+            elif mixed:
+                end = position + 1
+            else:
+                break
+            position = end
+        return cls(tuple(arguments), tuple(options), start)
+
+    def value(self, name: str) -> str | None:
+        """Return the value of an option; the last one counts."""
+        return next((value for option, value, _ in reversed(self.options) if option == name), None)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of ``--conf``."""
+        pairs = (value.partition("=") for option, value, _ in self.options if option == "--conf" and value)
+        return {name: value for name, _, value in pairs}
+
+    @property
+    def names(self) -> set[str]:
+        """Names of the options."""
+        return {option for option, _, _ in self.options}
+
+    def submission(self, base: Mapping[str, str]) -> Submission:
+        """Return the arguments as a submission over the properties ``base``."""
+        return Submission(
+            properties=self.properties,
+            jars=self.value("--jars"),
+            packages=self.value("--packages"),
+            driver_class_path=self.value("--driver-class-path"),
+            repositories=self.value("--repositories"),
+            base_properties=base,
+        )
+
+    def with_submission(self, submission: Submission) -> list[str]:
+        """Return the arguments of another submission. Options that it does not change stay where they are."""
+        before = self.properties
+        changed = {name: str(value) for name, value in submission.properties.items() if before.get(name) != str(value)}
+        lists = {"--jars": submission.jars, "--packages": submission.packages}
+        lists = {option: value for option, value in lists.items() if value and value != self.value(option)}
+        dropped = {
+            position
+            for option, value, place in self.options
+            for position in range(place.start, place.stop)
+            if option in lists or (option == "--conf" and (value or "").partition("=")[0] in changed)
+        }
+        new = [part for name, value in changed.items() for part in ("--conf", f"{name}={value}")]
+        new += [part for option, value in lists.items() for part in (option, value or "")]
+        kept = [argument for position, argument in enumerate(self.arguments) if position not in dropped]
+        return [*kept[: self.start], *new, *kept[self.start :]]
+
+
+def _option_at(arguments: Sequence[str], position: int) -> tuple[str, str | None, int]:
+    """Return the name and value of an option, and the position after it."""
+    argument = arguments[position]
+    if _VALUE.fullmatch(argument) and position + 1 < len(arguments):
+        return argument, arguments[position + 1], position + 2
+    name, equals, value = argument.partition("=")
+    return (name, value, position + 1) if equals and _VALUE.fullmatch(name) else (argument, None, position + 1)
+
+
+def rewrite(
+    arguments: Sequence[str], injection: ChildInjection, env: Mapping[str, str], event_file: str
+) -> tuple[list[str], str]:
+    """Return the arguments of ``SparkSubmit`` with the listener, and a note for the user; empty if there is none.
+
+    :param env: environment of the launch, with ``SPARK_HOME`` and the user's ``SPARK_CONF_DIR``.
+    :raises InjectionError: if lineage cannot be added without risk to the job.
+    :raises OSError: if the properties file cannot be read.
+    """
+    parsed = _SubmitArguments.parse(arguments)
+    if parsed.names & _ENDS_WITHOUT_A_JOB:
+        return list(arguments), ""
+    remote = parsed.value("--remote") or parsed.properties.get("spark.remote") or env.get("SPARK_REMOTE") or ""
+    if remote.startswith("sc://"):
+        raise InjectionError(
+            f"it is a client of the Spark Connect server {remote.partition(';')[0]}: configure OpenLineage there"
+        )
+    installation = SparkInstallation.find("spark-submit", env)
+    properties_file = parsed.value("--properties-file")
+    base = base_properties(installation, properties_file, also_defaults="--load-spark-defaults" in parsed.names)
+    submission = parsed.submission(base)
+    if off := submission.disabled_by(env):
+        raise InjectionError(f"{off} switches the OpenLineage listener off")
+    local_driver = (parsed.value("--deploy-mode") or submission.effective("spark.submit.deployMode")) != "cluster"
+    jar = choose_jar(
+        injection.openlineage_jar,
+        submission,
+        installation=installation,
+        local_driver=local_driver,
+        resolver=IvyResolver(installation, submission, env, RESOLVE_SECONDS) if installation else None,
+    )
+    listener = LineageInjection(
+        event_file, jar, injection.parent, injection.root, injection.namespace, injection.facets
+    )
+    submission = inject(submission, listener).submission
+    if injection.event_log:
+        submission = inject_event_log(submission, Path(injection.event_log), local_driver=local_driver).submission
+    replaced = overridden_transport(env, Path.cwd(), Path.home()) if local_driver else None
+    note = f"the OpenLineage transport of {replaced} gets none of this job's events" if replaced else ""
+    return parsed.with_submission(replace(submission, base_properties={})), note
+
+
+_SPARK_ENV = """# Written for one Airflow task: adds OpenLineage to every spark-submit below it.
+_datahub_users="${{{users}:-$SPARK_HOME/conf}}"
+SPARK_CONF_DIR="$_datahub_users"
+if [ -z "$SPARK_DATAHUB_ENV_LOADED" ] && [ -f "$_datahub_users/spark-env.sh" ]; then
+  SPARK_DATAHUB_ENV_LOADED=1
+  . "$_datahub_users/spark-env.sh"
+fi
+if [[ "$1" == {submit} || "$1" == {pipelines} ]] && _datahub_file=$(mktemp {folder}/launch.XXXXXXXX); then
+  if {python} -I -c {bootstrap} {folder} "$_datahub_file" "$@"; then
+    _datahub_arguments=()
+    while IFS= read -r -d '' _datahub_argument; do
+      _datahub_arguments+=("$_datahub_argument")
+    done < "$_datahub_file"
+    if [ ${{#_datahub_arguments[@]}} -gt 1 ]; then
+      SPARK_CONF_DIR="${{_datahub_arguments[0]}}"
+      set -- "${{_datahub_arguments[@]:1}}"
+    fi
+  fi
+  rm -f "$_datahub_file"
+fi
+# A spark-submit below this one comes here again.
+unset {loaded} _datahub_users _datahub_file _datahub_arguments _datahub_argument
+"""
+
+
+def lay_over(folder: Path, injection: ChildInjection, env: Mapping[str, str]) -> dict[str, str | None]:
+    """Write a configuration folder that adds lineage to the Sparks of child processes.
+
+    The user's own configuration stays in effect: that of ``SPARK_CONF_DIR``, or of each Spark's home.
+
+    :param folder: an empty folder whose path has no blank: Spark's scripts do not quote it.
+    :param env: environment of the child processes, which is not changed.
+    :returns: the variables to set in it; ``None`` to remove one.
+    :raises OSError: if the folder cannot be written.
+    :raises InjectionError: if its path holds a blank.
+    """
+    if re.search(r"\s", str(folder)):
+        raise InjectionError(f"the folder {str(folder)!r} holds a blank: set TMPDIR to one without")
+    root = str(Path(__file__).parents[2])
+    bootstrap = f"import sys; sys.path.insert(0, {root!r}); from {__name__} import main; main()"
+    (folder / _REQUEST).write_bytes(msgspec.json.encode(injection))
+    (folder / _SCRIPT).write_text(
+        _SPARK_ENV.format(
+            users=_USERS_CONF_DIR,
+            submit=_SPARK_SUBMIT,
+            pipelines=_SPARK_PIPELINES,
+            loaded=_LOADED,
+            folder=shlex.quote(str(folder)),
+            python=shlex.quote(sys.executable),
+            bootstrap=shlex.quote(bootstrap),
+        )
+    )
+    users = env.get(_USERS_CONF_DIR) or env.get("SPARK_CONF_DIR")
+    return {"SPARK_CONF_DIR": str(folder), _USERS_CONF_DIR: users or None, _LOADED: None}
+
+
+def main() -> None:
+    """Write the arguments of one launch into a file for ``spark-env.sh``, after its configuration folder."""
+    folder, answer, java_class, *arguments = sys.argv[1:]
+    injection = msgspec.json.decode((Path(folder) / _REQUEST).read_bytes(), type=ChildInjection)
+    events = Path(injection.events_folder)
+    name = f"{time.time_ns()}-{os.getpid()}"
+    users = Path(os.environ["SPARK_CONF_DIR"])
+    rewritten, note = arguments, ""
+    try:
+        if java_class == _SPARK_SUBMIT:
+            rewritten, note = rewrite(arguments, injection, os.environ, str(events / f"{name}{EVENT_FILE}"))
+    except (InjectionError, OSError) as error:
+        note = f"a Spark of this task ran without lineage: {error}"
+    if note:
+        (events / f"{name}{_NOTE}").write_text(note)
+    conf_dir = Path(folder) / name
+    conf_dir.mkdir()
+    for path in users.iterdir() if users.is_dir() else ():
+        if path.name != _SCRIPT:
+            (conf_dir / path.name).symlink_to(path.resolve())
+    (conf_dir / _SCRIPT).symlink_to(Path(folder) / _SCRIPT)
+    parts = [str(conf_dir), java_class, *rewritten]
+    Path(answer).write_bytes(b"".join(os.fsencode(part) + b"\0" for part in parts))
+
+
+def notes_below(events_folder: Path) -> Iterator[str]:
+    """Yield what launches left to report, in their order."""
+    for path in sorted(events_folder.glob(f"*{_NOTE}")):
+        yield path.read_text("utf-8", "replace")

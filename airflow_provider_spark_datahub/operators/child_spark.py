@@ -1,0 +1,161 @@
+"""Lineage of any task that starts Spark below itself: in Bash, Python, PySpark, dbt or a notebook."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.decorators.pyspark import _PySparkDecoratedOperator
+from airflow.providers.common.compat.sdk import DecoratedOperator, task_decorator_factory
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.providers.standard.operators.python import PythonOperator
+
+from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, TaskLineage
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context, TaskDecorator
+
+    from airflow_provider_spark_datahub.capture import ParentRun
+    from airflow_provider_spark_datahub.task import AttemptLineage, Launcher
+
+
+class ChildSparkOperator(SparkLineageOperator):
+    """Base of operators whose tasks may start any number of Sparks, with the lineage of all of them.
+
+    Every Spark that Spark's own scripts or PySpark start below the task gets the listener and an event file of its
+    own. A subclass inherits from this class first and from any operator second.
+    """
+
+    def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
+        return _ChildLauncher(self)
+
+
+class BashDatahubOperator(ChildSparkOperator, BashOperator):
+    """Operator that runs a Bash command as ``BashOperator`` does, with the lineage of the Sparks that it starts."""
+
+    template_fields: Sequence[str] = (*BashOperator.template_fields, *SparkLineageOperator.lineage_fields)
+
+
+class PythonDatahubOperator(ChildSparkOperator, PythonOperator):
+    """Operator that calls a function as ``PythonOperator`` does, with the lineage of the Sparks that it starts."""
+
+    template_fields: Sequence[str] = (*PythonOperator.template_fields, *SparkLineageOperator.lineage_fields)
+
+
+class _PythonDecoratedOperator(ChildSparkOperator, DecoratedOperator, PythonOperator):
+    custom_operator_name = "@task.spark_lineage"
+    template_fields: Sequence[str] = (*DecoratedOperator.template_fields, *SparkLineageOperator.lineage_fields)
+
+    def __init__(self, *, python_callable: Callable[..., Any], **kwargs: Any) -> None:
+        upstream = {"python_callable": python_callable} | {name: kwargs.get(name) for name in ("op_args", "op_kwargs")}
+        super().__init__(kwargs_to_upstream=upstream, python_callable=python_callable, **kwargs)
+
+
+class _PySparkLineageOperator(ChildSparkOperator, _PySparkDecoratedOperator):  # type: ignore[misc]
+    custom_operator_name = "@task.pyspark_lineage"
+    template_fields: Sequence[str] = (
+        *_PySparkDecoratedOperator.template_fields,
+        *SparkLineageOperator.lineage_fields,
+    )
+
+
+def spark_lineage_task(
+    python_callable: Callable[..., Any] | None = None, multiple_outputs: bool | None = None, **kwargs: Any
+) -> TaskDecorator:
+    """Make a task of a function, with the lineage of the Sparks that it starts: ``@task.spark_lineage``.
+
+    It takes the arguments of ``@task`` and of :class:`SparkLineageOperator`.
+    """
+    return task_decorator_factory(
+        python_callable=python_callable,
+        multiple_outputs=multiple_outputs,
+        decorated_operator_class=_PythonDecoratedOperator,
+        **kwargs,
+    )
+
+
+def pyspark_lineage_task(
+    python_callable: Callable[..., Any] | None = None, multiple_outputs: bool | None = None, **kwargs: Any
+) -> TaskDecorator:
+    """Make a task of a function that gets a Spark session, as ``@task.pyspark`` does: ``@task.pyspark_lineage``.
+
+    It takes the arguments of ``@task.pyspark`` and of :class:`SparkLineageOperator`. The session must be one that
+    starts in the task's process: a Spark Connect server has its listeners since its start.
+    """
+    return task_decorator_factory(
+        python_callable=python_callable,
+        multiple_outputs=multiple_outputs,
+        decorated_operator_class=_PySparkLineageOperator,
+        **kwargs,
+    )
+
+
+@contextmanager
+def spark_lineage(**options: Any) -> Iterator[None]:
+    """Collect the lineage of the Sparks that start in this context, below the running Airflow task.
+
+    Use it once in a task. An attempt cannot leave it out, so ``lineage_on_failure="retry"`` would run Spark again:
+    prefer ``@task.spark_lineage`` for it.
+
+    :param options: as of :class:`SparkLineageOperator`.
+    :raises TypeError: if an option is not known.
+    :raises LineagePendingError: see ``lineage_on_failure``.
+    """
+    from airflow.providers.common.compat.sdk import get_current_context
+
+    enabled = options.pop("enabled", None)
+    lineage = TaskLineage(get_current_context(), options, enabled, _ChildLauncher, logging.getLogger(__name__))
+    with lineage.around():
+        yield
+
+
+class _ChildLauncher:
+    """Launcher of all Sparks below this process, by its environment."""
+
+    def __init__(self, operator: ChildSparkOperator | None = None) -> None:
+        self._operator = operator
+
+    def inject(self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
+        from airflow_provider_spark_datahub.capture import lay_over
+
+        injection = attempt.inject_below(parent, root)
+        folder = tempfile.TemporaryDirectory(prefix="spark-datahub-", ignore_cleanup_errors=True)
+        changes = lay_over(Path(folder.name), injection, self._environment())
+        return self._launching(folder, changes)
+
+    def _environment(self) -> Mapping[str, str]:
+        return {**os.environ, **(getattr(self._operator, "env", None) or {})}
+
+    @contextmanager
+    def _launching(self, folder: tempfile.TemporaryDirectory[str], changes: Mapping[str, str | None]) -> Iterator[None]:
+        operator, env = self._operator, getattr(self._operator, "env", None)
+        before = {name: os.environ.get(name) for name in changes}
+        with folder:
+            _change_environment(changes)
+            if operator is not None and isinstance(env, dict):
+                # Such an operator may give its process nothing but these.
+                merged = {**env, **changes}
+                vars(operator)["env"] = {name: value for name, value in merged.items() if value is not None}
+            try:
+                yield
+            finally:
+                _change_environment(before)
+                if operator is not None and isinstance(env, dict):
+                    vars(operator)["env"] = env
+
+    def stop(self) -> None:
+        if self._operator is not None:
+            super(SparkLineageOperator, self._operator).on_kill()
+
+
+def _change_environment(changes: Mapping[str, str | None]) -> None:
+    for name, value in changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

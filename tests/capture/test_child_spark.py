@@ -1,0 +1,84 @@
+"""Arguments of a spark-submit that a task starts below itself, as Spark parses them and as they are rewritten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.capture.child_spark import ChildInjection, _SubmitArguments, lay_over, rewrite
+from airflow_provider_spark_datahub.capture.injection import LISTENER, ParentRun
+from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
+from tests.capture.installations import openlineage_jar, spark_at
+
+SQL = "org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver"
+# Arguments, and what Spark reads from them: properties, --jars. Application arguments are never options.
+PARSED = [
+    (["--conf", "spark.a=1", "job.py", "--conf", "spark.b=2"], {"spark.a": "1"}, None),
+    (["-c", "spark.a=x=y", "--conf=b=2", "--jars=one.jar", "job.jar"], {"spark.a": "x=y", "b": "2"}, "one.jar"),
+    (["--verbose", "--name", "--conf", "--jars", "one.jar", "job.py"], {}, "one.jar"),
+    (["pyspark-shell-main", "--name", "x", "--jars", "one.jar"], {}, "one.jar"),
+    (["--class", SQL, "-e", "SELECT 1", "--conf", "spark.a=1"], {"spark.a": "1"}, None),
+    (["--class", "com.example.Job", "job.jar", "--jars", "theirs"], {}, None),
+    (["run-example", "--conf", "spark.a=1", "SparkPi"], {"spark.a": "1"}, None),
+    (["--conf"], {}, None),
+    ([], {}, None),
+]  # fmt: skip
+
+
+def test_arguments_are_parsed_as_spark_parses_them() -> None:
+    parsed = [_SubmitArguments.parse(arguments) for arguments, _, _ in PARSED]
+    assert [(one.properties, one.value("--jars")) for one in parsed] == [(conf, jars) for _, conf, jars in PARSED]
+
+
+def test_only_what_changed_is_replaced() -> None:
+    before = ["--conf", "spark.a=1", "--jars", "x.jar", "--conf", "spark.b=2", "-v", "job.py", "--jars", "theirs"]
+    parsed = _SubmitArguments.parse(before)
+    assert parsed.with_submission(parsed.submission({})) == before
+    changed = Submission({"spark.a": "9", "spark.b": "2", "spark.c": "3"}, jars="x.jar,y.jar", packages="a:b:1")
+    assert parsed.with_submission(changed) == [
+        *("--conf", "spark.a=9", "--conf", "spark.c=3", "--jars", "x.jar,y.jar", "--packages", "a:b:1"),
+        *("--conf", "spark.b=2", "-v", "job.py", "--jars", "theirs"),
+    ]
+    shell = _SubmitArguments.parse(["pyspark-shell-main", "--name", "x"])
+    assert shell.with_submission(Submission({"spark.a": "1"}))[:3] == ["pyspark-shell-main", "--conf", "spark.a=1"]
+
+
+def injection(tmp_path: Path) -> ChildInjection:
+    jar = openlineage_jar(tmp_path / "openlineage-spark_2.13-1.53.0.jar")
+    return ChildInjection(str(tmp_path / "events"), ParentRun("ns", "dag.task", "id"), openlineage_jar=str(jar))
+
+
+def test_the_listener_is_added_to_the_users_own(tmp_path: Path) -> None:
+    env = {"SPARK_HOME": str(spark_at(tmp_path / "spark")), "SPARK_CONF_DIR": str(tmp_path / "conf")}
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/spark-defaults.conf").write_text("spark.extraListeners com.example.Own\nspark.jars base.jar\n")
+    one = injection(tmp_path)
+    rewritten, note = rewrite(["--jars", "users.jar", "job.py"], one, env, "/events/1.ndjson")
+    parsed = _SubmitArguments.parse(rewritten)
+    assert note == ""
+    assert parsed.properties["spark.extraListeners"] == f"com.example.Own,{LISTENER}"
+    assert parsed.properties["spark.openlineage.transport.location"] == "/events/1.ndjson"
+    assert parsed.value("--jars") == f"users.jar,{one.openlineage_jar}"
+    assert "spark.jars" not in parsed.properties, "--jars hides it"
+    assert rewritten[-1] == "job.py"
+    assert rewrite(["--version"], one, env, "/events/1.ndjson") == (["--version"], "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--remote", "sc://spark:15002/;token=secret", "job.py"], "the Spark Connect server sc://spark:15002/: "),
+        (["--conf", "spark.openlineage.disabled=true", "job.py"], "spark.openlineage.disabled"),
+        (["--conf", "spark.openlineage.transport.url=http://x", "job.py"], "spark.openlineage.transport.type"),
+    ],
+)
+def test_a_launch_that_cannot_have_lineage(tmp_path: Path, arguments: list[str], reason: str) -> None:
+    env = {"SPARK_HOME": str(spark_at(tmp_path / "spark"))}
+    with pytest.raises(InjectionError, match=reason):
+        rewrite(arguments, injection(tmp_path), env, "/events/1.ndjson")
+
+
+def test_a_folder_that_sparks_scripts_would_not_find(tmp_path: Path) -> None:
+    with pytest.raises(InjectionError, match="TMPDIR"):
+        lay_over(tmp_path / "a b", injection(tmp_path), {})

@@ -1,0 +1,178 @@
+"""Tasks that start Spark below themselves; their Spark's scripts read ``spark-env.sh`` as the real ones do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException
+from airflow.sdk import DAG
+
+from airflow_provider_spark_datahub.operators.child_spark import (
+    BashDatahubOperator,
+    PythonDatahubOperator,
+    pyspark_lineage_task,
+    spark_lineage,
+    spark_lineage_task,
+)
+from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
+from tests.capture.installations import executable
+from tests.operators.tries import SPARK_SUBMIT, FakeSpark, TaskInstance, context_of, dag
+
+# As bin/spark-submit, bin/spark-class and bin/load-spark-env.sh of Spark 3.5 to 4.3.
+SPARK_CLASS = """#!/bin/bash
+export SPARK_HOME="$(cd "$(dirname "$0")/.." && pwd)"
+set -- org.apache.spark.deploy.SparkSubmit "$@"
+. "$SPARK_HOME/load-spark-env.sh"
+shift
+echo "$SPARK_CONF_DIR $USERS_VARIABLE" >> "$FAKE_SPARK/environments"
+"""
+LOAD_SPARK_ENV = """
+SPARK_ENV_SH="spark-env.sh"
+if [ -z "$SPARK_ENV_LOADED" ]; then
+  export SPARK_ENV_LOADED=1
+  export SPARK_CONF_DIR="${SPARK_CONF_DIR:-"${SPARK_HOME}"/conf}"
+  SPARK_ENV_SH="${SPARK_CONF_DIR}/${SPARK_ENV_SH}"
+  if [[ -f "${SPARK_ENV_SH}" ]]; then
+    set -a
+    . ${SPARK_ENV_SH}
+    set +a
+  fi
+fi
+"""
+OPTIONS: dict[str, Any] = {"datahub_conn_id": "datahub_file"}
+
+
+@pytest.fixture
+def below(spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
+    """A Spark with a configuration folder of its own."""
+    home = tmp_path / "spark"
+    executable(home / "bin" / "spark-submit", SPARK_CLASS + SPARK_SUBMIT)
+    (home / "load-spark-env.sh").write_text(LOAD_SPARK_ENV)
+    (home / "conf").mkdir()
+    (home / "conf/spark-defaults.conf").write_text("spark.extraListeners com.example.Own\n")
+    (home / "conf/log4j2.properties").write_text("# the user's\n")
+    (home / "conf/spark-env.sh").write_text("USERS_VARIABLE=users\n")
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", spark.jar)
+    for name in ("SPARK_CONF_DIR", "SPARK_ENV_LOADED"):
+        monkeypatch.delenv(name, raising=False)
+    spark.writes("a_csv_join_agg")
+    return spark
+
+
+def bash(command: str, **arguments: Any) -> BashDatahubOperator:
+    return BashDatahubOperator(task_id="build", bash_command=command, dag=dag(), **{**OPTIONS, **arguments})
+
+
+def report_of(operator: Any, ti: TaskInstance | None = None) -> dict[str, Any]:
+    context = context_of(operator, ti)
+    operator.execute(context)
+    report: dict[str, Any] = context["ti"].xcoms["lineage_report"]
+    return report
+
+
+def test_every_spark_below_a_task_has_lineage_and_its_own_configuration(below: FakeSpark, tmp_path: Path) -> None:
+    before = dict(os.environ)
+    command = "spark-submit --name a 'a job.py' & spark-submit --name b b.py & wait; echo ${SPARK_ENV_LOADED:-unset}"
+    report = report_of(operator := bash(command))
+    assert (report["events"], report["pending"], report["reason"], report["warnings"]) == (46, 0, None, [])
+    assert len(report["outputs"]) == 1
+    runs = sorted(below.runs, key=lambda run: run.rpartition("--name")[2])
+    assert [run.rpartition("--name ")[2] for run in runs] == ["a a job.py", "b b.py"]
+    assert all("spark.extraListeners=com.example.Own,io.openlineage" in run for run in runs)
+    locations = {part for run in runs for part in run.split() if "transport.location=" in part}
+    assert len(locations) == 2, "two writers to one file would tear each other's lines"
+    environments = (tmp_path / "fake-spark/environments").read_text().splitlines()
+    assert {line.split()[1] for line in environments} == {"users"}
+    assert not any(Path(line.split()[0]).exists() for line in environments), "the folders go with the task"
+    assert not list((tmp_path / "events").rglob("*"))
+    assert dict(os.environ) == before
+    assert operator.env is None
+
+
+@pytest.mark.usefixtures("below")
+def test_a_spark_finds_the_users_files_in_its_configuration_folder(tmp_path: Path) -> None:
+    submit = tmp_path / "spark/bin/spark-submit"
+    submit.write_text(submit.read_text().replace('echo "$*"', 'ls "$SPARK_CONF_DIR" > "$FAKE_SPARK/kept"; echo "$*"'))
+    report_of(bash("spark-submit x.py", env={"PATH": os.environ["PATH"], "FAKE_SPARK": os.environ["FAKE_SPARK"]}))
+    names = (tmp_path / "fake-spark/kept").read_text().split()
+    assert names == ["log4j2.properties", "spark-defaults.conf", "spark-env.sh"]
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("true", "no Spark of this task wrote into"),
+        ("spark-submit --remote sc://spark:15002 x.py", "configure OpenLineage there"),
+        ("SPARK_CONF_DIR=/elsewhere spark-submit x.py", "no Spark of this task wrote into"),
+    ],
+)
+@pytest.mark.usefixtures("below")
+def test_why_there_is_no_lineage(command: str, reason: str) -> None:
+    assert reason in report_of(bash(command))["reason"]
+
+
+def test_one_spark_of_two_without_lineage_is_a_warning(below: FakeSpark) -> None:
+    report = report_of(bash("spark-submit --conf spark.openlineage.disabled=true a.py; spark-submit b.py"))
+    (warning,) = report["warnings"]
+    assert warning.startswith("a Spark of this task ran without lineage: the property spark.openlineage.disabled")
+    assert (report["events"], len(below.runs)) == (23, 2)
+
+
+def test_a_python_task_and_a_failure_below_it(below: FakeSpark) -> None:
+    def call(code: int) -> str:
+        below.exits(code)
+        subprocess.run(["spark-submit", "x.py"], check=True)
+        return "done"
+
+    operator = PythonDatahubOperator(task_id="build", python_callable=call, op_args=[0], dag=dag(), **OPTIONS)
+    context = context_of(operator)
+    assert operator.execute(context) == "done"
+    assert context["ti"].xcoms["lineage_report"]["events"] == 23
+    operator = PythonDatahubOperator(task_id="build", python_callable=call, op_args=[3], dag=dag(), **OPTIONS)
+    context = context_of(operator, TaskInstance(try_number=2))
+    with pytest.raises(subprocess.CalledProcessError):
+        operator.execute(context)
+    assert context["ti"].xcoms["lineage_report"]["events"] == 23
+    with pytest.raises(AirflowException, match="exit code 3"):
+        report_of(bash("spark-submit x.py"), TaskInstance(try_number=3))
+
+
+def test_decorators(below: FakeSpark) -> None:
+    with_lineage: Any = spark_lineage_task(datahub_conn_id="datahub_file", lineage={"env": "DEV"})
+    with_session: Any = pyspark_lineage_task(conn_id="spark_default", datahub_conn_id="datahub_file")
+    with DAG("shop", schedule=None):
+
+        def build(day: str) -> str:
+            subprocess.run(["spark-submit", day], check=True)
+            return day
+
+        def count(spark: Any) -> int:
+            return int(spark)
+
+        with_session(count)()
+        operator: Any = with_lineage(build)("2026-01-01").operator
+    assert operator.dag.get_task("count").datahub_conn_id == "datahub_file"
+    context = context_of(operator)
+    assert operator.execute(context) == "2026-01-01"
+    assert below.runs[0].endswith(" 2026-01-01")
+    assert context["ti"].xcoms["lineage_report"]["events"] == 23
+
+
+def test_a_context_manager(below: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = context_of(bash("x"))
+    monkeypatch.setattr("airflow.providers.common.compat.sdk.get_current_context", lambda: context, raising=False)
+    with spark_lineage(**OPTIONS):
+        subprocess.run(["spark-submit", "x.py"], check=True)
+    assert context["ti"].xcoms["lineage_report"]["events"] == 23
+    failure = RuntimeError("of the task")
+    with pytest.raises(RuntimeError) as caught, spark_lineage(**OPTIONS):
+        raise failure
+    assert caught.value is failure
+    monkeypatch.setenv("AIRFLOW_CONN_DATAHUB_FILE", '{"conn_type": "datahub-file", "host": "/proc/nowhere/x"}')
+    with pytest.raises(LineagePendingError), spark_lineage(**OPTIONS, lineage_on_failure="fail"):
+        subprocess.run(["spark-submit", "x.py"], check=True)
+    assert len(below.runs) == 2
