@@ -61,6 +61,8 @@ class DagRun:
     :param url: its page in Airflow's UI; likewise :attr:`dag_url`.
     :param start_ms: ``None`` if it is not known.
     :param interval: the data interval; ``None`` if there is none, as for some manual runs.
+    :param parent_urn: run that triggered this one, of another DAG; ``None`` if it is not known.
+    :param upstream_urns: runs of other DAGs that wrote the assets that triggered this one.
     """
 
     site: AirflowSite
@@ -72,6 +74,8 @@ class DagRun:
     dag_url: str | None = None
     dag_description: str | None = None
     interval: DataInterval | None = None
+    parent_urn: str | None = None
+    upstream_urns: tuple[str, ...] = ()
 
     @property
     def urn(self) -> str:
@@ -267,7 +271,9 @@ def _dag_run(dag_run: DagRun, *, written_by_plugin: bool) -> Iterator[Proposal]:
         url=dag_run.url,
         run_type=dag_run.kind,
     )
-    relationships = {"parentTemplate": flow_urn, "upstreamInstances": []}
+    relationships: dict[str, Any] = {"parentTemplate": flow_urn, "upstreamInstances": list(dag_run.upstream_urns)}
+    if dag_run.parent_urn:
+        relationships["parentInstance"] = dag_run.parent_urn
     yield Proposal(KIND, dag_run.urn, "dataProcessInstanceRelationships", relationships)
     if dag_run.start_ms is not None:
         yield run_event(dag_run.urn, dag_run.start_ms, "STARTED", interval=dag_run.interval, externalUrl=dag_run.url)

@@ -38,6 +38,10 @@ _STATES_OF_RUNS = frozenset(
     {"success", "failed", "running", "deferred", "restarting", "up_for_retry", "up_for_reschedule"}
 )
 
+PARENT_RUN = "datahub_parent_run"
+"""Key in the ``conf`` of a triggered DAG run that names the run that triggered it: dag_id, run_id and task_id."""
+ASSET_WRITER = "datahub_task_run"
+"""Key in the ``extra`` of an asset event with the URN of the task run that wrote the asset."""
 T = TypeVar("T")
 
 
@@ -130,12 +134,13 @@ def dag_run_of(dag_run: Any, dag: Any = None) -> DagRun:
     """Return a DAG run of the task's context or of the scheduler."""
     base_url = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
     dag_url = f"{base_url}/dags/{quote(dag_run.dag_id, safe='')}" if base_url else None
+    # DataHub's own plugin reads the same names, so that both give the same URNs.
+    site = AirflowSite(
+        cluster=conf.get("datahub", "cluster", fallback="prod") or "prod",
+        platform_instance=conf.get("datahub", "platform_instance", fallback=None) or None,
+    )
     return DagRun(
-        # DataHub's own plugin reads the same names, so that both give the same URNs.
-        site=AirflowSite(
-            cluster=conf.get("datahub", "cluster", fallback="prod") or "prod",
-            platform_instance=conf.get("datahub", "platform_instance", fallback=None) or None,
-        ),
+        site=site,
         dag_id=dag_run.dag_id,
         run_id=dag_run.run_id,
         kind=_kind(dag_run),
@@ -144,7 +149,44 @@ def dag_run_of(dag_run: Any, dag: Any = None) -> DagRun:
         dag_url=dag_url,
         dag_description=getattr(dag, "description", None) or None,
         interval=_data_interval(dag_run),
+        parent_urn=_triggering_run(dag_run, site),
+        upstream_urns=tuple(sorted(set(_asset_writers(dag_run, site)))),
     )
+
+
+def _triggering_run(dag_run: Any, site: AirflowSite) -> str | None:
+    """Return the run that triggered a DAG run, if it is named in the run's ``conf``.
+
+    Airflow does not say which run's ``TriggerDagRunOperator`` triggered another: OpenLineage's parent in ``conf`` is a
+    hash. The task of the trigger is only written by DataHub's plugin.
+    """
+    given = (getattr(dag_run, "conf", None) or {}).get(PARENT_RUN)
+    names = given if isinstance(given, Mapping) else {}
+    dag_id, run_id, task_id = (names.get(name) for name in ("dag_id", "run_id", "task_id"))
+    if not (isinstance(dag_id, str) and isinstance(run_id, str)):
+        return None
+    if isinstance(task_id, str) and datahub_plugin_is_active():
+        return site.task_run_urn(dag_id, task_id, run_id)
+    return DagRun(site, dag_id, run_id).urn
+
+
+def _asset_writers(dag_run: Any, site: AirflowSite) -> Iterator[str]:
+    """Yield the runs that wrote the assets that triggered a DAG run, if they are written to DataHub.
+
+    Our operators name theirs in the event. Runs of other tasks are written by DataHub's plugin only.
+    """
+    run_type = getattr(dag_run, "run_type", "")
+    if str(getattr(run_type, "value", run_type)) != "asset_triggered":
+        # Airflow's scheduler would read the events from its database.
+        return
+    by_plugin = datahub_plugin_is_active()
+    for event in getattr(dag_run, "consumed_asset_events", None) or ():
+        writer = (getattr(event, "extra", None) or {}).get(ASSET_WRITER)
+        source = event.source_dag_id, event.source_task_id, event.source_run_id
+        if isinstance(writer, str) and writer.startswith("urn:li:dataProcessInstance:"):
+            yield writer
+        elif by_plugin and all(source):
+            yield site.task_run_urn(*source)
 
 
 def _data_interval(dag_run: Any) -> DataInterval | None:

@@ -4,6 +4,7 @@ import builtins
 import importlib.metadata
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagR
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run
 from airflow_provider_spark_datahub.hooks.airflow_context import _UpstreamTasks
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from tests.conversion.builders import find
 from tests.operators import tries
 from tests.operators.tries import RUN_ID, START_MS, TaskInstance, context_of
 
@@ -141,6 +143,39 @@ def test_data_interval_of_a_run() -> None:
     run.data_interval_end = datetime(2026, 1, 2, tzinfo=UTC)
     start_ms = 1_767_225_600_000
     assert airflow_run.dag_run_of(run).interval == DataInterval(start_ms, start_ms + 86_400_000)
+
+
+@pytest.mark.parametrize("plugin", [False, True])
+def test_runs_of_other_dags_that_a_run_comes_from(monkeypatch: pytest.MonkeyPatch, plugin: bool) -> None:
+    monkeypatch.setattr(airflow_run, "datahub_plugin_is_active", lambda: plugin)
+    source = {"source_dag_id": "load", "source_task_id": "extract", "source_run_id": "r1", "source_map_index": 2}
+    by_us = AirflowSite().task_run_urn("load", "extract", "r1", 2)
+    events = [
+        SimpleNamespace(**source, extra={"datahub_task_run": by_us}),
+        SimpleNamespace(**source, extra={"datahub_task_run": "nonsense"}),
+        SimpleNamespace(source_dag_id=None, source_task_id=None, source_run_id=None, extra={}),
+    ]
+    run: Any = tries.DagRun(run_type="asset_triggered")
+    run.consumed_asset_events = events
+    # Without the plugin, nobody writes the run of a task that is not ours.
+    by_plugin = {AirflowSite().task_run_urn("load", "extract", "r1")} if plugin else set()
+    found = airflow_run.dag_run_of(run)
+    assert set(found.upstream_urns) == {by_us, *by_plugin}
+    assert find(found.end_proposals(0, "SUCCESS"), "dataProcessInstanceRelationships").aspect["upstreamInstances"] == (
+        list(found.upstream_urns)
+    )
+
+    parent = {"dag_id": "load", "run_id": "r1", "task_id": "trigger"}
+    run = tries.DagRun(run_type="operator_triggered", conf={"datahub_parent_run": parent})
+    expected = (
+        AirflowSite().task_run_urn("load", "trigger", "r1") if plugin else DagRun(AirflowSite(), "load", "r1").urn
+    )
+    found = airflow_run.dag_run_of(run)
+    assert (found.parent_urn, found.upstream_urns) == (expected, ())
+    relationships = find(found.end_proposals(0, "SUCCESS"), "dataProcessInstanceRelationships").aspect
+    assert relationships["parentInstance"] == expected
+    for nonsense in ({"datahub_parent_run": "r1"}, {"datahub_parent_run": {"run_id": "r1"}}, None):
+        assert airflow_run.dag_run_of(tries.DagRun(conf=nonsense or {})).parent_urn is None
 
 
 def test_kind_of_a_run_of_the_scheduler() -> None:
