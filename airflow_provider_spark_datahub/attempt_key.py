@@ -33,6 +33,11 @@ class AttemptKey:
         """Likewise the name of the task, over all its runs."""
         return self._name([self.dag_id, self.task_id])
 
+    @staticmethod
+    def dag_prefix(dag_id: str) -> str:
+        """Return how the names of a DAG's task instances begin; those of DAGs with a similar id may, too."""
+        return f"{_slug(dag_id)}."
+
     def _name(self, ids: list[str | int]) -> str:
         digits = hashlib.sha256(json.dumps(ids).encode()).hexdigest()[:20]
         return f"{_slug(self.dag_id)}.{_slug(self.task_id)}-{digits}"

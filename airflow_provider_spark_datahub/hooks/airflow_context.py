@@ -17,6 +17,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoun
 from airflow.sdk.exceptions import AirflowRuntimeError
 from jinja2 import TemplateError
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import ParentRun
 from airflow_provider_spark_datahub.conversion import DataInterval, RunType
 from airflow_provider_spark_datahub.conversion.run_tree import (
@@ -32,6 +33,8 @@ from airflow_provider_spark_datahub.task import SECTION, UNNAMED_APPLICATION, Li
 _MANUAL_RUN_TYPES = frozenset({"manual", "operator_triggered"})
 _SECRET_KEYS = re.compile(r"password|secret|token|api.?key|user\.info|jaas|credential|key\.pem$", re.IGNORECASE)
 _RESULTS_SET_BY_OTHERS: dict[str, AttemptResult] = {"success": "SUCCESS", "skipped": "SKIPPED"}
+_ACTIVE_STATES = (*("scheduled", "queued", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule"),)
+"""States of a task instance in Airflow in which its job may run, or a later attempt may reconnect to it."""
 MAX_MAPPED_UPSTREAM_RUNS = 1000
 """An upstream task that is expanded more often than this is not linked run by run."""
 _STATES_OF_RUNS = frozenset(
@@ -215,6 +218,24 @@ def successful_task_runs(dag_id: str, run_id: str, task_ids: Sequence[str]) -> d
         for task_id, found in runs.items()
         if all(state == "success" for _, state in found)
     }
+
+
+def is_over(ti: Any, key: AttemptKey) -> bool:
+    """Return whether Airflow is done with the task instance of an attempt: it neither runs nor will be tried again.
+
+    :param ti: the task instance that asks, from its context; ``None`` outside of tasks, where nobody answers.
+    """
+    try:
+        active = ti.get_ti_count(
+            dag_id=key.dag_id,
+            run_ids=[key.run_id],
+            task_ids=[key.task_id],
+            map_index=key.map_index,
+            states=list(_ACTIVE_STATES),
+        )
+    except (AirflowException, AttributeError, OSError):
+        return False
+    return bool(active == 0)
 
 
 class AttemptContext:

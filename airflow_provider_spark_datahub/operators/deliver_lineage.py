@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
-
-    from airflow_provider_spark_datahub.delivery.outbox import Entry
-
-_ACTIVE_STATES = ("running", "deferred", "restarting")
-"""States of a task instance in Airflow in which its job may run."""
 
 
 class OutboxNotEmptyError(AirflowException):
@@ -23,7 +19,7 @@ class OutboxNotEmptyError(AirflowException):
 class DeliverLineageOperator(BaseOperator):
     """Operator that drains the outbox: each entry through its own connection, oldest first.
 
-    If a killed task left only its events, they are converted first, once Airflow no longer lists the task as running.
+    If a killed task left only its events, they are converted first, once Airflow neither runs nor retries the task.
     Several of these operators, of ending tasks and of ``spark-datahub emit`` may work on one outbox at the same time.
     The result (XCom ``return_value``) holds the counts, and why entries stay.
 
@@ -65,17 +61,13 @@ class DeliverLineageOperator(BaseOperator):
         :raises OutboxError: if the outbox cannot be opened.
         :raises OutboxNotEmptyError: see ``fail_when_waiting``.
         """
-        from airflow_provider_spark_datahub.delivery import Deadline
         from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryFilter
-        from airflow_provider_spark_datahub.hooks.airflow_context import configuration
+        from airflow_provider_spark_datahub.hooks.airflow_context import configuration, is_over
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
         from airflow_provider_spark_datahub.hooks.storage import open_outbox
-        from airflow_provider_spark_datahub.task import recover_entry, remove_delivered_events
+        from airflow_provider_spark_datahub.task import drain_callbacks
 
-        def finish(entry: Entry, followed: bool) -> Entry | None:
-            over = followed or _is_over(context.get("ti"), entry)
-            return recover_entry(entry, Deadline.after(self.entry_seconds), over=over)
-
+        finish, settled = drain_callbacks(partial(is_over, context.get("ti")), self.entry_seconds)
         configured = configuration()
         drained = Drain(
             open_outbox(configured.outbox_location(self.outbox_location), configured.outbox_limits()),
@@ -88,7 +80,7 @@ class DeliverLineageOperator(BaseOperator):
             connection=self.datahub_conn_id,
             wanted=EntryFilter(dag_ids=tuple(self.dag_ids)) or None,
             finish=finish,
-            settled=remove_delivered_events,
+            settled=settled,
         ).run()
         self.log.info("%s", drained.sentence)
         for problem in drained.problems:
@@ -96,19 +88,3 @@ class DeliverLineageOperator(BaseOperator):
         if self.fail_when_waiting and drained.waiting:
             raise OutboxNotEmptyError(f"{drained.sentence}: {'; '.join(drained.problems)}")
         return drained.to_obj()
-
-
-def _is_over(ti: Any, entry: Entry) -> bool:
-    """Return whether Airflow lists the task instance of an entry as not running."""
-    key = entry.manifest.key
-    try:
-        running = ti.get_ti_count(
-            dag_id=key.dag_id,
-            run_ids=[key.run_id],
-            task_ids=[key.task_id],
-            map_index=key.map_index,
-            states=list(_ACTIVE_STATES),
-        )
-    except (AirflowException, AttributeError, OSError):
-        return False
-    return bool(running == 0)

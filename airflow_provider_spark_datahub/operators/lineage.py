@@ -252,7 +252,7 @@ class TaskLineage:
 
         :returns: the earlier attempt whose lineage is all that this one has to deliver, if there is one.
         """
-        from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext, configuration
+        from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext, configuration, is_over
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
         from airflow_provider_spark_datahub.hooks.storage import open_outbox
         from airflow_provider_spark_datahub.task import AttemptLineage, Connections
@@ -265,7 +265,7 @@ class TaskLineage:
         for note in options.notes:
             self._log.info("Lineage option %s", note)
         airflow = self._airflow = AttemptContext(self._context)
-        connections = Connections(open_sink, open_outbox)
+        connections = Connections(open_sink, open_outbox, partial(is_over, self._context["ti"]))
         self.attempt = AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id)
         if problem := self.attempt.delivery.sink_problem:
             self._log.info("Lineage will stay in the outbox: %s", problem)

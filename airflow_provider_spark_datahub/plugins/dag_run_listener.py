@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pendulum
@@ -24,11 +25,13 @@ from airflow_provider_spark_datahub.attempt_key import AttemptKey
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import Proposal
-    from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord, Entry, Outbox
+    from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord, Entry, Manifest, Outbox
 
 log = logging.getLogger(__name__)
 
 DELIVERY_SECONDS = 10.0
+CONVERTED_BYTES = 16 * 1024**2
+"""Size of an event file that is converted in the scheduler at most."""
 BACKLOG = 100
 """Ends of DAG runs that may wait in memory for their delivery; further ones are left to ``spark-datahub emit``."""
 
@@ -300,3 +303,35 @@ def _deliver(end: _DagRunEnd, entry: Entry | None) -> None:
     log.debug("Delivered %s to %s: %s", end, end.connection, drained.sentence)
     if drained.waiting:
         log.warning("Pending in the outbox: %s: %s", end, "; ".join(drained.problems))
+    else:
+        _deliver_rest_of_run(end, entry.outbox)
+
+
+def _deliver_rest_of_run(end: _DagRunEnd, outbox: Outbox) -> None:
+    """Deliver what the tasks of the run left in this outbox: pending entries, and events of killed last attempts."""
+    from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryFilter, EntryName
+    from airflow_provider_spark_datahub.hooks.datahub import open_sink
+    from airflow_provider_spark_datahub.task import drain_callbacks, is_ready
+
+    digest, prefix = EntryName.connection_hash(end.connection), AttemptKey.dag_prefix(end.dag_id)
+    names = [name for name in outbox.names() if name.connection == digest and name.instance.startswith(prefix)]
+    of_run = EntryFilter((end.dag_id,), (end.run_id,))
+    # The run is over, and so are its attempts. A large conversion is left to a task: here it would slow the scheduler.
+    finish, settled = drain_callbacks(lambda _: True, DELIVERY_SECONDS)
+
+    def finish_small(entry: Entry, followed: bool) -> Entry | None:
+        return finish(entry, followed) if _events_size(entry) <= CONVERTED_BYTES else None
+
+    def is_wanted(manifest: Manifest) -> bool:
+        return of_run(manifest) and is_ready(manifest, lambda _: True)
+
+    limits = DrainLimits(entry_seconds=DELIVERY_SECONDS)
+    drained = Drain(outbox, open_sink, limits, wanted=is_wanted, finish=finish_small, settled=settled).run(names)
+    log.debug("What the tasks of DAG run %s of %s left: %s", end.run_id, end.dag_id, drained.sentence)
+
+
+def _events_size(entry: Entry) -> int:
+    try:
+        return Path(entry.manifest.events or "").stat().st_size
+    except OSError:
+        return 0

@@ -278,6 +278,8 @@ class AttemptLineage:
             )
         delivery = self.delivery.send(self._attempt.proposals(), Deadline.after(self._options.timeout))
         log.debug("Announced the attempt: %d proposals delivered", delivery.delivered)
+        if not delivery.pending:
+            self.delivery.deliver_others_of_dag(self._job_ended.is_set)
 
     def follow(self) -> None:
         """Deliver the lineage of the running job every ``emit_periodically`` seconds, until :meth:`finish`."""

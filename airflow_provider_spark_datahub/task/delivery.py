@@ -28,6 +28,7 @@ from airflow_provider_spark_datahub.task.report import LineageReport
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import Proposal
+    from airflow_provider_spark_datahub.delivery.outbox import Manifest
     from airflow_provider_spark_datahub.task.options import LineageOptions
     from airflow_provider_spark_datahub.task.raw_events import RawEvents
 
@@ -51,10 +52,12 @@ class Connections:
 
     :param open_sink: returns the sink of a connection, or ``None`` and the reason.
     :param open_outbox: returns the outbox at a location. Raises ``OutboxError`` if it cannot be opened.
+    :param is_over: returns whether a task instance is known to be over, so that its events can be converted.
     """
 
     open_sink: Callable[[str], tuple[Sink | None, str | None]]
     open_outbox: Callable[[str, OutboxLimits | None], Outbox]
+    is_over: Callable[[AttemptKey], bool] = lambda _: False
 
     def outbox(self, options: LineageOptions) -> Outbox:
         """Return the outbox of an attempt, or raise ``OutboxError``."""
@@ -128,6 +131,33 @@ class TaskDelivery:
             for _ in deliver_in_order(earlier, send, settled=remove_delivered_events):
                 if deadline.expired:
                     return
+
+    def deliver_others_of_dag(self, stopped: Callable[[], bool]) -> None:
+        """Deliver what other tasks of the DAG left: pending entries, and events of killed last attempts.
+
+        :param stopped: True begins no further conversion.
+        """
+        from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
+        from airflow_provider_spark_datahub.task.recovery import drain_callbacks, is_ready
+
+        outbox, digest = self._connections.outbox(self._options), EntryName.connection_hash(self._options.connection)
+        prefix = AttemptKey.dag_prefix(self._key.dag_id)
+        names = [
+            name
+            for name in outbox.names()
+            if name.connection == digest and name.instance.startswith(prefix) and name.instance != self._key.instance
+        ]
+        if not names:
+            return
+
+        def is_wanted(manifest: Manifest) -> bool:
+            return manifest.key.dag_id == self._key.dag_id and is_ready(manifest, self._connections.is_over)
+
+        finish, settled = drain_callbacks(self._connections.is_over, self._options.timeout, stopped)
+        limits = DrainLimits(self._options.timeout, self._options.timeout)
+        open_sink = self._connections.open_sink
+        drained = Drain(outbox, open_sink, limits, wanted=is_wanted, finish=finish, settled=settled).run(names)
+        log.debug("What other tasks of the DAG left: %s", drained.sentence)
 
     # -- through the outbox
 

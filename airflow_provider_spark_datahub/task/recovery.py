@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import EVENT_FOLDER, CollectionReport, Outcome
 from airflow_provider_spark_datahub.conversion import LineageSettings, redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
@@ -23,7 +25,7 @@ from airflow_provider_spark_datahub.delivery.outbox import EntryFormatError, Out
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery.outbox import Entry
+    from airflow_provider_spark_datahub.delivery.outbox import Entry, Manifest
 
 log = logging.getLogger(__name__)
 
@@ -202,3 +204,36 @@ def remove_event_file(path: Path) -> None:
         # A folder goes when it is empty, since other attempts of the run may still write here.
         for folder in list(path.parents)[:3]:
             folder.rmdir()
+
+
+def is_ready(manifest: Manifest, is_over: Callable[[AttemptKey], bool]) -> bool:
+    """Return whether an entry can be delivered now: it has proposals, or its attempt is known to be over.
+
+    :param is_over: see :class:`~airflow_provider_spark_datahub.task.delivery.Connections`; asked if nothing else shows
+        whether the attempt runs.
+    """
+    if manifest.state != "unfinished":
+        return True
+    with suppress(ValueError):
+        record = AttemptRecord.from_obj(manifest.redo)
+        runs_here = record.machine == machine() and not is_gone(record.machine, record.process)
+        return record.spark_succeeded is not None or (not runs_here and is_over(manifest.key))
+    return False
+
+
+def drain_callbacks(
+    is_over: Callable[[AttemptKey], bool], seconds: float, stopped: Callable[[], bool] = lambda: False
+) -> tuple[Callable[[Entry, bool], Entry | None], Callable[[Entry], None]]:
+    """Return the functions with which a drain converts the events of unfinished entries, and removes those delivered.
+
+    :param is_over: returns whether a task instance is known to be over.
+    :param seconds: time for the conversion of one entry.
+    :param stopped: True begins no further conversion.
+    """
+
+    def finish(entry: Entry, followed: bool) -> Entry | None:
+        if stopped():
+            return None
+        return recover_entry(entry, Deadline.after(seconds), over=followed or is_over(entry.manifest.key))
+
+    return finish, remove_delivered_events

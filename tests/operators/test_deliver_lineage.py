@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ from tests.operators.tries import (
     TaskInstance,
     context_of,
     execute as spark_execute,
+    killed_last_attempt,
     operator_with_lineage,
 )
 
@@ -176,3 +180,28 @@ def test_events_that_are_delivered_later_are_removed_then(
     assert events_file.exists() is stay
     if not stay:
         assert list((tmp_path / "events").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "machine", "delivered"),
+    [("failed", "gone", True), ("up_for_retry", "gone", False), ("running", "gone", False), ("failed", "", False)],
+)
+def test_a_later_task_of_the_dag_delivers_what_a_killed_last_attempt_left(
+    spark: FakeSpark, tmp_path: Path, state: str, machine: str, delivered: bool
+) -> None:
+    outbox, events_file = killed_last_attempt(tmp_path, machine=machine)
+    sink = tmp_path / "sink/lineage.jsonl"
+    spark.writes("b_multi_sql_hive")
+    operator = operator_with_lineage(spark)
+    with ThreadPoolExecutor(1) as other:
+        with spark.running():
+            done = other.submit(spark_execute, operator, context_of(operator, TaskInstance(others=state)))
+            while not sink.exists() and not done.done():
+                time.sleep(0.02)
+            for thread in threading.enumerate():
+                if thread.name == "lineage-of-running-job":
+                    thread.join(60)
+        done.result()
+    assert [entry.manifest.key.task_id for entry in outbox.entries()] == ([] if delivered else ["killed"])
+    assert events_file.exists() is not delivered
+    assert ("shop_killed_another" in sink.read_text()) is delivered

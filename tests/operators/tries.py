@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -15,12 +15,18 @@ from typing import Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG
 
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun as RunTreeDagRun, TaskAttempt
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.delivery.outbox import Outbox
 from airflow_provider_spark_datahub.delivery.sink import Sink
 from airflow_provider_spark_datahub.hooks.datahub import open_sink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.task.delivery import Connections
+from airflow_provider_spark_datahub.task.recovery import AttemptRecord
+from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.capture.installations import executable, openlineage_jar, spark_at
+from tests.delivery.outboxes import outbox_at
 
 CORPUS = Path(__file__).parents[1] / "data" / "corpus" / "events"
 RUN_ID = "scheduled__2026-01-01T00:00:00+00:00"
@@ -94,6 +100,8 @@ class TaskInstance:
     xcoms: dict[str, Any] = field(default_factory=dict)
     set_to: str | None = None
     """The state that somebody gave the running task."""
+    others: str = "failed"
+    """The state of all other task instances."""
 
     @property
     def dag_id(self) -> str:
@@ -110,8 +118,15 @@ class TaskInstance:
         return {"dag_run": self.dag_run}
 
     def get_ti_count(
-        self, dag_id: str, task_ids: Sequence[str], run_ids: Sequence[str], states: Sequence[str] = ()
+        self,
+        dag_id: str,
+        task_ids: Sequence[str],
+        run_ids: Sequence[str],
+        states: Sequence[str] = (),
+        map_index: int = -1,  # noqa: ARG002 (Airflow's signature)
     ) -> int:
+        if states and (run_ids, task_ids) != ([self.run_id], [self.task_id]):
+            return int(self.others in states)
         assert (dag_id, list(run_ids)) == (self.dag_id, [self.run_id])
         if states:
             return int(self.set_to in states)
@@ -258,3 +273,21 @@ def connections_to(sink: Sink | None, problem: str | None = None) -> Connections
         return open_sink(connection_id) if connection_id.startswith("openlineage") else (sink, problem)
 
     return Connections(opened, open_outbox)
+
+
+def killed_last_attempt(
+    folder: Path, *, connection: str = "datahub_file", run_id: str = "another", machine: str = "gone"
+) -> tuple[Outbox, Path]:
+    """Leave what a task that was killed in its last attempt leaves: its entry, and the events of its job.
+
+    :param machine: on which it ran; empty for this one, where this process is the task's.
+    """
+    attempt = TaskAttempt(RunTreeDagRun(AirflowSite(), "shop", run_id), "killed", 1, start_ms=START_MS)
+    events_file = folder / "events/shop/run/killed/try1-0.ndjson"
+    events_file.parent.mkdir(parents=True)
+    events_file.write_bytes((CORPUS / "a_csv_join_agg.ndjson").read_bytes())
+    record = AttemptRecord.begun(attempt, LineageSettings(), events_file, SparkEventLog(), keep_events=False)
+    record = replace(record, machine=machine or record.machine)
+    outbox = outbox_at(folder / "outbox")
+    outbox.begin(attempt.key, connection_id=connection, events=str(events_file), redo=record.to_obj())
+    return outbox, events_file

@@ -16,12 +16,14 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun as RunTreeDagRun
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
 from tests.delivery.outboxes import outbox_at
-from tests.operators.tries import RUN_ID, START_MS, DagRun
+from tests.delivery.samples import upserts
+from tests.operators.tries import RUN_ID, START_MS, DagRun, killed_last_attempt
 
 # The DAG and the whole run are reported, since no task of the run may have been delivered.
 END_OF_A_RUN = [
@@ -279,3 +281,21 @@ dag_run_listener.on_dag_run_success(DagRun(dag=dag), "")
 """
     subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert notified(sinks) == ["one"]
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_the_end_of_the_run_delivers_what_a_killed_last_attempt_left(
+    sinks: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    outbox, events_file = killed_last_attempt(sinks, connection="one", run_id=RUN_ID)
+    if is_large:
+        monkeypatch.setattr(dag_run_listener, "CONVERTED_BYTES", events_file.stat().st_size - 1)
+    outbox.put(AttemptKey("shop", "other", "b", -1, 1), upserts(2), spark_succeeded=True, connection_id="one")
+    with new_dag() as dag:
+        lineage_task("killed", datahub_conn_id="one")
+    end(dag, succeeded=False)
+    left = [entry.manifest.key.run_id for entry in outbox.entries()]
+    assert left == ([RUN_ID, "other"] if is_large else ["other"]), "an entry of another run is not touched"
+    assert events_file.exists() is is_large
+    text = (sinks / "one.jsonl").read_text()
+    assert (f"shop_killed_{RUN_ID}" in text) is not is_large
