@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets, as_objects, as_text
+from airflow_provider_spark_datahub.conversion.linear_regexp import LinearPattern
 from airflow_provider_spark_datahub.conversion.redaction import redact_url
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings, PathSpec
 
@@ -242,7 +243,7 @@ class _PathName:
     spec: PathSpec | None = None
 
 
-def _name_of_uri(uri: str, specs: Sequence[PathSpec], partition: re.Pattern[str] | None) -> _PathName:
+def _name_of_uri(uri: str, specs: Sequence[PathSpec], partition: LinearPattern | None) -> _PathName:
     """Return the dataset name of a path with a scheme, e.g. ``s3://bucket/a/b``.
 
     :param partition: pattern to cut off the path's end.
@@ -263,7 +264,7 @@ def _name_of_uri(uri: str, specs: Sequence[PathSpec], partition: re.Pattern[str]
 
 
 def _name_of_plain_path(
-    platform: str, authority: str, path: str, specs: Sequence[PathSpec], partition: re.Pattern[str] | None
+    platform: str, authority: str, path: str, specs: Sequence[PathSpec], partition: LinearPattern | None
 ) -> _PathName:
     """Return the dataset name of a path without a scheme, or whose host is not part of its name.
 
@@ -309,7 +310,7 @@ def is_parent_folder(folder: str, path: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
 
 
-def _cut(path: str, partition: re.Pattern[str]) -> str:
+def _cut(path: str, partition: LinearPattern) -> str:
     return partition.sub("", path).removesuffix("/")
 
 

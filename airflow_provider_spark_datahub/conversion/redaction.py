@@ -9,7 +9,9 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any
 
+from airflow_provider_spark_datahub.conversion.diagnostics import cut
 from airflow_provider_spark_datahub.conversion.events import EventError
+from airflow_provider_spark_datahub.conversion.linear_regexp import LinearPattern, linear_pattern
 from airflow_provider_spark_datahub.printable import printable_lines
 
 # Spark's default of spark.redaction.regex, and "credential" (conversion rules, section 5).
@@ -22,32 +24,50 @@ REDACTED = "*********(redacted)"
 # An `@` or a `/` may stand in the password; digits and then an end are a port, not a password.
 _URL_USERINFO = re.compile(r"""(://)[^/?#\s@:]{0,256}:(?!\d+(?:[;,/?#\s]|$))(?:[^/?#\s]{0,256}|[^\s@"']{0,256})@""")
 _ORACLE_LOGIN = re.compile(r"""(jdbc:oracle:\w+:)[^/\s@]{0,128}/(?:"[^"]{0,128}"|[^\s@"]{0,128})(?=@)""", re.IGNORECASE)
-# A quoted value may contain quotes, doubled or behind a backslash, and lack its end if the text was cut.
+# A quoted value may contain quotes, doubled or behind a backslash, and lack its end if the text was cut. The engine
+# remembers each turn of a loop that may give back what it took, unless it is possessive.
 _ASSIGNMENT = re.compile(
     rf"""(?P<key>(?:{_SECRET_WORDS}|passwd|pwd)[\w.-]{{0,64}})
          (?P<between>\\*["'`]?\s*(?:=>|[=:]+)\s*\\*|\\*["'`]?\s+(?=["']))
          (?:{re.escape(REDACTED)}
-           |"(?:[^"\\]|""|\\.)*(?:"|\\?$)
-           |'(?:[^'\\]|''|\\.)*(?:'|\\?$)
+           |"(?:[^"\\]++|""|\\.)*+(?:"|\\?$)
+           |'(?:[^'\\]++|''|\\.)*+(?:'|\\?$)
            |\{{[^}}]*\}}?
            |[^\s,;&"')}}\]]+)""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 
 
-@lru_cache(maxsize=4096)
+MAX_TEXT = 2_000_000
+"""Characters of a text that are searched for secrets, in a few seconds at worst; the rest is cut off."""
+_TURNS = 3
+_REMEMBERED_CHARACTERS = 1_000
+_MAX_KEY = 256
+
+
 def redact(key: str, value: str, pattern: str | None = None) -> str:
     """Return the value without secrets, or :data:`REDACTED` if the key names a secret.
 
-    :param pattern: the job's own ``spark.redaction.regex``, in addition to Spark's default.
+    :param pattern: the job's own ``spark.redaction.regex``, in addition to Spark's default. If it cannot be applied in
+        linear time, every value may be a secret.
     """
+    if len(key) + len(value) <= _REMEMBERED_CHARACTERS:
+        return _redact_again(key, value, pattern)
+    return _redact(key, value, pattern)
+
+
+def _redact(key: str, value: str, pattern: str | None) -> str:
     if _SECRET_KEY.search(key) or (pattern and _matches(pattern, key)):
         return REDACTED
     return redact_text(value)
 
 
+_redact_again = lru_cache(maxsize=4096)(_redact)
+
+
 def redact_text(text: str) -> str:
     """Return a free text (SQL, a description, a URL) without ``user:password@`` and without assigned secrets."""
+    text = cut(text, MAX_TEXT)
     if _SECRET_KEY.search(text) or "pwd" in text.lower() or "passwd" in text.lower():
         # Before the URLs, where an `@` in an assigned password would look like the end of a login.
         text = _ASSIGNMENT.sub(rf"\g<key>\g<between>{REDACTED}", text)
@@ -67,7 +87,7 @@ def event_without_secrets(event: bytes) -> bytes:
     A value that is nested too deeply is replaced by a text that says so, and a number that readers of JSON refuse by
     its digits.
 
-    :raises EventError: if the event cannot be decoded: only the event is lost.
+    :raises EventError: if the event cannot be decoded, or its own pattern of secret keys cannot be applied.
     """
     try:
         decoded = _decode(event.decode())
@@ -75,6 +95,8 @@ def event_without_secrets(event: bytes) -> bytes:
         return json.dumps(redacted, ensure_ascii=False).encode("utf-8", "replace")
     except RecursionError as error:
         raise EventError("it is nested too deeply") from error
+    except EventError:
+        raise
     except ValueError as error:
         raise EventError(f"not valid JSON: {error}") from error
 
@@ -94,7 +116,11 @@ _decode = json.JSONDecoder(parse_float=_number, parse_int=_integer).decode
 def _own_pattern(event: Any) -> str | None:
     for name in ("run", "facets", "spark_properties", "properties", "spark.redaction.regex"):
         event = event.get(name) if isinstance(event, dict) else None
-    return event if isinstance(event, str) else None
+    if not event or not isinstance(event, str):
+        return None
+    if _compile(event) is None:
+        raise EventError(f"its spark.redaction.regex cannot be applied in linear time: {event[:_MAX_KEY]!r}")
+    return event
 
 
 def _without_secrets(key: str, value: Any, pattern: str | None, depth: int = 0) -> Any:
@@ -116,21 +142,23 @@ def redacted_trace(error: BaseException) -> str:
 
 def redact_url(text: str) -> str:
     """Return the text without the ``user:password@`` in its URLs. A user alone stays: ``abfss://container@account``."""
-    # The rest of a broken URL may look like another URL; each turn removes an `@`.
-    while "@" in text and (without := _URL_USERINFO.sub(r"\1", text)) != text:
+    text = cut(text, MAX_TEXT)
+    # The rest of a broken URL may look like another one. A text that needs more turns was made to take long.
+    for _ in range(_TURNS):
+        if "@" not in text or (without := _URL_USERINFO.sub(r"\1", text)) == text:
+            return text
         text = without
-    return text
+    return REDACTED
 
 
 def _matches(pattern: str, key: str) -> bool:
     compiled = _compile(pattern)
-    return bool(compiled and compiled.search(key))
+    return compiled is None or len(key) > _MAX_KEY or bool(compiled.search(key))
 
 
 @lru_cache(maxsize=32)
-def _compile(pattern: str) -> re.Pattern[str] | None:
+def _compile(pattern: str) -> LinearPattern | None:
     try:
-        return re.compile(pattern)
-    except re.error:
-        # Python does not understand this regular expression of Java; Spark's default still applies.
+        return linear_pattern(pattern)
+    except ValueError:
         return None

@@ -6,12 +6,12 @@ Values may be text, JSON or plain objects. Names may be ours or those in :mod:`.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
+from airflow_provider_spark_datahub.conversion.linear_regexp import LinearPattern, linear_pattern
 from airflow_provider_spark_datahub.conversion.setting_names import (
     APPLICATION,
     DATABRICKS_CLUSTER,
@@ -147,7 +147,7 @@ class LineageSettings:
         return self.coalesce_jobs and wanted
 
     @property
-    def partition_pattern(self) -> re.Pattern[str] | None:
+    def partition_pattern(self) -> LinearPattern | None:
         """:attr:`file_partition_regexp`, compiled to match at a path's end."""
         return _at_the_end(self.file_partition_regexp) if self.file_partition_regexp else None
 
@@ -335,13 +335,13 @@ def _regexp(name: str, value: object) -> str | None:
     text = _text(name, value)
     try:
         _at_the_end(text or "")
-    except re.error as error:
+    except ValueError as error:
         raise SettingsError(f"{name} is {value!r}, want a regular expression: {error}") from error
     return text
 
 
-def _at_the_end(regexp: str) -> re.Pattern[str]:
-    return re.compile(f"(?:{regexp})$")
+def _at_the_end(regexp: str) -> LinearPattern:
+    return linear_pattern(f"(?:{regexp})$")
 
 
 def _from_json(name: str, value: object) -> object:

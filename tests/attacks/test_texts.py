@@ -1,0 +1,144 @@
+"""Texts, names and patterns that take too long or too much memory in a reader without bounds.
+
+A hang is the failure; each case takes below a second with bounds, and minutes to years without.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion import redaction
+from airflow_provider_spark_datahub.conversion.columns.sql import Table, _StatementError, columns_of_statement
+from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError
+from airflow_provider_spark_datahub.conversion.linear_regexp import linear_pattern
+from airflow_provider_spark_datahub.conversion.redaction import MAX_TEXT, REDACTED, event_without_secrets, redact_text
+from airflow_provider_spark_datahub.conversion.setting_names import SettingsError
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.task.raw_events import RawEvents
+
+pytestmark = pytest.mark.timeout(120)
+SECRET = "hunter2"
+
+LONG_TEXTS = {
+    "URLs before as many @": "://a:" * 20_000 + "@" * 20_000,
+    "a URL in a URL in a URL": "https://" + "a:b@/" * 20_000,
+    "an assignment without its closing quote": 'password="' + "x" * 2_000_000,
+    "quotes behind backslashes": "password='" + "\\'" * 500_000,
+    "the word alone": "password" * 50_000,
+    "spaces": ("pwd" + " " * 50) * 10_000,
+}
+
+
+@pytest.mark.parametrize("text", LONG_TEXTS.values(), ids=LONG_TEXTS)
+def test_redaction_takes_linear_time_and_memory(text: str) -> None:
+    tracemalloc.start()
+    redact_text(text)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 12 * len(text) + 1_000_000
+
+
+@pytest.mark.parametrize("turns", [1, 3, 4, 50, 10_000])
+def test_a_url_that_becomes_another_url_leaks_nothing(turns: int) -> None:
+    """Each turn removes the login of what looked like one URL."""
+    redacted = redact_text("see https://" + f"u:{SECRET}/@" * turns + "host")
+    assert SECRET not in redacted
+    assert ("host" in redacted) == (turns < 3)
+
+
+def test_a_text_beyond_the_limit_is_cut() -> None:
+    redacted = redact_text("x" * MAX_TEXT + f" password={SECRET}")
+    assert len(redacted) == MAX_TEXT
+    assert redacted.endswith("characters)")
+
+
+EXPONENTIAL = ["(a+)+$", "(a|a)*$", "(a|aa)+$", "(.*a){20}", "(a*)*b", "a?" * 30 + "a" * 30, "(a|a)" * 30 + "b"]
+NOT_LINEAR = ["(?=a)a", r"(a)\1", "(?<name", "(" * 5000, "a" * 5000]
+
+
+@pytest.fixture(params=[True, False], ids=["with re2", "without re2"])
+def has_re2(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    caches = (linear_pattern, redaction._compile, redaction._redact_again)
+    for cached in caches:
+        cached.cache_clear()
+    if not request.param:
+        monkeypatch.setitem(sys.modules, "re2", None)
+    yield request.param
+    for cached in caches:
+        cached.cache_clear()
+
+
+@pytest.mark.parametrize("pattern", [*EXPONENTIAL, *NOT_LINEAR])
+def test_the_regular_expression_of_a_job(pattern: str, has_re2: bool) -> None:
+    """If it cannot be applied in time, everything is redacted: it might have named the key."""
+    keys = ("spark.my.vault", "a" * 200 + "!", "a" * 100_000 + "!")
+    found = [redaction.redact(key, SECRET, pattern) == REDACTED for key in keys]
+    event = {"run": {"facets": {"spark_properties": {"properties": {"spark.redaction.regex": pattern}}}}, "a": SECRET}
+    if pattern in NOT_LINEAR or not has_re2:
+        assert found == [True, True, True]
+        with pytest.raises(EventError, match=r"spark\.redaction\.regex cannot be applied"):
+            event_without_secrets(json.dumps(event).encode())
+    else:
+        assert event_without_secrets(json.dumps(event).encode())
+
+
+@pytest.mark.usefixtures("has_re2")
+@pytest.mark.parametrize("pattern", ["(?i)vault", "(?i).*vault.*", "(?i)(vault|pin)x?$", "[vV]a[u]lt"])
+def test_usual_regular_expressions_need_no_re2(pattern: str) -> None:
+    found = [redaction.redact(key, SECRET, pattern) == REDACTED for key in ("spark.my.Vault", "spark.my.name")]
+    assert found == [True, False]
+
+
+def test_events_that_cannot_be_redacted_are_counted(tmp_path: Path) -> None:
+    properties = {"spark.redaction.regex": "(?=a)a", "spark.my.vault": SECRET}
+    event = {"run": {"facets": {"spark_properties": {"properties": properties}}}}
+    path = tmp_path / "events.ndjson"
+    path.write_text(json.dumps(event) + "\n" + json.dumps({"run": {}}) + "\n")
+    events = RawEvents.read(path, lambda: False)
+    assert (events.report.events, events.left_out) == (2, 1)
+    assert "spark.redaction.regex cannot be applied in linear time" in (events.problem or "")
+
+
+HOSTILE_PATHS = ("/a=a" * 2000 + "\n", "/" + "a" * 5000 + "!", "/dt=" * 2000 + "\nx", "/date=/hour=" * 500 + "/x")
+
+
+@pytest.mark.parametrize("pattern", ["/dt=.*", "/date=[^/]+/hour=[^/]+", "(/[a-z]+=[^/]+)+", "(/(a|a)*)*"])
+def test_partition_patterns_on_hostile_paths(pattern: str, has_re2: bool) -> None:
+    if has_re2 or ")" not in pattern:
+        partition = LineageSettings.from_mapping({"file_partition_regexp": pattern}).partition_pattern
+        assert partition is not None
+        assert all(partition.sub("", path) in path for path in HOSTILE_PATHS)
+        assert partition.sub("", "/t/date=1/hour=2").removesuffix("/date=1/hour=2") == "/t"
+    else:
+        with pytest.raises(SettingsError, match=r"pip install 'airflow-provider-spark-datahub\[re2\]'"):
+            LineageSettings.from_mapping({"file_partition_regexp": pattern})
+
+
+TABLES = {
+    name: Table(DatasetId("hive", name), tuple(f"c{number}" for number in range(width)))
+    for name, width in (("d.narrow", 2), ("d.wide", 1000))
+}
+STATEMENTS = {
+    "joins without conditions": "SELECT * FROM " + " JOIN ".join(f"d.wide w{number}" for number in range(30)),
+    "aliases that double": "SELECT c0 + c0 AS a0, "
+    + ", ".join(f"a{number} + abs(a{number}) AS a{number + 1}" for number in range(40))
+    + " FROM d.narrow",
+    "types in types": "SELECT CAST(c0 AS " + "map<int," * 200 + "int" + ">" * 200 + "), c1 FROM d.narrow",
+    "a long sum": "SELECT " + "+".join(["c0"] * 6000) + ", c1 FROM d.narrow",
+    "parentheses": "SELECT " + "(" * 9000 + "c0" + ")" * 9000 + " FROM d.narrow",
+    "all columns, again and again": "SELECT " + ", ".join(["w.*"] * 3000) + " FROM d.wide w",
+}
+
+
+@pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
+def test_a_statement_takes_a_bounded_number_of_steps(statement: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_provider_spark_datahub.conversion.columns.sql.MAX_STEPS", 300_000)
+    with pytest.raises(_StatementError, match=r"too many steps|longer than|recursion"):
+        columns_of_statement(f"INSERT INTO d.narrow {statement}", "spark", TABLES.get)
+    assert sys.getprofile() is None
