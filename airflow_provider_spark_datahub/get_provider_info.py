@@ -98,20 +98,32 @@ def _config() -> dict[str, Any]:
                     "0",
                     "float",
                 ),
-                "openlineage_jar": _option(
-                    "openlineage-spark: a path, a URI, a Maven coordinate ({scala} stands for Spark's Scala version), "
-                    "or 'provided'. Empty: the version that this provider was tested with.",
-                    "",
-                    example="/opt/jars/openlineage-spark_2.13-1.53.0.jar",
-                ),
-                "namespace": _option(
-                    "OpenLineage namespace of the Spark jobs: the cluster in the URNs of their flows. "
-                    "A job's own spark.openlineage.namespace wins.",
-                    "default",
-                ),
-                "keep_events": _option("Keep event files whose lineage was delivered.", "False", "boolean"),
+                **_capture_options(),
             },
         }
+    }
+
+
+def _capture_options() -> dict[str, Any]:
+    return {
+        "openlineage_jar": _option(
+            "openlineage-spark: a path, a URI, a Maven coordinate ({scala} stands for Spark's Scala version), "
+            "or 'provided'. Empty: the version that this provider was tested with.",
+            "",
+            example="/opt/jars/openlineage-spark_2.13-1.53.0.jar",
+        ),
+        "capture": _option(
+            "Source of the lineage: 'listener', OpenLineage's; 'event_log', Spark's own event log alone, with "
+            "nothing injected; 'auto', the listener, and the log of a job that it did not see.",
+            "listener",
+            example="auto",
+        ),
+        "namespace": _option(
+            "OpenLineage namespace of the Spark jobs: the cluster in the URNs of their flows. "
+            "A job's own spark.openlineage.namespace wins.",
+            "default",
+        ),
+        "keep_events": _option("Keep event files whose lineage was delivered.", "False", "boolean"),
     }
 
 

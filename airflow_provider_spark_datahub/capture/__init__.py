@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         read_lines as read_lines,
     )
     from airflow_provider_spark_datahub.capture.event_log import (
+        ATTEMPT_PROPERTY as ATTEMPT_PROPERTY,
         EventLog as EventLog,
         LogFollower as LogFollower,
         LogLimits as LogLimits,
@@ -70,7 +71,7 @@ else:
                 "COMPRESSED EVENT_FOLDER BadLineError CollectedEvents CollectionReport DamagedFileError EventSource "
                 "FileFollower Outcome checked_text decompressed follow read_lines"
             ),
-            "event_log": "EventLog LogFollower LogLimits",
+            "event_log": "ATTEMPT_PROPERTY EventLog LogFollower LogLimits",
             "injection": (
                 "Injection LineageInjection ParentRun event_file event_log_folder inject "
                 "inject_event_log overridden_transport unused_path"

@@ -13,10 +13,12 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 from airflow_provider_spark_datahub.capture.collection import (
+    BadLineError,
     ChunkStream,
     CollectedEvents,
     CollectionReport,
@@ -94,6 +96,9 @@ _KEPT_PROPERTIES = re.compile(
     r"fs\.defaultFS|(?:spark\.hadoop\.)?hive\.metastore\.uris|spark\.sql\.warehouse\.dir"
     r"|spark\.sql\.catalog\.[^.]+(?:\.(?:type|warehouse))?|spark\.openlineage\.namespace"
 )
+ATTEMPT_PROPERTY = "spark.airflow.datahub.attempt"
+"""Spark property by which an attempt finds its application's log among those of others."""
+_HEAD_LINES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +141,7 @@ class EventLog:
 
     :param application_ids: ids of the applications whose logs are read; ``None`` for all.
     :param deadline: returns ``True`` when the time is up; called between lines.
+    :param attempt: only logs of applications with this value of :data:`ATTEMPT_PROPERTY` are read; ``None`` for all.
     :ivar logs: applications whose logs were found.
     :ivar events: number of events that were yielded.
     :ivar problems: logs that were not read to their ends, and why, for people.
@@ -148,6 +154,7 @@ class EventLog:
         application_ids: Collection[str] | None = None,
         limits: LogLimits | None = None,
         deadline: Callable[[], bool] | None = None,
+        attempt: str | None = None,
     ) -> None:
         self.logs: list[str] = []
         self.events = 0
@@ -156,6 +163,7 @@ class EventLog:
         self._application_ids = application_ids
         self._limits = limits or LogLimits()
         self._deadline = deadline
+        self._attempt = attempt
 
     @property
     def complete(self) -> bool:
@@ -169,6 +177,8 @@ class EventLog:
             self.problems.append(f"the Spark event log in {self._folder} cannot be read: {error.strerror or error}")
             return
         for application in logs:
+            if self._attempt is not None and _attempt_of(application) != self._attempt:
+                continue
             self.logs.append(application.name)
             limits = CollectLimits(self._limits.max_event_bytes, max_quarantined=1)
             collected = CollectedEvents(
@@ -185,6 +195,19 @@ class EventLog:
             )
             if read.outcome is Outcome.TIMED_OUT:
                 return
+
+
+def _attempt_of(application: _ApplicationLog) -> str | None:
+    """Return the value of :data:`ATTEMPT_PROPERTY`, which is among the first lines of a log; ``None`` without one."""
+    try:
+        with _open_log(application.parts[0]) as stream:
+            for line in islice(stream, _HEAD_LINES):
+                if b'"SparkListenerEnvironmentUpdate"' in line and ATTEMPT_PROPERTY.encode() in line:
+                    properties = decoded_event()(line).get("Spark Properties")
+                    return str(properties.get(ATTEMPT_PROPERTY)) if isinstance(properties, dict) else None
+    except (IndexError, OSError, BadLineError):
+        log.debug("Skip the Spark event log of %s, which cannot be read.", application.name)
+    return None
 
 
 def _problems(application: _ApplicationLog, read: CollectionReport) -> Iterator[str]:

@@ -85,6 +85,11 @@ class Converter:
         return {app_id for run in runs if (app_id := run.flow_property("appId"))}
 
     @property
+    def reads_plans(self) -> bool:
+        """Whether the physical plans in Spark's event log are needed whole."""
+        return self._settings.capture_from_event_log
+
+    @property
     def all_ended(self) -> bool:
         """Whether every application has sent its end."""
         return all(

@@ -385,6 +385,8 @@ class SparkLineageOperator(BaseOperator):
     :param emit_periodically: seconds between two deliveries while the job runs; 0 to deliver only at its end.
     :param openlineage_jar: path, URI or Maven coordinate (with ``{scala}`` for Spark's Scala version) of
         openlineage-spark, or ``provided`` if the cluster has it.
+    :param capture: source of the lineage: ``listener``, OpenLineage's; ``event_log``, Spark's own event log alone, with
+        nothing injected; ``auto``, the listener, and the log of a job that it did not see.
     :param enabled: ``False`` for the other operator as it is.
     """
 
@@ -404,6 +406,7 @@ class SparkLineageOperator(BaseOperator):
         lineage_timeout: float | str | None = None,
         emit_periodically: float | str | None = None,
         openlineage_jar: str | None = None,
+        capture: str | None = None,
         enabled: bool | str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -417,6 +420,7 @@ class SparkLineageOperator(BaseOperator):
         self.lineage_timeout = lineage_timeout
         self.emit_periodically = emit_periodically
         self.openlineage_jar = openlineage_jar
+        self.capture = capture
         self.enabled = enabled
 
     def _launcher(self, context: Context) -> Launcher:

@@ -146,14 +146,58 @@ class AttemptLineage:
     # -- before the submit
 
     def inject(self, submission: Submission, spark: SparkSubmit, parent: ParentRun, root: ParentRun) -> Injection:
-        """Return the submission with the listener, its jar and its properties.
+        """Return the submission with the listener, its jar and its properties, or with Spark's own event log.
 
-        :raises InjectionError: if the listener cannot be added without risk to the job.
+        :raises InjectionError: if the listener cannot be added without risk to the job, and its log is not to be read.
         :raises OSError: if the properties file cannot be read.
         """
         settings = self._options.settings
         installation = SparkInstallation.find(spark.binary, spark.env)
         submission = replace(submission, base_properties=base_properties(installation, spark.properties_file))
+        events_file = unused_path(event_file(self._options.events_location, self._attempt.key, self._ti_id))
+        injection = self._captured(submission, spark, installation, events_file, (parent, root))
+        if injection.users_parent:
+            self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
+        if settings.reads_event_log:
+            logged = self._event_log.inject(injection.submission, events_file, local_driver=spark.local_driver)
+            injection = replace(injection, submission=logged)
+        added = injection.submission.properties.keys() - submission.properties.keys()
+        log.debug("Events go to %s; properties added: %s", events_file, ", ".join(sorted(added)))
+        self._begin(events_file)
+        return injection
+
+    def _captured(
+        self,
+        submission: Submission,
+        spark: SparkSubmit,
+        installation: SparkInstallation | None,
+        events_file: Path,
+        runs: tuple[ParentRun, ParentRun],
+    ) -> Injection:
+        """Return the submission with the listener, or without it if lineage comes from Spark's event log."""
+        reason = f"capture is {self._options.capture}"
+        if self._options.capture != "event_log":
+            try:
+                return self._with_listener(submission, spark, installation, events_file, runs)
+            except InjectionError as error:
+                if self._options.capture == "listener":
+                    raise
+                reason = error.reason
+                self.report.warnings.append(f"{reason}; the lineage comes from Spark's own event log")
+        log.debug("The job runs without the OpenLineage listener: %s", reason)
+        # The log's reader takes the namespace of the jobs from here, as the listener would.
+        namespace = {"spark.openlineage.namespace": self._options.namespace}
+        properties = {**namespace, **submission.properties}
+        return Injection(replace(submission, properties=properties), users_parent=False, users_transport=False)
+
+    def _with_listener(
+        self,
+        submission: Submission,
+        spark: SparkSubmit,
+        installation: SparkInstallation | None,
+        events_file: Path,
+        runs: tuple[ParentRun, ParentRun],
+    ) -> Injection:
         self._check_listener(submission, spark)
         versions = SparkVersions.from_banner(spark.binary, spark.env, BANNER_SECONDS) if installation is None else None
         jar = choose_jar(
@@ -165,19 +209,8 @@ class AttemptLineage:
             scala_version=versions.scala_version if versions else None,
         )
         log.debug("OpenLineage jar: %s", jar.origin)
-        events_file = unused_path(event_file(self._options.events_location, self._attempt.key, self._ti_id))
-        injection = inject(
-            submission, LineageInjection(str(events_file), jar, parent, root, self._options.namespace, self._facets())
-        )
-        if injection.users_parent:
-            self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
-        if settings.reads_event_log:
-            logged = self._event_log.inject(injection.submission, events_file, local_driver=spark.local_driver)
-            injection = replace(injection, submission=logged)
-        added = injection.submission.properties.keys() - submission.properties.keys()
-        log.debug("Events go to %s; properties added: %s", events_file, ", ".join(sorted(added)))
-        self._begin(events_file)
-        return injection
+        lineage = LineageInjection(str(events_file), jar, *runs, self._options.namespace, self._facets())
+        return inject(submission, lineage)
 
     def inject_below(self, parent: ParentRun, root: ParentRun) -> ChildInjection:
         """Return the configuration of the listener for every Spark that the task starts below itself.
@@ -259,7 +292,9 @@ class AttemptLineage:
         log.debug("Reconnected to the job whose events are in %s", events_file)
         self._reconnected = True
         self._events_file, self.report.events_file = events_file, str(events_file)
-        self._event_log = SparkEventLog(folder, is_own=bool(event_files.get("own_event_log")))
+        self._event_log = SparkEventLog(
+            folder, is_own=bool(event_files.get("own_event_log")), events_file=str(events_file)
+        )
         self._not_injected = None
         self._record = self._begun_record(events_file)
         self.delivery.take_over(self._record.to_obj(), str(events_file))
@@ -453,7 +488,7 @@ class AttemptLineage:
             )
         if self._not_injected:
             report.reason = self._not_injected
-        elif not collected.events:
+        elif not collected.events and not conversion.jobs:
             report.reason = "; ".join(dict.fromkeys(notes)) or collected.sentence
         elif not conversion.jobs:
             report.reason = (

@@ -112,10 +112,12 @@ class JobEvents:
         log.debug("Collected %d events, %d bytes: %s", report.events, report.bytes_read, report.sentence)
         self._converter.restart_log()
         log_complete = self._event_log.read(self._converter, lambda: deadline.expired)
+        # A job without the listener leaves no event file: its log is all there is.
+        log_alone = report.outcome is Outcome.MISSING and self._converter.reads_plans and self._has_event_log
         self.saw_everything = (
-            report.outcome in (Outcome.COMPLETE, Outcome.TORN) and log_complete and not self._forgotten
+            (report.outcome in (Outcome.COMPLETE, Outcome.TORN) or log_alone) and log_complete and not self._forgotten
         )
-        complete = report.outcome is Outcome.COMPLETE and not report.quarantined_count
+        complete = log_complete if log_alone else report.outcome is Outcome.COMPLETE and not report.quarantined_count
         conversion = self._converter.finish(Ending(succeeded, events_complete=complete), log_complete=log_complete)
         log.debug(
             "Converted to %d jobs, %d inputs, %d outputs in %d ms (with reading)",

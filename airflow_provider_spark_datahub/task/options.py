@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SECTION = "spark_datahub"
 """Section of Airflow's configuration, which error messages name."""
 FailurePolicy = Literal["warn", "retry", "fail"]
+CaptureMode = Literal["listener", "event_log", "auto"]
 DAY_SECONDS = 86_400.0
 UNNAMED_APPLICATION = "arrow-spark"
 """The application name that SparkSubmitOperator falls back to: every task without a name shares it."""
@@ -45,6 +46,8 @@ class LineageOptions:
     :param openlineage_connection: id of the connection to a backend that also gets the raw events; ``None`` if there
         is none.
     :param emit_periodically: seconds between two deliveries while the job runs; ``None`` to deliver only at its end.
+    :param capture: where lineage comes from: OpenLineage's listener, Spark's own event log, or (``auto``) the listener,
+        and the log of a job that the listener did not see.
     :param notes: messages for the user about options that are accepted without effect.
     """
 
@@ -60,6 +63,7 @@ class LineageOptions:
     outbox_limits: OutboxLimits | None = None
     openlineage_connection: str | None = None
     emit_periodically: float | None = None
+    capture: CaptureMode = "listener"
     notes: tuple[str, ...] = ()
 
 
@@ -86,15 +90,15 @@ class LineageConfiguration:
         lineage_timeout: float | str | None = None,
         emit_periodically: float | str | None = None,
         openlineage_jar: str | None = None,
+        capture: str | None = None,
     ) -> LineageOptions:
         """Return the options of one attempt. An argument that is ``None`` takes its configured value.
 
         :raises OptionError: if an option has a wrong value.
         :raises SettingsError: if a setting of the converter has a wrong value.
         """
-        on_failure = lineage_on_failure or self._text("lineage_on_failure", "warn")
-        if on_failure not in get_args(FailurePolicy):
-            raise OptionError(f"lineage_on_failure is {on_failure!r}, want one of {', '.join(get_args(FailurePolicy))}")
+        on_failure = self._one_of(FailurePolicy, "lineage_on_failure", lineage_on_failure, "warn")
+        mode = self._one_of(CaptureMode, "capture", capture, "listener")
         given_timeout = lineage_timeout if lineage_timeout is not None else self._text("lineage_timeout", "30")
         timeout = _number(given_timeout)
         if not 0 < timeout < DAY_SECONDS:
@@ -106,6 +110,8 @@ class LineageConfiguration:
                 f"emit_periodically is {given_period!r}, want seconds, from 1 to less than a day, or 0 for never"
             )
         settings, notes = self._settings(lineage)
+        if mode != "listener":
+            settings = replace(settings, capture_from_event_log=True)
         return LineageOptions(
             connection=datahub_conn_id or self.connection_id,
             openlineage_connection=openlineage_conn_id or self.read("openlineage_conn_id") or None,
@@ -120,6 +126,7 @@ class LineageConfiguration:
             namespace=self._text("namespace", "default"),
             keep_event_files=_boolean("keep_events", self._text("keep_events", "False")),
             emit_periodically=period or None,
+            capture=cast("CaptureMode", mode),
         )
 
     @property
@@ -180,6 +187,12 @@ class LineageConfiguration:
 
     def _text(self, option: str, default: str) -> str:
         return self.read(option) or default
+
+    def _one_of(self, values: Any, option: str, argument: str | None, default: str) -> str:
+        value = argument or self._text(option, default)
+        if value not in get_args(values):
+            raise OptionError(f"{option} is {value!r}, want one of {', '.join(get_args(values))}")
+        return value
 
     def _folder(self, kind: str, argument: str | None) -> Path:
         location = argument or self.read(f"{kind}_location")

@@ -148,7 +148,7 @@ def _converted(entry: Entry, record: AttemptRecord, deadline: Deadline) -> Entry
     from airflow_provider_spark_datahub.task.job_events import JobEvents
 
     backend, succeeded = record.openlineage_connection, bool(record.spark_succeeded)
-    event_log = SparkEventLog(record.event_log, is_own=record.own_event_log)
+    event_log = SparkEventLog(record.event_log, is_own=record.own_event_log, events_file=record.events_file)
     events = JobEvents(record.settings, Path(record.events_file), event_log, keep_raw=backend is not None)
     report, conversion = events.finish(succeeded, deadline)
     if report.outcome is Outcome.TIMED_OUT:

@@ -1,15 +1,21 @@
-"""Spark's own event log of one attempt: written beside the OpenLineage events, read with them, removed with them."""
+"""Spark's own event log of one attempt.
+
+Ours is written beside the OpenLineage events, read with them, and removed with them. The user's own is read and kept.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.capture import (
+    ATTEMPT_PROPERTY,
     EventLog,
     LogFollower,
+    LogLimits,
     Submission,
     event_log_folder,
     inject_event_log,
@@ -20,14 +26,16 @@ if TYPE_CHECKING:
 
 
 class SparkEventLog:
-    """Event log of a job, which names the sinks of streaming queries that OpenLineage does not report.
+    """Event log of a job, which knows streaming queries, lost executions, and jobs that the listener did not see.
 
     :param folder: of the log; ``None`` if there is none, or :meth:`inject` is still to be called.
     :param is_own: whether the folder belongs to this job alone.
+    :param events_file: the attempt's event file, whose path marks its log among others in the user's folder.
     :ivar problems: why the log, or a part of it, cannot be read.
     """
 
-    def __init__(self, folder: str | None = None, *, is_own: bool = False) -> None:
+    def __init__(self, folder: str | None = None, *, is_own: bool = False, events_file: str | None = None) -> None:
+        self._attempt = events_file
         self.problems: list[str] = []
         self.folder = Path(folder) if folder else None
         self.is_own = is_own
@@ -46,7 +54,11 @@ class SparkEventLog:
                 self.problems.append(f"no Spark event log: {injection.folder}: {error.strerror or error}")
                 return submission
         self.folder, self.is_own = injection.folder, injection.ours
-        return injection.submission
+        self._attempt = str(events_file)
+        if self.folder is None or self.is_own:
+            return injection.submission
+        properties = {**injection.submission.properties, ATTEMPT_PROPERTY: self._attempt}
+        return replace(injection.submission, properties=properties)
 
     def follow(self, converter: Converter, stop: Callable[[], bool]) -> int:
         """Hand events that were logged since the last call to the converter, while the job runs.
@@ -67,7 +79,16 @@ class SparkEventLog:
         """Hand all events of the log to the converter. Return False if the log was not read to its end."""
         if self.folder is None:
             return True
-        events = EventLog(self.folder, application_ids=self._application_ids(converter), deadline=expired)
+        application_ids = self._application_ids(converter)
+        # Without events the application is known by its mark.
+        attempt = self._attempt if application_ids is not None and not application_ids else None
+        events = EventLog(
+            self.folder,
+            application_ids=None if attempt else application_ids,
+            limits=LogLimits.of_whole_plans() if converter.reads_plans else None,
+            deadline=expired,
+            attempt=attempt,
+        )
         for event in events:
             converter.add_log_event(event)
         self.problems += events.problems

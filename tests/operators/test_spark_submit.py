@@ -44,6 +44,7 @@ OURS = (
     "lineage_timeout",
     "emit_periodically",
     "openlineage_jar",
+    "capture",
     "enabled",
 )
 VALUES = {"bool": True, "int": 3, "str": "text", "dict": {"a": "b"}, "list": ["a", "b"]}

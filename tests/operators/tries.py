@@ -41,6 +41,7 @@ for argument in "$@"; do
     spark.openlineage.transport.location=*|spark.openlineage.transport.transports.airflow_datahub.location=*)
       location="${argument#*=}"
       ;;
+    spark.eventLog.dir=file://*) log="${argument#*=file://}" ;;
   esac
 done
 events="$FAKE_SPARK/events"
@@ -53,6 +54,7 @@ elif [ -n "$location" ] && [ -n "$FAKE_SPARK_PLANTS" ]; then
   mkdir -p "$(dirname "$location")"
   $FAKE_SPARK_PLANTS "$location"
 fi
+[ -z "$log" ] || [ ! -f "$FAKE_SPARK/event-log" ] || cp "$FAKE_SPARK/event-log" "$log/local-1"
 [ ! -f "$FAKE_SPARK/output" ] || cat "$FAKE_SPARK/output"
 echo "$$" > "$FAKE_SPARK/pid"
 while [ -f "$FAKE_SPARK/runs-on" ]; do sleep 0.05; done
@@ -185,6 +187,10 @@ class FakeSpark:
         """
         content = (CORPUS / f"{events}.ndjson").read_bytes() if isinstance(events, str) else events
         (self._folder / ("events" if argument is None else f"{argument}.events")).write_bytes(content)
+
+    def logs(self, event_log: bytes) -> None:
+        """The Spark event log of the next runs, if they write one."""
+        (self._folder / "event-log").write_bytes(event_log)
 
     def fails_once(self, argument: str) -> None:
         """The next run with this last argument fails."""

@@ -1,0 +1,101 @@
+"""Lineage from Spark's own event log: of jobs that run without OpenLineage's listener, or that it did not see."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.capture.event_log import ATTEMPT_PROPERTY, EventLog
+from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.conversion.convert import Converter
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from tests.operators.tries import FakeSpark, context_of, execute, operator_with_lineage
+
+JOBS = Path(__file__).parents[1] / "data" / "more_jobs"
+EVENTS, LOG = (gzip.decompress((JOBS / kind / "udf_union-3.5.9.ndjson.gz").read_bytes()) for kind in ("events", "logs"))
+WRITTEN = "urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/union/pivot,PROD)"
+
+
+def report_of(spark: FakeSpark, **arguments: Any) -> dict[str, Any]:
+    operator = operator_with_lineage(spark, **arguments)
+    context = context_of(operator)
+    execute(operator, context)
+    report: dict[str, Any] = context["ti"].xcoms["lineage_report"]
+    return report
+
+
+def test_a_job_without_the_listener_has_the_lineage_of_its_event_log(spark: FakeSpark) -> None:
+    spark.logs(LOG)
+    report = report_of(spark, capture="event_log")
+    [arguments] = spark.runs
+    assert "OpenLineageSparkListener" not in arguments
+    assert spark.jar not in arguments
+    assert report["events"] == 0
+    assert report["reason"] is None
+    assert WRITTEN in report["outputs"]
+    assert report["pending"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"openlineage_jar": "/missing.jar"}, "the OpenLineage jar /missing.jar does not exist"),
+        ({"conf": {"spark.openlineage.disabled": "true"}}, "switches the OpenLineage listener off"),
+    ],
+)
+def test_a_job_that_the_listener_cannot_be_added_to(spark: FakeSpark, arguments: dict[str, Any], why: str) -> None:
+    spark.logs(LOG)
+    report = report_of(spark, capture="auto", **arguments)
+    assert WRITTEN in report["outputs"]
+    assert [warning for warning in report["warnings"] if why in warning and "Spark's own event log" in warning]
+    assert "OpenLineageSparkListener" not in spark.runs[0]
+
+
+def test_a_listener_that_left_no_event(spark: FakeSpark) -> None:
+    spark.logs(LOG)
+    report = report_of(spark, capture="auto")
+    assert "OpenLineageSparkListener" in spark.runs[0]
+    assert WRITTEN in report["outputs"]
+
+
+def test_a_job_that_the_listener_saw_is_converted_from_its_events(spark: FakeSpark) -> None:
+    spark.writes(EVENTS)
+    spark.logs(LOG)
+    with_log = report_of(spark, capture="auto")
+    assert with_log["events"] == len(EVENTS.splitlines())
+    assert len(with_log["jobs"]) == 1
+
+
+def test_without_a_log_the_report_says_so(spark: FakeSpark) -> None:
+    report = report_of(spark, capture="event_log", conf={"spark.eventLog.enabled": "false"})
+    assert not report["outputs"]
+    assert [warning for warning in report["warnings"] if "no Spark event log: the job sets" in warning]
+
+
+def test_the_users_own_log_is_found_by_its_mark(tmp_path: Path) -> None:
+    """The folder of a History Server holds the logs of many applications, at the same time too."""
+    history, events_file = tmp_path / "history", tmp_path / "events.ndjson"
+    history.mkdir()
+    wanted = Submission(properties={"spark.eventLog.enabled": "true", "spark.eventLog.dir": history.as_uri()})
+    log = SparkEventLog()
+    injected = log.inject(wanted, events_file, local_driver=True)
+    mark = str(injected.properties[ATTEMPT_PROPERTY])
+    for number, attempt in enumerate(("another", mark)):
+        lines = [json.loads(line) for line in LOG.splitlines()]
+        for line in lines:
+            if line["Event"] == "SparkListenerEnvironmentUpdate":
+                line["Spark Properties"] = {ATTEMPT_PROPERTY: attempt}
+        (history / f"local-{number}").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (history / "local-2").write_bytes(b"")
+    found = EventLog(history, attempt=mark)
+    assert list(found)
+    assert found.logs == ["local-1"]
+    converter = Converter(LineageSettings(capture_from_event_log=True))
+    assert log.read(converter, lambda: False)
+    log.remove()
+    assert len(list(history.iterdir())) == 3
