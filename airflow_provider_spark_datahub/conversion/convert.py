@@ -243,8 +243,15 @@ class Converter:
     def _coalesced(
         self, applications: Sequence[Application], ending: Ending, *, log_complete: bool = True
     ) -> Iterator[JobLineage]:
-        applications = [with_effects(application) for application in applications]
         logs, symlinks = self._spark_log.applications, self._fold.symlinks.by_dataset
+        logged = {id(found): log for log in logs if (found := log.match(applications, logs)) is not None}
+        applications = [
+            with_effects(
+                application,
+                *(logged[id(application)].without_effect(application.runs) if id(application) in logged else ()),
+            )
+            for application in applications
+        ]
         return coalesce_with_queries(applications, logs, symlinks, self._settings, ending, log_complete=log_complete)
 
     def _log_ms(self, *, with_log: bool) -> int | None:

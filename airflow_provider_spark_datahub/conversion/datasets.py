@@ -67,6 +67,8 @@ class Symlinks:
         selector = ""
         if table.name.count(".") > 1 and facets["catalog"].get("framework") == "iceberg":
             name, selector = table_and_selector(table.name, dataset.name)
+            if not selector and table.name.endswith(".changes") and facets.once(_is_changelog):
+                name, selector = table.name.removesuffix(".changes"), "changes"
             table = table._replace(name=name)
         self.by_dataset[dataset] = table
         return selector.lower() not in _METADATA_TABLES
@@ -104,6 +106,13 @@ def _catalog_platform(namespace: str, facets: Facets, settings: LineageSettings)
             if platform:
                 return platform
     return settings.hive_platform_alias
+
+
+def _is_changelog(facets: Facets) -> bool:
+    """Return whether the schema has the columns of an Iceberg table's changes, whose names no table may use."""
+    schema = facets.kept("schema")
+    text = schema if isinstance(schema, bytes) else repr(schema).encode()
+    return b"_change_type" in text and b"_commit_snapshot_id" in text
 
 
 # org.apache.iceberg.MetadataTableType
@@ -206,7 +215,7 @@ class _PlainNames:
                 return self._path(path)
             name = path.name
         else:
-            name = self._with_schema(platform, name)
+            name = self._with_schema(platform, _QUOTED_PART.sub(_unquoted, name) if authority else name)
         specs = [spec for spec in self._settings.path_specs if spec.platform == platform]
         instance = next((spec.platform_instance for spec in specs if spec.platform_instance), None)
         env = next((spec.env for spec in specs if spec.env), None)
@@ -221,6 +230,16 @@ class _PlainNames:
         if schema and len(parts) == 2 and all(parts) and "/" not in name:
             return f"{parts[0]}.{schema}.{parts[1]}"
         return name
+
+
+# A part of a table's name, quoted as its database does: "a", `a` or [a].
+_QUOTED_PART = re.compile(r"""(?<![^.])(?:"(?:[^"]|"")+"|`(?:[^`]|``)+`|\[(?:[^\]]|\]\])+\])(?![^.])""")
+
+
+def _unquoted(part: re.Match[str]) -> str:
+    """Return a quoted part of a table's name as OpenLineage's inputs have it, without quotes."""
+    text = part[0]
+    return text[1:-1].replace(text[-1] * 2, text[-1])
 
 
 _plain_names = lru_cache(maxsize=4)(_PlainNames)

@@ -43,7 +43,7 @@ def column_facet(*sources: str) -> Json:
 
 EVENTS = whole_application(
     query(
-        inputs=[file("/b", schema=schema(("x", "int"))), file("/a")],
+        inputs=[file("/b", schema=schema(("c", "int"))), file("/a")],
         outputs=[file("/z", columnLineage=column_facet("/a", "/b"), schema=schema(("c/~", "int")))],
     )
 )

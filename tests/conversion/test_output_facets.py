@@ -47,4 +47,4 @@ def test_statistics(output_facets: Any, expected: tuple[int | None, ...]) -> Non
     ],
 )
 def test_lifecycle(facet: Any, change: str, previous: DatasetId | None) -> None:
-    assert DatasetFacets.of(Facets({"lifecycleStateChange": facet})) == (None, change, previous)
+    assert DatasetFacets.of(Facets({"lifecycleStateChange": facet})) == (None, change, previous, "")

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -132,6 +132,22 @@ class DatasetColumns:
             for edge in self.edges
         )
         return self._copy(edges, map(named, self.inputs), self.sql)
+
+    def within(self, known: Mapping[DatasetId, Collection[str]]) -> DatasetColumns:
+        """Return it without the columns that datasets do not have; the same object if there are none.
+
+        :param known: columns of datasets in lower case. The columns of other datasets stay.
+        """
+
+        def exists(column: ColumnId) -> bool:
+            names = known.get(column.dataset)
+            name = column.field.lower()
+            return names is None or name in names or name.partition(".")[0] in names
+
+        if all(exists(column) for edge in self.edges for column in edge.upstreams):
+            return self
+        edges = (structs.replace(edge, upstreams=tuple(filter(exists, edge.upstreams))) for edge in self.edges)
+        return self._copy((edge for edge in edges if edge.upstreams), self.inputs, self.sql)
 
     def without_sql(self) -> DatasetColumns:
         """Return a copy without the statement."""

@@ -77,21 +77,48 @@ class DatasetFacets(NamedTuple):
     :param schema: the ``schema`` facet if it lists fields, decoded or as compressed text.
     :param lifecycle: ``CREATE``, ``DROP`` … from the ``lifecycleStateChange`` facet, in upper case.
     :param previous: old name of a renamed dataset, from the same facet.
+    :param layer: ``iceberg``, ``delta`` … from the ``storage`` facet.
     """
 
     schema: JsonObject | bytes | None
     lifecycle: str
     previous: DatasetId | None
+    layer: str
 
     @staticmethod
     def of(facets: Facets) -> DatasetFacets:
         """Read the facets of a dataset."""
         schema = facets.kept("schema") if "schema" in facets else b""
+        layer = as_text(facets["storage"].get("storageLayer"))
+        if layer == "iceberg":
+            schema = _without_reserved(schema)
         kept = (compressed(schema) if isinstance(schema, bytes) else schema) if _lists_fields(schema) else None
         change = facets["lifecycleStateChange"]
         previous = as_object(change.get("previousIdentifier"))
         name = DatasetId(as_text(previous.get("namespace")), as_text(previous.get("name")))
-        return DatasetFacets(kept, as_text(change.get("lifecycleStateChange")).upper(), name if all(name) else None)
+        lifecycle = as_text(change.get("lifecycleStateChange")).upper()
+        return DatasetFacets(kept, lifecycle, name if all(name) else None, layer)
+
+
+# org.apache.iceberg.MetadataColumns: no column of a table may have such a name.
+_RESERVED = frozenset(
+    {
+        *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"),
+        *("_change_type", "_change_ordinal", "_commit_snapshot_id"),
+    }
+)
+
+
+def _without_reserved(schema: JsonObject | bytes) -> JsonObject | bytes:
+    """Return the ``schema`` facet of an Iceberg table without the columns that Iceberg adds to a scan."""
+    if isinstance(schema, bytes) and b'"_' not in schema:
+        return schema
+    facet = as_object(schema)
+    fields = facet.get("fields")
+    if not isinstance(fields, list) or not any(field.get("name") in _RESERVED for field in as_objects(fields)):
+        return schema
+    kept = {**facet, "fields": [field for field in as_objects(fields) if field.get("name") not in _RESERVED]}
+    return msgspec.json.encode(kept) if isinstance(schema, bytes) else kept
 
 
 def _lists_fields(facet: JsonObject | bytes) -> bool:

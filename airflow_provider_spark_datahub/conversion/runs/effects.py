@@ -8,7 +8,7 @@ some queries name single files of what they read. See the conversion rules, sect
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -17,6 +17,7 @@ from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, is_parent_folder
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
+from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
 from airflow_provider_spark_datahub.conversion.runs.fold import (
     DROP,
     NOT_WRITTEN,
@@ -31,17 +32,20 @@ _Named = Callable[[DatasetId], DatasetId]
 
 # Spark runs a job for each write of files, also for an empty one (SPARK-23271 in FileFormatWriter).
 _FILE_WRITE = "execute_insert_into_hadoop_fs_relation_command"
+_SAVE = "execute_save_into_data_source_command"
+# Delta's transaction log, and that of a streaming query's files.
+_LOG_OF_TABLE = re.compile(r"/(?:_delta_log|_spark_metadata)(?:/|$)")
 # Queries around the query that writes. OpenLineage reports statistics for both of them.
 _TABLE_AS_SELECT = frozenset(f"execute_create_{kind}_table_as_select_command" for kind in ("data_source", "hive"))
 # These and further ones, which may have none.
 _ENCLOSING = _TABLE_AS_SELECT | {
     *(f"{atomic}{verb}_table_as_select" for atomic in ("", "atomic_") for verb in ("create", "replace")),
     *("append_data_exec_v1", "overwrite_by_expression_exec_v1"),
-    *("execute_save_into_data_source_command", "execute_insert_into_data_source_dir_command"),
+    *(_SAVE, "execute_insert_into_data_source_dir_command"),
 }
 
 
-def with_effects(application: Application) -> Application:
+def with_effects(application: Application, failed: Collection[str] = (), single: Collection[str] = ()) -> Application:
     """Return the application without the writes that never happened.
 
     - A failure spreads to the query around the failed query, such as a CREATE TABLE AS SELECT, whose own events say
@@ -49,24 +53,47 @@ def with_effects(application: Application) -> Application:
     - A write of files without any Spark job and without statistics was refused: the save modes ``error`` and ``ignore``
       and ``IF NOT EXISTS`` end in that way if the target exists, and OpenLineage reports no failure. The query did not
       read its inputs either.
-    - Likewise a CREATE TABLE AS SELECT without statistics and without a query that wrote its table.
+    - Likewise a CREATE TABLE AS SELECT, or a write to a database, without statistics and without a query that wrote.
     - If the driver is stopped (SIGTERM), Spark's shutdown hook ends the application, and the query that was running
       completes afterwards, under another run id and without a START. Neither of the two wrote.
 
     Only applications whose own run is known are checked: single events lack what the others of their run say.
+
+    :param failed: ids of runs that failed by Spark's event log.
+    :param single: ids of runs whose execution had no part, by Spark's event log.
     """
     if application.own_run is None:
         return application
-    runs = _with_spread_failures(application.runs)
+    known = tuple(_without_logs_of_tables(run) for run in application.runs)
+    runs = _with_spread_failures(known)
     refused = {run.run_id for run in (*_refused(runs), *_cut_off(runs, application.own_run))}
-    if not refused and runs is application.runs:
-        return application
-    return replace(
-        application,
-        runs=tuple(
-            structs.replace(run, inputs={}, outputs={}, refused=True) if run.run_id in refused else run for run in runs
-        ),
+    refused |= {run.run_id for run in runs if run.run_id in single and _writes_in_parts(run)}
+
+    def effective(run: RunState) -> RunState:
+        if run.run_id in refused:
+            return structs.replace(run, inputs={}, outputs={}, refused=True)
+        if run.run_id in failed and not run.failure and (run.outputs or run.plan_node in _ENCLOSING):
+            return structs.replace(run, outputs={}, refused=True)
+        return run
+
+    return replace(application, runs=tuple(map(effective, runs)))
+
+
+def _without_logs_of_tables(run: RunState) -> RunState:
+    """Return the run without the logs that tables keep beside their data: reading them is not reading the table."""
+    if not any(_LOG_OF_TABLE.search(dataset.name) for dataset in (*run.inputs, *run.outputs)):
+        return run
+    inputs, outputs = (
+        {dataset: state for dataset, state in datasets.items() if not _LOG_OF_TABLE.search(dataset.name)}
+        for datasets in (run.inputs, run.outputs)
     )
+    return structs.replace(run, inputs=inputs, outputs=outputs)
+
+
+def _writes_in_parts(run: RunState) -> bool:
+    """Whether Spark writes the outputs of a query in another execution within it: Delta's writes are of that kind."""
+    is_command = run.plan_node == _SAVE or run.plan_node.startswith("atomic_")
+    return is_command and not run.worked and all(dataset.name.startswith("/") for dataset in run.outputs)
 
 
 def _with_spread_failures(runs: tuple[RunState, ...]) -> tuple[RunState, ...]:
@@ -89,9 +116,16 @@ def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:
     for run in runs:
         if not run.ended or run.failure or run.worked or not run.outputs:
             continue
-        if run.plan_node == _FILE_WRITE or (
-            run.plan_node in _TABLE_AS_SELECT and not any(_encloses(run, inner) for inner in wrote)
-        ):
+        if run.plan_node == _FILE_WRITE:
+            yield run
+            continue
+        if run.plan_node in _TABLE_AS_SELECT or _is_iceberg(run):
+            is_part = _encloses
+        elif _is_of_database(run):
+            is_part = _surrounds
+        else:
+            continue
+        if not any(is_part(run, inner) for inner in wrote):
             yield run
 
 
@@ -109,13 +143,30 @@ def _cut_off(runs: Sequence[RunState], own: RunState) -> Iterator[RunState]:
             yield run
 
 
+def _is_iceberg(run: RunState) -> bool:
+    """Return whether it is a CREATE or REPLACE TABLE AS SELECT of Iceberg, whose statistics are complete."""
+    return run.plan_node.startswith("atomic_") and all(state.layer == "iceberg" for state in run.outputs.values())
+
+
+def _is_of_database(run: RunState) -> bool:
+    """Return whether it writes tables through JDBC: without rows there are no statistics, but a query that wrote."""
+    return run.plan_node == _SAVE and all(
+        state.lifecycle and "://" in dataset.namespace and "/" not in dataset.name
+        for dataset, state in run.outputs.items()
+    )
+
+
 def _encloses(outer: RunState, inner: RunState) -> bool:
-    """Return whether a run is part of another with the same output. The begin of the outer may be lost."""
-    if outer is inner or outer.outputs.keys().isdisjoint(inner.outputs):
+    """Return whether a run is part of another with the same output."""
+    return not outer.outputs.keys().isdisjoint(inner.outputs) and _surrounds(outer, inner)
+
+
+def _surrounds(outer: RunState, inner: RunState) -> bool:
+    """Return whether a run took place within another. The begin of the outer may be lost."""
+    if outer is inner or outer.start_ms is None or outer.end_ms is None or inner.start_ms is None:
         return False
-    if outer.start_ms is None or outer.end_ms is None or inner.start_ms is None or inner.end_ms is None:
-        return False
-    return (not outer.started or outer.start_ms <= inner.start_ms) and inner.end_ms <= outer.end_ms
+    begun = not outer.started or outer.start_ms <= inner.start_ms
+    return begun and inner.end_ms is not None and inner.end_ms <= outer.end_ms
 
 
 # -- names in the end
@@ -270,6 +321,30 @@ def _renamed(run: RunState, named: _Named) -> RunState:
     return structs.replace(
         run, inputs={named(dataset): state for dataset, state in run.inputs.items()}, outputs=outputs
     )
+
+
+# -- columns
+
+
+def with_known_columns(run: RunState) -> RunState:
+    """Return the run without column lineage from columns that its inputs do not have.
+
+    Spark computes some columns where the data is: the database computes an aggregate (``sum``), and Iceberg names the
+    file of a row (``_file``). Those of a metadata table are not columns of its table.
+    """
+    known = {
+        dataset: frozenset(name.lower() for name in field_names(state.schema))
+        for dataset, state in run.inputs.items()
+        if state.schema is not None or state.is_metadata
+    }
+    if not known:
+        return run
+    outputs = {
+        dataset: structs.replace(state, columns=columns)
+        for dataset, state in run.written
+        if state.columns is not None and (columns := state.columns.within(known)) is not state.columns
+    }
+    return structs.replace(run, outputs=run.outputs | outputs) if outputs else run
 
 
 # -- folders

@@ -71,6 +71,8 @@ class DatasetState(msgspec.Struct, gc=False):
     :param schema: the ``schema`` facet, decoded or as compressed text.
     :param previous: the old name of a renamed dataset.
     :param partitions: the written partitions, if the producer reports them.
+    :param layer: format of a table, such as ``iceberg``, if the producer reports it.
+    :param is_metadata: a metadata table stands for the table, whose columns it does not have.
     :param metadata: facets of its metadata by name, each with the index of its event; ``None`` if there are none.
     """
 
@@ -81,6 +83,8 @@ class DatasetState(msgspec.Struct, gc=False):
     previous: DatasetId | None = None
     partitions: tuple[str, ...] = ()
     statistics: OutputStatistics = NOT_COUNTED
+    layer: str = ""
+    is_metadata: bool = False
     metadata: dict[str, tuple[int, JsonObject]] | None = None
 
 
@@ -233,7 +237,7 @@ class Application:
                 continue
             if run.outputs:
                 reported.append(table)
-            elif run.ended and not run.failure:
+            elif run.ended and not run.failure and not run.refused:
                 silent[f"{node}.{table}"] = table
         return tuple(name for name, table in silent.items() if not any(_is_same(table, other) for other in reported))
 
@@ -326,8 +330,9 @@ class Fold:
         if state is None:
             state = known[dataset.id] = DatasetState()
         if not self.symlinks.learn(dataset.id, dataset.facets, self._settings):
+            state.is_metadata = True
             return state
-        schema, lifecycle, previous = dataset.facets.once(DatasetFacets.of)
+        schema, lifecycle, previous, state.layer = dataset.facets.once(DatasetFacets.of)
         if schema is not None:
             state.schema = self._texts.setdefault(schema, schema) if isinstance(schema, bytes) else schema
             state.schema_index = index

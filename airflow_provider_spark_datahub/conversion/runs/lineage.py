@@ -24,9 +24,10 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     Check,
     DatasetMetadata,
     OutputStatistics,
+    field_names,
     schema_metadata,
 )
-from airflow_provider_spark_datahub.conversion.runs.effects import under_last_names, with_folders
+from airflow_provider_spark_datahub.conversion.runs.effects import under_last_names, with_folders, with_known_columns
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -183,7 +184,7 @@ class Lineage(msgspec.Struct, gc=False):
         if settings.capture_columns_from_sql and settings.capture_column_level_lineage:
             runs, diagnostics.column_gaps = with_columns_of_statements(runs, namer)
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
-        runs = under_last_names(tuple(map(with_folders, runs)), namer)
+        runs = under_last_names(tuple(with_folders(with_known_columns(run)) for run in runs), namer)
         edges = _Edges(runs, namer, in_flight=in_flight, settings=settings, limit=limit)
         lineage = cls(
             inputs=edges.inputs(),
@@ -309,7 +310,7 @@ class _Edges:
                 found[urn] = JobDataset(name, [dataset])
             elif dataset not in entry.ids:
                 entry.ids.append(dataset)
-            if state.schema is not None and (urn not in schemas or state.schema_index >= schemas[urn][0]):
+            if state.schema is not None and _replaces(state, schemas.get(urn)):
                 schemas[urn] = (state.schema_index, state.schema)
             if state.metadata:
                 metadata[urn] = DatasetMetadata.merge(metadata.get(urn, {}), state.metadata)
@@ -326,3 +327,19 @@ class _Edges:
         schema = schema_metadata(facet, platform, with_descriptions=self._with_descriptions)
         if schema is not None:
             dataset.schema = dataset.metadata.tag_fields(self._limit.schema(schema))
+
+
+def _replaces(state: DatasetState, known: tuple[int, JsonObject | bytes] | None) -> bool:
+    """Return whether the schema of a dataset replaces the known one: the later schema does, unless it is a part of it.
+
+    A query of a database reads some columns of a table, and OpenLineage reports them as the table's schema.
+    """
+    if known is None:
+        return True
+    index, schema = known
+    if state.schema is schema or state.schema == schema:
+        return False
+    ours, theirs = set(field_names(state.schema)), set(field_names(schema))
+    if ours < theirs or theirs < ours:
+        return theirs < ours
+    return state.schema_index >= index

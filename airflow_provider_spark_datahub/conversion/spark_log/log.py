@@ -174,6 +174,33 @@ class LoggedApplication:
         }
         return {execution.id for execution in executions if execution.root_id in roots}
 
+    def without_effect(self, runs: Iterable[RunState]) -> tuple[set[str], set[str]]:
+        """Return the ids of runs whose execution failed, and of those whose execution had no part.
+
+        Commands that write through another execution, such as Delta's, have a part whenever they wrote. A run belongs
+        to the execution that began and ended in the same milliseconds; if several did, they must agree.
+        """
+        failed: set[str] = set()
+        single: set[str] = set()
+        executions = [execution for execution in self.executions.values() if execution.end_ms is not None]
+        with_parts = {execution.root_id for execution in executions if execution.root_id != execution.id}
+        by_end: dict[int | None, list[SqlExecution]] = {}
+        for execution in executions:
+            by_end.setdefault(execution.end_ms, []).append(execution)
+        for run in runs:
+            if not run.ended:
+                continue
+            own = [
+                execution
+                for execution in by_end.get(run.end_ms, ())
+                if not run.started or execution.start_ms == run.start_ms
+            ]
+            if own and all(execution.failed for execution in own):
+                failed.add(run.run_id)
+            if own and all(execution.root_id == execution.id and execution.id not in with_parts for execution in own):
+                single.add(run.run_id)
+        return failed, single
+
 
 class SparkLog:
     """Reader of event logs, one event at a time. Its memory does not grow with the progresses of a query.
