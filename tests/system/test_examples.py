@@ -41,6 +41,32 @@ def test_streaming_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
     assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
 
 
+def test_event_log_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "orders.csv").write_text(ORDERS)
+    (tmp_path / "raw" / "customers.csv").write_text("customer_id,name,country\n7,Ada,PT\n8,Max,DE\n")
+    sink = tmp_path / "lineage.jsonl"
+    run = airflow_home.dags_test(
+        "event_log_lineage",
+        tmp_path,
+        {"datahub_default": {"conn_type": "datahub-file", "host": str(sink)}},
+        AIRFLOW__CORE__DAGS_FOLDER=REPOSITORY / "example_dags",
+        SHOP_LAKE=tmp_path,
+    )
+    assert run.succeeded, run.output
+    assert "OpenLineageSparkListener" not in run.output
+    catalogue = Catalogue.of_file(sink)
+    catalogue.assert_strict()
+    job = catalogue.one(spark_job("build_orders"), "dataJobInputOutput")
+    orders, customers = (tmp_path / "raw" / f"{name}.csv" for name in ("orders", "customers"))
+    assert edges(job, "input") == {file_dataset(orders), file_dataset(customers)}
+    assert edges(job, "output") == {file_dataset(tmp_path / "orders")}
+    priced = f"urn:li:schemaField:({file_dataset(tmp_path / 'orders')},amount_with_tax)"
+    [lineage] = [lineage for lineage in job["fineGrainedLineages"] if priced in lineage["downstreams"]]
+    assert lineage["upstreams"] == [f"urn:li:schemaField:({file_dataset(orders)},amount)"]
+    assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
+
+
 def test_deliver_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
     sink = tmp_path / "lineage.jsonl"
     outbox = Outbox(LocalStorage(tmp_path / "outbox"))
