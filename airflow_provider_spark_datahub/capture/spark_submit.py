@@ -101,14 +101,18 @@ class DriverOutput:
     A missed execution need not be a gap: many of them have other events, and others write nothing.
 
     :ivar missed: ids of the executions, as in Spark's UI.
+    :ivar last_line: the last line that is not empty.
     """
 
     def __init__(self) -> None:
         self.missed: dict[int, None] = {}
+        self.last_line = ""
 
     def watched(self, lines: Iterable[T]) -> Iterator[T]:
         """Yield the lines unchanged."""
         for line in lines:
+            if isinstance(line, str) and line.strip():
+                self.last_line = line.strip()
             if isinstance(line, str) and (found := _MISSED_EXECUTION.search(line)):
                 self.missed[int(found[1])] = None
             yield line

@@ -20,6 +20,8 @@ EXIT_INCOMPLETE = 1
 """Something could not be read, converted or delivered; the rest was."""
 EXIT_USAGE = 2
 """Wrong arguments or options; nothing was done."""
+EXIT_HELP = 3
+"""Somebody has to look: waiting does not help."""
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[wdhms])+")
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,6 +43,10 @@ _SHOWN = frozenset(
 _PLUGIN = "spark_datahub"
 _PROBE = "doctor-probe"
 _OLD_SECONDS = 3600
+_START_ADVICE = (
+    "jobs would not start either: check JAVA_HOME and SPARK_HOME; pyspark and pyspark-client in one environment "
+    "overwrite each other's files, so install Spark in an environment of its own, or as an archive"
+)
 
 
 PROBE = Proposal("dataFlow", "urn:li:dataFlow:(spark,spark-datahub-doctor,doctor)", "status", {"removed": True})
@@ -186,9 +192,9 @@ class _HealthChecks:
         known = installation or versions
         if known is None:
             advice = "run this where tasks run, set SPARK_HOME, or use --spark-submit"
-            yield _warning("Spark", f"{self.spark_binary} would start no Spark here", advice)
+            yield self._start() or _warning("Spark", f"{self.spark_binary} would start no Spark here", advice)
             return
-        yield _spark_version(known.spark_version, installation.home if installation else None)
+        yield self._start() or _spark_version(known.spark_version, installation.home if installation else None)
         submission = capture.Submission(base_properties=capture.base_properties(installation, None))
         setting = (options.openlineage_jar if options else "") or capture.DEFAULT_OPENLINEAGE_JAR
         try:
@@ -204,6 +210,21 @@ class _HealthChecks:
             yield _bad("OpenLineage", error.reason, "set [spark_datahub] openlineage_jar to a jar that fits")
         else:
             yield _listener(jar.origin)
+
+    def _start(self) -> CheckResult | None:
+        """Return why ``spark-submit`` does not start; ``None`` if it does, or is not there at all."""
+        binary = shutil.which(self.spark_binary)
+        if binary is None:
+            return None
+        try:
+            answer = subprocess.run([binary, "--version"], capture_output=True, timeout=self.seconds, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return _bad("Spark", f"{binary} --version does not start: {error}", _START_ADVICE)
+        if answer.returncode == 0:
+            return None
+        lines = (answer.stdout + answer.stderr).decode("utf-8", "replace").split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+        return _bad("Spark", f"{binary} --version ends with exit code {answer.returncode}: {said}", _START_ADVICE)
 
 
 def _content(outbox: Outbox) -> Iterator[CheckResult]:

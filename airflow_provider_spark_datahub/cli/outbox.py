@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airflow_provider_spark_datahub.cli.console import (
+    EXIT_HELP,
     EXIT_INCOMPLETE,
     EXIT_USAGE,
     fail,
@@ -35,6 +36,12 @@ _TaskOption = Annotated[list[str] | None, typer.Option("--task", help="Only of t
 _ForOption = Annotated[
     list[str] | None, typer.Option("--for", help="Only entries for this connection; may be repeated.")
 ]
+_OverOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOURS", help="Treat an attempt without a recorded end as over after these hours (36), or after 2d."
+    ),
+]
 _JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to standard output, for scripts.")]
 
 
@@ -44,18 +51,23 @@ def pending(
     run: _RunOption = None,
     task: _TaskOption = None,
     connection: _ForOption = None,
+    over_after: _OverOption = None,
     as_json: _JsonOption = False,
 ) -> None:
-    """List the entries that are pending or quarantined.
+    """List the entries that are pending or quarantined, and those of attempts that may still run.
 
-    Exit status: 0; 1 if something is pending, or the outbox cannot be read; 2 for wrong options.
+    Exit status: 0 if there is nothing to do, even if attempts run; 1 if something is pending; 2 for wrong options; 3 if
+    something is quarantined or corrupt, or the outbox cannot be read.
     """
     from airflow_provider_spark_datahub.delivery.outbox import CORRUPT
 
     wanted = _entry_filter(dag, run, task, connection)
-    with _opened(outbox, or_folder=True) as opened:
-        waiting = [
-            {**_summary(entry.manifest), "entry": str(entry)} for entry in opened.entries() if wanted(entry.manifest)
+    hours = parse_hours("--over-after", over_after)
+    with _opened(outbox, or_folder=True, failed=EXIT_HELP) as opened:
+        listed = [
+            {**_summary(entry.manifest), "entry": str(entry), "may_run": _may_run(entry, hours)}
+            for entry in opened.entries()
+            if wanted(entry.manifest)
         ]
         quarantined = [
             {**_summary(entry.manifest), "proposals": len(entry.rejected), "reasons": entry.reasons}
@@ -63,14 +75,22 @@ def pending(
             if wanted(entry.manifest)
         ]
         corrupt = sum(name.endswith(".jsonl") for name in opened.storage.stored(CORRUPT))
+    running = [entry for entry in listed if entry.pop("may_run")]
+    waiting = [entry for entry in listed if entry not in running]
     if as_json:
-        typer.echo(json.dumps({"pending": waiting, "quarantined": quarantined, "corrupt": corrupt}, indent=2))
+        found = {"pending": waiting, "running": running, "quarantined": quarantined, "corrupt": corrupt}
+        typer.echo(json.dumps(found, indent=2))
     else:
         for entry in waiting:
             show_line(f"{_line(entry)} for {entry['connection']}")
+        for entry in running:
+            show_line(f"{_line(entry)}: its attempt may still run")
         for entry in quarantined:
             show_line(f"{_line(entry)} quarantined: {'; '.join(entry['reasons'])}")
-        say(f"{len(waiting)} entries pending, {len(quarantined)} quarantined, {corrupt} corrupt")
+        runs = f", {len(running)} of attempts that may still run" if running else ""
+        say(f"{len(waiting)} entries pending{runs}, {len(quarantined)} quarantined, {corrupt} corrupt")
+    if quarantined or corrupt:
+        raise typer.Exit(EXIT_HELP)
     if waiting:
         raise typer.Exit(EXIT_INCOMPLETE)
 
@@ -87,17 +107,12 @@ def emit(
     seconds: Annotated[float, typer.Option(help="Time for each entry.", min=0.0)] = 60.0,
     max_seconds: Annotated[float | None, typer.Option(help="Begin no delivery later than this.", min=0.0)] = None,
     max_entries: Annotated[int | None, typer.Option(help="Deliver no more entries than this.", min=1)] = None,
-    over_after: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOURS", help="Treat an attempt without a recorded end as over after these hours (36), or after 2d."
-        ),
-    ] = None,
+    over_after: _OverOption = None,
     as_json: _JsonOption = False,
 ) -> None:
     """Deliver the pending entries of the outbox through Airflow's connections.
 
-    Exit status: 0; 1 if something stays, or the outbox cannot be read; 2 for wrong options.
+    Exit status: 0, even if attempts run; 1 if something else stays, or the outbox cannot be read; 2 for wrong options.
     """
     from airflow_provider_spark_datahub.delivery import Deadline
     from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
@@ -114,12 +129,13 @@ def emit(
     with _opened(outbox) as opened, progress("Delivering", len(opened.names())) as step:
         settled = remove_delivered_events
         drained = Drain(opened, open_sink, limits, connection, wanted or None, finish, step, settled).run()
+        stays = any(wanted(entry.manifest) and not _may_run(entry, hours) for entry in opened.entries())
     if as_json:
         typer.echo(json.dumps(drained.to_obj(), indent=2))
     for problem in drained.problems:
         say(problem)
     say(drained.sentence)
-    if drained.waiting or drained.elsewhere:
+    if stays or drained.elsewhere:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
@@ -157,10 +173,11 @@ def requeue(
 
 
 @contextmanager
-def _opened(location: str | None, *, or_folder: bool = False) -> Iterator[Outbox]:
+def _opened(location: str | None, *, or_folder: bool = False, failed: int = EXIT_INCOMPLETE) -> Iterator[Outbox]:
     """Open the outbox; end the command with a message if it cannot be read or written.
 
     :param or_folder: open a folder as it is, without Airflow's limits: importing Airflow takes seconds.
+    :param failed: the exit status if it cannot be read or written.
     """
     from airflow_provider_spark_datahub.task import OptionError
 
@@ -171,7 +188,7 @@ def _opened(location: str | None, *, or_folder: bool = False) -> Iterator[Outbox
     except OptionError as error:
         fail(str(error), EXIT_USAGE)
     except OSError as error:
-        fail(str(error), EXIT_INCOMPLETE)
+        fail(str(error), failed)
 
 
 def _configured(location: str | None) -> Outbox:
@@ -220,6 +237,13 @@ def _entry_filter(
     from airflow_provider_spark_datahub.delivery.outbox import EntryFilter
 
     return EntryFilter(tuple(dags or ()), tuple(runs or ()), tuple(tasks or ()), tuple(connections or ()))
+
+
+def _may_run(entry: Entry, hours: float | None) -> bool:
+    """Return whether the entry's attempt may still run: nothing says that it is over, and it is no older than this."""
+    from airflow_provider_spark_datahub.task import may_run
+
+    return may_run(entry.manifest) and (hours is None or entry.age <= hours * 3600)
 
 
 def _summary(manifest: Manifest) -> dict[str, Any]:

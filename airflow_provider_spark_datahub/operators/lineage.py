@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import threading
 import time
@@ -43,6 +44,9 @@ KILL_SECONDS = 4.0
 """Time for lineage in a task that is killed; Airflow ends its process after 5 s."""
 OPTIONS = tuple(signature(LineageConfiguration.resolve).parameters)[1:]
 """Names of the arguments that are options of an attempt."""
+_ERROR_CODE = re.compile(r"Error code is: (-?\d+)")
+_SHELL_CODES = {"126": " (it cannot be executed)", "127": " (a command was not found)"}
+_FAILURE_CHARS = 300
 _AWAITS_RETRY = "spark_datahub_awaits_retry"
 _UNREPORTED_STEPS = ("announcing", "following", "watching")
 """Steps beside the job whose failure costs no lineage."""
@@ -302,9 +306,9 @@ class TaskLineage:
         if isinstance(failure, AirflowTaskTimeout):
             # Airflow stops the job only after execute() has ended; until then it would still write events.
             (self._launcher or self._find_launcher()).stop()
-        return self._end(self._failed_result(failure))
+        return self._end(self._failed_result(failure), failure=_described(failure))
 
-    def _end(self, result: AttemptResult, spark_attempt: int | None = None) -> bool:
+    def _end(self, result: AttemptResult, spark_attempt: int | None = None, failure: str = "") -> bool:
         """Deliver the lineage of this attempt, or only that of the earlier attempt ``spark_attempt``."""
         from airflow_provider_spark_datahub.task import AttemptEnd
 
@@ -314,7 +318,7 @@ class TaskLineage:
         if self.killed_at is not None:
             seconds = min(seconds, max(0.0, self.killed_at + KILL_SECONDS - time.monotonic()))
         spark_succeeded = result == "SUCCESS" and self.killed_at is None
-        end = self._ended = AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds)
+        end = self._ended = AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds, failure)
         if spark_attempt is not None:
             return self._report(self.attempt.deliver_only(end, spark_attempt))
         return self._report(self.attempt.finish(end))
@@ -360,6 +364,16 @@ class SubmissionLauncher(ABC):
             # They were in a file, and come onto a command line that is logged.
             mask(secret)
         return self.launching(injection.submission)
+
+
+def _described(failure: BaseException) -> str:
+    """Return a failure in a few words. The hook's own message repeats the command, which may hold secrets."""
+    from airflow_provider_spark_datahub.conversion import redact_text
+
+    code = _ERROR_CODE.search(str(failure))
+    if code is None:
+        return redact_text(f"{type(failure).__name__}: {str(failure)[:_FAILURE_CHARS]}")
+    return f"spark-submit ended with exit code {code[1]}{_SHELL_CODES.get(code[1], '')}"
 
 
 class SparkLineageOperator(BaseOperator):

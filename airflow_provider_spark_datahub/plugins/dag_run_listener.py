@@ -332,6 +332,8 @@ def _deliver_rest_of_run(end: _DagRunEnd, outbox: Outbox) -> None:
 
 def _events_size(entry: Entry) -> int:
     try:
-        return Path(entry.manifest.events or "").stat().st_size
+        events = Path(entry.manifest.events or "")
+        files = events.iterdir() if events.is_dir() else [events]
+        return sum(file.stat().st_size for file in files)
     except OSError:
         return 0

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.task.recovery import (
         drain_callbacks as drain_callbacks,
         is_ready as is_ready,
+        may_run as may_run,
         recover_entry as recover_entry,
         remove_delivered_events as remove_delivered_events,
     )
@@ -35,7 +36,7 @@ else:
             "attempt": "AttemptEnd AttemptLineage Launcher SparkSubmit",
             "delivery": "Connections",
             "options": "LineageConfiguration LineageOptions OptionError SECTION UNNAMED_APPLICATION",
-            "recovery": "drain_callbacks is_ready recover_entry remove_delivered_events",
+            "recovery": "drain_callbacks is_ready may_run recover_entry remove_delivered_events",
             "report": "LineageReport XCOM_KEY",
         },
     )

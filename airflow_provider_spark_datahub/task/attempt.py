@@ -36,7 +36,7 @@ from airflow_provider_spark_datahub.capture import (
     overridden_transport,
     unused_path,
 )
-from airflow_provider_spark_datahub.conversion import DatasetId, patched_edges
+from airflow_provider_spark_datahub.conversion import DatasetId, patched_edges, redact_text
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
@@ -58,6 +58,7 @@ log = logging.getLogger(__name__)
 
 RESOLVE_SECONDS = 60.0
 """Time to resolve a Maven coordinate before the submit; a first download is 43 MB."""
+_LAST_LINE_CHARS = 300
 BANNER_SECONDS = 20.0
 """Time for ``spark-submit --version``, which is called if its folder does not show Spark's version."""
 RAW_EVENTS_SHARE = 0.05
@@ -107,12 +108,14 @@ class AttemptEnd:
     :param spark_succeeded: whether spark-submit succeeded.
     :param end_ms: time of the end, in ms since the epoch.
     :param seconds: time for the lineage steps.
+    :param failure: how the call that starts Spark failed, in a few words without secrets; empty if it did not.
     """
 
     spark_succeeded: bool
     result: AttemptResult
     end_ms: int
     seconds: float
+    failure: str = ""
 
 
 class AttemptLineage:
@@ -138,6 +141,7 @@ class AttemptLineage:
         self._reconnected = False
         self._names_all_edges = False
         self._not_injected: str | None = None
+        self._local_driver = False
         self._event_log = SparkEventLog()
         self.driver_output = DriverOutput()
         self._running: RunningLineage | None = None
@@ -152,6 +156,7 @@ class AttemptLineage:
         :raises OSError: if the properties file cannot be read.
         """
         settings = self._options.settings
+        self._local_driver = spark.local_driver
         installation = SparkInstallation.find(spark.binary, spark.env)
         submission = replace(submission, base_properties=base_properties(installation, spark.properties_file))
         events_file = unused_path(event_file(self._options.events_location, self._attempt.key, self._ti_id))
@@ -342,7 +347,7 @@ class AttemptLineage:
                 self.delivery.record_end(self._record.to_obj())
             events = self._events_at_the_end(deadline)
             collected, self.conversion = events.finish(end.spark_succeeded, deadline)
-            self._describe(collected, self.conversion)
+            self._describe(collected, self.conversion, end.failure)
             proposals = events.proposals(self._attempt.ended(end.end_ms, end.result), self.conversion)
             own_edges = patched_edges(proposals)
             if events.saw_everything and self._running is not None:
@@ -466,7 +471,15 @@ class AttemptLineage:
 
         return events.raw or RawEvents.read(self._events_file, lambda: deadline.expired)
 
-    def _describe(self, collected: CollectionReport, conversion: Conversion) -> None:
+    def _why_no_events(self, collected: CollectionReport, failure: str) -> str:
+        if collected.outcome is not Outcome.MISSING or not failure or not self._local_driver:
+            return collected.sentence
+        # The listener writes its first event when the application starts.
+        last = redact_text(self.driver_output.last_line[:_LAST_LINE_CHARS])
+        said = f"; its last line: {last}" if last else ""
+        return f"the job failed before its Spark application started, so there are no events: {failure}{said}"
+
+    def _describe(self, collected: CollectionReport, conversion: Conversion, failure: str) -> None:
         report, settings = self.report, self._options.settings
         diagnostics = conversion.diagnostics
         report.events = collected.events
@@ -489,7 +502,7 @@ class AttemptLineage:
         if self._not_injected:
             report.reason = self._not_injected
         elif not collected.events and not conversion.jobs:
-            report.reason = "; ".join(dict.fromkeys(notes)) or collected.sentence
+            report.reason = "; ".join(dict.fromkeys(notes)) or self._why_no_events(collected, failure)
         elif not conversion.jobs:
             report.reason = (
                 f"none of the {diagnostics.rejected_events} events could be converted: {diagnostics.rejections[0]}"

@@ -218,6 +218,13 @@ def is_ready(manifest: Manifest, is_over: Callable[[AttemptKey], bool]) -> bool:
         record = AttemptRecord.from_obj(manifest.redo)
         runs_here = record.machine == machine() and not is_gone(record.machine, record.process)
         return record.spark_succeeded is not None or (not runs_here and is_over(manifest.key))
+    return True  # it cannot be read: a drain sets it aside
+
+
+def may_run(manifest: Manifest) -> bool:
+    """Return whether the attempt of an entry may still run, as far as the entry and this machine show."""
+    with suppress(ValueError):
+        return manifest.state == "unfinished" and not AttemptRecord.from_obj(manifest.redo).is_over
     return False
 
 

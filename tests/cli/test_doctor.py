@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.capture.installations import openlineage_jar, spark_at
+from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.cli.commands import run
 
 
@@ -17,6 +19,8 @@ def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     sink = tmp_path / "sink.jsonl"
     monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps({"conn_type": "datahub-file", "host": str(sink)}))
     monkeypatch.setenv("SPARK_HOME", str(spark_at(tmp_path / "spark")))
+    executable(tmp_path / "spark/bin/spark-submit")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'spark/bin'}{os.pathsep}{os.environ['PATH']}")
     jar = openlineage_jar(tmp_path / "openlineage.jar")
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", str(jar))
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__DATAHUB_CONN_ID", "lineage")
@@ -60,3 +64,22 @@ def test_json() -> None:
     bad = run("doctor", "--json", "--connection", "nowhere")
     assert bad.exit_code == 1
     assert json.loads(bad.stdout)["good"] is False
+
+
+@pytest.mark.usefixtures("sink")
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("#!/bin/sh\necho\nexec /nowhere/spark-class\n", "ends with exit code 127: .*/nowhere/spark-class"),
+        ("#!/bin/sh\nexit 1\n", "ends with exit code 1: it printed nothing"),
+        ("#!/nowhere/bash\n", "does not start: .*No such file"),
+    ],
+)
+def test_a_spark_that_does_not_start(tmp_path: Path, script: str, words: str) -> None:
+    """As after ``pip install pyspark pyspark-client``, which leaves the version and the jars where they were."""
+    executable(tmp_path / "spark/bin/spark-submit", script)
+    result = run("doctor")
+    assert result.exit_code == 1
+    wrong = next(line for line in result.stdout.splitlines() if line.startswith("✗ Spark"))
+    assert re.search(words, wrong)
+    assert "pyspark-client" in result.stdout

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def test_pending(tmp_path: Path, outbox: tuple[str, Path]) -> None:
         AttemptKey("shop", "r3", "build", -1, 1), connection_id="lineage_sink", events=None, redo={}
     )
     result = run("pending", *outbox)
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert sorted(result.stdout.splitlines()) == [
         "shop  r1  build try 2  1 proposals for lineage_sink",
         "shop  r1  end of the DAG run  1 proposals for lineage_sink",
@@ -240,11 +241,11 @@ def test_a_wrong_limit(outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("options", "status"),
     [
-        ((), 1),
-        (("--over-after", "1"), 1),
-        (("--over-after", "0"), 0),
-        (("--over-after", "1d12h"), 1),
-        (("--over-after", "0s"), 0),
+        ((), 0),
+        (("--over-after", "1"), 0),
+        (("--over-after", "0"), 1),
+        (("--over-after", "1d12h"), 0),
+        (("--over-after", "0s"), 1),
     ],
 )
 def test_emit_recovers_an_attempt_without_a_recorded_end(
@@ -259,8 +260,41 @@ def test_emit_recovers_an_attempt_without_a_recorded_end(
     key = AttemptKey("shop", "r1", "build", -1, 1)
     outbox_at(tmp_path / "outbox").begin(key, connection_id="lineage_sink", events=None, redo=record.to_obj())
     time.sleep(0.002)
-    assert run("emit", *outbox, *options).exit_code == status
-    assert len(waiting(tmp_path)) == status
+    listed = run("pending", *outbox, *options)
+    assert listed.exit_code == status
+    assert ("its attempt may still run" in listed.stdout) is not status
+    assert run("emit", *outbox, *options).exit_code == 0
+    assert len(waiting(tmp_path)) == (0 if status else 1)
+
+
+def test_statuses_for_alarms(tmp_path: Path, outbox: tuple[str, Path]) -> None:
+    """Running attempts do not count, pending entries may be delivered without help, and the rest needs somebody."""
+    record = AttemptRecord.begun(
+        TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1), LineageSettings(), tmp_path, SparkEventLog()
+    )
+
+    def begin(task_id: str, record: AttemptRecord) -> None:
+        key = AttemptKey("shop", "r1", task_id, -1, 1)
+        outbox_at(tmp_path / "outbox").begin(key, connection_id="sink", events=None, redo=record.to_obj())
+
+    begin("runs", record)
+    begin("elsewhere", replace(record, machine="another"))
+    assert run("pending", *outbox).exit_code == 0
+    (running, pending), status = status_of(outbox)
+    assert (running, pending, status) == (["elsewhere", "runs"], [], 0)
+    begin("killed", replace(record, process=2**22 + 1))
+    begin("ended", record.ended(1, "SUCCESS", spark_succeeded=True))
+    assert status_of(outbox) == ((["elsewhere", "runs"], ["ended", "killed"]), 1)
+    put(tmp_path, task_id="rejected").quarantine("no such aspect")
+    assert status_of(outbox)[1] == 3
+    assert run("pending", *outbox, "--task", "runs").exit_code == 0
+
+
+def status_of(outbox: tuple[str, Path]) -> tuple[tuple[list[str], list[str]], int]:
+    result = run("pending", *outbox, "--json")
+    found = json.loads(result.stdout)
+    running, pending = (sorted(entry["task"] for entry in found[kind]) for kind in ("running", "pending"))
+    return (running, pending), result.exit_code
 
 
 @pytest.mark.parametrize("hours", ["soon", "-1", "nan", "3x", ""])

@@ -390,3 +390,26 @@ def test_a_period_that_is_none_costs_lineage_and_not_the_task(spark: FakeSpark) 
     context = context_of(operator)
     execute(operator, context)
     assert "emit_periodically is 'often'" in context["ti"].xcoms["lineage_report"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            127,
+            "spark-submit ended with exit code 127 (a command was not found); its last line: spark-class: No such file",
+        ),
+        (1, "spark-submit ended with exit code 1; its last line: spark-class: No such file"),
+    ],
+)
+def test_a_submit_that_never_started_is_not_a_listener_that_did_not_run(
+    spark: FakeSpark, code: int, words: str
+) -> None:
+    spark.prints("starting\nspark-class: No such file\n")
+    spark.exits(code)
+    operator = operator_with_lineage(spark)
+    context = context_of(operator)
+    with pytest.raises(AirflowException):
+        execute(operator, context)
+    reason = context["ti"].xcoms["lineage_report"]["reason"]
+    assert reason == f"the job failed before its Spark application started, so there are no events: {words}"
