@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING
 from airflow_provider_spark_datahub._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.visualization.attempts import (
+        Action as Action,
+        AttemptRow as AttemptRow,
+        render_attempts as render_attempts,
+    )
     from airflow_provider_spark_datahub.visualization.difference import (
         Change as Change,
         ChangedPart as ChangedPart,
@@ -14,6 +19,7 @@ if TYPE_CHECKING:
     )
     from airflow_provider_spark_datahub.visualization.export import (
         MOST_LINKS as MOST_LINKS,
+        read_asset as read_asset,
         render_json as render_json,
         render_mermaid as render_mermaid,
         render_svg as render_svg,
@@ -22,19 +28,24 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.visualization.model import Graph as Graph
     from airflow_provider_spark_datahub.visualization.names import harmless as harmless, short_name as short_name
     from airflow_provider_spark_datahub.visualization.network import build_network as build_network
-    from airflow_provider_spark_datahub.visualization.page import render_page as render_page
+    from airflow_provider_spark_datahub.visualization.page import (
+        Frame as Frame,
+        page_policy as page_policy,
+        render_page as render_page,
+    )
     from airflow_provider_spark_datahub.visualization.terminal import render_terminal as render_terminal
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "attempts": "Action AttemptRow render_attempts",
             "difference": "Change ChangedPart compare",
-            "export": "MOST_LINKS render_json render_mermaid render_svg",
+            "export": "MOST_LINKS read_asset render_json render_mermaid render_svg",
             "graph": "build_graph",
             "model": "Graph",
             "names": "harmless short_name",
             "network": "build_network",
-            "page": "render_page",
+            "page": "Frame page_policy render_page",
             "terminal": "render_terminal",
         },
     )

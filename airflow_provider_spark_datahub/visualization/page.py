@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from html import escape
 from urllib.parse import urlsplit
@@ -41,34 +42,76 @@ _FILTER_SWITCH = (
 )
 
 
-def render_page(graph: Graph, zone: tzinfo = UTC) -> str:
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a server adds to the page.
+
+    :param title: in place of the page's own.
+    :param sections: HTML before the page's own sections, in which names are already escaped.
+    :param script: runs beside the page's own.
+    :param empty: why there is no lineage, in place of the page's own sentence; HTML is escaped.
+    """
+
+    title: str = ""
+    sections: tuple[str, ...] = ()
+    script: str = ""
+    empty: str = ""
+
+
+def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = None) -> str:
     """Return the page. Names are escaped; the page loads nothing, and runs no script except its own.
 
+    :param graph: ``None`` for a page with nothing but the frame's sections.
     :param zone: the time zone of all times.
     """
-    lineage = build_network(graph)
-    title = _title(graph, lineage)
-    script = read_asset("page.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    frame = frame or Frame()
+    shown = graph or Graph()
+    lineage = build_network(shown)
+    title = frame.title or _title(shown, lineage)
+    scripts = [script for script in (read_asset("page.js"), frame.script) if script]
+    counts = _counts(shown, lineage)
     parts = [
         "<!DOCTYPE html>",
         '<html lang="en" class="no-script"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        f'<meta http-equiv="Content-Security-Policy" content="{page_policy(frame)}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<meta name="color-scheme" content="light dark">',
         f"<title>{escape(title)}</title>",
-        f"<style>\n{read_asset('network.css')}{read_asset('page.css')}</style></head><body>",
-        f"<header><div><h1><bdi>{escape(title)}</bdi></h1><p>{_counts(graph, lineage)}</p></div>",
+        f"<style>{_styles()}</style></head><body>",
+        f"<header><div><h1><bdi>{escape(title)}</bdi></h1>{f'<p>{counts}</p>' if counts else ''}</div>",
         f"{_SEARCH + _SKIP if lineage.boxes else ''}</header>",
-        "<main>" if graph.roots else '<main class="without-runs">',
-        *_runs(graph, zone),
-        *_lineage(lineage, graph),
+        "<main>" if shown.roots else '<main class="without-runs">',
+        *_runs(shown, zone),
+        *frame.sections,
+        *(_lineage(lineage, shown, frame.empty) if graph is not None else ()),
         *_tables(lineage),
-        *_problems(graph),
-        f"</main><script>{script}</script></body></html>",
+        *_problems(shown),
+        "</main>",
+        *(f"<script>{script}</script>" for script in scripts),
+        "</body></html>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def page_policy(frame: Frame | None = None) -> str:
+    """Return the content security policy of the page: its own styles and scripts, and no other resource.
+
+    With a frame that has a script, the script may also send requests to the page's own server.
+    """
+    script = frame.script if frame else ""
+    scripts = " ".join(map(_digest, filter(None, (read_asset("page.js"), script))))
+    policy = (
+        f"default-src 'none'; style-src {_digest(_styles())}; script-src {scripts}; base-uri 'none'; form-action 'none'"
+    )
+    return f"{policy}; connect-src 'self'" if script else policy
+
+
+def _styles() -> str:
+    return f"\n{read_asset('network.css')}{read_asset('page.css')}"
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _title(graph: Graph, lineage: Network) -> str:
@@ -198,12 +241,12 @@ def _is_web(url: str) -> bool:
         return False
 
 
-def _lineage(lineage: Network, graph: Graph) -> Iterator[str]:
+def _lineage(lineage: Network, graph: Graph, empty: str = "") -> Iterator[str]:
     yield '<section id="lineage" class="panel"><div class="bar"><h2>Lineage</h2>'
     if not lineage.boxes:
         nothing = f"Nothing to show: {graph.why_nothing()}"
         reason = "No job among these proposals reads or writes anything." if graph.roots else nothing
-        yield f'</div><p class="hint">{escape(reason)}</p></section>'
+        yield f'</div><p class="hint"><bdi>{escape(empty or reason)}</bdi></p></section>'
         return
     yield '<p class="dim needs-script" id="hint" role="status">Choose a table, job or column to trace it.</p>'
     yield '<a class="needs-script" id="more" hidden>its columns</a>'

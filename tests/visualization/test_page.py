@@ -80,7 +80,10 @@ def test_it_needs_nothing_else_and_runs_nothing_else(daily_sales: list[Proposal]
     (script,) = found.scripts
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     (policy,) = [value for value in found.attributes("content") if "default-src" in value]
-    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    (styles,) = re.findall(r"<style>(.*?)</style>", render_page(build_graph(daily_sales)), re.DOTALL)
+    style = base64.b64encode(hashlib.sha256(styles.encode()).digest()).decode()
+    allowed = f"style-src 'sha256-{style}'; script-src 'sha256-{digest}'"
+    assert policy == f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     text = render_page(build_graph(daily_sales))
     assert set(re.findall(r"https?://[\w./]+", text)) == {"http://www.w3.org/2000/svg"}
     assert "@import" not in text

@@ -1,0 +1,159 @@
+"""Lineage of attempts as Airflow's servers know it: the outbox, and the reports of tasks in XCom.
+
+Everything here works while DataHub is down. It is called in the API server, with its database.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.delivery.outbox import (
+    AttemptRecord,
+    Drain,
+    DrainLimits,
+    Entry,
+    EntryFilter,
+    Outbox,
+    OutboxRecords,
+)
+from airflow_provider_spark_datahub.hooks.airflow_context import configuration
+from airflow_provider_spark_datahub.hooks.datahub import open_sink
+from airflow_provider_spark_datahub.hooks.storage import open_outbox
+from airflow_provider_spark_datahub.task import XCOM_KEY, recover_entry
+
+log = logging.getLogger(__name__)
+
+DELIVERY_SECONDS = 20.0
+"""Time for a delivery that a person waits for."""
+MOST_TASKS = 500
+"""Task instances of a DAG run that are looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """Report of a task's last attempt (:class:`~airflow_provider_spark_datahub.task.LineageReport`), as plain JSON.
+
+    :param time: when the task pushed it, in milliseconds since 1970 UTC.
+    """
+
+    key: AttemptKey
+    report: dict[str, Any]
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Selection of a DAG run, or of one task instance of it."""
+
+    dag_id: str
+    run_id: str
+    task_id: str | None = None
+    map_index: int = -1
+
+    def matches(self, key: AttemptKey) -> bool:
+        """Return whether an attempt is selected."""
+        same_run = (key.dag_id, key.run_id) == (self.dag_id, self.run_id)
+        return same_run and (self.task_id is None or (key.task_id, key.map_index) == (self.task_id, self.map_index))
+
+
+class LineageSource:
+    """Reports and outbox entries of attempts, and what a person can do about them."""
+
+    def records(self, scope: Scope) -> list[AttemptRecord]:
+        """Return what the outbox knows about a DAG run or task instance, oldest first.
+
+        :raises OSError: if the outbox cannot be read.
+        """
+        return OutboxRecords(self._outbox()).of(self._keys(scope))
+
+    def newest(self, most: int, dag_ids: set[str], *, undelivered: bool) -> list[AttemptRecord]:
+        """Return the newest records of these DAGs, newest first, without their proposals.
+
+        :raises OSError: if the outbox cannot be read.
+        """
+        return OutboxRecords(self._outbox()).newest(most, dag_ids, undelivered=undelivered)
+
+    def reports(self, dag_ids: Collection[str], scope: Scope | None = None, most: int = MOST_TASKS) -> list[TaskReport]:
+        """Return the reports of these DAGs' tasks, newest first."""
+        from airflow.models.xcom import XComModel
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        query = select(
+            XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index, XComModel.value,
+            XComModel.timestamp,
+        ).where(XComModel.key == XCOM_KEY, XComModel.dag_id.in_(dag_ids))  # fmt: skip
+        if scope is not None:
+            query = query.where(XComModel.run_id == scope.run_id)
+            if scope.task_id is not None:
+                query = query.where(XComModel.task_id == scope.task_id, XComModel.map_index == scope.map_index)
+        with create_session() as session:
+            rows = session.execute(query.order_by(XComModel.timestamp.desc()).limit(most)).all()
+        reports = []
+        for dag_id, run_id, task_id, map_index, value, timestamp in rows:
+            report = XComModel.deserialize_value(_Stored(value))
+            if isinstance(report, dict):
+                key = AttemptKey(dag_id, run_id, task_id, map_index, 0)
+                reports.append(TaskReport(key, report, round(timestamp.timestamp() * 1000)))
+        return reports
+
+    def deliver(self, scope: Scope) -> str:
+        """Deliver the pending entries of a selection, and return the result in one or two sentences.
+
+        :raises OSError: if the outbox cannot be read.
+        """
+        deadline, outbox = Deadline.after(DELIVERY_SECONDS), self._outbox()
+        instances = {key.instance for key in self._keys(scope)}
+
+        def finish(entry: Entry, followed: bool) -> Entry | None:
+            return recover_entry(entry, deadline, over=followed)
+
+        limits = DrainLimits(DELIVERY_SECONDS, DELIVERY_SECONDS / 2)
+        names = [name for name in outbox.names() if name.instance in instances]
+        drained = Drain(outbox, open_sink, limits, finish=finish).run(names)
+        return ". ".join([drained.sentence, *list(drained.problems)[:3]])
+
+    def requeue(self, scope: Scope) -> str:
+        """Make the quarantined entries of a selection pending again, and return the result in one sentence.
+
+        :raises OSError: if the outbox cannot be read or written.
+        """
+        outbox = self._outbox()
+        wanted = EntryFilter((scope.dag_id,), (scope.run_id,))
+        entries = [
+            entry for entry in outbox.quarantined() if wanted(entry.manifest) and scope.matches(entry.manifest.key)
+        ]
+        for entry in entries:
+            outbox.requeue(entry)
+        return f"{len(entries)} quarantined entries are pending again"
+
+    def _keys(self, scope: Scope) -> list[AttemptKey]:
+        """Return a key of each task instance, and of the end of the DAG run."""
+        if scope.task_id is not None:
+            return [AttemptKey(scope.dag_id, scope.run_id, scope.task_id, scope.map_index, 1)]
+        from airflow.models.taskinstance import TaskInstance
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        query = select(TaskInstance.task_id, TaskInstance.map_index).where(
+            TaskInstance.dag_id == scope.dag_id, TaskInstance.run_id == scope.run_id
+        )
+        with create_session() as session:
+            tasks = [("", -1), *session.execute(query.limit(MOST_TASKS)).all()]
+        return [AttemptKey(scope.dag_id, scope.run_id, task_id, map_index, 1) for task_id, map_index in tasks]
+
+    def _outbox(self) -> Outbox:
+        configured = configuration()
+        return open_outbox(configured.outbox_location(), configured.outbox_limits())
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What XComModel.deserialize_value asks a row for."""
+
+    value: Any

@@ -1,0 +1,324 @@
+"""The page *Spark lineage* in Airflow's API server: lineage and its delivery, by DAG, DAG run and task instance.
+
+Airflow serves the applications of plugins without authentication. So each address here depends on Airflow's auth
+manager: who may read a DAG's task instances may look, and who may edit them may deliver. Requests that change something
+need a token that only the page contains, and must come from the page.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+from urllib.parse import urlencode, urlsplit
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+from airflow.providers.common.compat.sdk import conf
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi.responses import JSONResponse
+from itsdangerous import BadSignature, URLSafeTimedSerializer
+
+from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord
+from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, Scope, TaskReport
+from airflow_provider_spark_datahub.visualization import (
+    Action,
+    AttemptRow,
+    Frame,
+    build_graph,
+    page_policy,
+    read_asset,
+    render_attempts,
+    render_page,
+)
+
+log = logging.getLogger(__name__)
+
+MOST_RUNS = 200
+"""Runs in a list; attempts that are looked at for it are at most ten times as many."""
+TOKEN_SECONDS = 12 * 3600
+_REASONS = 3
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+_looks = requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE)
+_edits = requires_access_dag("PUT", DagAccessEntity.TASK_INSTANCE)
+
+
+def _source() -> LineageSource:
+    return LineageSource()
+
+
+def _one_dag(request: Request) -> None:
+    """Refuse a request whose DAG is ambiguous: the auth manager reads ``~`` as all DAGs, and the last of several."""
+    dag_ids = request.query_params.getlist("dag_id")
+    if len(dag_ids) != 1 or dag_ids[0] in ("", "~"):
+        raise HTTPException(422, "dag_id must name one DAG")
+
+
+def _scope(dag_id: str, run_id: str, task_id: str | None = None, map_index: Annotated[str, Query()] = "-1") -> Scope:
+    # Airflow's UI leaves the placeholder in the address of a task that is not mapped.
+    index = int(map_index) if re.fullmatch(r"\d{1,9}", map_index) else -1
+    return Scope(dag_id, run_id, task_id or None, index)
+
+
+SourceDep = Annotated[LineageSource, Depends(_source)]
+ScopeDep = Annotated[Scope, Depends(_scope)]
+
+
+def _serializer() -> URLSafeTimedSerializer:
+    return URLSafeTimedSerializer(conf.get_mandatory_value("api", "secret_key"), salt="spark-datahub page")
+
+
+def _token(user: Any) -> str:
+    return str(_serializer().dumps(str(user.get_id())))
+
+
+def _from_the_page(request: Request, user: GetUserDep) -> None:
+    """Refuse a request that another site may have made in the user's name."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    hosts = {request.headers.get("host"), urlsplit(conf.get("api", "base_url", fallback="") or "").netloc}
+    if site not in (None, "same-origin") or (origin is not None and urlsplit(origin).netloc not in hosts - {""}):
+        raise HTTPException(403, "The request comes from another site")
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise HTTPException(415, "The request must be JSON")
+    try:
+        named = _serializer().loads(request.headers.get("x-page-token", ""), max_age=TOKEN_SECONDS)
+    except BadSignature:
+        named = None
+    if named != str(user.get_id()):
+        raise HTTPException(403, "The page is too old or of another user: load it again")
+
+
+def create_app() -> FastAPI:
+    """Return the application."""
+    app = FastAPI(title="Spark lineage", openapi_url=None, docs_url=None, redoc_url=None)
+    looks = [Depends(_one_dag), Depends(_looks)]
+    edits = [Depends(_one_dag), Depends(_edits), Depends(_from_the_page)]
+    app.get("/runs")(_list_runs)
+    app.get("/run", dependencies=looks)(_show_run)
+    app.get("/task", dependencies=looks)(_show_task)
+    app.get("/proposals", dependencies=looks)(_download)
+    app.post("/deliver", dependencies=edits)(_deliver)
+    app.post("/requeue", dependencies=edits)(_requeue)
+    app.add_exception_handler(OSError, _unreadable)
+    return app
+
+
+def _unreadable(_: Request, error: Exception) -> JSONResponse:
+    log.warning("The outbox cannot be used: %s", error)
+    return JSONResponse({"detail": f"The outbox cannot be used: {error}"}, 503, headers=_HEADERS)
+
+
+def _list_runs(request: Request, user: GetUserDep, source: SourceDep) -> Response:
+    """Return the page of the newest runs of one DAG, or of all DAGs that the user may read."""
+    readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+    dag_id = request.query_params.get("dag_id")
+    if dag_id is not None:
+        _one_dag(request)
+        _looks(request, user)
+    wanted = readable if dag_id is None else {dag_id}
+    reports = source.reports(wanted, most=10 * MOST_RUNS)
+    records, problem = _guarded_newest(source, wanted)
+    rows = _run_rows(reports, records)
+    title = "Spark lineage" if dag_id is None else f"Spark lineage of {dag_id}"
+    empty = "No task has reported lineage yet, and the outbox is empty." if not rows else ""
+    more = f"The newest {MOST_RUNS} runs." if len(rows) > MOST_RUNS else empty
+    section = render_attempts("Runs", rows[:MOST_RUNS], more=" ".join(part for part in (problem, more) if part))
+    return _page(None, Frame(title, (section,)))
+
+
+def _guarded_newest(source: LineageSource, dag_ids: set[str]) -> tuple[list[AttemptRecord], str]:
+    """Return the undelivered records, or why the outbox cannot be read: the reports are shown anyway."""
+    try:
+        return source.newest(10 * MOST_RUNS, dag_ids, undelivered=True), ""
+    except OSError as error:
+        return [], f"The outbox cannot be read: {error}"
+
+
+def _run_rows(reports: Iterable[TaskReport], records: Iterable[AttemptRecord]) -> list[AttemptRow]:
+    states: dict[tuple[str, str], Counter[str]] = {}
+    times: dict[tuple[str, str], int] = {}
+    notes: dict[tuple[str, str], dict[str, None]] = {}
+    undelivered = set()
+
+    def add(run: tuple[str, str], state: str, time: int, reasons: Iterable[str]) -> None:
+        states.setdefault(run, Counter())[state] += 1
+        times[run] = max(times.get(run, 0), time)
+        notes.setdefault(run, {}).update(dict.fromkeys(reasons))
+
+    for record in records:
+        run = record.key.dag_id, record.key.run_id
+        undelivered.add(record.key.instance)
+        add(run, record.state, record.created_ms, record.reasons)
+    for each in reports:
+        if each.key.instance not in undelivered:
+            add((each.key.dag_id, each.key.run_id), _reported_state(each.report), each.time, _reasons(each.report))
+    return [
+        AttemptRow(
+            f"{dag_id}  {run_id}",
+            _worst(states[dag_id, run_id]),
+            ", ".join(f"{count} {state}" for state, count in sorted(states[dag_id, run_id].items())),
+            tuple(notes[dag_id, run_id])[:_REASONS],
+            time,
+            link=f"run?{urlencode({'dag_id': dag_id, 'run_id': run_id})}",
+        )
+        for (dag_id, run_id), time in sorted(times.items(), key=lambda item: -item[1])
+    ]
+
+
+def _reported_state(report: dict[str, Any]) -> str:
+    """Return the state that a report gives, for an attempt without an undelivered entry in the outbox.
+
+    What was pending when the task ended has been delivered since, or is in the outbox of a worker that this server
+    cannot read.
+    """
+    if not (report.get("inputs") or report.get("outputs")):
+        return "no lineage"
+    return "was pending" if report.get("pending") or report.get("failed") else "delivered"
+
+
+def _worst(states: Counter[str]) -> str:
+    order = ("quarantined", "pending", "unfinished", "no lineage", "was pending")
+    return next((state for state in order if states[state]), "delivered")
+
+
+def _reasons(report: dict[str, Any]) -> list[str]:
+    reason = report.get("reason")
+    return [str(reason)] if reason else []
+
+
+def _show_run(scope: ScopeDep, user: GetUserDep, source: SourceDep) -> Response:
+    """Return the page of a DAG run."""
+    scope = Scope(scope.dag_id, scope.run_id)
+    return _scope_page(scope, user, source, f"Spark lineage of {scope.dag_id}, {scope.run_id}")
+
+
+def _show_task(scope: ScopeDep, user: GetUserDep, source: SourceDep) -> Response:
+    """Return the page of a task instance."""
+    if scope.task_id is None:
+        raise HTTPException(422, "task_id must name a task")
+    return _scope_page(scope, user, source, f"Spark lineage of {_task_name(scope.task_id, scope.map_index)}")
+
+
+def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> Response:
+    reports = source.reports([scope.dag_id], scope)
+    records = source.records(scope)
+    rows = [*_record_rows(records, scope), *_report_rows(reports, records, scope)]
+    query = _query(scope)
+    states = {record.state for record in records}
+    actions = []
+    if may_edit := _may_edit(scope.dag_id, user):
+        if states & {"pending", "unfinished"}:
+            actions.append(Action("Deliver now", f"deliver?{query}", "Delivering …"))
+        if "quarantined" in states:
+            actions.append(Action("Requeue", f"requeue?{query}", "Requeueing …"))
+    more = (
+        "" if may_edit or not states - {"delivered"} else "You may look, but not deliver: this needs the right to edit."
+    )
+    section = render_attempts("Delivery", rows, actions=actions, token=_token(user) if may_edit else "", more=more)
+    graph = build_graph(proposal for record in records for proposal in record.proposals)
+    return _page(graph, Frame(title, (section,), read_asset("actions.js"), "" if graph.read else _why_empty(reports)))
+
+
+def _may_edit(dag_id: str, user: Any) -> bool:
+    request = Request({"type": "http", "query_string": urlencode({"dag_id": dag_id}).encode(), "path_params": {}})
+    try:
+        _edits(request, user)
+    except HTTPException:
+        return False
+    return True
+
+
+def _why_empty(reports: Sequence[TaskReport]) -> str:
+    reasons = [reason for each in reports for reason in _reasons(each.report)]
+    if reasons:
+        return f"No lineage: {reasons[0]}"
+    if reports:
+        return "The outbox of this server no longer has the proposals, or never had them: see the counts above."
+    return "No attempt has reported lineage: none has ended yet, or the task is not one of Spark lineage."
+
+
+def _record_rows(records: Iterable[AttemptRecord], scope: Scope) -> list[AttemptRow]:
+    return [
+        AttemptRow(
+            f"{_task_name(record.key.task_id, record.key.map_index)} try {record.key.try_number}"
+            if record.key.task_id
+            else "end of the DAG run",
+            record.state,
+            f"{record.count} proposals for {record.connection}"
+            if record.state != "unfinished"
+            else f"events that are not converted, for {record.connection}",
+            record.reasons,
+            record.created_ms,
+            raw=f"proposals?{_query(scope)}" if record.proposals else "",
+        )
+        for record in records
+    ]
+
+
+def _report_rows(reports: Iterable[TaskReport], records: Iterable[AttemptRecord], scope: Scope) -> list[AttemptRow]:
+    known = {record.key.instance for record in records if record.state != "unfinished"}
+    rows = []
+    for each in reports:
+        report, name = each.report, _task_name(each.key.task_id, each.key.map_index)
+        counts = [
+            f"{report.get('events', 0)} events",
+            f"{len(report.get('inputs') or ())} inputs",
+            f"{len(report.get('outputs') or ())} outputs",
+            f"{report.get('proposals', 0)} proposals",
+        ]
+        notes = (*_reasons(report), *map(str, report.get("warnings") or ()))
+        state = "reported" if each.key.instance in known else _reported_state(report)
+        link = "" if scope.task_id is not None else f"task?{_query(Scope(scope.dag_id, scope.run_id, *_task(each)))}"
+        rows.append(AttemptRow(f"{name}, its report", state, ", ".join(counts), notes, each.time, link))
+    return rows
+
+
+def _task(report: TaskReport) -> tuple[str, int]:
+    return report.key.task_id, report.key.map_index
+
+
+def _task_name(task_id: str, map_index: int) -> str:
+    return task_id if map_index < 0 else f"{task_id}[{map_index}]"
+
+
+def _query(scope: Scope) -> str:
+    parts: dict[str, object] = {"dag_id": scope.dag_id, "run_id": scope.run_id}
+    if scope.task_id is not None:
+        parts |= {"task_id": scope.task_id, "map_index": scope.map_index}
+    return urlencode(parts)
+
+
+def _page(graph: Any, frame: Frame) -> Response:
+    policy = f"{page_policy(frame)}; frame-ancestors 'self'"
+    headers = {**_HEADERS, "Content-Security-Policy": policy, "X-Frame-Options": "SAMEORIGIN"}
+    return Response(render_page(graph, frame=frame), media_type="text/html; charset=utf-8", headers=headers)
+
+
+def _download(scope: ScopeDep, source: SourceDep) -> Response:
+    """Return the proposals as JSON lines."""
+    lines = [proposal.to_json() for record in source.records(scope) for proposal in record.proposals]
+    headers = {**_HEADERS, "Content-Security-Policy": "default-src 'none'; sandbox"}
+    headers["Content-Disposition"] = 'attachment; filename="proposals.jsonl"'
+    text = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
+    return Response(text, media_type="application/x-ndjson", headers=headers)
+
+
+def _deliver(scope: ScopeDep, user: GetUserDep, source: SourceDep) -> JSONResponse:
+    """Deliver what is pending."""
+    log.info("%s delivers the lineage of %s", user.get_id(), scope)
+    return JSONResponse({"message": source.deliver(scope)}, headers=_HEADERS)
+
+
+def _requeue(scope: ScopeDep, user: GetUserDep, source: SourceDep) -> JSONResponse:
+    """Make what is quarantined pending again."""
+    log.info("%s requeues the lineage of %s", user.get_id(), scope)
+    return JSONResponse({"message": source.requeue(scope)}, headers=_HEADERS)

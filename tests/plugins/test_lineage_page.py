@@ -1,0 +1,248 @@
+"""The page in Airflow's API server: who may look and press, what is escaped, and what a browser is allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.api_fastapi.app import create_auth_manager
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.models.dag import DagModel
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
+from airflow_provider_spark_datahub.delivery.outbox.records import OutboxRecords
+from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
+from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, Scope, TaskReport
+from airflow_provider_spark_datahub.plugins import lineage_page
+from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
+from tests.delivery.outboxes import outbox_at, proposals_in
+from tests.visualization.conftest import HOSTILE, dataset, lineage
+
+RUN = {"dag_id": "shop", "run_id": "manual__1"}
+TASK = {**RUN, "task_id": "build", "map_index": "{MAP_INDEX}"}
+KEY = AttemptKey("shop", "manual__1", "build", -1, 1)
+ADDRESSES = ["runs", "run", "task", "proposals"]
+HERE = {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/json"}
+
+
+class Source(LineageSource):
+    """Source without Airflow's database."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.outbox = outbox
+        self.reported: list[TaskReport] = []
+
+    def reports(self, dag_ids: Collection[str], scope: Scope | None = None, most: int = 500) -> list[TaskReport]:
+        return [
+            each for each in self.reported if each.key.dag_id in dag_ids and (scope is None or scope.matches(each.key))
+        ][:most]
+
+    def _keys(self, scope: Scope) -> list[AttemptKey]:
+        return [KEY] if scope.task_id is None else super()._keys(scope)
+
+    def _outbox(self) -> Outbox:
+        return self.outbox
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    return Source(outbox_at(tmp_path / "outbox"))
+
+
+@pytest.fixture
+def client(source: Source, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    monkeypatch.setattr(DagModel, "get_team_name", staticmethod(lambda *_, **__: None))
+    monkeypatch.setattr("airflow.models.revoked_token.RevokedToken.is_revoked", lambda *_, **__: False)
+    monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "a secret of the tests, " * 4)
+    manager = create_auth_manager()
+    monkeypatch.setattr(type(manager), "get_authorized_dag_ids", lambda *_, **__: {"shop"})
+    page = lineage_page.create_app()
+    page.dependency_overrides[lineage_page._source] = lambda: source
+    server = FastAPI(root_path="/airflow")
+    server.mount("/spark-datahub", page)
+    with TestClient(server, base_url="http://airflow.example/airflow/spark-datahub/") as opened:
+        yield opened
+
+
+def sign_in(client: TestClient, role: str | None) -> None:
+    user = SimpleAuthManagerUser(username=f"a {role}", role=role)
+    client.cookies.set("_token", create_auth_manager().generate_jwt(user))
+
+
+def put(source: Source, *proposals: Any) -> Any:
+    return source.outbox.put(KEY, list(proposals), spark_succeeded=True, connection_id="sink")
+
+
+def token(client: TestClient) -> str:
+    match = re.search(r'data-token="([^"]*)"', client.get("run", params=RUN).text)
+    assert match
+    return match[1]
+
+
+def press(client: TestClient, action: str = "deliver", **changes: Any) -> Any:
+    headers = {**HERE, "X-Page-Token": changes.pop("token", None) or token(client), **changes.pop("headers", {})}
+    return client.post(action, params=changes.pop("params", RUN), headers=headers, content="{}")
+
+
+def test_nobody_looks_or_presses_without_signing_in(client: TestClient, source: Source) -> None:
+    put(source, lineage("job", [dataset("a")], [dataset("b")], []))
+    for address in ADDRESSES:
+        assert client.get(address, params=TASK).status_code == 401, address
+    assert client.post("deliver", params=RUN, headers=HERE, content="{}").status_code == 401
+    client.cookies.set("_token", "forged")
+    assert client.get("run", params=RUN).status_code == 403
+    assert client.get("openapi.json").status_code == client.get("docs").status_code == 404
+
+
+def test_who_may_not_read_a_dag_is_refused(client: TestClient) -> None:
+    sign_in(client, None)
+    for address in ADDRESSES[1:]:
+        assert client.get(address, params=TASK).status_code == 403, address
+    assert client.get("runs", params={"dag_id": "shop"}).status_code == 403
+
+
+def test_a_viewer_looks_and_an_editor_delivers(client: TestClient, source: Source, sink: Path) -> None:
+    put(source, lineage("job", [dataset("a")], [dataset("b")], []))
+    sign_in(client, "viewer")
+    seen = client.get("run", params=RUN)
+    assert seen.status_code == 200
+    assert "1 proposals for sink" in seen.text
+    assert "Deliver now" not in seen.text
+    assert "You may look, but not deliver" in seen.text
+    assert token(client) == ""
+    assert client.post("deliver", params=RUN, headers=HERE, content="{}").status_code == 403
+    assert len(client.get("proposals", params=RUN).text.splitlines()) == 1
+    sign_in(client, "user")
+    assert "Deliver now" in client.get("run", params=RUN).text
+    answer = press(client)
+    assert (answer.status_code, sink.read_text().count("dataJobInputOutput")) == (200, 1)
+    assert answer.json()["message"].startswith("1 entries settled (1 proposals delivered")
+    after = client.get("task", params=TASK).text
+    assert "Deliver now" not in after
+    assert ">delivered</span>" in after
+    assert 'data-key="j1"' in after  # it is drawn from what is kept
+
+
+@pytest.fixture
+def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "sink.jsonl"
+    monkeypatch.setenv("AIRFLOW_CONN_SINK", f'{{"conn_type": "datahub-file", "host": "{path}"}}')
+    return path
+
+
+def test_a_quarantined_entry_is_shown_with_its_reason_and_requeued(client: TestClient, source: Source) -> None:
+    entry = put(source, lineage("job", [dataset("a")], [dataset("b")], []))
+    (proposal,) = proposals_in(entry)
+    entry.settle(Delivery(0, (Rejection(proposal, "<b>no such aspect</b>"),)), [proposal])
+    sign_in(client, "user")
+    text = client.get("run", params=RUN).text
+    assert "&lt;b&gt;no such aspect&lt;/b&gt;" in text
+    assert press(client, "requeue").json() == {"message": "1 quarantined entries are pending again"}
+    assert len(source.outbox.names()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({"headers": {"Sec-Fetch-Site": "cross-site"}}, 403),
+        ({"headers": {"Sec-Fetch-Site": "same-site"}}, 403),
+        ({"headers": {"Origin": "https://evil.example"}}, 403),
+        ({"headers": {"Origin": "null"}}, 403),
+        ({"headers": {"Content-Type": "text/plain"}}, 415),
+        ({"headers": {"Content-Type": "application/x-www-form-urlencoded"}}, 415),
+        ({"token": "forged"}, 403),
+        ({"params": {"dag_id": "~", "run_id": "manual__1"}}, 422),
+        ({"params": {"dag_id": ["shop", "other"], "run_id": "manual__1"}}, 422),
+        ({"params": {"run_id": "manual__1"}}, 422),
+        ({"headers": {"Origin": "http://airflow.example"}}, 200),
+        ({}, 200),
+    ],
+)
+def test_only_the_page_itself_presses(
+    client: TestClient, source: Source, sink: Path, changes: dict[str, Any], status: int
+) -> None:
+    put(source, lineage("job", [dataset("a")], [dataset("b")], []))
+    sign_in(client, "user")
+    assert press(client, **changes).status_code == status
+    assert sink.exists() == (status == 200)
+
+
+def test_a_token_is_of_one_user_and_gets_too_old(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    sign_in(client, "admin")
+    of_another = token(client)
+    sign_in(client, "user")
+    assert press(client, token=of_another).status_code == 403
+    mine = token(client)
+    assert press(client, token=mine).status_code == 200
+    monkeypatch.setattr(lineage_page, "TOKEN_SECONDS", -1)
+    assert press(client, token=mine).status_code == 403
+    assert client.get("deliver", params=RUN).status_code == 405
+
+
+def test_a_browser_may_run_nothing_but_the_page(client: TestClient, source: Source) -> None:
+    put(source, *(lineage(name, [dataset(name)], [dataset("b")], []) for name in HOSTILE if "\ud800" not in name))
+    source.reported = [TaskReport(KEY, {"reason": HOSTILE[0], "warnings": [HOSTILE[1]], "events": HOSTILE[2]}, 0)]
+    sign_in(client, "user")
+    for address in ("runs", "run", "task"):
+        answer = client.get(address, params=TASK)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'self'" in policy
+        assert "unsafe" not in policy
+        assert "<script>alert" not in answer.text
+        assert "<img" not in answer.text
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert not re.search(r'(href|data-action)="/', answer.text)  # works behind any prefix
+    download = client.get("proposals", params=TASK)
+    assert download.headers["content-disposition"].startswith("attachment")
+    assert "sandbox" in download.headers["content-security-policy"]
+
+
+def test_the_list_of_runs_is_of_readable_dags_and_without_lineage_it_says_why(
+    client: TestClient, source: Source
+) -> None:
+    secret = AttemptKey("payroll", "manual__1", "build", -1, 1)
+    source.outbox.put(secret, [lineage("job", [], [dataset("b")], [])], spark_succeeded=True, connection_id="sink")
+    put(source, lineage("job", [], [dataset("b")], []))
+    source.reported = [
+        TaskReport(AttemptKey("shop", "manual__2", "empty", -1, 0), {"reason": "the listener did not run"}, 5),
+        TaskReport(AttemptKey("payroll", "manual__2", "empty", -1, 0), {"reason": "nobody's business"}, 5),
+    ]
+    sign_in(client, "viewer")
+    text = client.get("runs").text
+    assert "payroll" not in text
+    assert "business" not in text
+    assert re.search(r"manual__1.*pending.*manual__2.*no lineage.*the listener did not run", text, re.DOTALL)
+    empty = {**RUN, "run_id": "manual__2", "task_id": "empty"}
+    assert "No lineage: the listener did not run" in client.get("task", params=empty).text
+    assert client.get("task", params=RUN).status_code == 422
+
+
+def test_an_outbox_that_cannot_be_read_is_said_and_the_reports_are_shown(
+    client: TestClient, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    source.reported = [TaskReport(KEY, {"inputs": ["a"]}, 5)]
+    monkeypatch.setattr(OutboxRecords, "newest", refuse)
+    monkeypatch.setattr(OutboxRecords, "of", refuse)
+    sign_in(client, "viewer")
+    assert re.search(r"manual__1.*Permission denied", client.get("runs").text, re.DOTALL)
+    assert client.get("run", params=RUN).status_code == 503
+
+
+def test_the_views_of_airflow_lead_to_the_page(client: TestClient) -> None:
+    sign_in(client, "user")
+    destinations = {view["destination"]: view["href"] for view in SparkDatahubPlugin.external_views}
+    assert set(destinations) == {"nav", "dag", "dag_run", "task_instance"}
+    for href in destinations.values():
+        address = href.replace("{DAG_ID}", "shop").replace("{RUN_ID}", "manual__1").replace("{TASK_ID}", "build")
+        assert client.get(f"http://airflow.example/airflow{address}").status_code == 200, address

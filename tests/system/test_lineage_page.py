@@ -1,0 +1,132 @@
+"""The page *Spark lineage* in a real API server behind a URL prefix, as a person with a real browser has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from tests.delivery.outboxes import outbox_at
+from tests.patience import HANGS
+from tests.servers.chromium import Chromium
+from tests.servers.process import free_port
+from tests.system.airflow_home import AirflowHome
+from tests.visualization.conftest import dataset, lineage
+
+pytestmark = pytest.mark.airflow
+
+START_SECONDS = 180
+TASK = "dag_id=shop&run_id=manual__1&task_id=build&map_index={MAP_INDEX}"
+USERS = {"editor": "user", "viewer": "viewer", "nobody": ""}
+
+
+def eventually(check: Callable[[], bool], seconds: float = HANGS) -> None:
+    until = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+@dataclass(frozen=True)
+class ApiServer:
+    url: str
+    delivered: Path
+
+    def status(self, path: str) -> int:
+        try:
+            with urllib.request.urlopen(f"{self.url}/{path}", timeout=30) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    def page_of(self, user: str, browser: Chromium) -> str:
+        """Log in, open the page of the task, and return its text."""
+        browser.driver.delete_all_cookies()
+        browser.driver.get(f"{self.url}/auth/login/")
+        eventually(lambda: len(browser.driver.find_elements("css selector", "input")) == 2)
+        name, password = browser.driver.find_elements("css selector", "input")
+        name.send_keys(user)
+        password.send_keys(f"password of {user}")
+        browser.find("button[type=submit]").click()
+        eventually(lambda: "/auth/login" not in browser.driver.current_url)
+        browser.complaints()
+        browser.requests()
+        browser.driver.get(f"{self.url}/spark-datahub/task?{TASK}")
+        return browser.find("body").text
+
+
+@pytest.fixture(scope="module")
+def server(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    folder = tmp_path_factory.mktemp("page")
+    url = f"http://127.0.0.1:{(port := free_port())}/flow"
+    passwords = {user: f"password of {user}" for user in USERS}
+    (folder / "passwords.json").write_text(json.dumps(passwords))
+    connection = {"conn_type": "datahub-file", "host": str(folder / "delivered.jsonl")}
+    environment = {
+        **airflow_home.environment,
+        "AIRFLOW__API__BASE_URL": url,
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in USERS.items()),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(folder / "passwords.json"),
+        "AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION": str(folder / "outbox"),
+        "AIRFLOW_CONN_SINK": json.dumps(connection),
+    }
+    proposals = [lineage("build_orders", [dataset("raw")], [dataset("orders")], [])]
+    key = AttemptKey("shop", "manual__1", "build", -1, 1)
+    outbox_at(folder / "outbox").put(key, proposals, spark_succeeded=True, connection_id="sink")
+    command = [str(Path(sys.executable).parent / "airflow"), "api-server", "--host", "127.0.0.1", "--port", str(port)]
+    with (folder / "server.log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, "--workers", "1"],
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    running = ApiServer(url, folder / "delivered.jsonl")
+    try:
+        eventually(lambda: running.status("api/v2/version") == 200 or process.poll() is not None, START_SECONDS)
+        assert process.poll() is None, (folder / "server.log").read_text()[-3000:]
+        yield running
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(20)
+
+
+def test_a_person_logs_in_looks_and_presses(server: ApiServer, browser: Chromium) -> None:
+    assert server.status(f"spark-datahub/task?{TASK}") == 401
+    assert "Invalid" not in server.page_of("viewer", browser)
+    assert browser.driver.find_elements("css selector", "button[data-action]") == []
+    assert "You may look, but not deliver" in browser.find("#attempts").text
+
+    assert "Forbidden" in server.page_of("nobody", browser)
+    assert "build_orders" not in browser.driver.page_source
+
+    server.page_of("editor", browser)
+    assert [text.text for text in browser.driver.find_elements("css selector", "svg .title")] == [
+        "raw",
+        "orders",
+        "build_orders",
+    ]
+    assert not server.delivered.exists()
+    browser.find("button[data-action]").click()
+    eventually(lambda: "delivered" in browser.find("#attempts td .state").text)
+    assert server.delivered.read_text().count("dataJobInputOutput") == 1
+    assert "1 entries settled (1 proposals delivered" in browser.find("#outcome").text
+    assert browser.driver.find_elements("css selector", "button[data-action]") == []
+    assert browser.complaints() == []
+    assert {request.split("/spark-datahub/")[0] for request in browser.requests()} == {server.url}
