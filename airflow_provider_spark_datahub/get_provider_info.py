@@ -72,6 +72,12 @@ def _config() -> dict[str, Any]:
             "description": "Defaults of SparkSubmitDatahubOperator; each is an argument of the operator, too.",
             "options": {
                 "enabled": _option("Whether the operator collects lineage at all.", "True", "boolean"),
+                "auto": _option(
+                    "Operators that have lineage without a change of their DAGs, by class name, separated by commas. "
+                    "Their subclasses have it, too. Empty: none.",
+                    "",
+                    example="SparkSubmitOperator, SparkSqlOperator",
+                ),
                 "datahub_conn_id": _option("Connection to DataHub.", "datahub_rest_default"),
                 "openlineage_conn_id": _option(
                     "Connection to an OpenLineage backend that also gets the raw events. Empty: none.", ""

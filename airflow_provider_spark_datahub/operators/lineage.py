@@ -450,8 +450,13 @@ class SparkLineageOperator(BaseOperator):
         return lineage.run(partial(super().execute, context))
 
     def _new_lineage(self, context: Context) -> TaskLineage:
-        arguments = {name: getattr(self, name, None) for name in OPTIONS}
-        return TaskLineage(context, arguments, self.enabled, partial(self._launcher, context), self.log)
+        arguments = self._lineage_arguments()
+        enabled = arguments.pop("enabled", None)
+        return TaskLineage(context, arguments, enabled, partial(self._launcher, context), self.log)
+
+    def _lineage_arguments(self) -> dict[str, Any]:
+        """Return the options that the task gives, and its switch ``enabled``."""
+        return {name: getattr(self, name, None) for name in self.lineage_fields}
 
     def settle_lineage(self, context: Context, state: AirflowState, error: object = None) -> None:
         """Deliver how Airflow ended the attempt, if ``execute`` could not know. Called by the listener of this package.

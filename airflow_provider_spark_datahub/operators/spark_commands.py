@@ -13,11 +13,11 @@ from airflow.providers.apache.spark.operators.spark_pipelines import SparkPipeli
 from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
 from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
+from airflow_provider_spark_datahub.operators.child_spark import ChildSparkOperator
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, SubmissionLauncher
 from airflow_provider_spark_datahub.operators.spark_submit import (
     STOP_SECONDS,
     SparkSubmitDatahubOperator,
-    conf_with_airflows_transport,
 )
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ class SparkSqlDatahubOperator(SparkLineageOperator, SparkSqlOperator):
         return _SqlLauncher(self)
 
 
-class SparkPipelinesDatahubOperator(SparkLineageOperator, SparkPipelinesOperator):
+class SparkPipelinesDatahubOperator(ChildSparkOperator, SparkPipelinesOperator):
     """Operator that runs a declarative pipeline as ``SparkPipelinesOperator`` does, with its lineage.
 
     It takes the arguments of ``SparkPipelinesOperator`` and of
-    :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`. The pipeline must run in a Spark of
-    its own: a Spark Connect server has its listeners since its start.
+    :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`. ``spark-pipelines`` does not hand
+    its properties on to the Spark that it starts, so that this Spark is found as one below the task.
     """
 
     template_fields: Sequence[str] = (*SparkPipelinesOperator.template_fields, *SparkLineageOperator.lineage_fields)
@@ -72,7 +72,7 @@ class SparkPipelinesDatahubOperator(SparkLineageOperator, SparkPipelinesOperator
                     f"the connection {self._conn_id} leads to a Spark Connect server, which has its listeners since "
                     "its start: configure OpenLineage on the server"
                 )
-        return _PipelinesLauncher(self, context)
+        return super()._launcher(context)
 
 
 class _JDBCLauncher(SubmissionLauncher):
@@ -142,45 +142,6 @@ class _SqlLauncher(SubmissionLauncher):
     def stop(self) -> None:
         super(SparkLineageOperator, self._operator).on_kill()
         _await_end(getattr(self._operator._hook, "_sp", None))
-
-
-class _PipelinesLauncher(SubmissionLauncher):
-    """Launcher of ``spark-pipelines``, which takes jars and packages as properties only."""
-
-    def __init__(self, operator: SparkPipelinesDatahubOperator, context: Context) -> None:
-        self._operator = operator
-        self._context = context
-
-    def submission(self) -> Submission:
-        from airflow_provider_spark_datahub.capture import Submission
-
-        return Submission(conf_with_airflows_transport(self._operator, self._operator.conf, self._context))
-
-    def spark(self) -> SparkSubmit:
-        from airflow_provider_spark_datahub.task import SparkSubmit
-
-        operator = self._operator
-        return SparkSubmit(
-            binary="spark-pipelines",
-            env={**os.environ, **{name: str(value) for name, value in (operator.env_vars or {}).items()}},
-            local_driver=(operator.deploy_mode or _extra(operator._conn_id).get("deploy-mode")) != "cluster",
-        )
-
-    @contextmanager
-    def launching(self, submission: Submission) -> Iterator[None]:
-        operator = self._operator
-        users = operator.conf
-        operator.conf = dict(submission.properties)
-        # A hook that was made before would start the pipeline without them.
-        operator.__dict__.pop("hook", None)
-        try:
-            yield
-        finally:
-            operator.conf = users
-
-    def stop(self) -> None:
-        super(SparkLineageOperator, self._operator).on_kill()
-        _await_end(getattr(self._operator.hook, "_submit_sp", None))
 
 
 def _properties_of_text(text: str) -> dict[str, str]:

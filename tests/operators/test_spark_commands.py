@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_jdbc import SparkJDBCOperator
-from airflow.providers.apache.spark.operators.spark_pipelines import SparkPipelinesOperator
 from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
 from airflow.providers.common.compat.sdk import AirflowException
 
@@ -52,9 +51,6 @@ DROP_INS = {
         SparkSqlDatahubOperator,
         {"conn_id": "spark_default", "conf": ",".join(f"{name}={value}" for name, value in USERS.items()), "sql": "x"},
         "_conf",
-    ),
-    "pipelines": DropIn(
-        SparkPipelinesOperator, SparkPipelinesDatahubOperator, {"conf": USERS, "pipeline_spec": "p.yml"}, "conf"
     ),
 }  # fmt: skip
 
@@ -112,7 +108,7 @@ def test_a_job_that_fails_fails_as_before(spark: FakeSpark, one: DropIn) -> None
 
 def test_a_pipeline_of_a_connect_server_runs_without_lineage(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_CONNECT", json.dumps({"conn_type": "spark_connect", "host": "localhost"}))
-    operator = ours(DROP_INS["pipelines"], spark, conn_id="connect", env_vars={})
+    operator = SparkPipelinesDatahubOperator(task_id="build", dag=dag(), conn_id="connect", openlineage_jar=spark.jar)
     with pytest.raises(InjectionError, match="configure OpenLineage on the server"):
         operator._launcher(context_of(operator))
 
