@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +27,25 @@ class AttemptKey:
     @property
     def instance(self) -> str:
         """Name of the task instance, safe in paths: readable, and unique by its hash, since ids may hold anything."""
-        return self._name([self.dag_id, self.run_id, self.task_id, self.map_index])
+        return _name(self.dag_id, self.task_id, self.dag_id, self.run_id, self.task_id, self.map_index)
 
     @property
     def task(self) -> str:
         """Likewise the name of the task, over all its runs."""
-        return self._name([self.dag_id, self.task_id])
+        return _name(self.dag_id, self.task_id, self.dag_id, self.task_id)
 
     @staticmethod
     def dag_prefix(dag_id: str) -> str:
         """Return how the names of a DAG's task instances begin; those of DAGs with a similar id may, too."""
         return f"{_slug(dag_id)}."
 
-    def _name(self, ids: list[str | int]) -> str:
-        digits = hashlib.sha256(json.dumps(ids).encode()).hexdigest()[:20]
-        return f"{_slug(self.dag_id)}.{_slug(self.task_id)}-{digits}"
+
+@lru_cache(maxsize=64)  # an outbox asks several times for each entry
+def _name(dag_id: str, task_id: str, *ids: str | int) -> str:
+    digits = hashlib.sha256(json.dumps(ids).encode()).hexdigest()[:20]
+    return f"{_slug(dag_id)}.{_slug(task_id)}-{digits}"
 
 
+@lru_cache(maxsize=256)
 def _slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[:40] or "_"

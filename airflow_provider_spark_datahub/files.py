@@ -16,6 +16,7 @@ from typing import BinaryIO
 _ATTEMPTS = 5
 _FIRST_MODE = 0o666
 """Mode of a new file before the umask."""
+_FIRST_BYTES = 16_384
 
 
 class NotRegularFileError(OSError):
@@ -31,26 +32,39 @@ def open_regular(path: str | Path, *, follow: bool = False) -> BinaryIO:
     :raises NotRegularFileError: if the name leads to anything else.
     :raises OSError: if the file cannot be opened, e.g. FileNotFoundError.
     """
-    # Not opened at all, if possible; checked again below, since the name may have changed its meaning meanwhile.
-    _check_regular(path, os.stat(path, follow_symlinks=follow).st_mode)  # noqa: PTH116 (paths are text as well)
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    file = os.fdopen(os.open(path, flags if follow else flags | os.O_NOFOLLOW), "rb")
-    try:
-        _check_regular(path, os.fstat(file.fileno()).st_mode)
-    except NotRegularFileError:
-        file.close()
-        raise
-    return file
+    return os.fdopen(_open(path, follow=follow)[0], "rb")
 
 
-def read_regular(path: str | Path, size: int = -1) -> tuple[bytes, int]:
-    """Read a regular file as :func:`open_regular` opens it.
+def first_line(path: str | Path) -> tuple[bytes, int]:
+    """Return the first line of a regular file, with its newline, and the size of the file in bytes.
 
-    :param size: how many bytes to read at most; -1 for all.
-    :returns: the bytes, and the size of the whole file.
+    :raises NotRegularFileError: as :func:`open_regular`.
     """
-    with open_regular(path) as file:
-        return file.read(size), os.fstat(file.fileno()).st_size
+    descriptor, size = _open(path)
+    try:
+        content = os.read(descriptor, _FIRST_BYTES)
+        line, newline, _ = content.partition(b"\n")
+        while not newline and (content := os.read(descriptor, _FIRST_BYTES)):
+            rest, newline, _ = content.partition(b"\n")
+            line += rest
+        return line + newline, size
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: str | Path, *, follow: bool = False) -> tuple[int, int]:
+    """Return the descriptor of a regular file, and its size."""
+    # Not opened at all, if possible; checked again below, since the name may have changed its meaning meanwhile.
+    _check_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(descriptor)
+        _check_regular(path, status.st_mode)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor, status.st_size
 
 
 def _check_regular(path: str | Path, mode: int) -> None:
@@ -58,7 +72,7 @@ def _check_regular(path: str | Path, mode: int) -> None:
         raise NotRegularFileError(f"{os.fspath(path)} is not a regular file ({stat.filemode(mode)})")
 
 
-def write_durably(path: Path, chunks: Iterable[bytes], *, sync: bool = True) -> None:
+def write_durably(path: str | Path, chunks: Iterable[bytes], *, sync: bool = True) -> None:
     """Replace the content of ``path`` by ``chunks``; make its folder if it is missing.
 
     The content is written beside it under a name that starts with a dot, synced to the disk, then renamed: a crash
@@ -68,50 +82,57 @@ def write_durably(path: Path, chunks: Iterable[bytes], *, sync: bool = True) -> 
         all in any case.
     :raises OSError: if the disk is full, the folder is read-only ...; ``path`` is unchanged.
     """
-    draft = path.with_name(f".{secrets.token_hex(8)}.draft")
+    folder = os.path.dirname(path) or os.curdir
+    draft = os.path.join(folder, f".{secrets.token_hex(8)}.draft")
+    renamed = False
     try:
         with _created(draft, sync=sync) as file:
             file.writelines(chunks)
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
-        draft.replace(path)
+        os.replace(draft, path)
+        renamed = True
     finally:
-        draft.unlink(missing_ok=True)
+        if not renamed:
+            with suppress(FileNotFoundError):
+                os.unlink(draft)
     if sync:
         # If the folder is gone, another process has taken the file already.
         with suppress(FileNotFoundError):
-            sync_folder(path.parent)
+            sync_path(folder)
 
 
-def _created(draft: Path, *, sync: bool) -> BinaryIO:
+def _created(draft: str, *, sync: bool) -> BinaryIO:
     """Open a new draft; repeat if another process finds the folder empty and removes it first."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     for attempt in range(_ATTEMPTS):
         with suppress(FileNotFoundError):
             if attempt:
-                make_folder(draft.parent, sync=sync)
+                make_folder(os.path.dirname(draft), sync=sync)
             return os.fdopen(os.open(draft, flags, _FIRST_MODE), "wb")
-    make_folder(draft.parent, sync=sync)
+    make_folder(os.path.dirname(draft), sync=sync)
     return os.fdopen(os.open(draft, flags, _FIRST_MODE), "wb")
 
 
-def make_folder(folder: Path, *, sync: bool = True) -> None:
+def make_folder(folder: str | Path, *, sync: bool = True) -> None:
     """Make ``folder`` and its parents if they are missing.
 
     :param sync: whether they survive a crash of the machine.
     """
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return
-    make_folder(folder.parent, sync=sync)
-    folder.mkdir(exist_ok=True)
+    parent = os.path.dirname(folder) or os.curdir
+    make_folder(parent, sync=sync)
+    with suppress(FileExistsError):
+        os.mkdir(folder)
     if sync:
-        sync_folder(folder.parent)
+        sync_path(parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Write the names in ``folder`` to the disk: syncing a file does not include its name."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_path(path: str | Path) -> None:
+    """Write a file, or the names in a folder, to the disk: syncing a file does not include its name."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -1,10 +1,14 @@
 """How many drainers of one outbox lose nothing, and how often they deliver twice: processes on one folder.
 
     python benchmarks/outbox_drainers.py [--drainers 8] [--entries 5000] [--kill]
+    python benchmarks/outbox_drainers.py --rates [--entries 50000] [--folder /dev/shm/outbox]
 
 Every proposal has a name of its own; each drainer appends what it delivers to a file of its own, and some drainers are
 killed in the middle (``--kill``) and started again. At the end it is counted what never arrived, what arrived more than
 once, and what is still in the outbox.
+
+With ``--rates``, one process measures an outbox of so many task instances with one entry each: what one more entry
+costs, ``pending``, and one drain to a sink that does nothing. It prints seconds by the clock and of the processor.
 """
 
 from __future__ import annotations
@@ -15,7 +19,9 @@ import multiprocessing
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
@@ -49,18 +55,30 @@ class Appending(Sink):
         record.confirm(items, stored=True)
 
 
+class Null(Sink):
+    """Takes everything and does nothing."""
+
+    name = "null"
+
+    def describe(self) -> str:
+        """Nothing."""
+        return "nothing"
+
+    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
+        """Confirm everything."""
+        record.confirm(record.pending(Proposal), stored=True)
+
+
 def outbox_at(folder: Path) -> Outbox:
     """The outbox of the measurement."""
     return Outbox(LocalStorage(folder / "outbox"), OutboxLimits(max_bytes=2**40))
 
 
-def fill(folder: Path, entries: int) -> set[str]:
-    """Two tries for each of many task instances; the names of all proposals."""
+def fill(folder: Path, entries: int, tries: int = TRIES) -> set[str]:
+    """So many tries for each of many task instances; the names of all proposals."""
     storage, names = outbox_at(folder), set[str]()
-    # The quota is not what is measured: it lists the outbox for each entry.
-    vars(storage)["check_room"] = lambda _: None
-    for number in range(entries // TRIES):
-        for try_number in range(1, TRIES + 1):
+    for number in range(entries // tries):
+        for try_number in range(1, tries + 1):
             urns = [
                 f"urn:li:dataJob:(urn:li:dataFlow:(spark,f,c),{number}.{try_number}.{one}" for one in range(PROPOSALS)
             ]
@@ -78,13 +96,48 @@ def work(folder: Path, number: int) -> None:
     (folder / f"done-{number}.json").write_text(json.dumps(drained.to_obj()))
 
 
+def print_rates(folder: Path, entries: int) -> None:
+    """Measure an outbox of one entry per task instance."""
+    with patch("os.fsync"):
+        fill(folder, entries, tries=1)
+    outbox = outbox_at(folder)
+    proposals = [Proposal("dataJob", f"urn:li:dataJob:{number}", "status", {"removed": False}) for number in range(20)]
+
+    def put() -> None:
+        for try_number in range(1, 101):
+            outbox.put(
+                AttemptKey("dag", "run", "one", -1, try_number), proposals, spark_succeeded=True, connection_id="c"
+            )
+
+    print_seconds("100 further entries, each synced", put)
+    print_seconds("pending: all entries listed and their manifests checked", lambda: list(outbox.entries()))
+    count = len(outbox.names())
+    seconds = print_seconds("drained to a sink that does nothing", Drain(outbox, lambda _: (Null(), None)).run)
+    print(f"{count / seconds:.0f} entries a second")
+
+
+def print_seconds(what: str, call: Callable[[], object]) -> float:
+    """Print and return the seconds that a call takes."""
+    started, processor = time.monotonic(), time.process_time()
+    call()
+    seconds = time.monotonic() - started
+    print(f"{what}: {seconds:.2f} s, of the processor {time.process_time() - processor:.2f} s")
+    return seconds
+
+
 def main() -> None:
     """Fill, drain, count."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--drainers", type=int, default=8)
     parser.add_argument("--entries", type=int, default=5000)
     parser.add_argument("--kill", action="store_true")
+    parser.add_argument("--rates", action="store_true")
+    parser.add_argument("--folder", type=Path, help="parent of the outbox's folder")
     arguments = parser.parse_args()
+    if arguments.rates:
+        with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+            print_rates(Path(name), arguments.entries)
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         names = fill(folder, arguments.entries)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.files import NotRegularFileError, open_regular, read_regular, write_durably
+from airflow_provider_spark_datahub.files import NotRegularFileError, first_line, open_regular, write_durably
 
 
 def test_makes_folders_and_replaces(tmp_path: Path) -> None:
@@ -84,7 +84,8 @@ def test_a_file_that_becomes_a_fifo_is_not_opened(tmp_path: Path, monkeypatch: p
         open_regular(path)
 
 
-def test_the_beginning_of_a_file_and_its_size(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"content")
-    assert read_regular(tmp_path / "file") == (b"content", 7)
-    assert read_regular(str(tmp_path / "file"), 3) == (b"con", 7)
+def test_the_first_line_of_a_file_and_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for content, line in ((b"", b""), (b"no end", b"no end"), (b"one\ntwo", b"one\n"), (b"x" * 40_000 + b"\ny", None)):
+        path.write_bytes(content)
+        assert first_line(path) == (line if line is not None else content[:-1], len(content))

@@ -42,8 +42,9 @@ def receipts_in(outbox: Outbox) -> list[Manifest]:
 
 
 def files(root: Path) -> list[Path]:
-    """All files but the copies of what was delivered, on which no delivery depends."""
-    return sorted(path for path in root.rglob("*") if path.is_file() and "delivered" not in path.parts)
+    """All files but the copies of what was delivered and the count of bytes, on which no delivery depends."""
+    aside = {"delivered", "usage.json"}
+    return sorted(path for path in root.rglob("*") if path.is_file() and not aside & {*path.parts})
 
 
 class Recording(Sink):
@@ -91,7 +92,7 @@ class MemoryStorage(OutboxStorage):
             raise FileNotFoundError(name)
         return self.objects[name]
 
-    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:  # noqa: ARG002 (as in the class)
         self.objects[name] = b"".join(chunks)
 
     def remove(self, name: str) -> None:

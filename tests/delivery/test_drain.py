@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -320,8 +320,46 @@ def test_an_entry_that_changes_under_the_drain_costs_only_its_task(outbox: Outbo
         return False
 
     drained = drain(outbox, Recording(meddle))
-    assert (drained.settled, drained.waiting, drained.delivered) == (1, 1, 1)
-    assert any("Cannot change the outbox's entry" in problem for problem in drained.problems)
+    assert (drained.settled, drained.waiting, drained.delivered) == (2, 0, 2)
+    (problem,) = drained.problems
+    assert "Cannot change the outbox's entry" in problem
+    assert outbox.names() == []
+
+
+def test_receipts_are_on_the_disk_before_the_entries_are_removed(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many entries are synced at the same time. A crash before leaves them beside their receipts."""
+    for number in range(5):
+        put_named(outbox, f"build{number}", number)
+    steps: list[str] = []
+    storage = outbox.storage
+    sync, remove = storage.sync, storage.remove
+
+    def spy_sync(names: Sequence[str]) -> None:
+        steps.append(f"sync {len(names)}")
+        sync(names)
+
+    def spy_remove(name: str) -> None:
+        steps.append(name.partition("/")[0])
+        remove(name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "sync", spy_sync)
+        patched.setattr(storage, "remove", spy_remove)
+        assert drain(outbox, Recording()).settled == 5
+    assert steps == ["sync 5", *["pending"] * 5, *["leases"] * 5]
+
+    def fail(_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    entries, sink = [put_named(outbox, f"build{number}", number + 1) for number in range(5)], Recording()
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "sync", fail)
+        drained = drain(outbox, sink)
+    assert "Cannot sync the receipts of 5 entries" in next(iter(drained.problems))
+    assert {*outbox.names()} == {entry.name for entry in entries}
+    assert (drain(outbox, sink).problems, len(sink.arrived), outbox.names()) == ({}, 5, [])
 
 
 def test_debug_logs_name_every_step_and_no_content(outbox: Outbox, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxError, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox, OutboxError, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, Manifest, seal
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import Delivery, RawEvent, Rejection
 from tests.delivery.outboxes import DAG, RUN, TASK, Recording, files, key, outbox_at, put, receipts_in
 from tests.delivery.samples import patch, upsert, upserts
@@ -178,7 +180,7 @@ CRASH = """
 import os, signal, sys
 from pathlib import Path
 from tests.delivery.outboxes import outbox_at, put, receipts_in
-Path.replace = lambda self, target: os.kill(os.getpid(), signal.SIGKILL)
+os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 put(outbox_at(Path(sys.argv[1])))
 """
 
@@ -196,15 +198,15 @@ def test_a_crash_while_settling_loses_nothing(tmp_path: Path, monkeypatch: pytes
     entry = put(outbox_at(tmp_path))
     first, second, third = sent = entry.items()
     result = Delivery(1, (Rejection(second, "no"),), (third,), "not available")
-    replace_file = Path.replace
+    replace_file = os.replace
 
-    def fail_on_the_entry(self: Path, target: Path) -> Path:
-        if target == Path(str(entry)):
+    def fail_on_the_entry(draft: str, target: str) -> None:
+        if target == str(entry):
             raise OSError(5, "Input/output error")
-        return replace_file(self, target)
+        replace_file(draft, target)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "replace", fail_on_the_entry)
+        patched.setattr(os, "replace", fail_on_the_entry)
         with pytest.raises(OutboxError, match="Input/output error"):
             entry.settle(result, sent)
     assert entry.items() == (first, second, third)
@@ -289,6 +291,61 @@ def test_a_full_outbox_takes_no_raw_events_and_no_finished_entry(tmp_path: Path)
     with pytest.raises(OutboxError, match="is full"):
         full.attach_events([b"events"])
     assert list(outbox_at(tmp_path).entries()) == [begun]
+
+
+class Counting(LocalStorage):
+    """Remembers which folders were listed."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.listed: list[str] = []
+
+    def _list(self, folder: str) -> Any:
+        self.listed.append(folder)
+        return super()._list(folder)
+
+
+def test_a_write_lists_no_more_than_its_own_task(tmp_path: Path) -> None:
+    """However large the outbox is: what it holds is counted, and the oldest entry is remembered."""
+    storage = Counting(tmp_path)
+    outbox = Outbox(storage)
+    put(outbox, key(task_id="other"))
+    old = put(outbox, key(task_id="old"))
+    old.settle(Delivery(3), old.items())
+    usage = json.loads((tmp_path / "usage.json").read_text())
+    large = {name: usage[name] for name in ("bytes", "oldest_ms", "measured_ms")} | {"seconds": 3.5}
+    (tmp_path / "usage.json").write_bytes(seal(large))
+    storage.listed.clear()
+    entry = outbox.begin(key(), connection_id="datahub", events=None, redo={}).finish(upserts(3), spark_succeeded=True)
+    entry.attach_events([b"raw"]).settle(Delivery(3), entry.items())
+    Outbox(storage, OutboxLimits(receipts=-1.0)).expire_receipts(key().task)
+    folders = {f"pending/{key().instance}", f"receipts/{key().task}", f"delivered/{key().task}"}
+    assert {*storage.listed} == folders
+    counted = json.loads((tmp_path / "usage.json").read_text())
+    assert (counted["bytes"] > large["bytes"] + 1_000, counted["oldest_ms"]) == (True, large["oldest_ms"])
+
+
+def test_a_count_that_is_wrong_is_measured_before_anything_is_refused(tmp_path: Path) -> None:
+    outbox = outbox_at(tmp_path, OutboxLimits(max_bytes=100_000))
+    for content in (
+        b"",
+        b"{}",
+        b"\xff",
+        seal({"bytes": 0}),
+        seal({"bytes": -1, "oldest_ms": 0, "measured_ms": 0, "seconds": 0}),
+    ):
+        (tmp_path / "usage.json").write_bytes(content)
+        put(outbox)
+    counted = {"bytes": 99_999, "oldest_ms": 0, "measured_ms": 0, "seconds": 3.5}
+    (tmp_path / "usage.json").write_bytes(seal(counted))
+    put(outbox)
+    measured = json.loads((tmp_path / "usage.json").read_text())
+    sizes = sum(path.stat().st_size for path in files(tmp_path / "pending"))
+    assert (measured["bytes"], measured["oldest_ms"]) == (sizes, min(name.created_ms for name in outbox.names()))
+    # A measurement of a large outbox is not repeated for each write that is refused.
+    (tmp_path / "usage.json").write_bytes(seal(counted | {"measured_ms": time.time_ns() // 10**6}))
+    with pytest.raises(OutboxError, match="it holds 99999 bytes"):
+        put(outbox)
 
 
 # -- what cannot be read

@@ -136,7 +136,7 @@ def test_leases_of_other_machines_are_respected(tmp_path: Path, machine: str) ->
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"machine": 1, "process": 1, "expires_ms": "soon"}', b"\xff"])
 def test_objects_that_are_not_leases_block_nobody(tmp_path: Path, content: bytes) -> None:
     storage = LocalStorage(tmp_path)
-    storage.write(f"leases/{'.'.join(GROUP)}/x.json", [content])
+    storage.write(f"leases/{'.'.join(GROUP)}.x.json", [content])
     taken(storage)
 
 

@@ -354,7 +354,7 @@ def test_no_time_to_read_events(one: Try, tmp_path: Path) -> None:
     assert (report.events, report.delivered, report.pending) == (0, 0, report.proposals)
     assert "the time for reading events was used up" in str(report.reason)
     assert path.is_file()
-    assert len(files_below(tmp_path / "outbox")) == 1
+    assert len(files_below(tmp_path / "outbox/pending")) == 1
 
 
 def test_a_job_that_runs_without_lineage(one: Try) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
-from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, Entry, Outbox
+from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, Entry, Outbox, SettledBatch
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hash
 from airflow_provider_spark_datahub.delivery.outbox.lease import LEASE_SECONDS, Lease
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Sink
@@ -54,7 +54,11 @@ class _Settlement:
 
 
 def deliver_in_order(
-    entries: Iterable[Entry], send: _Send, finish: Finish | None = None, settled: Settled | None = None
+    entries: Iterable[Entry],
+    send: _Send,
+    finish: Finish | None = None,
+    settled: Settled | None = None,
+    batch: SettledBatch | None = None,
 ) -> Iterator[_Settlement]:
     """Deliver the entries of one task instance for one connection, the oldest first, until one of them stays.
 
@@ -63,13 +67,14 @@ def deliver_in_order(
 
     :param finish: without it, an unfinished entry stays.
     :param settled: called for each delivered entry, before it is yielded.
+    :param batch: removes the settled entries later, with others. The caller commits it before it releases the lease.
     :raises OSError: if the outbox cannot be read or written, or an entry changed since it was listed.
     """
     listed = list(entries)
     for number, entry in enumerate(listed):
         later = listed[number + 1 :]
         try:
-            settlement = _finish_and_deliver(entry, later, send, finish)
+            settlement = _finish_and_deliver(entry, later, send, finish, batch)
         except EntryFormatError as error:
             entry.set_aside(str(error))
             settlement = _Settlement(entry, None, None, str(error))
@@ -81,7 +86,9 @@ def deliver_in_order(
             return
 
 
-def _finish_and_deliver(entry: Entry, later: Sequence[Entry], send: _Send, finish: Finish | None) -> _Settlement:
+def _finish_and_deliver(
+    entry: Entry, later: Sequence[Entry], send: _Send, finish: Finish | None, batch: SettledBatch | None
+) -> _Settlement:
     ready: Entry | None = entry
     if entry.manifest.state == "unfinished":
         followed = any(other.name.try_number > entry.name.try_number for other in later)
@@ -89,20 +96,20 @@ def _finish_and_deliver(entry: Entry, later: Sequence[Entry], send: _Send, finis
     if ready is None:
         log.debug("Its attempt is not over: %s", entry)
         return _Settlement(entry, None, entry)
-    return _deliver(ready, later, send)
+    return _deliver(ready, later, send, batch)
 
 
-def _deliver(entry: Entry, later: Sequence[Entry], send: _Send) -> _Settlement:
+def _deliver(entry: Entry, later: Sequence[Entry], send: _Send, batch: SettledBatch | None) -> _Settlement:
     receipt, newer = entry.outbox.receipts.find(entry.name, entry.manifest)
     if receipt is not None:
         entry.discard()
         return _Settlement(entry, None, None)
     newer.update(digits for other in later for digits in other.manifest.upserts)
     items = entry.items()
-    sent = [item for item in items if upsert_hash(item) not in newer]
+    sent = [item for item in items if upsert_hash(item) not in newer] if newer else list(items)
     log.debug("Delivering %d of %d items of %s", len(sent), len(items), entry)
     delivery = send(entry, sent)
-    remaining = entry.settle(delivery, sent, superseded=len(items) - len(sent))
+    remaining = entry.settle(delivery, sent, len(items) - len(sent), batch)
     max_age = entry.outbox.limits.max_age
     if remaining is not None and remaining.age > max_age:
         remaining.quarantine(
@@ -191,6 +198,8 @@ class Drain:
     drained: _DrainResult = field(default_factory=_DrainResult)
     _sinks: dict[str, tuple[Sink | None, str | None]] = field(default_factory=dict)
     _refusing: set[str] = field(default_factory=set)
+    _leases: list[Lease] = field(default_factory=list)
+    _settled_tasks: set[str] = field(default_factory=set)
 
     def run(self, names: Iterable[EntryName] | None = None) -> _DrainResult:
         """Deliver the entries.
@@ -198,14 +207,21 @@ class Drain:
         :param names: of the entries; ``None``: all of the outbox.
         :raises OSError: if the outbox cannot be listed, or expired receipts cannot be removed.
         """
+        self._batch = SettledBatch(self.outbox)
         self._deadline = Deadline.after(self.limits.seconds if self.limits.seconds is not None else float("inf"))
         listed = self.outbox.names() if names is None else names
         groups = Counter(name.group for name in listed if self._is_wanted(name))
         log.debug("Draining %d entries of %d task instances in %s", groups.total(), len(groups), self.outbox)
         try:
             self._drain_groups(groups)
-            self.outbox.expire_receipts()
+            if names is None:
+                self.outbox.usage.measure()
+                self.outbox.expire_receipts()
+            else:
+                for task in self._settled_tasks:
+                    self.outbox.expire_receipts(task)
         finally:
+            self._commit()
             for sink, _ in self._sinks.values():
                 if sink is not None:
                     sink.close()
@@ -215,6 +231,7 @@ class Drain:
     def _drain_groups(self, groups: Counter[tuple[str, str]]) -> None:
         for number in range(1, _PASSES + 1):
             groups = Counter({group: count for group, count in groups.items() if not self._drain_group(group, count)})
+            self._commit()
             if not groups or self._stopped():
                 break
             if number < _PASSES:
@@ -243,16 +260,28 @@ class Drain:
                 lease = Lease.take(self.outbox.storage, group, max(LEASE_SECONDS, 2 * self.limits.entry_seconds))
                 if lease is None:
                     return False
-                with lease:
-                    self._drain_leased(group, lease)
+                self._leases.append(lease)
+                self._drain_leased(group, lease)
             except OSError as error:
                 log.debug("Skipped the rest of %s: %s", ".".join(group), error)
                 self.drained.problems[str(error)] = None
             except Exception as error:  # noqa: BLE001 (a defect that one entry hits must not stop the others)
                 self._report_defect(group, error)
+            if not self._batch or self._batch.is_due:
+                self._commit()
         if self.progress:
             self.progress(count)
         return True
+
+    def _commit(self) -> None:
+        """Remove the settled entries, and release the leases."""
+        try:
+            self._batch.commit()
+        except OSError as error:
+            self.drained.problems[str(error)] = None
+        for lease in self._leases:
+            lease.release()
+        self._leases.clear()
 
     def _report_defect(self, group: tuple[str, str], error: Exception) -> None:
         from airflow_provider_spark_datahub.conversion import redacted_trace
@@ -266,12 +295,14 @@ class Drain:
         entries = [entry for entry in self.outbox.entries(instance) if entry.name.connection == connection]
         settled = corrupt = 0
         try:
-            for settlement in deliver_in_order(entries, self._send_under(lease), self.finish, self.settled):
+            delivered = deliver_in_order(entries, self._send_under(lease), self.finish, self.settled, self._batch)
+            for settlement in delivered:
                 if settlement.damage is not None:
                     corrupt += 1
                     self.drained.problems[f"{settlement.entry} was set aside: {settlement.damage}"] = None
-                else:
-                    settled += settlement.remaining is None
+                elif settlement.remaining is None:
+                    settled += 1
+                    self._settled_tasks.add(settlement.entry.manifest.key.task)
                 if delivery := settlement.delivery:
                     self.drained.delivered += delivery.delivered
                     self.drained.rejected += len(delivery.rejected)

@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.format import (
     CORRUPT,
     EVENTS_SUFFIX,
@@ -31,6 +33,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     upsert_hash,
 )
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
+from airflow_provider_spark_datahub.delivery.outbox.usage import OutboxUsage
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent
 from airflow_provider_spark_datahub.files import NotRegularFileError
 
@@ -106,7 +109,13 @@ class Entry:
         """
         return self._rewrite("updated", replace(self.manifest, **fields), self.items())
 
-    def settle(self, delivery: Delivery, sent: Sequence[OutboxItem], superseded: int = 0) -> Entry | None:
+    def settle(
+        self,
+        delivery: Delivery,
+        sent: Sequence[OutboxItem],
+        superseded: int = 0,
+        batch: SettledBatch | None = None,
+    ) -> Entry | None:
         """Record the delivery of the entry's items.
 
         Rejected items go to the quarantine, and pending ones stay. If none are pending, a receipt replaces the entry.
@@ -114,6 +123,7 @@ class Entry:
 
         :param delivery: the result of delivering ``sent``.
         :param superseded: how many of the entry's items were left out of ``sent`` for good.
+        :param batch: removes the entry later, with others.
         :returns: the entry as it is now; ``None`` if none of its items are pending.
         :raises ValueError: if the numbers do not account for each item of the entry.
         """
@@ -129,8 +139,12 @@ class Entry:
             if delivery.rejected:
                 self._quarantine([(rejection.reason, rejection.item) for rejection in delivery.rejected], manifest)
             if not delivery.pending:
-                self.outbox.receipts.write(self.name, manifest, stored=delivery.stored)
-                self._remove(keep_events=bool(manifest.rejected))
+                receipt = self.outbox.receipts.write(self.name, manifest, stored=delivery.stored, sync=batch is None)
+                remove = partial(self._remove_settled, keep_events=bool(manifest.rejected))
+                if batch is None:
+                    remove()
+                else:
+                    batch.add(receipt, remove)
                 log.debug("Entry settled, %d items superseded: %s", superseded, self)
                 return None
         return self if manifest == self.manifest else self._rewrite("settled in part", manifest, delivery.pending)
@@ -162,8 +176,9 @@ class Entry:
         :raises OutboxError: if the outbox is full.
         """
         with self._storage_errors():
-            self.outbox.check_room(0)
-            self.outbox.storage.write(self.name.events, chunks)
+            content = b"".join(chunks)
+            self.outbox.check_room(len(content))
+            self.outbox.storage.write(self.name.events, [content])
             return self.update(events=self.name.events)
 
     def _keep_delivered(self, delivery: Delivery, sent: Sequence[OutboxItem], manifest: Manifest) -> None:
@@ -175,7 +190,7 @@ class Entry:
         kept = replace(manifest.receipt(_now_ms(), stored=delivery.stored), pending=len(items))
         name = f"{_receipt_name(self.name, manifest, DELIVERED).removesuffix('.json')}-{manifest.delivered}.jsonl.gz"
         try:
-            self.outbox.storage.write(name, [gzip.compress(b"".join(kept.entry_lines(items)), 1, mtime=0)])
+            self.outbox.storage.write(name, [gzip.compress(b"".join(kept.entry_lines(items)), 1, mtime=0)], sync=False)
         except OSError as error:
             log.warning("Could not keep what was delivered of %s: %s.", self, error.strerror or error)
 
@@ -215,8 +230,63 @@ class Entry:
         else:
             self.outbox.storage.remove(self.name.events)
 
+    def _remove_settled(self, *, keep_events: bool) -> None:
+        with self._storage_errors():
+            self._remove(keep_events=keep_events)
+
     def _storage_errors(self) -> AbstractContextManager[None]:
         return _storage_errors(f"change the outbox's entry {self}")
+
+
+class SettledBatch:
+    """Settled entries whose receipts are synced together, before the entries are removed.
+
+    To sync a file takes milliseconds, but hardly more for dozens at the same time. Until the batch is committed, a
+    crash leaves entries beside their receipts, and the next drain discards them.
+    """
+
+    MOST = 64
+    SECONDS = 0.5
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._receipts: list[str] = []
+        self._removals: list[Callable[[], None]] = []
+        self._due = Deadline.after(self.SECONDS)
+
+    def __len__(self) -> int:
+        return len(self._receipts)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is large or old enough to be committed."""
+        return len(self) >= self.MOST or (bool(self) and self._due.expired)
+
+    def add(self, receipt: str, remove: Callable[[], None]) -> None:
+        """Add an entry by its receipt's name. :param remove: removes it."""
+        if not self:
+            self._due = Deadline.after(self.SECONDS)
+        self._receipts.append(receipt)
+        self._removals.append(remove)
+
+    def commit(self) -> None:
+        """Sync the receipts, then remove the entries.
+
+        :raises OSError: if the storage refuses. The entries that are left are discarded by the next drain.
+        """
+        receipts, removals = self._receipts, self._removals
+        self._receipts, self._removals = [], []
+        problems = []
+        if receipts:
+            with _storage_errors(f"sync the receipts of {len(receipts)} entries of the outbox {self._outbox}"):
+                self._outbox.storage.sync(receipts)
+        for remove in removals:
+            try:
+                remove()
+            except OSError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
 
 
 @contextmanager
@@ -257,6 +327,7 @@ class Outbox:
     def __init__(self, storage: OutboxStorage, limits: OutboxLimits | None = None) -> None:
         self.storage = storage
         self.limits = limits or OutboxLimits()
+        self.usage = OutboxUsage(storage)
         self.receipts = _Receipts(storage)
 
     def __str__(self) -> str:
@@ -306,17 +377,18 @@ class Outbox:
         lines = entry.manifest.entry_lines(items)
         size = sum(map(len, lines))
         if check:
-            self.check_room(size)
+            self.check_room(size, entry.name.created_ms)
         self.storage.write(entry.name.path, lines)
         log.debug("Entry %s, %d items in %d bytes: %s", step, len(items), size, entry)
 
-    def check_room(self, size: int) -> None:
-        """Check that there is room for ``size`` bytes more.
+    def check_room(self, size: int, created_ms: int | None = None) -> None:
+        """Check that there is room for ``size`` bytes more, and count them.
 
+        :param created_ms: when the entry was made that they belong to, if it is written the first time.
         :raises OutboxError: if there is not: pending entries are kept, new ones are refused.
         """
-        used = sum(sum(self.storage.stored(folder).values()) for folder in (PENDING, QUARANTINED, CORRUPT))
-        if used + size > self.limits.max_bytes:
+        used = self.usage.add(size, self.limits.max_bytes, created_ms)
+        if used is not None:
             raise OutboxError(
                 f"The outbox {self} is full: it holds {used} bytes, {size} more are above its limit of "
                 f"{self.limits.max_bytes} (outbox_max_bytes). Deliver the pending entries (spark-datahub emit), remove "
@@ -331,15 +403,15 @@ class Outbox:
         :param task: :attr:`.AttemptKey.task`, for the receipts of one task only.
         :returns: how many were removed.
         """
-        oldest_ms = _now_ms() - self.limits.receipts * 1000
-        return self.receipts.expire(min([oldest_ms, *(name.created_ms for name in self.names()[:1])]), task)
+        before_ms = _now_ms() - self.limits.receipts * 1000
+        return self.receipts.expire(before_ms, self.usage.oldest_ms, task)
 
     def names(self, instance: str | None = None) -> list[EntryName]:
         """Return the names of the entries: those of one task instance by attempt, or all of them by age.
 
         :param instance: :attr:`.AttemptKey.instance`.
         """
-        objects = self.storage.stored(f"{PENDING}/{instance}" if instance else PENDING)
+        objects = self.storage.names(f"{PENDING}/{instance}" if instance else PENDING)
         names = [name for path in objects if (name := EntryName.parse(path)) is not None]
         return sorted(names) if instance else sorted(names, key=lambda name: (name.created_ms, name))
 
@@ -378,7 +450,7 @@ class Outbox:
 
     def quarantined(self) -> Iterator[_QuarantinedEntry]:
         """Yield the content of the quarantine. Objects that are damaged are moved to ``corrupt/`` and logged."""
-        for name in self.storage.stored(QUARANTINED):
+        for name in self.storage.names(QUARANTINED):
             if not name.endswith(".jsonl"):
                 continue
             try:
@@ -410,11 +482,12 @@ class Outbox:
             created_by=old.created_by,
         )
         entry = self._named(manifest.holding(items))
+        self.usage.forget()
         self.write(f"requeued from {quarantined.name}", entry, items, check=False)
         self.storage.remove(quarantined.name)
         # The raw events come back with the last part of their entry.
         stem = quarantined.name.rpartition("-")[0]
-        left = [name for name in self.storage.stored(QUARANTINED) if name.startswith(stem)]
+        left = [name for name in self.storage.names(QUARANTINED) if name.startswith(stem)]
         if left != [f"{stem}{EVENTS_SUFFIX}"]:
             return entry
         self.storage.move(left[0], entry.name.events)
@@ -477,8 +550,11 @@ class _Receipts:
     def __init__(self, storage: OutboxStorage) -> None:
         self._storage = storage
 
-    def write(self, entry: EntryName, manifest: Manifest, *, stored: bool | None) -> None:
-        self._storage.write(_receipt_name(entry, manifest), [manifest.receipt(_now_ms(), stored=stored).to_line()])
+    def write(self, entry: EntryName, manifest: Manifest, *, stored: bool | None, sync: bool = True) -> str:
+        """Write the receipt of an entry, and return its name."""
+        name = _receipt_name(entry, manifest)
+        self._storage.write(name, [manifest.receipt(_now_ms(), stored=stored).to_line()], sync=sync)
+        return name
 
     def find(self, entry: EntryName, manifest: Manifest) -> tuple[Manifest | None, set[str]]:
         """Return the receipt of an entry that was settled before, and what newer receipts say was delivered.
@@ -495,22 +571,28 @@ class _Receipts:
                 newer.update(later.upserts if later else ())
         return own, newer
 
-    def expire(self, before_ms: float, task: str | None = None) -> int:
-        """Remove the receipts of entries that were made before a moment, of one or all tasks; return their number.
+    def expire(self, before_ms: float, oldest_ms: Callable[[], float], task: str | None = None) -> int:
+        """Remove the receipts of entries that were made before two moments, of one or all tasks; return their number.
 
         The proposals that are kept beside them go with them.
+
+        :param oldest_ms: returns the second moment. Called only if there are receipts from before the first.
         """
-        old = [receipt.name for receipt in self._names(task) if receipt.created_ms < before_ms]
-        for name in old:
+        old = [receipt for receipt in self._names(task) if receipt.created_ms < before_ms]
+        if not old:
+            return 0
+        before_ms = min(before_ms, oldest_ms())
+        expired = [receipt.name for receipt in old if receipt.created_ms < before_ms]
+        for name in expired:
             self._storage.remove(name)
-        for name in self._storage.stored(f"{DELIVERED}/{task}" if task else DELIVERED):
+        for name in self._storage.names(f"{DELIVERED}/{task}" if task else DELIVERED):
             created_ms = name.rpartition("/")[2].partition("-")[0]
             if created_ms.isdecimal() and int(created_ms) < before_ms:
                 self._storage.remove(name)
-        return len(old)
+        return len(expired)
 
     def _names(self, task: str | None) -> Iterator[_ReceiptName]:
-        for name in self._storage.stored(f"{RECEIPTS}/{task}" if task else RECEIPTS):
+        for name in self._storage.names(f"{RECEIPTS}/{task}" if task else RECEIPTS):
             match = _RECEIPT_NAME.fullmatch(name)
             if match:
                 yield _ReceiptName(name, int(match[2]), int(match[3]), match[4], match[6])

@@ -10,14 +10,15 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any, Literal, Self
 
 import msgspec
 
 from airflow_provider_spark_datahub import __version__
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.sink import OutboxItem, RawEvent
 
 FORMAT = "spark-datahub-outbox"
@@ -151,7 +152,7 @@ class Manifest:
 
     def to_line(self, body: Iterable[bytes] = ()) -> bytes:
         """Return the manifest as a line of JSON, sealed with the lines that follow it."""
-        return seal(asdict(self), body)
+        return seal({name: getattr(self, name) for name in _FIELDS}, body)
 
     @classmethod
     def from_obj(cls, obj: dict[str, Any]) -> Self:
@@ -159,7 +160,7 @@ class Manifest:
 
         :raises EntryFormatError: if a field is missing or unknown, or has a wrong type or value.
         """
-        unknown = obj.keys() - _FIELDS
+        unknown = obj.keys() - _FIELDS.keys()
         if unknown:
             raise EntryFormatError(f"its manifest has unknown fields: {', '.join(sorted(unknown))}")
         try:
@@ -213,7 +214,7 @@ class Manifest:
         :raises EntryFormatError: if it is damaged, incomplete, or not an entry.
         """
         manifest, body = cls._read_whole(content)
-        items = tuple(_item(_json(line)) for line in body.split(b"\n")[:-1])
+        items = _items(body)
         if len(items) != manifest.pending:
             raise EntryFormatError(f"it holds {len(items)} proposals where its manifest says {manifest.pending}")
         return manifest, items
@@ -247,7 +248,7 @@ class Manifest:
         return replace(self, state="pending", collected=len(items), pending=len(items))
 
 
-_FIELDS = frozenset(each.name for each in fields(Manifest))
+_FIELDS = dict.fromkeys(each.name for each in fields(Manifest))
 _LARGEST = 10**15
 """Limit of a number in a manifest; as ms since the epoch, this is far in the future."""
 
@@ -271,6 +272,7 @@ class EntryName:
         return cls(key.instance, key.try_number, created_ms, cls.connection_hash(connection_id), random)
 
     @staticmethod
+    @lru_cache(maxsize=64)
     def connection_hash(connection_id: str) -> str:
         """Return a connection's id as 8 hexadecimal digits."""
         return _hash(connection_id, 8)
@@ -344,26 +346,48 @@ def _encode(obj: Any) -> bytes:
         return msgspec.json.encode(obj)
     except UnicodeEncodeError:
         # JSON can escape half of a surrogate pair, but UTF-8 cannot encode it.
-        return json.dumps(obj, separators=(",", ":")).encode()
+        return json.dumps(msgspec.to_builtins(obj), separators=(",", ":")).encode()
 
 
-class _StoredItem(msgspec.Struct):
-    """Types of a stored proposal's parts: :meth:`.Proposal.from_obj` checks that they exist."""
+class _StoredItem(msgspec.Struct, gc=False, rename="camel"):
+    """Parts of a stored proposal, with their types."""
 
-    entityType: str  # noqa: N815 (a key of the stored JSON, as those below)
-    entityUrn: str  # noqa: N815
-    changeType: Literal["UPSERT", "PATCH"]  # noqa: N815
-    aspectName: str  # noqa: N815
+    entity_type: str
+    entity_urn: str
+    change_type: Literal["UPSERT", "PATCH"]
+    aspect_name: str
     aspect: dict[str, Any]
+
+    def item(self) -> OutboxItem:
+        """Return the proposal, or the raw event that is stored in its place.
+
+        :raises EntryFormatError: if its aspect is not that of a stored proposal.
+        """
+        aspect = self.aspect
+        try:
+            content = json.loads(aspect["value"]) if "value" in aspect else aspect["json"]
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise EntryFormatError(f"one of its lines is not a proposal: {error!r}") from error
+        proposal = Proposal(self.entity_type, self.entity_urn, self.aspect_name, content, self.change_type)
+        return proposal if self.entity_type != RawEvent.ENTITY_TYPE else RawEvent.from_stored(proposal) or proposal
+
+
+_decode_items = msgspec.json.Decoder(_StoredItem).decode_lines
+
+
+def _items(lines: bytes) -> tuple[OutboxItem, ...]:
+    try:
+        return tuple(stored.item() for stored in _decode_items(lines))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Half of a surrogate pair, which JSON can escape; or something is wrong with a line.
+        return tuple(_item(_json(line)) for line in lines.split(b"\n")[:-1])
 
 
 def _item(obj: Any) -> OutboxItem:
     try:
-        msgspec.convert(obj, _StoredItem)
-        proposal = Proposal.from_obj(obj)
-    except (ProposalFormatError, msgspec.ValidationError, RecursionError) as error:
+        return msgspec.convert(obj, _StoredItem).item()
+    except (msgspec.ValidationError, RecursionError) as error:
         raise EntryFormatError(f"one of its lines is not a proposal: {error}") from error
-    return proposal if proposal.entity_type != RawEvent.ENTITY_TYPE else RawEvent.from_stored(proposal) or proposal
 
 
 def _json(line: bytes) -> Any:

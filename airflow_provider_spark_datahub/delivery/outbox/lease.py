@@ -76,16 +76,17 @@ class Lease:
             <airflow_provider_spark_datahub.delivery.outbox.format.EntryName.group>`.
         :param seconds: after which others ignore it, by the wall clocks of the hosts.
         """
-        folder = f"{LEASES}/{'.'.join(group)}"
-        if any(_is_held(storage, name) for name in storage.stored(folder)):
-            log.debug("Lease refused, another process holds it: %s", folder)
+        # One folder for all groups: making and removing a folder for each costs more than the lease itself.
+        prefix = f"{LEASES}/{'.'.join(group)}."
+        if any(_is_held(storage, name) for name in storage.names(LEASES) if name.startswith(prefix)):
+            log.debug("Lease refused, another process holds it: %s", prefix)
             return None
-        lease = cls(storage, f"{folder}/{secrets.token_hex(8)}.json", seconds, Deadline.after(seconds))
-        storage.write(lease.name, [_content(seconds)])
-        others = [name for name in storage.stored(folder) if name != lease.name]
+        lease = cls(storage, f"{prefix}{secrets.token_hex(8)}.json", seconds, Deadline.after(seconds))
+        storage.write(lease.name, [_content(seconds)], sync=False)
+        others = [name for name in storage.names(LEASES) if name.startswith(prefix) and name != lease.name]
         if any(_is_held(storage, name) for name in others):
             storage.remove(lease.name)
-            log.debug("Lease refused, another process came at the same time: %s", folder)
+            log.debug("Lease refused, another process came at the same time: %s", prefix)
             return None
         for name in others:
             storage.remove(name)
@@ -120,7 +121,7 @@ class Lease:
             return False
         if self.until.remaining() < self.seconds / 2:
             until = Deadline.after(self.seconds)
-            self._storage.write(self.name, [_content(self.seconds)])
+            self._storage.write(self.name, [_content(self.seconds)], sync=False)
             self.until = until
             log.debug("Lease renewed for %.0f s: %s", self.seconds, self.name)
         return True

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_with_deadline
 from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_library
-from airflow_provider_spark_datahub.files import make_folder, open_regular, read_regular, sync_folder, write_durably
+from airflow_provider_spark_datahub.files import first_line, make_folder, open_regular, sync_path, write_durably
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,10 @@ class OutboxStorage(ABC):
         The result is empty if the folder does not exist.
         """
 
+    def names(self, folder: str) -> list[str]:
+        """Return the names of :meth:`stored`, which may cost less."""
+        return list(self.stored(folder))
+
     @abstractmethod
     def read(self, name: str) -> bytes:
         """Return the content of an object.
@@ -57,11 +62,16 @@ class OutboxStorage(ABC):
         return line + newline, len(content)
 
     @abstractmethod
-    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:
         """Replace the content of an object by ``chunks``. When this returns, a crash does not lose it.
 
         If it fails, e.g. since the storage is full, the object is unchanged.
+
+        :param sync: False if a crash of the machine may lose or damage it, or until :meth:`sync` is called.
         """
+
+    def sync(self, names: Sequence[str]) -> None:  # noqa: B027 (an object store has nothing to do)
+        """Have a crash not lose objects that were written without ``sync``: many of them for the price of few."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
@@ -73,8 +83,9 @@ class OutboxStorage(ABC):
         self.remove(name)
 
 
-_DEPTH = 2
-"""Depth of the folders below those that are listed; an outbox has no deeper ones."""
+_DEPTH = 1
+"""Levels of folders below a folder that are listed with it; an outbox has no deeper ones."""
+_SYNC_THREADS = 16
 
 
 class LocalStorage(OutboxStorage):
@@ -84,64 +95,92 @@ class LocalStorage(OutboxStorage):
     """
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        # Text, since making a Path takes longer than most system calls.
+        self._root = os.fspath(root)
 
     def describe(self, name: str = "") -> str:
         """Return the path."""
-        return str(self._root / name)
+        return f"{self._root}/{name}" if name else self._root
 
     def stored(self, folder: str) -> dict[str, int]:
         """Return all files below ``folder``, except drafts, whose names start with a dot."""
-        return dict(sorted(self._walk(folder)))
+        sizes = {}
+        for name, child in self._walk(folder):
+            # A file may go while it is listed: another process has settled it.
+            with suppress(FileNotFoundError):
+                sizes[name] = child.stat(follow_symlinks=False).st_size
+        return {name: sizes[name] for name in sorted(sizes)}
 
-    def _walk(self, folder: str, depth: int = 1) -> Iterator[tuple[str, int]]:
-        # A folder or a file may go while it is listed: another process has settled it.
-        with suppress(FileNotFoundError), os.scandir(self._root / folder) as listing:
+    def names(self, folder: str) -> list[str]:
+        """Return the same without asking for each file's size."""
+        return sorted(name for name, _ in self._walk(folder))
+
+    def _walk(self, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
+        found, folders = self._list(folder)
+        for _ in range(_DEPTH):
+            below = []
+            for each in folders:
+                try:
+                    more, deeper = self._list(each)
+                except OSError as error:
+                    # One folder that cannot be listed does not hide the others.
+                    log.warning("The folder %s cannot be listed: %s.", self.describe(each), error.strerror or error)
+                else:
+                    found += more
+                    below += deeper
+            folders = below
+        return found
+
+    def _list(self, folder: str) -> tuple[list[tuple[str, os.DirEntry[str]]], list[str]]:
+        """Return the files and the folders in a folder."""
+        found, folders = [], []
+        # A folder may go while it is listed: another process has settled what was in it.
+        with suppress(FileNotFoundError), os.scandir(f"{self._root}/{folder}") as listing:
             for child in listing:
-                name = f"{folder}/{child.name}"
                 if child.is_dir(follow_symlinks=False):
-                    yield from self._walk_below(name, depth + 1)
+                    folders.append(f"{folder}/{child.name}")
                 elif not child.name.startswith("."):
-                    with suppress(FileNotFoundError):
-                        yield name, child.stat(follow_symlinks=False).st_size
-
-    def _walk_below(self, folder: str, depth: int) -> Iterator[tuple[str, int]]:
-        if depth > _DEPTH:
-            return
-        try:
-            yield from self._walk(folder, depth)
-        except OSError as error:
-            # One folder that cannot be listed does not hide the others.
-            log.warning("The folder %s cannot be listed: %s.", self.describe(folder), error.strerror or error)
+                    found.append((f"{folder}/{child.name}", child))
+        return found, folders
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file. Anything but a regular file raises an OSError, and is not opened."""
-        return read_regular(self._root / name)[0]
+        with open_regular(f"{self._root}/{name}") as file:
+            return file.read()
 
     def first_line(self, name: str) -> tuple[bytes, int]:
         """Return the first line of a file, and the file's size, without reading the rest."""
-        with open_regular(self._root / name) as file:
-            return file.readline(), os.fstat(file.fileno()).st_size
+        return first_line(f"{self._root}/{name}")
 
-    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:
         """Write a file beside it, sync it, rename it, and sync the folder."""
-        write_durably(self._root / name, chunks)
+        write_durably(f"{self._root}/{name}", chunks, sync=sync)
+
+    def sync(self, names: Sequence[str]) -> None:
+        """Sync files and their folders at the same time: the file system writes its journal once for many of them."""
+        paths = [f"{self._root}/{name}" for name in names]
+        with ThreadPoolExecutor(min(_SYNC_THREADS, len(paths)), thread_name_prefix="lineage-sync") as threads:
+            # Files first, then the folders that hold their names, up to the root.
+            while paths and paths != [self._root]:
+                for _ in threads.map(sync_path, paths):
+                    pass
+                paths = [*dict.fromkeys(os.path.dirname(path) for path in paths)]
 
     def remove(self, name: str) -> None:
         """Remove a file, and then its empty folders."""
-        path = self._root / name
-        path.unlink(missing_ok=True)
+        path = f"{self._root}/{name}"
+        with suppress(FileNotFoundError):
+            os.unlink(path)
         with suppress(OSError):
-            while path.parent != self._root:
-                path = path.parent
-                path.rmdir()
+            while (path := os.path.dirname(path)) != self._root:
+                os.rmdir(path)
 
     def move(self, name: str, target: str) -> None:
         """Rename a file."""
-        goal = self._root / target
-        make_folder(goal.parent)
-        (self._root / name).replace(goal)
-        sync_folder(goal.parent)
+        goal = f"{self._root}/{target}"
+        make_folder(os.path.dirname(goal))
+        os.replace(f"{self._root}/{name}", goal)
+        sync_path(os.path.dirname(goal))
         self.remove(name)
 
 
@@ -200,7 +239,7 @@ class ObjectStorage(OutboxStorage):
         """Return the content of an object."""
         return self._request(name, lambda: self._fs.cat_file(f"{self._root}/{name}"))
 
-    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:  # noqa: ARG002 (always lasting)
         """Write an object by one PUT or one multipart upload: it appears when it is complete."""
         content = b"".join(chunks)
         self._request(name, lambda: self._fs.pipe_file(f"{self._root}/{name}", content))

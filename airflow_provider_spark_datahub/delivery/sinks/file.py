@@ -25,7 +25,7 @@ from airflow_provider_spark_datahub.delivery.sink import (
     Sink,
     SinkSettingsError,
 )
-from airflow_provider_spark_datahub.files import make_folder, sync_folder, write_durably
+from airflow_provider_spark_datahub.files import make_folder, sync_path, write_durably
 
 log = logging.getLogger(__name__)
 
@@ -253,7 +253,7 @@ class FileSink(Sink):
                 self._repair(file, end)
             _replace_end(file, end.at, self._pieces(proposals, end))
             log.debug("Appended %d bytes to %s at %d", file.tell() - end.at, self._path, end.at)
-        sync_folder(self._path.parent)
+        sync_path(self._path.parent)
 
     def _end(self, file: FileIO) -> _End:
         file.seek(0)
