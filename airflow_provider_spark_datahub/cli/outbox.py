@@ -121,7 +121,7 @@ def emit(
 
     def finish(entry: Entry, followed: bool) -> Entry | None:
         over = followed or (hours is not None and entry.age > hours * 3600)
-        return recover_entry(entry, Deadline.after(seconds), over=over)
+        return recover_entry(entry, Deadline.after(seconds), over=over, patient=True)
 
     wanted = _entry_filter(dag, run, task, only_for)
     limits = DrainLimits(max_seconds, seconds, max_entries)

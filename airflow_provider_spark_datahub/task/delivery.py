@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.capture import Outcome
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutageNotes, OutboxItem, Rejection, Sink
 from airflow_provider_spark_datahub.delivery.outbox import (
     EdgeRecord,
@@ -27,6 +28,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 from airflow_provider_spark_datahub.task.report import LineageReport
 
 if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.capture import CollectionReport
     from airflow_provider_spark_datahub.conversion import Proposal
     from airflow_provider_spark_datahub.delivery.outbox import Manifest
     from airflow_provider_spark_datahub.task.options import LineageOptions
@@ -42,6 +44,7 @@ _OUTAGES = ".outages"
 """Folder of the host's notes on outages, in that of the outbox; of the event files if the outbox is not on a disk."""
 _BEGIN_SECONDS = 4.0
 """Time for which an outbox in an object store may delay the submit."""
+_LOG_TOO_LONG = "the time for lineage was used up before the end of Spark's event log"
 _LEASE_MARGIN = 30.0
 """Seconds that the lease outlasts the delivery, to record its outcome."""
 
@@ -212,6 +215,25 @@ class TaskDelivery:
             self._entry = self._entry.update(redo=record)
         except (OSError, ValueError) as error:
             self._report.warnings.append(f"the end of the attempt is not in the outbox: {error}")
+
+    def leave_unfinished(self, collected: CollectionReport) -> bool:
+        """Leave an attempt whose events could not all be read in time to whoever has more of it.
+
+        Nothing is lost: the entry stays unfinished, and everything is converted from the event file.
+
+        :returns: False if the attempt has no entry, so that only the part that was read can be delivered.
+        """
+        if self._entry is None:
+            return False
+        report = self._report
+        report.failed, report.events, report.outbox_entry = True, collected.events, str(self._entry)
+        report.bad_events = collected.quarantined_count
+        self._add_reason(
+            f"{collected.sentence if collected.outcome is Outcome.TIMED_OUT else _LOG_TOO_LONG}. The attempt stays in "
+            "the outbox, and the next attempt or a drain (spark-datahub emit) converts all events: "
+            "raise lineage_timeout if this happens often"
+        )
+        return True
 
     def deliver(self, proposals: Sequence[Proposal], deadline: Deadline, *, spark_succeeded: bool) -> None:
         """Put proposals into the outbox, and deliver the entries of the task instance, the oldest first.

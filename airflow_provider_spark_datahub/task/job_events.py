@@ -32,8 +32,9 @@ class JobEvents:
     :param event_log: Spark's own log of the same job.
     :param keep_raw: collect the raw events in the same pass.
     :ivar raw: the raw events, if they are collected.
-    :ivar saw_everything: whether :meth:`finish` converted everything that was ever read, including what
+    :ivar saw_everything: whether :meth:`finish` converts everything that was ever read, including what
         :meth:`snapshot` converted.
+    :ivar out_of_time: whether :meth:`collect` had to leave events unread.
     """
 
     def __init__(
@@ -45,7 +46,8 @@ class JobEvents:
         self._file = follow(events_file, checked_text()) if events_file else None
         self.raw = RawEvents(self._file.report) if keep_raw and self._file else None
         self._forgotten = False
-        self.saw_everything = False
+        self.saw_everything = self.out_of_time = False
+        self._log_complete = True
 
     # -- while the job runs
 
@@ -93,6 +95,10 @@ class JobEvents:
     # -- when it is over
 
     @property
+    def _report(self) -> CollectionReport:
+        return self._file.report if self._file else CollectionReport()
+
+    @property
     def can_finish(self) -> bool:
         """Whether :meth:`finish` can do without what was converted or forgotten before."""
         if not self._settings.coalesce_jobs:
@@ -100,30 +106,42 @@ class JobEvents:
         size = self._file.report.bytes_read if self._file else 0
         return not self._forgotten or (size > READ_AGAIN_BYTES and not self._settings.capture_operations)
 
-    def finish(self, succeeded: bool, deadline: Deadline) -> tuple[CollectionReport, Conversion]:
-        """Read the remaining events, and convert everything.
-
-        :param succeeded: whether spark-submit succeeded.
-        """
-        started = monotonic()
-        report = self._file.report if self._file else CollectionReport()
+    def collect(self, deadline: Deadline) -> CollectionReport:
+        """Read the remaining events, as far as the time lasts (:attr:`out_of_time`)."""
+        report = self._report
         for event in self._file.rest(lambda: deadline.expired) if self._file else ():
             self._add(event)
         log.debug("Collected %d events, %d bytes: %s", report.events, report.bytes_read, report.sentence)
         self._converter.restart_log()
-        log_complete = self._event_log.read(self._converter, lambda: deadline.expired)
-        # A job without the listener leaves no event file: its log is all there is.
-        log_alone = report.outcome is Outcome.MISSING and self._converter.reads_plans and self._has_event_log
+        self._log_complete = self._event_log.read(self._converter, lambda: deadline.expired)
+        self.out_of_time = report.outcome is Outcome.TIMED_OUT or (not self._log_complete and deadline.expired)
         self.saw_everything = (
-            (report.outcome in (Outcome.COMPLETE, Outcome.TORN) or log_alone) and log_complete and not self._forgotten
+            (report.outcome in (Outcome.COMPLETE, Outcome.TORN) or self._has_log_alone)
+            and self._log_complete
+            and not self._forgotten
         )
-        complete = log_complete if log_alone else report.outcome is Outcome.COMPLETE and not report.quarantined_count
-        conversion = self._converter.finish(Ending(succeeded, events_complete=complete), log_complete=log_complete)
+        return report
+
+    @property
+    def _has_log_alone(self) -> bool:
+        """Whether Spark's event log is all there is: a job without the listener leaves no event file."""
+        return self._report.outcome is Outcome.MISSING and self._converter.reads_plans and self._has_event_log
+
+    def finish(self, succeeded: bool) -> Conversion:
+        """Convert everything that was read.
+
+        :param succeeded: whether spark-submit succeeded.
+        """
+        started = monotonic()
+        report = self._report
+        complete = report.outcome is Outcome.COMPLETE and not report.quarantined_count
+        ending = Ending(succeeded, events_complete=self._log_complete if self._has_log_alone else complete)
+        conversion = self._converter.finish(ending, log_complete=self._log_complete)
         log.debug(
-            "Converted to %d jobs, %d inputs, %d outputs in %d ms (with reading)",
+            "Converted to %d jobs, %d inputs, %d outputs in %d ms",
             len(conversion.jobs), len(conversion.inputs), len(conversion.outputs), (monotonic() - started) * 1000,
         )  # fmt: skip
-        return report, conversion
+        return conversion
 
     def proposals(self, attempt: TaskAttempt, conversion: Conversion) -> list[Proposal]:
         """Return the proposals of an attempt: its place in the run tree, and the lineage of its job below it."""

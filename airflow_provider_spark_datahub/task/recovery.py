@@ -6,8 +6,10 @@ Each attempt writes a record into the outbox before its submit: enough to conver
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -103,15 +105,29 @@ class AttemptRecord:
         return self.spark_succeeded is not None or is_gone(self.machine, self.process)
 
 
+SLOWEST_BYTES_A_SECOND = 2_000_000
+"""How fast events are converted at least: several times slower than any job in ``docs/performance.md``."""
+
+
+def _event_bytes(record: AttemptRecord) -> int:
+    size = 0
+    with suppress(OSError):
+        size += sum(file.stat().st_size for file in _files_of(Path(record.events_file)))
+    with suppress(OSError):
+        size += sum(file.stat().st_size for file in Path(record.event_log or "").rglob("*") if record.own_event_log)
+    return size
+
+
 class RecoveryError(OutboxError):
     """Unfinished entry whose events cannot be converted, for a reason that another try may not mend."""
 
 
-def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False) -> Entry | None:
+def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False, patient: bool = False) -> Entry | None:
     """Convert the events of an unfinished entry.
 
     :param over: the attempt is known to be over, and no later one will reconnect to its job; otherwise its record
         decides, and its event file stays.
+    :param patient: allow a large event file the time that it takes: with less, it would never be converted.
     :returns: the entry with its proposals; ``None`` if the attempt is not over, the time was too short, or the events
         are on another machine.
     :raises RecoveryError: if the conversion fails; the entry stays as it is.
@@ -132,6 +148,8 @@ def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False) -> En
         if not over and record.task_try.end_ms is None:
             # The next attempt may reconnect to the job, and reads the same events.
             record = replace(record, keep_events=True)
+        if patient:
+            deadline = replace(deadline, at=deadline.at + _event_bytes(record) / SLOWEST_BYTES_A_SECOND)
         return _converted(entry, record.with_end(), deadline)
     except (OSError, EntryFormatError):
         raise
@@ -150,9 +168,11 @@ def _converted(entry: Entry, record: AttemptRecord, deadline: Deadline) -> Entry
     backend, succeeded = record.openlineage_connection, bool(record.spark_succeeded)
     event_log = SparkEventLog(record.event_log, is_own=record.own_event_log, events_file=record.events_file)
     events = JobEvents(record.settings, Path(record.events_file), event_log, keep_raw=backend is not None)
-    report, conversion = events.finish(succeeded, deadline)
-    if report.outcome is Outcome.TIMED_OUT:
+    report = events.collect(deadline)
+    if events.out_of_time:
+        log.debug("No time was left to convert %s after %d events", entry, report.events)
         return None
+    conversion = events.finish(succeeded)
     proposals = events.proposals(record.task_try, conversion)
     if record.keep_events or not was_read(report):
         entry = entry.update(redo=replace(record, keep_events=True).to_obj())
@@ -234,13 +254,17 @@ def drain_callbacks(
     """Return the functions with which a drain converts the events of unfinished entries, and removes those delivered.
 
     :param is_over: returns whether a task instance is known to be over.
-    :param seconds: time for the conversion of one entry.
-    :param stopped: True begins no further conversion.
+    :param seconds: time for the conversion of one entry; a large event file has more.
+    :param stopped: True begins no further conversion, and ends one that is under way.
     """
+
+    def clock() -> float:
+        return math.inf if stopped() else time.monotonic()
 
     def finish(entry: Entry, followed: bool) -> Entry | None:
         if stopped():
             return None
-        return recover_entry(entry, Deadline.after(seconds), over=followed or is_over(entry.manifest.key))
+        deadline = Deadline(time.monotonic() + seconds, clock)
+        return recover_entry(entry, deadline, over=followed or is_over(entry.manifest.key), patient=True)
 
     return finish, remove_delivered_events

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.capture.collection import FileFollower
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.raw_events import RawEvents
 from airflow_provider_spark_datahub.task.recovery import RecoveryError, recover_entry
@@ -135,3 +138,71 @@ def test_an_attempt_that_no_converter_understands_stops_nobody_else(
     assert (left.manifest.state, left.manifest.events) == ("unfinished", str(evil))
     with pytest.raises(RecoveryError, match="They stay in"):
         recover_entry(left, Deadline.after(60))
+
+
+@pytest.mark.parametrize("policy", ["warn", "retry"])
+def test_events_beyond_the_budget_are_converted_later(
+    policy: str, spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time is over in the middle of the file, as in one of gigabytes."""
+    sink = tmp_path / "sink" / "lineage.jsonl"
+    expected = spark_edges(spark, sink)
+    rest = FileFollower.rest
+
+    def interrupted(self: FileFollower[bytes], _: Any) -> Iterator[bytes]:
+        checks = iter(range(10))
+        return rest(self, lambda: next(checks, None) is None)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileFollower, "rest", interrupted)
+        operator, ti = operator_with_lineage(spark, lineage_on_failure=policy), TaskInstance(max_tries=1)
+        with contextlib.suppress(LineagePendingError):
+            execute(operator, context_of(operator, ti))
+    report = ti.xcoms["lineage_report"]
+    assert (report["events"], report["failed"], report["delivered"]) == (10, True, 0)
+    assert "converts all events" in report["reason"]
+    assert spark_edges_in(sink) == []
+    (entry,) = outbox_at(tmp_path / "outbox").entries()
+    assert entry.manifest.state == "unfinished"
+    if policy == "warn":
+        result = command("emit", "--outbox", tmp_path / "outbox")
+        assert result.exit_code == 0, result.output
+    else:
+        operator, ti = operator_with_lineage(spark, lineage_on_failure=policy), TaskInstance(try_number=2, max_tries=1)
+        execute(operator, context_of(operator, ti))
+        assert ti.xcoms["lineage_report"]["pending"] == 0
+        assert len(spark.runs) == 2
+    assert spark_edges_in(sink) == expected
+    assert list(outbox_at(tmp_path / "outbox").names()) == []
+
+
+def spark_edges(spark: FakeSpark, sink: Path) -> list[str]:
+    """Return the edges of an attempt that has all the time."""
+    spark.writes("a_csv_join_agg")
+    operator, ti = operator_with_lineage(spark), TaskInstance()
+    execute(operator, context_of(operator, ti))
+    edges = spark_edges_in(sink)
+    assert edges
+    sink.unlink()
+    return edges
+
+
+def spark_edges_in(sink: Path) -> list[str]:
+    lines = sink.read_text().splitlines() if sink.exists() else []
+    return sorted(line for line in lines if "dataJobInputOutput" in line and "spark" in line)
+
+
+def test_a_drain_gives_a_large_file_the_time_that_it_takes(tmp_path: Path) -> None:
+    events = tmp_path / "events.ndjson"
+    events.write_bytes(CASE)
+    record = begun(events).ended(1, "SUCCESS", spark_succeeded=True)
+    outbox_at(tmp_path / "outbox").begin(key(), connection_id="datahub", events=str(events), redo=record.to_obj())
+    (entry,) = outbox_at(tmp_path / "outbox").entries()
+    now = iter(range(0, 10_000, 1))
+    # A clock on which each event takes a second; the file is worth less than one more.
+    assert recover_entry(entry, Deadline(5, lambda: next(now))) is None
+    assert recover_entry(entry, Deadline(5, lambda: next(now)), patient=True) is None
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("airflow_provider_spark_datahub.task.recovery.SLOWEST_BYTES_A_SECOND", len(CASE) / 1000)
+        now = iter(range(10_000))
+        assert recover_entry(entry, Deadline(5, lambda: next(now)), patient=True) is not None
