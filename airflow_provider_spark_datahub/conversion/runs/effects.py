@@ -7,16 +7,17 @@ some queries name single files of what they read. See the conversion rules, sect
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 
 from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, is_parent_folder
-from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
+from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId, JsonObject
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
 from airflow_provider_spark_datahub.conversion.runs.fold import (
     DROP,
@@ -69,6 +70,9 @@ def with_effects(application: Application, failed: Collection[str] = (), single:
     refused = {run.run_id for run in (*_refused(runs), *_cut_off(runs, application.own_run))}
     refused |= {run.run_id for run in runs if run.run_id in single and _writes_in_parts(run)}
 
+    if not refused and not failed and all(map(operator.is_, runs, application.runs)):
+        return application
+
     def effective(run: RunState) -> RunState:
         if run.run_id in refused:
             return structs.replace(run, inputs={}, outputs={}, refused=True)
@@ -81,7 +85,7 @@ def with_effects(application: Application, failed: Collection[str] = (), single:
 
 def _without_logs_of_tables(run: RunState) -> RunState:
     """Return the run without the logs that tables keep beside their data: reading them is not reading the table."""
-    if not any(_LOG_OF_TABLE.search(dataset.name) for dataset in (*run.inputs, *run.outputs)):
+    if not any("/_" in dataset.name for datasets in (run.inputs, run.outputs) for dataset in datasets):
         return run
     inputs, outputs = (
         {dataset: state for dataset, state in datasets.items() if not _LOG_OF_TABLE.search(dataset.name)}
@@ -332,19 +336,30 @@ def with_known_columns(run: RunState) -> RunState:
     Spark computes some columns where the data is: the database computes an aggregate (``sum``), and Iceberg names the
     file of a row (``_file``). Those of a metadata table are not columns of its table.
     """
+    with_columns = [(dataset, state) for dataset, state in run.outputs.items() if state.columns is not None]
+    if not with_columns:
+        return run
     known = {
-        dataset: frozenset(name.lower() for name in field_names(state.schema))
+        dataset: _lower_names(state.schema)
         for dataset, state in run.inputs.items()
         if state.schema is not None or state.is_metadata
     }
-    if not known:
-        return run
     outputs = {
         dataset: structs.replace(state, columns=columns)
-        for dataset, state in run.written
+        for dataset, state in with_columns
         if state.columns is not None and (columns := state.columns.within(known)) is not state.columns
     }
     return structs.replace(run, outputs=run.outputs | outputs) if outputs else run
+
+
+def _lower_names(schema: JsonObject | bytes | None) -> frozenset[str]:
+    # The events of an application repeat the schemas of its tables.
+    return _lower_names_of_text(schema) if isinstance(schema, bytes) else frozenset(map(str.lower, field_names(schema)))
+
+
+@lru_cache(maxsize=256)
+def _lower_names_of_text(schema: bytes) -> frozenset[str]:
+    return frozenset(map(str.lower, field_names(schema)))
 
 
 # -- folders

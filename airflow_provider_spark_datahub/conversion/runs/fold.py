@@ -53,13 +53,12 @@ _WRITE_NODES = frozenset(
         *("append_data", "overwrite_by_expression", "overwrite_partitions_dynamic", "replace_data", "write_delta"),
     }
 )
-# Commands that create a table without data.
-_CREATE_NODES = frozenset(
-    {
-        *("create_table", "execute_create_table_command", "execute_create_table_like_command"),
-        "execute_create_data_source_table_command",
-    }
+# Commands that create or alter a table without new data.
+_CATALOG_NODES = (
+    *("create_table", "execute_create_table_command", "execute_create_table_like_command"),
+    *("execute_create_data_source_table_command", "execute_alter_table_"),
 )
+_OF_CATALOG = frozenset({"CREATE", "ALTER"})
 NOT_WRITTEN = frozenset({DROP, RENAME})
 """Values of the ``lifecycleStateChange`` facet for tables that were not written (Deviation 9)."""
 
@@ -164,9 +163,12 @@ class RunState(msgspec.Struct, gc=False):
     @property
     def written(self) -> list[tuple[DatasetId, DatasetState]]:
         """The outputs that the run wrote. A table that it only created or altered has no new data."""
-        if self.plan_node in _CREATE_NODES or self.plan_node.startswith("execute_alter_table_"):
-            return []
-        return [(dataset, state) for dataset, state in self.changed if state.lifecycle not in NOT_WRITTEN]
+        return [
+            (dataset, state)
+            for dataset, state in self.changed
+            if state.lifecycle not in NOT_WRITTEN
+            and not (state.lifecycle in _OF_CATALOG and self.plan_node.startswith(_CATALOG_NODES))
+        ]
 
     def is_known_until(self, log_ms: int | None) -> bool:
         """Whether Spark's event log is read up to the latest event of the run.
@@ -195,7 +197,10 @@ def _shows_work(event: RunEvent) -> bool:
     """Return whether an event shows a Spark job of the query, or what the query wrote."""
     if "spark_jobDetails" in event.run_facets:
         return True
-    return any("outputStatistics" in as_object(dataset.output_facets) for dataset in event.outputs)
+    for dataset in event.outputs:
+        if dataset.output_facets and "outputStatistics" in as_object(dataset.output_facets):
+            return True
+    return False
 
 
 def _first(key: str, events: Iterable[Sequence[Mapping[str, str]]]) -> str:
