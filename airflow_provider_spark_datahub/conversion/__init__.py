@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.convert import (
         Conversion as Conversion,
         Converter as Converter,
+        WrittenDataset as WrittenDataset,
         convert_events as convert_events,
         convert_run_event as convert_run_event,
         convert_single as convert_single,
@@ -59,7 +60,7 @@ else:
         __name__,
         {
             "aspects": "patched_edges retractions",
-            "convert": "Conversion Converter convert_single convert_events convert_run_event",
+            "convert": "Conversion Converter WrittenDataset convert_single convert_events convert_run_event",
             "events": "DatasetId EventError as_object parse_time_ms",
             "facets.run": "DataInterval RunType",
             "proposals": "Proposal ProposalFormatError",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
@@ -27,6 +29,27 @@ DEDUPLICATED_RUNS, RECENT_EVENTS = 10_000, 1_000
 """With so many runs, those with equal content are merged, except for the runs of the latest events."""
 KEPT_EXECUTIONS = 1000
 """How many of an application's latest SQL executions are kept after :meth:`Converter.discard_reported`."""
+
+
+class WrittenDataset(msgspec.Struct, frozen=True):
+    """Dataset that a job wrote, with what is known about the write.
+
+    :param name: its name in DataHub, without the platform instance.
+    :param run_urn: the Spark run's DataProcessInstance.
+    :param rows: number of written rows; :attr:`size` in bytes. Both need ``capture_operations``.
+    :param schema_hash: hash of the names and types of its fields. It needs ``include_schema_metadata``.
+    :param partitions: the written partitions, if the producer reports them.
+    """
+
+    urn: str
+    platform: str
+    name: str
+    env: str
+    run_urn: str
+    rows: int | None = None
+    size: int | None = None
+    schema_hash: str | None = None
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass
@@ -53,12 +76,41 @@ class Conversion:
         """URNs of all datasets that were written, sorted."""
         return sorted({urn for job in self.jobs for urn in job.lineage.outputs})
 
+    @property
+    def written(self) -> list[WrittenDataset]:
+        """All datasets that were written, sorted by URN. One that several jobs wrote has the last one's facts."""
+        found = {urn: _written(job, urn) for job in self.jobs for urn in job.lineage.outputs}
+        return [found[urn] for urn in sorted(found)]
+
     def proposals(self, settings: LineageSettings) -> list[Proposal]:
         """Return the proposals of all jobs, after those of the Hive sessions."""
         proposals = [proposal for session in self.sessions for proposal in session.proposals()]
         for job in self.jobs:
             proposals += proposals_of(job, settings)
         return proposals
+
+
+def _written(job: JobLineage, urn: str) -> WrittenDataset:
+    dataset = job.lineage.outputs[urn]
+    operations = [one for one in job.lineage.operations if one.dataset == urn]
+    rows, sizes = ([one.statistics[index] for one in operations] for index in (0, 1))
+    fields = [(field["fieldPath"], field["nativeDataType"]) for field in (dataset.schema or {}).get("fields", ())]
+    return WrittenDataset(
+        urn=urn,
+        platform=dataset.name.platform,
+        name=dataset.name.name,
+        env=dataset.name.env,
+        run_urn=job.run_urn,
+        rows=_sum(rows),
+        size=_sum(sizes),
+        schema_hash=hashlib.sha256(msgspec.json.encode(fields)).hexdigest()[:16] if fields else None,
+        partitions=tuple(dict.fromkeys(partition for one in operations for partition in one.partitions)),
+    )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 class Converter:

@@ -118,7 +118,8 @@ class TaskAttempt:
     :param result: ``None`` while it runs.
     :param written_by_plugin: DataHub's own Airflow plugin writes the DAG, the task and the task run. Only what the
         plugin leaves out is written here.
-    :param shared_application: other tasks of the DAG may run Spark applications of the same name.
+    :param shared_application: other task runs of the DAG run, of this task or of another one, may run Spark
+        applications of the same name.
     """
 
     dag_run: DagRun
@@ -201,7 +202,7 @@ def _attached(job: JobLineage, attempt: TaskAttempt, runs: set[str]) -> JobLinea
     upstream_jobs = tuple(dict.fromkeys((*definition.upstream_jobs, attempt.job_urn)))
     return structs.replace(
         job,
-        is_shared=attempt.is_mapped or attempt.shared_application,
+        is_shared=attempt.shared_application,
         definition=structs.replace(definition, upstream_jobs=upstream_jobs),
         run=structs.replace(
             run,

@@ -28,7 +28,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import (
     UpstreamTask,
 )
 from airflow_provider_spark_datahub.get_provider_info import datahub_plugin_is_installed
-from airflow_provider_spark_datahub.task import SECTION, UNNAMED_APPLICATION, LineageConfiguration, OptionError
+from airflow_provider_spark_datahub.task import SECTION, UNNAMED_APPLICATION, LineageConfiguration
 
 _MANUAL_RUN_TYPES = frozenset({"manual", "operator_triggered"})
 _SECRET_KEYS = re.compile(r"password|secret|token|api.?key|user\.info|jaas|credential|key\.pem$", re.IGNORECASE)
@@ -285,22 +285,40 @@ class AttemptContext:
         )
 
     def _shares_application(self) -> bool:
-        """Return whether another task of the DAG may run a Spark application of the same name."""
+        """Return whether another task run of the DAG run may run a Spark application of the same name."""
         task = self._context["task"]
+        if _map_index(self._ti) >= 0 and not self._names_each_index(task):
+            return True
         tasks = getattr(getattr(task, "dag", None), "tasks", ())
         others = [other for other in tasks if other.task_id != task.task_id and has_lineage(other)]
         own = self._application_name(task) if others else None
         return any(own is None or self._application_name(other) in (own, None) for other in others)
 
+    def _names_each_index(self, task: Any) -> bool:
+        """Return whether each run of a mapped task gives its Spark application a name of its own."""
+        dag = getattr(task, "dag", None)
+        if dag is None or not dag.has_task(task.task_id):
+            return False
+        # This one is still as in the DAG's file, while the task is one of its runs.
+        template = dag.get_task(task.task_id)
+        expanded = getattr(getattr(template, "expand_input", None), "value", None)
+        names = expanded.get("name") if isinstance(expanded, Mapping) else None
+        try:
+            flow = _pipeline_name(task_argument(dag, template, "lineage"))
+        except ValueError:
+            return False
+        if names is not None and not flow:
+            return isinstance(names, list) and len({str(name) for name in names}) == len(names)
+        return "map_index" in str(flow or task_argument(dag, template, "name"))
+
     def _application_name(self, task: Any) -> str | None:
         """Return the name of a task's Spark application, or of the flow in its place; ``None`` if it is not known."""
-        settings, name = (task_argument(task.dag, task, argument) for argument in ("lineage", "name"))
+        name = task_argument(task.dag, task, "name")
         try:
-            layers = configuration().setting_layers(settings)
-            name = next((layer["pipeline_name"] for layer in reversed(layers) if layer.get("pipeline_name")), name)
+            name = _pipeline_name(task_argument(task.dag, task, "lineage")) or name
             # The names of other tasks are still templates.
             return str(task.render_template(name, {**self._context, "task": task})) if name else UNNAMED_APPLICATION
-        except (AirflowException, TemplateError, OptionError, LookupError, TypeError, AttributeError):
+        except (AirflowException, TemplateError, ValueError, LookupError, TypeError, AttributeError):
             return None
 
     def openlineage_runs(self) -> tuple[ParentRun, ParentRun]:
@@ -332,6 +350,19 @@ class AttemptContext:
             ParentRun(namespace, f"{ti.dag_id}.{ti.task_id}", str(generate_static_uuid(instant, task_key.encode()))),
             ParentRun(namespace, ti.dag_id, str(generate_static_uuid(instant, dag_key.encode()))),
         )
+
+
+def _pipeline_name(lineage: Any) -> str | None:
+    """Return the name of the flow in a task's settings, the environment or the configuration; ``None`` without one.
+
+    :raises OptionError: if the settings are not an object.
+    :raises SettingsError: if the environment holds a wrong value.
+    """
+    given = getattr(lineage, "pipeline_name", None)
+    if given is not None or hasattr(lineage, "pipeline_name"):
+        return str(given) if given else None
+    layers = configuration().setting_layers(lineage)
+    return next((str(layer["pipeline_name"]) for layer in reversed(layers) if layer.get("pipeline_name")), None)
 
 
 def _map_index(ti: Any) -> int:

@@ -22,6 +22,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowFailException,
     AirflowSkipException,
     AirflowTaskTimeout,
+    AssetAlias,
     BaseOperator,
 )
 
@@ -50,6 +51,10 @@ _FAILURE_CHARS = 300
 _AWAITS_RETRY = "spark_datahub_awaits_retry"
 _UNREPORTED_STEPS = ("announcing", "following", "watching")
 """Steps beside the job whose failure costs no lineage."""
+
+
+_ALIAS = "spark_datahub"
+"""Asset alias of the events of tasks with ``emit_assets``. A DAG may be scheduled on it."""
 
 
 class LineagePendingError(AirflowException):
@@ -223,7 +228,7 @@ class TaskLineage:
         if policy == "warn" or (policy == "retry" and not has_attempts_left):
             return
         # If it cannot be recorded that only lineage is missing, the next attempt would run Spark again: do not fail.
-        leave = self.attempt.delivery.leave_to_retry
+        leave = partial(self.attempt.delivery.leave_to_retry, self.attempt.written)
         if has_attempts_left and not self.remember(_AWAITS_RETRY, leave):
             return
         raise LineagePendingError(
@@ -320,8 +325,29 @@ class TaskLineage:
         spark_succeeded = result == "SUCCESS" and self.killed_at is None
         end = self._ended = AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds, failure)
         if spark_attempt is not None:
-            return self._report(self.attempt.deliver_only(end, spark_attempt))
-        return self._report(self.attempt.finish(end))
+            report = self.attempt.deliver_only(end, spark_attempt)
+        else:
+            report = self.attempt.finish(end)
+        if result == "SUCCESS":
+            self.guarded("emitting assets of", partial(self._add_asset_events, self.attempt, report))
+        return self._report(report)
+
+    def _add_asset_events(self, attempt: AttemptLineage, report: LineageReport) -> None:
+        """Add an asset event for each dataset that the job wrote, and compare them with the task's outlets."""
+        task = self._context["task"]
+        outlets, emit_assets = getattr(task, "outlets", ()), getattr(task, "emit_assets", None)
+        if emit_assets is False or not outlets:
+            return
+        if not attempt.written and not report.has_lineage and report.reason:
+            report.warnings.append("it is not known which outlets of the task were written, as there is no lineage")
+            return
+        from airflow_provider_spark_datahub.hooks.assets import AssetEvents
+
+        templates = emit_assets if isinstance(emit_assets, Mapping) else None
+        events = AssetEvents(self._context, outlets, attempt.run_urn, templates)
+        events.emit(attempt.written)
+        report.assets = events.uris
+        report.warnings += events.warnings
 
     def _failed_result(self, failure: object) -> AttemptResult:
         if isinstance(failure, AirflowSkipException):
@@ -401,6 +427,10 @@ class SparkLineageOperator(BaseOperator):
         openlineage-spark, or ``provided`` if the cluster has it.
     :param capture: source of the lineage: ``listener``, OpenLineage's; ``event_log``, Spark's own event log alone, with
         nothing injected; ``auto``, the listener, and the log of a job that it did not see.
+    :param emit_assets: ``True`` for an asset event for each dataset that the job wrote, through the asset alias
+        ``spark_datahub`` unless the task's ``outlets`` have one; or the URIs of assets by DataHub's platform, as
+        templates (``{"hive": "hive://prod/{path}"}``), for the others as with ``True``. ``False`` for no events even if
+        the outlets have an alias. It is not templated by Jinja.
     :param enabled: ``False`` for the other operator as it is.
     """
 
@@ -421,6 +451,7 @@ class SparkLineageOperator(BaseOperator):
         emit_periodically: float | str | None = None,
         openlineage_jar: str | None = None,
         capture: str | None = None,
+        emit_assets: bool | Mapping[str, str] | None = None,
         enabled: bool | str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -436,6 +467,9 @@ class SparkLineageOperator(BaseOperator):
         self.openlineage_jar = openlineage_jar
         self.capture = capture
         self.enabled = enabled
+        self.emit_assets = emit_assets
+        if emit_assets and not any(isinstance(outlet, AssetAlias) for outlet in self.outlets):
+            self.outlets = [*self.outlets, AssetAlias(_ALIAS)]
 
     def _launcher(self, context: Context) -> Launcher:
         """Return how this task starts Spark.

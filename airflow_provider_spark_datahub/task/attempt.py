@@ -47,7 +47,7 @@ from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.conversion import Conversion, JobDataset
+    from airflow_provider_spark_datahub.conversion import Conversion, JobDataset, WrittenDataset
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
     from airflow_provider_spark_datahub.task.job_events import JobEvents
     from airflow_provider_spark_datahub.task.options import LineageOptions
@@ -418,6 +418,16 @@ class AttemptLineage:
             tuple((dataset.namespace, dataset.name) for dataset in outputs),
         )
         self.delivery.keep_edges(record)
+
+    @property
+    def written(self) -> list[WrittenDataset]:
+        """What the job wrote, or the job of the earlier attempt whose lineage this one delivers."""
+        return self.conversion.written if self.conversion is not None else self.delivery.written
+
+    @property
+    def run_urn(self) -> str:
+        """URN of the task run."""
+        return self._attempt.urn
 
     def openlineage_datasets(self, *, for_plugin: bool) -> tuple[list[DatasetId], list[DatasetId]]:
         """Return what the job read and wrote.

@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import Outcome
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutageNotes, OutboxItem, Rejection, Sink
@@ -29,7 +31,7 @@ from airflow_provider_spark_datahub.task.report import LineageReport
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture import CollectionReport
-    from airflow_provider_spark_datahub.conversion import Proposal
+    from airflow_provider_spark_datahub.conversion import Proposal, WrittenDataset
     from airflow_provider_spark_datahub.delivery.outbox import Manifest
     from airflow_provider_spark_datahub.task.options import LineageOptions
     from airflow_provider_spark_datahub.task.raw_events import RawEvents
@@ -81,6 +83,8 @@ class TaskDelivery:
         self._entry: Entry | None = None
         self._lease: Lease | None = None
         self._delivered_name: EntryName | None = None
+        self.written: list[WrittenDataset] = []
+        """What the job of the earlier attempt wrote, if this one only delivers."""
 
     def send(self, proposals: Sequence[OutboxItem], deadline: Deadline, *, patient: bool = False) -> Delivery:
         """Send proposals without the outbox. The end of the attempt sends again what fails here.
@@ -321,23 +325,31 @@ class TaskDelivery:
         if self._options.on_failure == "warn":
             return None
         if isinstance(waiting, dict) and waiting.get("for_try") == self._key.try_number:
+            self.written = _read_written(waiting)
             return self._key.try_number - 1
         try:
-            numbers = [entry.manifest.key.try_number for entry in self._entries() if entry.manifest.awaits_retry]
+            manifests = [entry.manifest for entry in self._entries() if entry.manifest.awaits_retry]
         except OSError as error:
             self._report.warnings.append(f"cannot look into the outbox for what earlier attempts left: {error}")
             return None
-        return max((number for number in numbers if number < self._key.try_number), default=None)
+        earlier = [manifest for manifest in manifests if manifest.key.try_number < self._key.try_number]
+        if not earlier:
+            return None
+        last = max(earlier, key=lambda manifest: manifest.key.try_number)
+        self.written = _read_written(last.redo)
+        return last.key.try_number
 
-    def leave_to_retry(self) -> dict[str, Any]:
+    def leave_to_retry(self, written: Sequence[WrittenDataset]) -> dict[str, Any]:
         """Record that the next attempt only has to deliver.
 
+        :param written: what the job wrote.
         :returns: the same for the task's state, in case the next attempt runs on a worker without this outbox.
         :raises OSError: if the outbox refuses; the next attempt would run Spark again.
         """
+        left = {"written": msgspec.to_builtins(written)}
         for entry in self._entries():
-            entry.update(awaits_retry=True)
-        return {"for_try": self._key.try_number + 1, "outbox": str(self._options.outbox_location)}
+            entry.update(awaits_retry=True, redo={**(entry.manifest.redo or {}), **left})
+        return {"for_try": self._key.try_number + 1, "outbox": str(self._options.outbox_location), **left}
 
     def check_waiting(self, spark_attempt: int) -> None:
         """Report if the lineage of an earlier attempt is not in this worker's outbox."""
@@ -455,3 +467,15 @@ def _rejections(rejections: Sequence[Rejection]) -> str:
         f"{len(rejections)} proposals were rejected, and are in the outbox's quarantine: {'; '.join(described)}"
         f"{f'; {more} other reasons' if more else ''}"
     )
+
+
+def _read_written(left: object) -> list[WrittenDataset]:
+    """Return what :meth:`TaskDelivery.leave_to_retry` kept; nothing if an older version kept it."""
+    from airflow_provider_spark_datahub.conversion import WrittenDataset
+
+    kept = left.get("written") if isinstance(left, dict) else None
+    try:
+        return msgspec.convert(kept or [], list[WrittenDataset])
+    except msgspec.ValidationError as error:
+        log.warning("Cannot read which datasets the earlier attempt wrote, so they get no asset event: %s", error)
+        return []

@@ -19,6 +19,7 @@ class LineageReport:
     :param proposals: number of proposals; each is delivered, rejected (DataHub will never take it) or pending.
     :param stored: whether delivered proposals are stored; ``False`` if DataHub only accepted them for later.
     :param forwarded: number of raw events that an OpenLineage backend acknowledged; ``None`` if there is none.
+    :param assets: URIs of Airflow's assets that get an event if the task succeeds.
     :param failed: a step of lineage failed; the events stay, to be converted again.
     :param reason: why there is no lineage, or why some of it is pending; ``None`` otherwise.
     :param warnings: problems of the lineage that was made.
@@ -37,6 +38,7 @@ class LineageReport:
     pending: int = 0
     stored: bool | None = None
     forwarded: int | None = None
+    assets: list[str] = field(default_factory=list)
     failed: bool = False
     reason: str | None = None
     warnings: list[str] = field(default_factory=list)

@@ -110,6 +110,7 @@ def test_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
         map_index=4,
         start_ms=START_MS,
         log_url="http://airflow/log",
+        shared_application=True,
     )
 
 

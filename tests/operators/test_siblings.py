@@ -108,6 +108,27 @@ def test_tasks_that_share_an_applications_name(spark: FakeSpark, tmp_path: Path,
         assert found[TASK_JOB.format(f"copy_{number}")].outputs == datasets("out", range(number, number + 1))
 
 
+@pytest.mark.parametrize(
+    ("name", "expanded", "is_shared"),
+    [
+        ("copy", {}, True),
+        ("copy_{{ ti.map_index }}", {}, False),
+        (None, {"name": ["a", "b"]}, False),
+        (None, {"name": ["a", "a"]}, True),
+        ("copy", {"lineage": [{"pipeline_name": "a"}, {"pipeline_name": "b"}]}, True),
+    ],
+)
+def test_a_mapped_task_may_name_each_index(name: str | None, expanded: dict[str, Any], is_shared: bool) -> None:
+    with DAG("shop", schedule=None) as one:
+        names = {} if name is None else {"name": name}
+        SparkSubmitDatahubOperator.partial(task_id="copy", application="job.py", **names).expand(
+            application_args=[["0"], ["1"]], **expanded
+        )
+    run: Any = one.get_task("copy").unmap({"application_args": ["0"], **{key: of[0] for key, of in expanded.items()}})
+    context = context_of(run, TaskInstance(task_id="copy", map_index=0))
+    assert airflow_context.AttemptContext(context).attempt().shared_application is is_shared
+
+
 def test_a_task_of_its_own_replaces_its_edges(spark: FakeSpark, tmp_path: Path) -> None:
     with DAG("shop", schedule=None) as one:
         copy_task(spark, 0, "other", one, "other")

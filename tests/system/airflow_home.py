@@ -6,9 +6,11 @@ import fcntl
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,15 @@ class AirflowHome:
         fields = ("--conn-type", conn_type, "--conn-host", host)
         code, output = self._airflow("connections", "add", name, *fields, environment=self.environment)
         assert code == 0, output
+
+    def asset_events(self, dag_id: str) -> list[tuple[str, Json]]:
+        """Return URI and extra of the asset events that the tasks of a DAG made, in their order."""
+        query = (
+            "select uri, event.extra from asset_event event join asset on asset.id = asset_id where source_dag_id = ?"
+        )
+        with closing(sqlite3.connect(self.folder / _DATABASE)) as database:
+            rows = database.execute(f"{query} order by event.id", [dag_id]).fetchall()
+        return [(uri, json.loads(extra)) for uri, extra in rows]
 
     def spark_datahub(self, *arguments: str) -> tuple[int, str]:
         """Return the exit status of ``spark-datahub`` and its standard output."""

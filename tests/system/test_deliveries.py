@@ -106,6 +106,13 @@ def test_mapped_instances_have_runs_of_their_own(delivered: Delivered) -> None:
         assert edges(found, "output") == {file_dataset(delivered.folder / name)}
 
 
+def test_a_retry_for_lineage_alone_makes_one_asset_event(delivered: Delivered, airflow_home: AirflowHome) -> None:
+    ((uri, extra),) = airflow_home.asset_events(DAG)
+    assert uri == f"file://{delivered.folder / 'late'}"
+    assert extra["datahub_urn"] == file_dataset(delivered.folder / "late")
+    assert extra["datahub_task_run"] == instance(TaskRunKey(id=f"{DAG}_delivered_late_{run_id_in(delivered.late)}"))
+
+
 def test_a_job_that_touches_no_dataset_says_why(delivered: Delivered) -> None:
     report = delivered.run.reports["nothing try 1"]
     assert (report["inputs"], report["outputs"]) == ([], [])

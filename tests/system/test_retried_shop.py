@@ -148,6 +148,13 @@ def test_spark_runs(shop: Shop) -> None:
     }
 
 
+def test_only_the_good_try_makes_an_asset_event(shop: Shop, airflow_home: AirflowHome) -> None:
+    ((uri, extra),) = airflow_home.asset_events(DAG)
+    assert uri == f"file://{shop.folder / 'orders'}"
+    assert extra["datahub_task_run"] == shop.task_run("build_orders")
+    assert [shop.run.reports[f"build_orders try {number}"]["assets"] for number in (1, 2)] == [[], [uri]]
+
+
 @pytest.mark.parametrize("job", [spark_job("build_orders"), task_job(DAG, "build_orders")])
 def test_a_failed_try_only_adds(shop: Shop, job: str) -> None:
     (operations,) = shop.catalogue.all(job, "dataJobInputOutput", "PATCH")

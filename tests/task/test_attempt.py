@@ -628,7 +628,7 @@ def test_the_outbox_makes_the_next_attempt_deliver_only(tmp_path: Path, policy: 
     first.lineage.finish(ENDED)
     second = waiting_for(tmp_path, policy, 2)
     assert second.lineage.delivery.attempt_to_deliver(None) is None  # nobody said that the task failed for it
-    first.lineage.delivery.leave_to_retry()
+    first.lineage.delivery.leave_to_retry([])
     assert second.lineage.delivery.attempt_to_deliver(None) == 1
     assert waiting_for(tmp_path, "warn", 2).lineage.delivery.attempt_to_deliver(None) is None
     assert waiting_for(tmp_path, policy, 1).lineage.delivery.attempt_to_deliver(None) is None

@@ -49,6 +49,7 @@ with DAG(
         application_args=copy("late"),
         datahub_conn_id="datahub_file",
         lineage_on_failure="retry",
+        emit_assets=True,
         retries=1,
         retry_delay=timedelta(seconds=1),
         on_retry_callback=clear_the_way,

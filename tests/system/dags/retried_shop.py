@@ -28,6 +28,7 @@ with DAG(
         name="build_orders",
         application=str(JOBS / "flaky_build_orders.py"),
         py_files=str(EXAMPLE_JOBS / "build_orders.py"),
+        emit_assets=True,
     )
     revenue = SparkSubmitDatahubOperator(
         task_id="revenue", name="revenue", application=str(EXAMPLE_JOBS / "revenue.py")

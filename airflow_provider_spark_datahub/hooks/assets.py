@@ -1,0 +1,107 @@
+"""Airflow asset events of the datasets that a Spark job really wrote."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.exceptions import AirflowRuntimeError
+
+from airflow_provider_spark_datahub.conversion import WrittenDataset
+from airflow_provider_spark_datahub.hooks.airflow_context import ASSET_WRITER
+
+log = logging.getLogger(__name__)
+
+# Platforms whose names in DataHub are paths, by the scheme of the path.
+_PATHS = {"s3": "s3", "gcs": "gs", "abs": "abfss", "hdfs": "hdfs", "viewfs": "viewfs", "dbfs": "dbfs", "file": "file"}
+
+
+def asset_uri(dataset: WrittenDataset, templates: Mapping[str, str] | None = None) -> str:
+    """Return the URI of a dataset's asset.
+
+    By default a path keeps its usual scheme (``s3://bucket/orders``, ``file:///lake/orders``), and a table has its
+    platform as scheme and its parts as path (``hive://shop/orders``).
+
+    :param templates: URIs by platform, with ``{name}``, ``{path}`` (the name with ``/`` for ``.``), ``{platform}`` and
+        ``{env}``.
+    :raises ValueError: if the template has other fields.
+    """
+    path = dataset.name.replace(".", "/")
+    if template := (templates or {}).get(dataset.platform):
+        try:
+            return template.format(name=dataset.name, path=path, platform=dataset.platform, env=dataset.env)
+        except (KeyError, IndexError) as error:
+            raise ValueError(f"the template {template!r} has a field {error}") from error
+    if scheme := _PATHS.get(dataset.platform):
+        return f"{scheme}://{dataset.name}"
+    return f"{dataset.platform}://{path}"
+
+
+class AssetEvents:
+    """Asset events of one successful task run. Airflow stores them if, and only if, the task succeeds.
+
+    :param context: the task's context.
+    :param outlets: those of the task.
+    :param task_run_urn: the task run in DataHub.
+    :param templates: as in :func:`asset_uri`.
+    :ivar uris: of the assets that have an event.
+    :ivar warnings: declared outlets that were not written, and datasets that no outlet declares.
+    """
+
+    def __init__(
+        self, context: Any, outlets: Sequence[Any], task_run_urn: str, templates: Mapping[str, str] | None = None
+    ) -> None:
+        self._events = context["outlet_events"]
+        self._aliases = [outlet for outlet in outlets if isinstance(outlet, AssetAlias)]
+        self._declared = [outlet for outlet in outlets if not isinstance(outlet, AssetAlias)]
+        self._task_run_urn = task_run_urn
+        self._templates = templates
+        self.uris: list[str] = []
+        self.warnings: list[str] = []
+
+    def emit(self, written: Sequence[WrittenDataset]) -> None:
+        """Add an event for each written dataset: to its declared outlet, or else through the aliases."""
+        found = dict(self._with_uris(written))
+        declared = {uri: outlet for outlet in self._declared if (uri := getattr(outlet, "uri", None))}
+        for uri, dataset in sorted(found.items()):
+            extra = self._extra(dataset)
+            if uri in declared:
+                self._events[declared[uri]].extra.update(extra)
+            elif self._aliases:
+                for alias in self._aliases:
+                    self._add(self._events[alias], uri, extra)
+            else:
+                self.warnings.append(f"{dataset.urn} was written, and no outlet of the task declares it ({uri})")
+                continue
+            self.uris.append(uri)
+        self.warnings += [f"the outlet {uri} was not written by the job" for uri in sorted(declared.keys() - found)]
+
+    def _with_uris(self, written: Sequence[WrittenDataset]) -> Iterator[tuple[str, WrittenDataset]]:
+        for dataset in written:
+            try:
+                # An asset normalizes its URI, by which it is compared with others.
+                yield str(Asset(uri=asset_uri(dataset, self._templates)).uri), dataset
+            except ValueError as error:
+                self.warnings.append(f"no asset event for {dataset.urn}: {error}")
+
+    def _add(self, accessor: Any, uri: str, extra: dict[str, Any]) -> None:
+        """Add an event for the asset of this URI as some DAG declares it, under whatever name, or for a new asset."""
+        try:
+            accessor.add(Asset.ref(uri=uri), extra=extra)
+        except (AirflowRuntimeError, AttributeError, ImportError, OSError) as error:
+            log.debug("No DAG declares an asset %s yet: %s", uri, error)
+            accessor.add(Asset(uri=uri), extra=extra)
+
+    def _extra(self, dataset: WrittenDataset) -> dict[str, Any]:
+        known = {
+            "datahub_urn": dataset.urn,
+            ASSET_WRITER: self._task_run_urn,
+            "datahub_spark_run": dataset.run_urn,
+            "rows": dataset.rows,
+            "bytes": dataset.size,
+            "schema_hash": dataset.schema_hash,
+            "partitions": list(dataset.partitions) or None,
+        }
+        return {key: value for key, value in known.items() if value is not None}

@@ -1,0 +1,149 @@
+"""Asset events: one for each dataset that a job really wrote, and none of an attempt that does not succeed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException
+from airflow.sdk import DAG, Asset, AssetAlias
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from airflow_provider_spark_datahub.conversion import WrittenDataset
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite
+from airflow_provider_spark_datahub.hooks.assets import asset_uri
+from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
+from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from tests.conversion.builders import urn
+from tests.operators.tries import (
+    RUN_ID,
+    FakeSpark,
+    TaskInstance,
+    TaskState,
+    context_of,
+    execute,
+    operator_with_lineage,
+)
+
+# What the job of this case wrote: /lake/out/a/revenue_by_country (tests/data/corpus).
+CASE, PATH = "a_csv_join_agg", "/lake/out/a/revenue_by_country"
+URI = f"file://{PATH}"
+TASK_RUN = AirflowSite().task_run_urn("shop", "build", RUN_ID)
+
+
+def attempt(
+    spark: FakeSpark, number: int = 1, state: TaskState | None = None, **arguments: Any
+) -> tuple[Any, dict[str, Any]]:
+    """Return the events of one attempt, and its report."""
+    spark.writes(CASE)
+    operator = operator_with_lineage(spark, **arguments)
+    ti, events = TaskInstance(try_number=number, max_tries=1), OutletEventAccessors()
+    context = {**context_of(operator, ti, state), "outlet_events": events}
+    try:
+        execute(operator, context)
+    except LineagePendingError:
+        return None, ti.xcoms["lineage_report"]
+    return events, ti.xcoms["lineage_report"]
+
+
+def alias_events(events: Any, alias: str = "spark_datahub") -> list[tuple[str, dict[str, Any]]]:
+    return [(event.dest_asset_key.uri, event.extra) for event in events[AssetAlias(alias)].asset_alias_events]
+
+
+def test_what_was_written_becomes_events_of_the_alias(spark: FakeSpark) -> None:
+    settings = {"capture_operations": True, "materialize_dataset": True, "include_schema_metadata": True}
+    events, report = attempt(spark, outlets=[AssetAlias("lake")], lineage=settings)
+    ((uri, extra),) = alias_events(events, "lake")
+    assert uri == URI
+    assert extra["datahub_urn"] == urn("file", PATH)
+    assert extra["datahub_task_run"] == TASK_RUN
+    assert extra["datahub_spark_run"].startswith("urn:li:dataProcessInstance:")
+    # The statistics that OpenLineage reports in these events.
+    assert (extra["rows"], extra["bytes"]) == (48, 2303)
+    assert len(extra["schema_hash"]) == 16
+    assert (report["assets"], report["warnings"]) == ([URI], [])
+
+
+def test_emit_assets_needs_no_alias_in_the_dag(spark: FakeSpark) -> None:
+    events, _ = attempt(spark, emit_assets=True)
+    assert [uri for uri, _ in alias_events(events)] == [URI]
+    events, _ = attempt(spark, emit_assets={"file": "hive://lake{path}"})
+    assert [uri for uri, _ in alias_events(events)] == [f"hive://lake{PATH}"]
+    events, report = attempt(spark, emit_assets=False, outlets=[AssetAlias("lake")])
+    assert (dict(events), report["assets"]) == ({}, [])
+    with DAG("shop", schedule=None) as dag:
+        SparkSubmitDatahubOperator.partial(task_id="mapped", application="job.py", emit_assets=True).expand(
+            application_args=[["x"]]
+        )
+    assert dag.get_task("mapped").unmap({"application_args": ["x"]}).outlets == [AssetAlias("spark_datahub")]
+
+
+def test_declared_outlets_are_compared_with_what_was_written(spark: FakeSpark) -> None:
+    declared, other = Asset(name="revenue", uri=URI), Asset("file:///lake/other")
+    events, report = attempt(spark, outlets=[declared, other])
+    assert events[declared].extra["datahub_urn"] == urn("file", PATH)
+    assert events[other].extra == {}
+    assert report["warnings"] == ["the outlet file:///lake/other was not written by the job"]
+    assert report["assets"] == [URI]
+
+    _, report = attempt(spark, outlets=[other])
+    assert report["warnings"] == [
+        f"{urn('file', PATH)} was written, and no outlet of the task declares it ({URI})",
+        "the outlet file:///lake/other was not written by the job",
+    ]
+
+    spark.writes(b"")
+    operator = operator_with_lineage(spark, outlets=[declared])
+    ti = TaskInstance()
+    execute(operator, {**context_of(operator, ti), "outlet_events": OutletEventAccessors()})
+    assert "it is not known which outlets" in " ".join(ti.xcoms["lineage_report"]["warnings"])
+
+
+@pytest.mark.parametrize("state", [TaskState(), None])
+def test_a_retry_that_only_delivers_emits_once(spark: FakeSpark, tmp_path: Path, state: TaskState | None) -> None:
+    (tmp_path / "sink").write_text("in the way")
+    events, _ = attempt(spark, 1, state, emit_assets=True, lineage_on_failure="retry")
+    assert events is None, "the task fails, and Airflow stores nothing of it"
+    (tmp_path / "sink").unlink()
+    events, report = attempt(spark, 2, state, emit_assets=True, lineage_on_failure="retry")
+    assert len(spark.runs) == 1
+    ((uri, extra),) = alias_events(events)
+    assert (uri, extra["datahub_urn"], extra["datahub_task_run"]) == (URI, urn("file", PATH), TASK_RUN)
+    assert report["assets"] == [URI]
+
+
+def test_a_failed_attempt_emits_nothing(spark: FakeSpark) -> None:
+    spark.exits(1)
+    spark.writes(CASE)
+    operator, events, ti = operator_with_lineage(spark, emit_assets=True), OutletEventAccessors(), TaskInstance()
+    with pytest.raises(AirflowException):
+        execute(operator, {**context_of(operator, ti), "outlet_events": events})
+    assert (dict(events), ti.xcoms["lineage_report"]["assets"]) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("platform", "name", "templates", "uri"),
+    [
+        ("s3", "lake/orders", {}, "s3://lake/orders"),
+        ("gcs", "lake/orders", {}, "gs://lake/orders"),
+        ("abs", "c@account.dfs.core.windows.net/orders", {}, "abfss://c@account.dfs.core.windows.net/orders"),
+        ("hdfs", "/lake/orders", {}, "hdfs:///lake/orders"),
+        ("file", "/lake/a b", {}, "file:///lake/a b"),
+        ("hive", "shop.orders", {}, "hive://shop/orders"),
+        ("postgres", "db.public.orders", {"postgres": "postgres://host/{path}"}, "postgres://host/db/public/orders"),
+        ("hive", "shop.orders", {"hive": "x://{env}/{platform}/{name}"}, "x://PROD/hive/shop.orders"),
+    ],
+)
+def test_uris(platform: str, name: str, templates: Mapping[str, str], uri: str) -> None:
+    assert asset_uri(WrittenDataset("", platform, name, "PROD", ""), templates) == uri
+
+
+def test_a_uri_that_airflow_refuses_costs_only_itself(spark: FakeSpark) -> None:
+    _, report = attempt(spark, emit_assets={"file": "airflow://{name}"})
+    assert report["assets"] == []
+    (warning,) = report["warnings"]
+    assert warning.startswith(f"no asset event for {urn('file', PATH)}: ")
+    _, report = attempt(spark, emit_assets={"file": "x://{other}"})
+    assert "has a field 'other'" in report["warnings"][0]
