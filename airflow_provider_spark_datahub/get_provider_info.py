@@ -124,6 +124,11 @@ def _capture_options() -> dict[str, Any]:
             "listener",
             example="auto",
         ),
+        "on_orphan": _option(
+            "What happens to a spark-submit in client mode that an earlier attempt, whose task was killed, left "
+            "running on the same machine: warn (the report names it) or kill.",
+            "warn",
+        ),
         "namespace": _option(
             "OpenLineage namespace of the Spark jobs: the cluster in the URNs of their flows. "
             "A job's own spark.openlineage.namespace wins.",

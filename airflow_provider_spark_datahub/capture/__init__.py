@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture.spark_submit import (
         DriverOutput as DriverOutput,
         InjectionError as InjectionError,
+        RunningSubmit as RunningSubmit,
         Submission as Submission,
     )
 else:
@@ -78,6 +79,6 @@ else:
             ),
             "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver choose_jar",
             "spark_installation": "SparkInstallation SparkVersions base_properties",
-            "spark_submit": "DriverOutput InjectionError Submission",
+            "spark_submit": "DriverOutput InjectionError RunningSubmit Submission",
         },
     )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import select
+import signal
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from itertools import pairwise
+from pathlib import Path
+from typing import Self, TypeVar
 
 _DISABLED_PROPERTY = "spark.openlineage.disabled"
 _DISABLED_VARIABLE = "OPENLINEAGE_DISABLED"
@@ -126,3 +131,69 @@ class DriverOutput:
         more = len(self.missed) - _MAX_LISTED
         listed += f" and {more} more" if more > 0 else ""
         return f"the driver's output says that OpenLineage missed SQL executions: {listed}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSubmit:
+    """Process of a ``spark-submit`` on this machine, found by the place of its events, which is each attempt's own.
+
+    :param started: start of the process in the kernel's clock ticks: a later process may get the same id.
+    """
+
+    pid: int
+    started: int
+    _marks: tuple[str, ...]
+
+    @classmethod
+    def find(cls, *places: str) -> list[Self]:
+        """Return the processes of this user's machine whose Spark properties name one of the places. Only on Linux.
+
+        In cluster mode, the process is left out: the driver runs elsewhere.
+        """
+        marks = tuple(filter(None, places))
+        found = (cls._of(int(folder.name), marks) for folder in Path("/proc").glob("[0-9]*"))
+        return sorted((process for process in found if process is not None), key=lambda process: process.pid)
+
+    @classmethod
+    def _of(cls, pid: int, marks: tuple[str, ...]) -> Self | None:
+        try:
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+            # The name in brackets may hold blanks and brackets; the 20th field behind it is the start.
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            state, started = stat[0], int(stat[19])
+        except (OSError, IndexError, ValueError):
+            return None
+        names_place = any(
+            argument.startswith(_EVENT_PROPERTIES) and argument.endswith(marks) for argument in arguments if marks
+        )
+        is_cluster = any(pair == ("--deploy-mode", "cluster") for pair in pairwise(arguments))
+        return cls(pid, started, marks) if names_place and not is_cluster and state != "Z" else None
+
+    def stop(self, seconds: float) -> bool:
+        """Stop the process: SIGTERM, then SIGKILL. Return whether it is gone.
+
+        The signal goes to this very process, or to none: it is opened before its start time is compared.
+
+        :param seconds: to wait for its end after each signal.
+        """
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            return False
+        try:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                if self._of(self.pid, self._marks) != self:
+                    return True
+                signal.pidfd_send_signal(descriptor, number)
+                if select.select([descriptor], [], [], seconds)[0]:
+                    return True
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return False
+
+
+_EVENT_PROPERTIES = ("spark.openlineage.transport", "spark.eventLog.dir=")

@@ -49,7 +49,7 @@ _ERROR_CODE = re.compile(r"Error code is: (-?\d+)")
 _SHELL_CODES = {"126": " (it cannot be executed)", "127": " (a command was not found)"}
 _FAILURE_CHARS = 300
 _AWAITS_RETRY = "spark_datahub_awaits_retry"
-_UNREPORTED_STEPS = ("announcing", "following", "watching")
+_UNREPORTED_STEPS = ("announcing", "following", "watching", "finding orphans of")
 """Steps beside the job whose failure costs no lineage."""
 
 
@@ -278,6 +278,7 @@ class TaskLineage:
         self.attempt = AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id)
         if problem := self.attempt.delivery.sink_problem:
             self._log.info("Lineage will stay in the outbox: %s", problem)
+        self.guarded("finding orphans of", self.attempt.handle_orphans)
         return self.attempt.delivery.attempt_to_deliver(self.remembered(_AWAITS_RETRY))
 
     def _inject(self) -> AbstractContextManager[None] | None:
@@ -427,6 +428,8 @@ class SparkLineageOperator(BaseOperator):
         openlineage-spark, or ``provided`` if the cluster has it.
     :param capture: source of the lineage: ``listener``, OpenLineage's; ``event_log``, Spark's own event log alone, with
         nothing injected; ``auto``, the listener, and the log of a job that it did not see.
+    :param on_orphan: what happens to a ``spark-submit`` in client mode that an earlier attempt, whose task was killed,
+        left running on this machine: ``warn`` (the report names it) or ``kill`` (it is stopped before this job starts).
     :param emit_assets: ``True`` for an asset event for each dataset that the job wrote, through the asset alias
         ``spark_datahub`` unless the task's ``outlets`` have one; or the URIs of assets by DataHub's platform, as
         templates (``{"hive": "hive://prod/{path}"}``), for the others as with ``True``. ``False`` for no events even if
@@ -451,6 +454,7 @@ class SparkLineageOperator(BaseOperator):
         emit_periodically: float | str | None = None,
         openlineage_jar: str | None = None,
         capture: str | None = None,
+        on_orphan: str | None = None,
         emit_assets: bool | Mapping[str, str] | None = None,
         enabled: bool | str | None = None,
         **kwargs: Any,
@@ -466,6 +470,7 @@ class SparkLineageOperator(BaseOperator):
         self.emit_periodically = emit_periodically
         self.openlineage_jar = openlineage_jar
         self.capture = capture
+        self.on_orphan = on_orphan
         self.enabled = enabled
         self.emit_assets = emit_assets
         if emit_assets and not any(isinstance(outlet, AssetAlias) for outlet in self.outlets):

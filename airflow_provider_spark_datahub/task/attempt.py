@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +25,7 @@ from airflow_provider_spark_datahub.capture import (
     LineageInjection,
     Outcome,
     ParentRun,
+    RunningSubmit,
     SparkInstallation,
     SparkVersions,
     Submission,
@@ -59,6 +61,8 @@ log = logging.getLogger(__name__)
 RESOLVE_SECONDS = 60.0
 """Time to resolve a Maven coordinate before the submit; a first download is 43 MB."""
 _LAST_LINE_CHARS = 300
+_ORPHAN_SECONDS = 10.0
+"""Time for an orphaned spark-submit to end after SIGTERM, and again after SIGKILL."""
 BANNER_SECONDS = 20.0
 """Time for ``spark-submit --version``, which is called if its folder does not show Spark's version."""
 RAW_EVENTS_SHARE = 0.05
@@ -148,6 +152,21 @@ class AttemptLineage:
         self._job_ended = threading.Event()
 
     # -- before the submit
+
+    def handle_orphans(self) -> None:
+        """Report each spark-submit that an earlier attempt, whose task was killed, left running here, or stop it."""
+        for record in self.delivery.killed_attempts():
+            for process in RunningSubmit.find(record.events_file, record.event_log or ""):
+                whose = f"the spark-submit of attempt {record.task_try.try_number}, whose task was killed,"
+                where = f"on {socket.gethostname()} (pid {process.pid})"
+                if self._options.on_orphan != "kill":
+                    text = f"{whose} still runs {where} and may write beside this attempt's: stop it, or set on_orphan"
+                elif process.stop(_ORPHAN_SECONDS):
+                    text = f"{whose} still ran {where}: it was stopped (on_orphan=kill)"
+                else:
+                    text = f"{whose} still runs {where}: it could not be stopped (on_orphan=kill)"
+                log.warning("%s", text[0].upper() + text[1:])
+                self.report.warnings.append(text)
 
     def inject(self, submission: Submission, spark: SparkSubmit, parent: ParentRun, root: ParentRun) -> Injection:
         """Return the submission with the listener, its jar and its properties, or with Spark's own event log.

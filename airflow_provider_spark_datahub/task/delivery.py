@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox import Manifest
     from airflow_provider_spark_datahub.task.options import LineageOptions
     from airflow_provider_spark_datahub.task.raw_events import RawEvents
+    from airflow_provider_spark_datahub.task.recovery import AttemptRecord
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +139,22 @@ class TaskDelivery:
             for _ in deliver_in_order(earlier, send, settled=remove_delivered_events):
                 if deadline.expired:
                     return
+
+    def killed_attempts(self) -> list[AttemptRecord]:
+        """Return the records of earlier attempts whose task process ended on this machine without a recorded end."""
+        from airflow_provider_spark_datahub.task.recovery import AttemptRecord
+
+        records = []
+        if self._key.try_number > 1:
+            self._outbox.storage.deadline = Deadline.after(_BEGIN_SECONDS)
+            for entry in self._entries():
+                manifest = entry.manifest
+                if manifest.state == "unfinished" and manifest.key.try_number < self._key.try_number:
+                    with suppress(ValueError):
+                        record = AttemptRecord.from_obj(manifest.redo)
+                        if record.spark_succeeded is None and record.is_over:
+                            records.append(record)
+        return records
 
     def deliver_others_of_dag(self, stopped: Callable[[], bool]) -> None:
         """Deliver what other tasks of the DAG left: pending entries, and events of killed last attempts.

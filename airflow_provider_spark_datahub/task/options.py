@@ -20,6 +20,7 @@ SECTION = "spark_datahub"
 """Section of Airflow's configuration, which error messages name."""
 FailurePolicy = Literal["warn", "retry", "fail"]
 CaptureMode = Literal["listener", "event_log", "auto"]
+OrphanPolicy = Literal["warn", "kill"]
 DAY_SECONDS = 86_400.0
 UNNAMED_APPLICATION = "arrow-spark"
 """The application name that SparkSubmitOperator falls back to: every task without a name shares it."""
@@ -48,6 +49,7 @@ class LineageOptions:
     :param emit_periodically: seconds between two deliveries while the job runs; ``None`` to deliver only at its end.
     :param capture: where lineage comes from: OpenLineage's listener, Spark's own event log, or (``auto``) the listener,
         and the log of a job that the listener did not see.
+    :param on_orphan: what happens to the spark-submit that an earlier, killed attempt left running on this machine.
     :param notes: messages for the user about options that are accepted without effect.
     """
 
@@ -64,6 +66,7 @@ class LineageOptions:
     openlineage_connection: str | None = None
     emit_periodically: float | None = None
     capture: CaptureMode = "listener"
+    on_orphan: OrphanPolicy = "warn"
     notes: tuple[str, ...] = ()
 
 
@@ -91,6 +94,7 @@ class LineageConfiguration:
         emit_periodically: float | str | None = None,
         openlineage_jar: str | None = None,
         capture: str | None = None,
+        on_orphan: str | None = None,
     ) -> LineageOptions:
         """Return the options of one attempt. An argument that is ``None`` takes its configured value.
 
@@ -103,12 +107,6 @@ class LineageConfiguration:
         timeout = _number(given_timeout)
         if not 0 < timeout < DAY_SECONDS:
             raise OptionError(f"lineage_timeout is {given_timeout!r}, want seconds, more than 0 and less than a day")
-        given_period = emit_periodically if emit_periodically is not None else self._text("emit_periodically", "0")
-        period = _number(given_period)
-        if not (period == 0 or 1 <= period < DAY_SECONDS):
-            raise OptionError(
-                f"emit_periodically is {given_period!r}, want seconds, from 1 to less than a day, or 0 for never"
-            )
         settings, notes = self._settings(lineage)
         if mode != "listener":
             settings = replace(settings, capture_from_event_log=True)
@@ -125,9 +123,19 @@ class LineageConfiguration:
             openlineage_jar=openlineage_jar or self.read("openlineage_jar"),
             namespace=self._text("namespace", "default"),
             keep_event_files=_boolean("keep_events", self._text("keep_events", "False")),
-            emit_periodically=period or None,
+            emit_periodically=self._period(emit_periodically),
             capture=cast("CaptureMode", mode),
+            on_orphan=cast("OrphanPolicy", self._one_of(OrphanPolicy, "on_orphan", on_orphan, "warn")),
         )
+
+    def _period(self, argument: float | str | None) -> float | None:
+        given = argument if argument is not None else self._text("emit_periodically", "0")
+        period = _number(given)
+        if not (period == 0 or 1 <= period < DAY_SECONDS):
+            raise OptionError(
+                f"emit_periodically is {given!r}, want seconds, from 1 to less than a day, or 0 for never"
+            )
+        return period or None
 
     @property
     def connection_id(self) -> str:

@@ -45,6 +45,7 @@ OURS = (
     "emit_periodically",
     "openlineage_jar",
     "capture",
+    "on_orphan",
     "enabled",
 )
 VALUES = {"bool": True, "int": 3, "str": "text", "dict": {"a": "b"}, "list": ["a", "b"]}

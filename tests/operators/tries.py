@@ -282,18 +282,25 @@ def connections_to(sink: Sink | None, problem: str | None = None) -> Connections
 
 
 def killed_last_attempt(
-    folder: Path, *, connection: str = "datahub_file", run_id: str = "another", machine: str = "gone"
+    folder: Path,
+    *,
+    connection: str = "datahub_file",
+    run_id: str = "another",
+    machine: str = "gone",
+    task_id: str = "killed",
+    process: int = 0,
 ) -> tuple[Outbox, Path]:
     """Leave what a task that was killed in its last attempt leaves: its entry, and the events of its job.
 
-    :param machine: on which it ran; empty for this one, where this process is the task's.
+    :param machine: on which it ran; empty for this one.
+    :param process: of the task; 0 for this one.
     """
-    attempt = TaskAttempt(RunTreeDagRun(AirflowSite(), "shop", run_id), "killed", 1, start_ms=START_MS)
+    attempt = TaskAttempt(RunTreeDagRun(AirflowSite(), "shop", run_id), task_id, 1, start_ms=START_MS)
     events_file = folder / "events/shop/run/killed/try1-0.ndjson"
     events_file.parent.mkdir(parents=True)
     events_file.write_bytes((CORPUS / "a_csv_join_agg.ndjson").read_bytes())
     record = AttemptRecord.begun(attempt, LineageSettings(), events_file, SparkEventLog(), keep_events=False)
-    record = replace(record, machine=machine or record.machine)
+    record = replace(record, machine=machine or record.machine, process=process or record.process)
     outbox = outbox_at(folder / "outbox")
     outbox.begin(attempt.key, connection_id=connection, events=str(events_file), redo=record.to_obj())
     return outbox, events_file

@@ -49,6 +49,7 @@ def test_defaults() -> None:
     [
         ("datahub_conn_id", "connection", "configured", "configured", "given", "given"),
         ("lineage_on_failure", "on_failure", "fail", "fail", "retry", "retry"),
+        ("on_orphan", "on_orphan", "kill", "kill", "warn", "warn"),
         ("events_location", "events_location", "/conf/e", Path("/conf/e"), "file:///given/e", Path("/given/e")),
         ("outbox_location", "outbox_location", "file:///conf/o", "/conf/o", "s3://lake/o", "s3://lake/o"),
         ("lineage_timeout", "timeout", "7.5", 7.5, "12", 12.0),
@@ -114,6 +115,7 @@ def test_the_limit_of_texts_in_the_environment_is_below_every_option(monkeypatch
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"on_orphan": "stop"}, "on_orphan is 'stop', want one of warn, kill"),
         ({"lineage_on_failure": "ignore"}, "lineage_on_failure is 'ignore', want one of warn, retry, fail"),
         ({"lineage_timeout": 0}, "lineage_timeout is 0, want seconds"),
         ({"lineage_timeout": "-1"}, "lineage_timeout is '-1', want seconds"),

@@ -1,0 +1,78 @@
+"""What a killed task leaves running: its spark-submit, which the next attempt names or stops."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import pytest
+
+from airflow_provider_spark_datahub.capture import RunningSubmit
+from airflow_provider_spark_datahub.task import attempt
+from tests.operators.tries import (
+    RUN_ID,
+    FakeSpark,
+    TaskInstance,
+    context_of,
+    execute,
+    killed_last_attempt,
+    operator_with_lineage,
+)
+
+GONE = 2**22 + 1
+"""No process has this id."""
+
+
+@pytest.mark.parametrize(
+    ("options", "deploy_mode", "words", "is_stopped"),
+    [
+        ({}, "client", "still runs on .*pid {pid}.* and may write beside this attempt's", False),
+        ({"on_orphan": "kill"}, "client", "still ran on .*pid {pid}.*: it was stopped", True),
+        ({"on_orphan": "kill"}, "cluster", None, False),
+    ],
+)
+@pytest.mark.parametrize("ignores_sigterm", [False, True])
+def test_a_spark_submit_that_outlived_its_killed_task(
+    spark: FakeSpark,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    deploy_mode: str,
+    words: str | None,
+    is_stopped: bool,
+    ignores_sigterm: bool,
+) -> None:
+    monkeypatch.setattr(attempt, "_ORPHAN_SECONDS", 0.5)
+    _, events_file = killed_last_attempt(tmp_path, run_id=RUN_ID, machine="", task_id="build", process=GONE)
+    spark.writes("a_csv_join_agg")
+    trap = "trap '' TERM;" if ignores_sigterm else ""
+    submit = [*("/bin/bash", "-c", f"{trap} echo; read -t 600 <> <(:)", "spark-submit", "--deploy-mode", deploy_mode)]
+    conf = f"spark.openlineage.transport.location={events_file}"
+    other = ["/bin/bash", "-c", "echo; read -t 600 <> <(:)", "tail", str(events_file)]
+    with Popen([*submit, "--conf", conf], stdout=PIPE) as orphan, Popen(other, stdout=PIPE) as bystander:
+        try:
+            for process in (orphan, bystander):
+                assert process.stdout
+                process.stdout.readline()
+            operator = operator_with_lineage(spark, **options)
+            context = context_of(operator, TaskInstance(try_number=2))
+            execute(operator, context)
+            warnings = [text for text in context["ti"].xcoms["lineage_report"]["warnings"] if "spark-submit" in text]
+            assert len(warnings) == (1 if words else 0)
+            if words:
+                assert re.match(f"the spark-submit of attempt 1, .*{words.format(pid=orphan.pid)}", warnings[0])
+            assert (orphan.poll() is not None) is is_stopped
+            assert bystander.poll() is None, "it names the same file, but writes no events"
+        finally:
+            orphan.kill()
+            bystander.kill()
+
+
+def test_the_first_attempt_looks_for_no_orphans(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunningSubmit, "find", lambda *_: pytest.fail("looked for processes"))
+    spark.writes("a_csv_join_agg")
+    operator = operator_with_lineage(spark)
+    context = context_of(operator)
+    execute(operator, context)
+    assert context["ti"].xcoms["lineage_report"]["warnings"] == []
