@@ -67,7 +67,7 @@ def test_the_wheel_is_a_provider_and_the_example_parses(python: Path, tmp_path: 
     parsed = json.loads(run(python, "-c", PARSE, ROOT / "example_dags", folder=tmp_path, **home).splitlines()[-1])
     assert parsed == {
         "errors": {},
-        "dags": ["backfill_lineage", "deliver_lineage", "shop_lineage", "streaming_lineage"],
+        "dags": sorted(path.stem for path in (ROOT / "example_dags").glob("*.py")),
     }
 
 
