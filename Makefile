@@ -50,7 +50,7 @@ demo: dev spark ## a real Airflow runs two Spark tasks; shows their run tree and
 	@$(BIN)/python scripts/demo.py
 
 .PHONY: test
-test: lint types contracts setup ## everything: lint, types, import contracts, all tests with real Spark and real Airflow
+test: lint types contracts docs setup ## everything: lint, types, import contracts, docs, all tests with real Spark and Airflow
 	@$(PYTEST) --cov --cov-report=term
 
 .PHONY: quick
@@ -79,6 +79,10 @@ types: dev ## mypy, strict
 .PHONY: contracts
 contracts: dev ## import-linter: which layer may import what
 	$(STEP) "Import contracts (import-linter)" $(BIN)/lint-imports
+
+.PHONY: docs
+docs: dev ## the documentation as a site in build/site; every link and anchor is checked
+	$(STEP) "Documentation (mkdocs --strict)" env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .PHONY: build
 build: dev ## wheel and sdist in dist/, checked by twine
