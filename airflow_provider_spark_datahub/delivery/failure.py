@@ -8,7 +8,6 @@ import os
 import random
 import secrets
 import socket
-import stat
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ import msgspec
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import SILENCE_SECONDS, Delivery, DeliveryRecord, ItemT
+from airflow_provider_spark_datahub.files import open_regular
 from airflow_provider_spark_datahub.printable import printable
 
 if TYPE_CHECKING:
@@ -376,12 +376,9 @@ class OutageNotes:
         return self._folder / f"{hashlib.sha256(msgspec.json.encode(names)).hexdigest()[:32]}.json"
 
     def _read(self, path: Path) -> _OutageNote | None:
-        with suppress(OSError, msgspec.DecodeError, RecursionError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with os.fdopen(descriptor, "rb") as file:
-                status = os.fstat(descriptor)
-                if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
-                    return msgspec.json.decode(file.read(self.LARGEST), type=_OutageNote)
+        with suppress(OSError, msgspec.DecodeError, RecursionError), open_regular(path) as file:
+            if os.fstat(file.fileno()).st_uid == os.geteuid():
+                return msgspec.json.decode(file.read(self.LARGEST), type=_OutageNote)
         return None
 
     def _write(self, path: Path, note: _OutageNote) -> None:

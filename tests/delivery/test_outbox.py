@@ -270,6 +270,30 @@ def test_a_full_outbox_refuses_new_entries_and_keeps_pending_ones(tmp_path: Path
     put(outbox, key(3))
 
 
+def test_what_fills_a_disk_can_be_delivered(tmp_path: Path) -> None:
+    """A drain writes a lease and a receipt before it frees anything."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("only root may mount a small file system")
+    try:
+        outbox, kept, refusal = outbox_at(tmp_path), 0, ""
+        while not refusal:
+            try:
+                put(outbox, key(run_id=f"run{kept}"), 200)
+                kept += 1
+            except OutboxError as error:
+                refusal = str(error)
+        assert kept > 5
+        assert "bytes are left, and drains need 1048576 of them" in refusal
+        sink = Recording()
+        Drain(outbox, lambda _: (sink, None)).run()
+        assert len(sink.arrived) == 200 * kept
+        assert outbox.names() == []
+        put(outbox, key(), 200)
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
 def test_the_quarantine_counts_and_receipts_do_not(tmp_path: Path) -> None:
     first, second = put(outbox_at(tmp_path)), put(outbox_at(tmp_path), key(2))
     size = Path(str(first)).stat().st_size

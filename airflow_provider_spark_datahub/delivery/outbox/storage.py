@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from abc import ABC, abstractmethod
@@ -86,6 +87,10 @@ class OutboxStorage(ABC):
 _DEPTH = 1
 """Levels of folders below a folder that are listed with it; an outbox has no deeper ones."""
 _SYNC_THREADS = 16
+_RESERVE_BYTES = 1024 * 1024
+"""Space that new entries leave on the disk: a drain writes a lease and a receipt before it frees any."""
+_GROWING = ("pending/", "delivered/")
+"""What only adds to the outbox."""
 
 
 class LocalStorage(OutboxStorage):
@@ -153,8 +158,22 @@ class LocalStorage(OutboxStorage):
         return first_line(f"{self._root}/{name}")
 
     def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:
-        """Write a file beside it, sync it, rename it, and sync the folder."""
+        """Write a file beside it, sync it, rename it, and sync the folder.
+
+        Entries are refused before the disk is full, or nobody could deliver those that filled it.
+        """
+        if name.startswith(_GROWING):
+            self._check_reserve()
         write_durably(f"{self._root}/{name}", chunks, sync=sync)
+
+    def _check_reserve(self) -> None:
+        with suppress(FileNotFoundError):  # the first entry makes the folder
+            disk = os.statvfs(self._root)
+            free = disk.f_bavail * disk.f_frsize
+            reserve = min(_RESERVE_BYTES, disk.f_blocks * disk.f_frsize // 2)
+            if free < reserve:
+                text = f"{os.strerror(errno.ENOSPC)}: {free} bytes are left, and drains need {reserve} of them"
+                raise OSError(errno.ENOSPC, text, self._root)
 
     def sync(self, names: Sequence[str]) -> None:
         """Sync files and their folders at the same time: the file system writes its journal once for many of them."""
