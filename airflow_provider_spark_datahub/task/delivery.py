@@ -441,7 +441,7 @@ class TaskDelivery:
                 problem = settled.delivery.problem if settled.delivery else None
                 if settled.entry.name == own.name:
                     if settled.delivery:
-                        self._count(settled.delivery)
+                        self._count(settled.delivery, settled.superseded)
                         self._report.outbox_entry = str(settled.remaining) if settled.remaining else None
                     else:
                         self._count_settled(own)
@@ -459,8 +459,12 @@ class TaskDelivery:
             report.delivered, report.rejected, report.stored = receipt.delivered, receipt.rejected, receipt.stored
             report.pending, report.outbox_entry = 0, None
 
-    def _count(self, delivery: Delivery) -> None:
+    def _count(self, delivery: Delivery, superseded: int = 0) -> None:
         report = self._report
+        if superseded:
+            report.warnings.append(
+                f"{superseded} proposals were not sent: a later run of the task has delivered the same aspects"
+            )
         report.delivered, report.stored = delivery.delivered, delivery.stored
         report.rejected, report.pending = len(delivery.rejected), len(delivery.pending)
         if delivery.rejected:

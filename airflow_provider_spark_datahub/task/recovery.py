@@ -23,7 +23,13 @@ from airflow_provider_spark_datahub.capture import EVENT_FOLDER, CollectionRepor
 from airflow_provider_spark_datahub.conversion import LineageSettings, redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline
-from airflow_provider_spark_datahub.delivery.outbox import EntryFormatError, OutboxError, is_gone, machine
+from airflow_provider_spark_datahub.delivery.outbox import (
+    EntryFormatError,
+    OutboxError,
+    is_gone,
+    machine,
+    process_start,
+)
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
 if TYPE_CHECKING:
@@ -44,6 +50,7 @@ class AttemptRecord:
     :param keep_events: the event file stays even if its lineage is delivered, because the user wants it or because not
         all of it was read.
     :param machine: see :mod:`~airflow_provider_spark_datahub.delivery.outbox.lease`.
+    :param process_started: likewise; the number :attr:`process` may belong to another process one day.
     """
 
     task_try: TaskAttempt
@@ -56,6 +63,7 @@ class AttemptRecord:
     spark_succeeded: bool | None = None
     openlineage_connection: str | None = None
     keep_events: bool = True
+    process_started: int | None = None
 
     @classmethod
     def begun(
@@ -71,7 +79,7 @@ class AttemptRecord:
         """Return the record of an attempt of this process, before its job is submitted."""
         folder = str(log.folder) if log.folder else None
         place = str(events_file), folder, log.is_own, machine(), os.getpid()
-        return cls(attempt, settings, *place, None, backend, keep_events)
+        return cls(attempt, settings, *place, None, backend, keep_events, process_start(os.getpid()))
 
     def ended(self, end_ms: int, result: AttemptResult, *, spark_succeeded: bool) -> Self:
         """Return the record of the ended attempt. Whoever makes its lineage from it makes the same lineage."""
@@ -102,7 +110,7 @@ class AttemptRecord:
     @property
     def is_over(self) -> bool:
         """Whether the attempt has ended, or its process is known to be gone from this machine."""
-        return self.spark_succeeded is not None or is_gone(self.machine, self.process)
+        return self.spark_succeeded is not None or is_gone(self.machine, self.process, self.process_started)
 
 
 SLOWEST_BYTES_A_SECOND = 2_000_000
@@ -236,7 +244,7 @@ def is_ready(manifest: Manifest, is_over: Callable[[AttemptKey], bool]) -> bool:
         return True
     with suppress(ValueError):
         record = AttemptRecord.from_obj(manifest.redo)
-        runs_here = record.machine == machine() and not is_gone(record.machine, record.process)
+        runs_here = record.machine == machine() and not is_gone(record.machine, record.process, record.process_started)
         return record.spark_succeeded is not None or (not runs_here and is_over(manifest.key))
     return True  # it cannot be read: a drain sets it aside
 

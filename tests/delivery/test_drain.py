@@ -15,6 +15,7 @@ from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain, DrainLimits, _DrainResult
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import Sink
 from tests.delivery.outboxes import Recording, files, key, outbox_at, put, receipts_in
 from tests.delivery.samples import patch, upsert, upserts
@@ -57,7 +58,7 @@ def test_attempts_of_a_task_are_delivered_in_order(outbox: Outbox) -> None:
 
 def test_tasks_are_delivered_by_age(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter(range(1_000, 9_000))
-    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.outbox.entries._now_ms", lambda: next(moments))
+    monkeypatch.setattr(LocalStorage, "now_ms", lambda _: next(moments))
     tasks = [f"task{number}-" for number in (5, 1, 4, 2, 3)]
     sink = Recording()
     for task in tasks:

@@ -92,7 +92,7 @@ def test_oldest_attempt_first(tmp_path: Path) -> None:
 
 def test_a_clock_that_is_set_back_does_not_turn_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = put(outbox_at(tmp_path))
-    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.outbox.entries._now_ms", lambda: 1)
+    monkeypatch.setattr(LocalStorage, "now_ms", lambda _: 1)
     second = put(outbox_at(tmp_path))
     assert outbox_at(tmp_path).names(key().instance) == [first.name, second.name]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,11 +86,11 @@ def test_many_threads_never_hold_it_together(tmp_path: Path) -> None:
     assert (together, turns) == ([1], [30])
 
 
-def test_it_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_expires(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     lease = taken(storage, 60.0)
-    later = time.time() + 61
-    monkeypatch.setattr(time, "time", lambda: later)
+    earlier = time.time() - 61
+    os.utime(tmp_path / lease.name, (earlier, earlier))
     with taken(storage):
         assert not [path for path in files(tmp_path) if path.name in lease.name]
 
@@ -144,3 +146,64 @@ def test_waiting_ends_with_the_deadline(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     with taken(storage):
         assert Lease.wait_for(storage, GROUP, Deadline.after(0.2)) is None
+
+
+def test_a_lease_is_respected_for_an_hour_at_most(tmp_path: Path) -> None:
+    """Whatever it says: its clock was wrong, or it was made up."""
+    storage = LocalStorage(tmp_path)
+    year_ms = 31_536_000_000
+    now_ms = time.time_ns() // 10**6
+    holder = {"machine": "another", "process": 1, "started": None}
+    name = f"leases/{'.'.join(GROUP)}.0.json"
+    for expires_ms, seconds in ((now_ms + 10 * year_ms, 10 * 31_536_000.0), (now_ms - 1, 1e300), (10**300, 60.0)):
+        storage.write(name, [seal({**holder, "expires_ms": expires_ms, "seconds": seconds})])
+        os.utime(tmp_path / name, (now_ms / 1000 - 3_700, now_ms / 1000 - 3_700))
+        taken(storage).release()
+    for expires in (b"1e999", b"Infinity", b'"soon"', b"null"):
+        text = (
+            seal({**holder, "expires_ms": 4_711, "seconds": 60.0}).rpartition(b',"sha256"')[0].replace(b"4711", expires)
+        )
+        storage.write(name, [text + b',"sha256":"' + hashlib.sha256(text).hexdigest().encode() + b'"}\n'])
+        taken(storage).release()
+    storage.write(name, [seal({**holder, "expires_ms": now_ms, "seconds": 60.0})])
+    os.utime(tmp_path / name, (now_ms / 1000 + year_ms, now_ms / 1000 + year_ms))
+    taken(storage).release()
+    assert files(tmp_path) == []
+
+
+def test_hosts_with_wrong_clocks_hold_a_lease_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage's clock decides: a host two hours ahead does not think that a lease is over, nor one behind."""
+    now = time.time
+    for ahead in (7_200.0, -7_200.0):
+        lease = taken(LocalStorage(tmp_path))
+        monkeypatch.setattr(time, "time", lambda ahead=ahead: now() + ahead)
+        skewed = LocalStorage(tmp_path)
+        assert Lease.take(skewed, GROUP) is None
+        assert Lease.take(skewed, GROUP) is None
+        lease.release()
+        theirs = taken(skewed)
+        monkeypatch.setattr(time, "time", now)
+        assert Lease.take(LocalStorage(tmp_path), GROUP) is None
+        theirs.release()
+    assert files(tmp_path) == []
+
+
+def test_an_error_while_it_is_taken_leaves_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither if the lease can be removed, nor if that fails, too."""
+    storage = LocalStorage(tmp_path)
+    names = storage.names
+
+    def fail(_: object) -> Any:
+        raise OSError(5, "Input/output error")
+
+    for removable in (True, False):
+        with monkeypatch.context() as patched:
+            listings = iter((names, fail))
+            patched.setattr(storage, "names", lambda folder, listings=listings: next(listings)(folder))
+            if not removable:
+                patched.setattr(storage, "remove", fail)
+            with pytest.raises(OSError, match="Input/output error"):
+                Lease.take(storage, GROUP)
+        assert len(files(tmp_path)) == (0 if removable else 1)
+        taken(storage).release()
+    assert files(tmp_path) == []

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import pytest
 
+from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
 from airflow_provider_spark_datahub.delivery.sink import Delivery
-from tests.delivery.outboxes import files, key, outbox_at, put, receipts_in
+from tests.delivery.outboxes import Recording, files, key, outbox_at, put, receipts_in
 
 
 @pytest.fixture
@@ -77,3 +79,36 @@ def test_a_receipt_stays_while_something_older_waits(tmp_path: Path) -> None:
     assert outbox.expire_receipts() == 0
     older.discard()
     assert outbox.expire_receipts() == 1
+
+
+def test_receipts_from_the_future_silence_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host whose clock was two hours ahead delivered once; afterwards it is right again."""
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 7_200)
+    ahead = outbox_at(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(ahead.storage, "observe_time", lambda _: None)  # as a store without a clock
+        early = delivered(ahead, run_id="of the future")
+    (path,) = files(tmp_path)
+    assert early.name.created_ms > now() * 1000 + 7_000_000
+    monkeypatch.setattr(time, "time", now)
+    for written in (now(), now() + 7_200):
+        os.utime(path, (written, written))
+        outbox = outbox_at(tmp_path)
+        later = put(outbox, key(task_id="build", run_id="later"), 2)
+        assert outbox.receipts.find(later.name, later.manifest) == (None, set())
+        sink = Recording()
+        drained = Drain(outbox, lambda _, sink=sink: (sink, None)).run([later.name])  # type: ignore[misc]
+        assert (drained.delivered, drained.superseded) == (2, 0)
+        (newest,) = [one for one in files(tmp_path) if one != path]
+        newest.unlink()
+
+
+def test_what_is_superseded_is_counted_and_said(outbox: Outbox) -> None:
+    old = put(outbox, key(task_id="build", run_id="old"), 2)
+    time.sleep(0.002)
+    delivered(outbox, run_id="new")
+    drained = Drain(outbox, lambda _: (Recording(), None)).run([old.name])
+    assert (drained.settled, drained.delivered, drained.superseded) == (1, 0, 2)
+    assert "2 proposals superseded by later runs" in drained.sentence
+    assert drained.to_obj()["superseded"] == 2

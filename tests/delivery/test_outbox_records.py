@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.records import AttemptRecord, OutboxRecords
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
 from tests.delivery.outboxes import key, outbox_at, proposals_in, put
 from tests.delivery.samples import upserts
@@ -69,7 +70,7 @@ def test_what_cannot_be_read_is_left_out_and_what_is_too_old_is_removed(
         (tmp_path / kept).write_bytes(damaged)
         assert OutboxRecords(outbox).of([key()]) == []
     later = replace(entry.name, created_ms=entry.name.created_ms).created_ms + 61_000
-    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.outbox.entries._now_ms", lambda: later)
+    monkeypatch.setattr(LocalStorage, "now_ms", lambda _: later)
     outbox.expire_receipts(key().task)
     assert outbox.storage.stored("delivered") == {}
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Lease as Lease,
         is_gone as is_gone,
         machine as machine,
+        process_start as process_start,
     )
     from airflow_provider_spark_datahub.delivery.outbox.records import (
         AttemptRecord as AttemptRecord,
@@ -56,7 +57,7 @@ else:
             "edges": "EdgeRecord EdgeRecords outdated_edges",
             "entries": "DAY_SECONDS Entry Outbox OutboxError OutboxLimits",
             "format": "CORRUPT EntryFilter EntryFormatError EntryName FORMAT Manifest PENDING QUARANTINED",
-            "lease": "Lease is_gone machine",
+            "lease": "Lease is_gone machine process_start",
             "records": "AttemptRecord OutboxRecords",
             "storage": "LocalStorage ObjectStorage",
         },

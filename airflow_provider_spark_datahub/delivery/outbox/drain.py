@@ -40,12 +40,14 @@ class _Settlement:
     :param delivery: ``None`` if there was nothing to send.
     :param remaining: the entry as it is now; ``None`` if none of its items are pending.
     :param damage: why the entry was set aside, if it was.
+    :param superseded: how many items were left out, since a later attempt or run had delivered the same aspects.
     """
 
     entry: Entry
     delivery: Delivery | None
     remaining: Entry | None
     damage: str | None = None
+    superseded: int = 0
 
     @property
     def is_delivered(self) -> bool:
@@ -116,7 +118,7 @@ def _deliver(entry: Entry, later: Sequence[Entry], send: _Send, batch: SettledBa
             f"it waited longer than {max_age / DAY_SECONDS:g} days (outbox_max_age); at last: {delivery.problem}"
         )
         remaining = None
-    return _Settlement(entry, delivery, remaining)
+    return _Settlement(entry, delivery, remaining, superseded=len(items) - len(sent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ class _DrainResult:
     :param waiting: entries that stay, for whatever reason.
     :param elsewhere: entries that another drainer holds.
     :param corrupt: entries that were set aside, since they are damaged.
+    :param superseded: items that were not sent, since later attempts or runs had delivered the same aspects.
     :param problems: why some of them stay, each once.
     """
 
@@ -152,6 +155,7 @@ class _DrainResult:
     waiting: int = 0
     elsewhere: int = 0
     corrupt: int = 0
+    superseded: int = 0
     problems: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -161,6 +165,7 @@ class _DrainResult:
             f"{self.settled} entries settled ({self.delivered} proposals delivered, {self.rejected} rejected), "
             f"{self.waiting} pending"
         )
+        text = f"{text}, {self.superseded} proposals superseded by later runs" if self.superseded else text
         text = f"{text}, {self.corrupt} damaged and set aside" if self.corrupt else text
         return f"{text}, {self.elsewhere} in the hands of other drainers" if self.elsewhere else text
 
@@ -303,6 +308,7 @@ class Drain:
                 elif settlement.remaining is None:
                     settled += 1
                     self._settled_tasks.add(settlement.entry.manifest.key.task)
+                self.drained.superseded += settlement.superseded
                 if delivery := settlement.delivery:
                     self.drained.delivered += delivery.delivered
                     self.drained.rejected += len(delivery.rejected)

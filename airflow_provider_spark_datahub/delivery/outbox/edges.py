@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -75,7 +76,7 @@ class EdgeRecords:
             return msgspec.json.decode(gzip.decompress(self._storage.read(name)), type=EdgeRecord)
         except FileNotFoundError:
             return None
-        except (OSError, EOFError, ValueError) as error:
+        except (OSError, EOFError, ValueError, zlib.error, RecursionError) as error:
             log.warning("The record of edges %s cannot be read: %s", self._storage.describe(name), error)
             return None
 

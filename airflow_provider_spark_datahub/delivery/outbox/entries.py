@@ -11,7 +11,6 @@ import hashlib
 import logging
 import re
 import secrets
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -79,7 +78,7 @@ class Entry:
     @property
     def age(self) -> float:
         """Seconds since the entry was made."""
-        return max(0.0, (_now_ms() - self.name.created_ms) / 1000)
+        return max(0.0, (self.outbox.storage.now_ms() - self.name.created_ms) / 1000)
 
     def items(self) -> tuple[OutboxItem, ...]:
         """Return the entry's items, in order.
@@ -187,7 +186,7 @@ class Entry:
         items = [item for item in sent if id(item) not in left]
         if not items or manifest.content != "proposals":
             return
-        kept = replace(manifest.receipt(_now_ms(), stored=delivery.stored), pending=len(items))
+        kept = replace(manifest.receipt(self.outbox.storage.now_ms(), stored=delivery.stored), pending=len(items))
         name = f"{_receipt_name(self.name, manifest, DELIVERED).removesuffix('.json')}-{manifest.delivered}.jsonl.gz"
         try:
             self.outbox.storage.write(name, [gzip.compress(b"".join(kept.entry_lines(items)), 1, mtime=0)], sync=False)
@@ -358,8 +357,9 @@ class Outbox:
         key = manifest.key
         with _storage_errors(f"write to the outbox {self}"):
             earlier = [name.created_ms for name in self.names(key.instance) if name.try_number == key.try_number]
+            self.usage.observe_time()
             # If the clock was set back, the order of the entries stays.
-            created_ms = max([_now_ms(), *(before_ms + 1 for before_ms in earlier)])
+            created_ms = max([self.storage.now_ms(), *(before_ms + 1 for before_ms in earlier)])
             entry = self._named(replace(manifest, created_ms=created_ms))
             self.write(step, entry, items)
         return entry
@@ -403,7 +403,7 @@ class Outbox:
         :param task: :attr:`.AttemptKey.task`, for the receipts of one task only.
         :returns: how many were removed.
         """
-        before_ms = _now_ms() - self.limits.receipts * 1000
+        before_ms = self.storage.now_ms() - self.limits.receipts * 1000
         return self.receipts.expire(before_ms, self.usage.oldest_ms, task)
 
     def names(self, instance: str | None = None) -> list[EntryName]:
@@ -535,10 +535,24 @@ class _ReceiptName:
     connection: str
     instance_hash: str
 
-    def is_newer_than(self, entry: EntryName) -> bool:
+    def is_newer_than(self, entry: EntryName, storage: OutboxStorage) -> bool:
+        """Return whether it is of a later attempt or run.
+
+        Attempts are ordered by their numbers, runs by time. A host whose clock is ahead makes entries from the future;
+        but nothing was made after the storage wrote it, and nothing that is still to come has been delivered.
+        """
         if self.instance_hash == _instance_hash(entry):
             return self.try_number > entry.try_number
-        return self.created_ms > entry.created_ms
+        made_ms = _made_ms(storage, self.created_ms, self.name)
+        return _made_ms(storage, entry.created_ms, entry.path) < made_ms <= storage.now_ms() + _ROUNDING_MS
+
+
+_ROUNDING_MS = 1_000
+
+
+def _made_ms(storage: OutboxStorage, created_ms: int, name: str) -> int:
+    written_ms = storage.modified_ms(name)
+    return created_ms if written_ms is None else min(created_ms, written_ms)
 
 
 class _Receipts:
@@ -553,7 +567,7 @@ class _Receipts:
     def write(self, entry: EntryName, manifest: Manifest, *, stored: bool | None, sync: bool = True) -> str:
         """Write the receipt of an entry, and return its name."""
         name = _receipt_name(entry, manifest)
-        self._storage.write(name, [manifest.receipt(_now_ms(), stored=stored).to_line()], sync=sync)
+        self._storage.write(name, [manifest.receipt(self._storage.now_ms(), stored=stored).to_line()], sync=sync)
         return name
 
     def find(self, entry: EntryName, manifest: Manifest) -> tuple[Manifest | None, set[str]]:
@@ -566,7 +580,7 @@ class _Receipts:
         for receipt in self._names(manifest.key.task):
             if receipt.name == _receipt_name(entry, manifest):
                 own = self._read(receipt.name)
-            elif receipt.connection == entry.connection and receipt.is_newer_than(entry):
+            elif receipt.connection == entry.connection and receipt.is_newer_than(entry, self._storage):
                 later = self._read(receipt.name)
                 newer.update(later.upserts if later else ())
         return own, newer
@@ -619,8 +633,3 @@ def _instance_hash(entry: EntryName) -> str:
 
 def _upsert_hashes(items: Iterable[OutboxItem]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(digits for item in items if (digits := upsert_hash(item))))
-
-
-def _now_ms() -> int:
-    """Return the wall clock's time, in ms since the epoch."""
-    return round(time.time() * 1000)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Self
 
 import msgspec
@@ -22,18 +25,45 @@ from airflow_provider_spark_datahub.files import NotRegularFileError
 log = logging.getLogger(__name__)
 
 
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_CGROUP = Path("/proc/self/cgroup")
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
+@cache
 def machine() -> str:
-    """Return the host and, on Linux, the namespace of its process ids: containers may share a host's name."""
+    """Return the host and, on Linux, all that keeps this process's number apart from the same number elsewhere.
+
+    Containers of different hosts may share a host's name, and the first namespace of process ids has the same number
+    on every host. The boot id is different on each, and after each boot.
+    """
     namespace = ""
     with suppress(OSError):
         namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 (not a path)
-    return f"{socket.gethostname()} {namespace}"
+    container = re.search(r"[0-9a-f]{64}", _text(_CGROUP)) or re.search(r"[0-9a-f]{64}(?=/hostname)", _text(_MOUNTS))
+    parts = (socket.gethostname(), namespace, _text(_BOOT_ID).strip(), container[0][:12] if container else "")
+    return " ".join(part for part in parts if part)
 
 
-def is_gone(on: str, process: int) -> bool:
+def process_start(process: int) -> int | None:
+    """Return when a process of this machine started, in ticks since the boot; ``None`` if that is not known."""
+    # The second field, the command in parentheses, may contain anything.
+    fields = _text(Path(f"/proc/{process}/stat")).rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 and fields[19].isdecimal() else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def is_gone(on: str, process: int, started: int | None = None) -> bool:
     """Return whether a process has ended; False if it is on another machine, which cannot be known from here.
 
     :param on: its :func:`machine`.
+    :param started: its :func:`process_start`: another process may have its number now. ``None`` if it is not known.
     """
     if on != machine():
         return False
@@ -42,11 +72,16 @@ def is_gone(on: str, process: int) -> bool:
     except ProcessLookupError:
         return True
     except (OSError, OverflowError):
-        return False
-    return False
+        pass
+    now = process_start(process) if started is not None else None
+    return now is not None and now != started
 
 
 LEASE_SECONDS = 120.0
+_MOST_SECONDS = 3_600.0
+"""No lease is respected for longer, whatever it says: a clock was wrong, or something wrote nonsense."""
+_abandoned: set[str] = set()
+"""Leases of this process that it could not remove."""
 
 
 @dataclass(slots=True)
@@ -78,18 +113,27 @@ class Lease:
         """
         # One folder for all groups: making and removing a folder for each costs more than the lease itself.
         prefix = f"{LEASES}/{'.'.join(group)}."
-        if any(_is_held(storage, name) for name in storage.names(LEASES) if name.startswith(prefix)):
+        others = [name for name in storage.names(LEASES) if name.startswith(prefix)]
+        if storage.knows_time and any(_is_held(storage, name) for name in others):
             log.debug("Lease refused, another process holds it: %s", prefix)
             return None
+        seconds = min(seconds, _MOST_SECONDS)
         lease = cls(storage, f"{prefix}{secrets.token_hex(8)}.json", seconds, Deadline.after(seconds))
-        storage.write(lease.name, [_content(seconds)], sync=False)
-        others = [name for name in storage.names(LEASES) if name.startswith(prefix) and name != lease.name]
-        if any(_is_held(storage, name) for name in others):
-            storage.remove(lease.name)
+        try:
+            storage.write(lease.name, [_content(storage, seconds)], sync=False)
+            storage.observe_time(lease.name)
+            others = [name for name in storage.names(LEASES) if name.startswith(prefix) and name != lease.name]
+            held = any(_is_held(storage, name) for name in others)
+        except OSError:
+            lease.release()
+            raise
+        if held:
+            lease.release()
             log.debug("Lease refused, another process came at the same time: %s", prefix)
             return None
         for name in others:
-            storage.remove(name)
+            with suppress(OSError):
+                storage.remove(name)
         log.debug("Lease taken for %.0f s: %s", seconds, lease.name)
         return lease
 
@@ -121,16 +165,20 @@ class Lease:
             return False
         if self.until.remaining() < self.seconds / 2:
             until = Deadline.after(self.seconds)
-            self._storage.write(self.name, [_content(self.seconds)], sync=False)
+            self._storage.write(self.name, [_content(self._storage, self.seconds)], sync=False)
             self.until = until
             log.debug("Lease renewed for %.0f s: %s", self.seconds, self.name)
         return True
 
     def release(self) -> None:
-        """Give up the lease; if the outbox refuses, it expires."""
-        with suppress(OSError):
+        """Give up the lease. If the outbox refuses, this process ignores it from now on, and for others it expires."""
+        try:
             self._storage.remove(self.name)
-        log.debug("Lease released: %s", self.name)
+        except OSError as error:
+            _abandoned.add(self.name)
+            log.debug("Lease abandoned: %s: %s", self.name, error)
+        else:
+            log.debug("Lease released: %s", self.name)
 
     def __enter__(self) -> Self:
         return self
@@ -140,22 +188,39 @@ class Lease:
 
 
 class _Holder(msgspec.Struct):
-    """Content of a lease."""
+    """Content of a lease.
+
+    :param started: :func:`process_start` of the process.
+    :param expires_ms: by the clock of the holder; :attr:`seconds` later than it was written.
+    """
 
     machine: str
     process: int
+    started: int | None
     expires_ms: int
+    seconds: float
 
 
 def _is_held(storage: OutboxStorage, name: str) -> bool:
+    if name in _abandoned:
+        return False
     try:
         holder = msgspec.convert(unseal(storage.read(name))[0], _Holder)
     except (FileNotFoundError, NotRegularFileError, EntryFormatError, msgspec.ValidationError) as error:
         log.debug("Not a lease: %s: %s", name, error)
         return False
-    return time.time() * 1000 < holder.expires_ms and not is_gone(holder.machine, holder.process)
+    # By the storage's clock, if it has one: it wrote the lease, and knows what time it is now.
+    written_ms = storage.modified_ms(name)
+    expires_ms = holder.expires_ms if written_ms is None else written_ms + holder.seconds * 1000
+    now_ms = storage.now_ms()
+    is_current = now_ms < expires_ms <= now_ms + (_MOST_SECONDS + _ROUNDING_SECONDS) * 1000
+    return is_current and not is_gone(holder.machine, holder.process, holder.started)
 
 
-def _content(seconds: float) -> bytes:
-    holder = _Holder(machine(), os.getpid(), round((time.time() + seconds) * 1000))
-    return seal(msgspec.structs.asdict(holder))
+_ROUNDING_SECONDS = 2.0
+
+
+def _content(storage: OutboxStorage, seconds: float) -> bytes:
+    process = os.getpid()
+    expires_ms = round(storage.now_ms() + seconds * 1000)
+    return seal(msgspec.structs.asdict(_Holder(machine(), process, process_start(process), expires_ms, seconds)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,10 @@ from airflow_provider_spark_datahub.files import first_line, make_folder, open_r
 log = logging.getLogger(__name__)
 
 
+_TOLERANCE_MS = 1_000.0
+"""Differences of clocks that do not matter; file systems round times."""
+
+
 class OutboxStorage(ABC):
     """Place where an outbox keeps its objects.
 
@@ -30,6 +35,32 @@ class OutboxStorage(ABC):
     """
 
     deadline: Deadline | None = None
+    _ahead_ms: float | None = None
+    """How far the storage's clock is ahead of this host's, if it is known."""
+
+    @property
+    def knows_time(self) -> bool:
+        """Whether :meth:`now_ms` is the storage's time already."""
+        return self._ahead_ms is not None
+
+    def now_ms(self) -> int:
+        """Return the time in ms since the epoch: the storage's, if it is known; else that of this host.
+
+        Hosts that share a storage compare times with each other's. One whose clock is wrong would think that leases
+        have expired, or that what others delivered is still to come. The storage's clock is the same for all.
+        """
+        return round(time.time() * 1000 + (self._ahead_ms or 0.0))
+
+    def modified_ms(self, name: str) -> int | None:  # noqa: ARG002 (for storages that know it)
+        """Return the storage's time at which an object was written; ``None`` if that is not known."""
+        return None
+
+    def observe_time(self, name: str) -> None:
+        """Learn the storage's time from an object that was written just now."""
+        modified_ms = self.modified_ms(name)
+        if modified_ms is not None:
+            ahead_ms = modified_ms - time.time() * 1000
+            self._ahead_ms = ahead_ms if abs(ahead_ms) > _TOLERANCE_MS else 0.0
 
     @abstractmethod
     def describe(self, name: str = "") -> str:
@@ -148,6 +179,13 @@ class LocalStorage(OutboxStorage):
                     found.append((f"{folder}/{child.name}", child))
         return found, folders
 
+    def modified_ms(self, name: str) -> int | None:
+        """Return the time of a file: on a network file system, its server's."""
+        try:
+            return os.stat(f"{self._root}/{name}", follow_symlinks=False).st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return None
+
     def read(self, name: str) -> bytes:
         """Return the bytes of a file. Anything but a regular file raises an OSError, and is not opened."""
         with open_regular(f"{self._root}/{name}") as file:
@@ -224,11 +262,15 @@ class _FileSystem(Protocol):
 class ObjectStorage(OutboxStorage):
     """Objects of a store below a prefix. A listing must contain everything that was written before it, as on S3.
 
+    Its time is this host's: S3 refuses requests of a host whose clock is wrong by more than 15 minutes.
+
     Each request ends within :data:`REQUEST_SECONDS`, and within half of the time until :attr:`deadline`.
 
     :param root: bucket and prefix.
     :param uri: the same for people, without secrets.
     """
+
+    _ahead_ms = 0.0
 
     def __init__(self, file_system: _FileSystem, root: str, uri: str) -> None:
         self._fs = file_system

@@ -45,10 +45,9 @@ class _Usage(msgspec.Struct):
     measured_ms: int
     seconds: float
 
-    @property
-    def age_ms(self) -> float:
-        """Time since the measurement; infinite if it is in the future, since a clock was wrong then."""
-        age = time.time() * 1000 - self.measured_ms
+    def age_ms(self, now_ms: int) -> float:
+        """Return the time since the measurement; infinite if it is in the future, since a clock was wrong then."""
+        age = now_ms - self.measured_ms
         return age if age >= 0 else float("inf")
 
 
@@ -74,7 +73,7 @@ class OutboxUsage:
         """
         usage = self._read() or self.measure()
         if usage.bytes + size > limit and (
-            usage.seconds < _CHEAP_SECONDS or usage.age_ms > _SHARE * usage.seconds * 1000
+            usage.seconds < _CHEAP_SECONDS or usage.age_ms(self._storage.now_ms()) > _SHARE * usage.seconds * 1000
         ):
             usage = self.measure()
         if usage.bytes + size > limit:
@@ -84,13 +83,23 @@ class OutboxUsage:
         self._write(usage)
         return None
 
+    def observe_time(self) -> None:
+        """Have the storage learn its time, if it does not know it, from the object of this count.
+
+        :raises OSError: if the outbox must be listed and cannot be.
+        """
+        if not self._storage.knows_time:
+            self._write(self._read() or self.measure())
+            with suppress(OSError):
+                self._storage.observe_time(_NAME)
+
     def oldest_ms(self) -> int:
         """Return a time before which no pending entry was made, in ms since the epoch.
 
         :raises OSError: if the outbox must be listed and cannot be.
         """
         usage = self._read()
-        if usage is None or usage.seconds < _CHEAP_SECONDS or usage.age_ms > _OLDEST_MS:
+        if usage is None or usage.seconds < _CHEAP_SECONDS or usage.age_ms(self._storage.now_ms()) > _OLDEST_MS:
             usage = self.measure()
         return usage.oldest_ms
 
@@ -99,7 +108,7 @@ class OutboxUsage:
 
         :raises OSError: if it cannot be listed.
         """
-        started, measured_ms = time.monotonic(), round(time.time() * 1000)
+        started, measured_ms = time.monotonic(), self._storage.now_ms()
         pending = self._storage.stored(PENDING)
         size = sum(pending.values())
         size += sum(sum(self._storage.stored(folder).values()) for folder in (QUARANTINED, CORRUPT))
