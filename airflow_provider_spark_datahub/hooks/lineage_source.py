@@ -16,7 +16,6 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     AttemptRecord,
     Drain,
     DrainLimits,
-    Entry,
     EntryFilter,
     Outbox,
     OutboxRecords,
@@ -24,7 +23,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration
 from airflow_provider_spark_datahub.hooks.datahub import open_sink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
-from airflow_provider_spark_datahub.task import XCOM_KEY, recover_entry
+from airflow_provider_spark_datahub.task import XCOM_KEY, drain_callbacks
 
 log = logging.getLogger(__name__)
 
@@ -109,13 +108,10 @@ class LineageSource:
         """
         deadline, outbox = Deadline.after(DELIVERY_SECONDS), self._outbox()
         instances = {key.instance for key in self._keys(scope)}
-
-        def finish(entry: Entry, followed: bool) -> Entry | None:
-            return recover_entry(entry, deadline, over=followed)
-
+        finish, settled = drain_callbacks(self._is_over, DELIVERY_SECONDS, lambda: deadline.expired)
         limits = DrainLimits(DELIVERY_SECONDS, DELIVERY_SECONDS / 2)
         names = [name for name in outbox.names() if name.instance in instances]
-        drained = Drain(outbox, open_sink, limits, finish=finish).run(names)
+        drained = Drain(outbox, open_sink, limits, finish=finish, settled=settled).run(names)
         return ". ".join([drained.sentence, *list(drained.problems)[:3]])
 
     def requeue(self, scope: Scope) -> str:
@@ -146,6 +142,20 @@ class LineageSource:
         with create_session() as session:
             tasks = [("", -1), *session.execute(query.limit(MOST_TASKS)).all()]
         return [AttemptKey(scope.dag_id, scope.run_id, task_id, map_index, 1) for task_id, map_index in tasks]
+
+    def _is_over(self, key: AttemptKey) -> bool:
+        """Return whether Airflow is done with a task instance: it neither runs nor will be tried again."""
+        from airflow.models.taskinstance import TaskInstance
+        from airflow.utils.session import create_session
+        from airflow.utils.state import State
+        from sqlalchemy import select
+
+        query = select(TaskInstance.state).where(
+            TaskInstance.dag_id == key.dag_id, TaskInstance.run_id == key.run_id,
+            TaskInstance.task_id == key.task_id, TaskInstance.map_index == key.map_index,
+        )  # fmt: skip
+        with create_session() as session:
+            return session.scalar(query) in State.finished
 
     def _outbox(self) -> Outbox:
         configured = configuration()

@@ -93,7 +93,7 @@ class OutboxRecords:
         records: list[AttemptRecord] = []
         found = self._found([PENDING], [QUARANTINED], [] if undelivered else [DELIVERED])
         for one in sorted(found, key=lambda one: -one.created_ms):
-            record = self._read(one)
+            record = self._read(one, brief=True)
             if record is not None and (dag_ids is None or record.key.dag_id in dag_ids):
                 records.append(replace(record, proposals=()))
             if len(records) == most:
@@ -118,8 +118,15 @@ class OutboxRecords:
                 if match:
                     yield _Found(int(match[2]), path)
 
-    def _read(self, one: _Found) -> AttemptRecord | None:
+    def _read(self, one: _Found, *, brief: bool = False) -> AttemptRecord | None:
+        """Return a record; ``None`` if it cannot be read.
+
+        :param brief: leave the proposals out if their number is known without them.
+        """
         try:
+            if brief and one.entry is not None:
+                manifest = Manifest.read_beginning(*self._outbox.storage.first_line(one.path))
+                return replace(_record(manifest, manifest.state, ()), count=manifest.pending)
             content = self._outbox.storage.read(one.path)
             if one.path.endswith(".gz"):
                 content = _decompressed(content)

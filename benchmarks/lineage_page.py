@@ -1,0 +1,88 @@
+"""Time and memory of the page *Spark lineage* with many attempts in the outbox, without HTTP.
+
+Prints the seconds (best of three) of the list of runs with 10,000 attempts (every tenth pending), of the page
+of one run of them, and of a run whose picture has 500 datasets with 10 columns each; then the growth of the process.
+
+    python benchmarks/lineage_page.py [ATTEMPTS]
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp())
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.cli.sources import read_sources
+from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, Outbox, OutboxRecords
+from airflow_provider_spark_datahub.delivery.sink import Delivery
+from airflow_provider_spark_datahub.plugins import lineage_page
+from airflow_provider_spark_datahub.visualization import Frame, build_graph, render_page
+from benchmarks import picture
+
+ATTEMPTS = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+EVENTS = Path(__file__).parents[1] / "tests/data/corpus/events/b_multi_sql_hive.ndjson"
+
+
+def best(call: Callable[[], object]) -> float:
+    """Return the least wall-clock seconds of three calls."""
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def mebibytes() -> float:
+    """Return the peak memory of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def fill(outbox: Outbox) -> None:
+    """Put the attempts into the outbox, one run each; deliver nine of ten."""
+    os.fsync = lambda _: None  # filling is not measured, and syncs of 20,000 files take minutes
+    proposals, _ = read_sources([EVENTS], failed=1)
+    for number in range(ATTEMPTS):
+        key = AttemptKey("shop", f"run{number}", "build", -1, 1)
+        entry = outbox.put(key, proposals, spark_succeeded=True, connection_id="sink")
+        if number % 10:
+            entry.settle(Delivery(len(proposals)), proposals)
+
+
+def main() -> None:
+    """Print a line for each measure."""
+    with tempfile.TemporaryDirectory() as folder:
+        outbox = Outbox(LocalStorage(Path(folder)))
+        fill(outbox)
+        before = mebibytes()
+        records = OutboxRecords(outbox)
+
+        def runs() -> None:
+            rows = lineage_page._run_rows([], records.newest(10 * lineage_page.MOST_RUNS, {"shop"}, undelivered=True))
+            assert len(rows) == min(ATTEMPTS // 10, 10 * lineage_page.MOST_RUNS)
+
+        def run() -> None:
+            found = records.of([AttemptKey("shop", "run7", "", -1, 1), AttemptKey("shop", "run7", "build", -1, 1)])
+            render_page(build_graph(proposal for record in found for proposal in record.proposals), frame=Frame("run"))
+
+        size = sum(path.stat().st_size for path in (Path(folder) / "delivered").rglob("*.gz"))
+        print(f"{best(runs):.2f} s  list of runs, {ATTEMPTS} attempts in the outbox, every tenth pending")
+        print(f"{best(run):.2f} s  page of one run of them")
+        picture.COLUMNS = 10
+        large = list(picture.lake(500))
+        seconds = best(lambda: render_page(build_graph(large), frame=Frame("run")))
+        print(f"{seconds:.2f} s  picture of 500 datasets with 10 columns each")
+        print(f"{mebibytes() - before:.0f} MB more memory than before (peak)")
+        print(f"{size / 2**20:.0f} MB of delivered proposals in the outbox")
+
+
+if __name__ == "__main__":
+    main()
