@@ -165,6 +165,10 @@ class TaskAttempt:
         """Return the attempt after its end."""
         return replace(self, end_ms=end_ms, result=result)
 
+    def end_events(self) -> list[Proposal]:
+        """Return the end of the attempt alone, for somebody who knows nothing else of it."""
+        return [event for event in _task_events(self) if event.aspect["status"] == "COMPLETE"]
+
     def attach(self, jobs: Sequence[JobLineage], sessions: Iterable[str] = ()) -> list[JobLineage]:
         """Attach Spark jobs: their runs become children of the task run, and the task's job their upstream.
 

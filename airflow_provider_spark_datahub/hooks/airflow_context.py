@@ -220,6 +220,26 @@ def successful_task_runs(dag_id: str, run_id: str, task_ids: Sequence[str]) -> d
     }
 
 
+def stored_dag(dag_id: str) -> Any:
+    """Return a DAG from Airflow's database, or ``None``. Not for use in a task."""
+    from airflow.models.serialized_dag import SerializedDagModel
+
+    return SerializedDagModel.get_dag(dag_id)
+
+
+def ended_attempt(ti: Any, dag: Any, end_ms: int, result: AttemptResult) -> TaskAttempt:
+    """Return the attempt of a task instance from Airflow's database, with a result that somebody gave it."""
+    return TaskAttempt(
+        dag_run=dag_run_of(ti.dag_run, dag),
+        task_id=ti.task_id,
+        try_number=ti.try_number,
+        map_index=_map_index(ti),
+        start_ms=_epoch_ms(ti.start_date),
+        end_ms=end_ms,
+        result=result,
+    )
+
+
 def is_over(ti: Any, key: AttemptKey) -> bool:
     """Return whether Airflow is done with the task instance of an attempt: it neither runs nor will be tried again.
 

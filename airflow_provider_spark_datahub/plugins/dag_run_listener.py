@@ -25,6 +25,7 @@ from airflow_provider_spark_datahub.attempt_key import AttemptKey
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import Proposal
+    from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
     from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord, Entry, Manifest, Outbox
 
 log = logging.getLogger(__name__)
@@ -126,12 +127,33 @@ def on_task_instance_skipped(previous_state: Any, task_instance: Any) -> None:
 
 
 def _settle(previous_state: Any, task_instance: Any, state: str, error: Any = None) -> None:
-    """Have the operator of a running task compare its report with the state in which Airflow ended the task."""
-    settle = getattr(getattr(task_instance, "task", None), "settle_lineage", None)
-    if settle is None or previous_state is None:
-        return
+    """Have the operator of a running task compare its report with the state in which Airflow ended the task.
+
+    Without a previous state, it is the API server that calls: somebody set the state.
+    """
     problem = f"Could not report the end of task {getattr(task_instance, 'task_id', '?')} to DataHub."
-    _guarded(problem, lambda: settle(task_instance.get_template_context(), state, error))
+    settle = getattr(getattr(task_instance, "task", None), "settle_lineage", None)
+    if previous_state is None:
+        _guarded(problem, partial(_report_set_state, task_instance, state))
+    elif settle is not None:
+        _guarded(problem, lambda: settle(task_instance.get_template_context(), state, error))
+
+
+_RESULTS: dict[str, AttemptResult] = {"success": "SUCCESS", "failed": "FAILURE", "skipped": "SKIPPED"}
+
+
+def _report_set_state(ti: Any, state: str) -> None:
+    """Report the state that somebody gave a task run in Airflow's UI or API."""
+    from airflow_provider_spark_datahub.hooks.airflow_context import datahub_plugin_is_active, ended_attempt, stored_dag
+
+    dag = stored_dag(ti.dag_id)
+    connections = [connection for connection, task_id in _connections(dag) if task_id == ti.task_id] if dag else []
+    if not connections or ti.start_date is None or datahub_plugin_is_active():
+        # A task that never started has no run in DataHub; and the plugin reports states by itself.
+        return
+    attempt = ended_attempt(ti, dag, round(pendulum.now("UTC").timestamp() * 1000), _RESULTS[state])
+    for connection in connections:
+        _submit(_End(connection, attempt.key, attempt.end_events()))
 
 
 def _report_guarded(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
@@ -156,24 +178,27 @@ def _report_end(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
         tasks.setdefault(connection, []).append(task_id)
     if not tasks:
         return
-    from airflow_provider_spark_datahub.hooks.airflow_context import (
-        configuration,
-        dag_run_of,
-        datahub_plugin_is_active,
-    )
-    from airflow_provider_spark_datahub.hooks.storage import open_outbox
+    from airflow_provider_spark_datahub.hooks.airflow_context import dag_run_of, datahub_plugin_is_active
 
     run = dag_run_of(dag_run, dag)
     end = pendulum.instance(dag_run.end_date or pendulum.now("UTC"))
     end_ms = round(end.timestamp() * 1000)
     proposals = run.end_proposals(end_ms, result, written_by_plugin=datahub_plugin_is_active())
     log.debug("DAG run %s of %s ended: %d proposals for %s", run.run_id, run.dag_id, len(proposals), sorted(tasks))
+    key = AttemptKey(run.dag_id, run.run_id, "", -1, 1)
+    for connection, task_ids in sorted(tasks.items()):
+        _submit(_End(connection, key, list(proposals), tuple(task_ids)))
+
+
+def _submit(end: _End) -> None:
+    """Have the threads keep an end in the outbox, and deliver it."""
+    from airflow_provider_spark_datahub.hooks.airflow_context import configuration
+    from airflow_provider_spark_datahub.hooks.storage import open_outbox
+
     configured = configuration()
     outbox = partial(open_outbox, configured.outbox_location(), configured.outbox_limits())
-    for connection, task_ids in sorted(tasks.items()):
-        end = _DagRunEnd(connection, run.dag_id, run.run_id, list(proposals), tuple(task_ids))
-        keep = partial(_keep, end, outbox, _deliveries())
-        _keeper().submit(partial(_guarded, f"Could not report {end} to DataHub.", keep))
+    keep = partial(_keep, end, outbox, _deliveries())
+    _keeper().submit(partial(_guarded, f"Could not report {end} to DataHub.", keep))
 
 
 def _connections(dag: Any) -> Iterator[tuple[str, str]]:
@@ -191,17 +216,29 @@ def _connections(dag: Any) -> Iterator[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _DagRunEnd:
-    """End of a DAG run, for one connection and its tasks."""
+class _End:
+    """End of a DAG run, for one connection and its tasks, or of one task run.
+
+    :param key: of the attempt; without a task for a DAG run.
+    :param task_ids: of the DAG run's tasks with lineage.
+    """
 
     connection: str
-    dag_id: str
-    run_id: str
+    key: AttemptKey
     proposals: list[Proposal]
-    task_ids: tuple[str, ...]
+    task_ids: tuple[str, ...] = ()
+
+    @property
+    def dag_id(self) -> str:
+        return self.key.dag_id
+
+    @property
+    def run_id(self) -> str:
+        return self.key.run_id
 
     def __str__(self) -> str:
-        return f"the end of DAG run {self.run_id} of {self.dag_id}"
+        of_task = f"task {self.key.task_id} in " if self.key.task_id else ""
+        return f"the end of {of_task}DAG run {self.run_id} of {self.dag_id}"
 
 
 @cache
@@ -222,7 +259,7 @@ def _deliveries() -> _WorkThread:
     return deliveries
 
 
-def _keep(end: _DagRunEnd, open_outbox: Callable[[], Outbox], deliveries: _WorkThread) -> None:
+def _keep(end: _End, open_outbox: Callable[[], Outbox], deliveries: _WorkThread) -> None:
     from airflow_provider_spark_datahub.delivery.outbox import OutboxError
 
     entry = None
@@ -230,8 +267,7 @@ def _keep(end: _DagRunEnd, open_outbox: Callable[[], Outbox], deliveries: _WorkT
         outbox = open_outbox()
         outdated = _OutdatedEdges.of(end, outbox)
         end.proposals.extend(outdated.retractions)
-        key = AttemptKey(end.dag_id, end.run_id, "", -1, 1)
-        entry = outbox.put(key, end.proposals, spark_succeeded=False, connection_id=end.connection)
+        entry = outbox.put(end.key, end.proposals, spark_succeeded=False, connection_id=end.connection)
         outdated.forget(outbox)
     except OutboxError as error:
         log.warning("Could not put %s into the outbox before its delivery: %s", end, error)
@@ -253,7 +289,7 @@ class _OutdatedEdges:
     records: Sequence[EdgeRecord] = ()
 
     @classmethod
-    def of(cls, end: _DagRunEnd, outbox: Outbox) -> Self:
+    def of(cls, end: _End, outbox: Outbox) -> Self:
         """Return the outdated edges of tasks whose runs in this DAG run are all recorded."""
         from airflow_provider_spark_datahub.conversion import retractions
         from airflow_provider_spark_datahub.delivery.outbox import EdgeRecords, outdated_edges
@@ -288,7 +324,7 @@ class _OutdatedEdges:
         EdgeRecords(outbox.storage).drop(self.records)
 
 
-def _deliver(end: _DagRunEnd, entry: Entry | None) -> None:
+def _deliver(end: _End, entry: Entry | None) -> None:
     from airflow_provider_spark_datahub.delivery import Deadline
     from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
     from airflow_provider_spark_datahub.hooks.datahub import open_sink, sink_of
@@ -303,11 +339,11 @@ def _deliver(end: _DagRunEnd, entry: Entry | None) -> None:
     log.debug("Delivered %s to %s: %s", end, end.connection, drained.sentence)
     if drained.waiting:
         log.warning("Pending in the outbox: %s: %s", end, "; ".join(drained.problems))
-    else:
+    elif not end.key.task_id:
         _deliver_rest_of_run(end, entry.outbox)
 
 
-def _deliver_rest_of_run(end: _DagRunEnd, outbox: Outbox) -> None:
+def _deliver_rest_of_run(end: _End, outbox: Outbox) -> None:
     """Deliver what the tasks of the run left in this outbox: pending entries, and events of killed last attempts."""
     from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryFilter, EntryName
     from airflow_provider_spark_datahub.hooks.datahub import open_sink

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -299,3 +300,52 @@ def test_the_end_of_the_run_delivers_what_a_killed_last_attempt_left(
     assert events_file.exists() is is_large
     text = (sinks / "one.jsonl").read_text()
     assert (f"shop_killed_{RUN_ID}" in text) is not is_large
+
+
+@dataclass
+class StoredTaskInstance:
+    """What the API server hands to listeners when somebody sets the state of a task."""
+
+    task_id: str = "build"
+    dag_id: str = "shop"
+    try_number: int = 2
+    map_index: int = -1
+    start_date: datetime | None = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
+    dag_run: DagRun = field(default_factory=DagRun)
+
+
+@pytest.mark.parametrize(
+    ("ti", "notifies"),
+    [
+        (StoredTaskInstance(), True),
+        (StoredTaskInstance(start_date=None), False),
+        (StoredTaskInstance(task_id="other"), False),
+    ],
+    ids=["ran", "never ran", "of a task without lineage"],
+)
+def test_a_state_that_somebody_sets_is_the_end_of_the_task_run(
+    sinks: Path, monkeypatch: pytest.MonkeyPatch, ti: StoredTaskInstance, notifies: bool
+) -> None:
+    with new_dag() as dag:
+        lineage_task("build", datahub_conn_id="one")
+        lineage_task("another", datahub_conn_id="two")
+        EmptyOperator(task_id="other")
+    stored = as_the_scheduler_has_it(dag)
+    monkeypatch.setattr("airflow.models.serialized_dag.SerializedDagModel.get_dag", lambda _: stored)
+    outbox, _ = killed_last_attempt(sinks, connection="one", run_id=RUN_ID)
+    dag_run_listener.on_task_instance_success(None, ti)
+    let_threads_finish()
+    assert notified(sinks) == (["one"] if notifies else [])
+    assert len(list(outbox.entries())) == 1, "the DAG run is not over"
+    if notifies:
+        (event,) = (json.loads(line) for line in (sinks / "one.jsonl").read_text().splitlines())
+        assert event["entityUrn"] == AirflowSite().task_run_urn("shop", "build", RUN_ID)
+        end = event["aspect"]["json"]
+        assert (end["status"], end["attempt"], end["result"]["type"]) == ("COMPLETE", 2, "SUCCESS")
+
+
+def test_a_state_of_a_dag_that_is_not_stored(sinks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow.models.serialized_dag.SerializedDagModel.get_dag", lambda _: None)
+    dag_run_listener.on_task_instance_failed(None, StoredTaskInstance(), "set by hand")
+    let_threads_finish()
+    assert notified(sinks) == []
