@@ -89,8 +89,8 @@ def test_a_killed_attempt_with_hostile_events(tmp_path: Path, backend: Backend) 
     outbox = outbox_at(tmp_path / "outbox")
     record = replace(begun(events), process=GONE, openlineage_connection="marquez").to_obj()
     outbox.begin(key(), connection_id="datahub_file", events=str(events), redo=record)
-    result = command("emit", "--outbox", tmp_path / "outbox")
-    assert result.exit_code == 0, result.output
+    assert "1 entries settled" in command("emit", "--outbox", tmp_path / "outbox").output
+    # The events for the backend are an entry of their own since.
     assert command("emit", "--outbox", tmp_path / "outbox").exit_code == 0
     assert len(backend.events) == len(LINES) + len(EVIL)
     assert list(outbox.names()) == []
