@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture.spark_installation import (
         SparkInstallation as SparkInstallation,
         SparkVersions as SparkVersions,
+        base_file as base_file,
         base_properties as base_properties,
     )
     from airflow_provider_spark_datahub.capture.spark_submit import (
@@ -78,7 +79,7 @@ else:
                 "inject_event_log overridden_transport unused_path"
             ),
             "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver choose_jar",
-            "spark_installation": "SparkInstallation SparkVersions base_properties",
+            "spark_installation": "SparkInstallation SparkVersions base_file base_properties",
             "spark_submit": "DriverOutput InjectionError RunningSubmit Submission",
         },
     )

@@ -123,8 +123,11 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
         submission.packages, submission.effective("spark.jars.packages"), lineage.jar.packages
     )
     properties.update({"spark.jars.packages": in_conf} if in_conf else {})
+    private = _moved_from_file(submission, transport)
     return Injection(
-        submission=replace(submission, properties=properties, jars=jars, packages=packages),
+        submission=replace(
+            submission, properties=properties, jars=jars, packages=packages, private=submission.private | private
+        ),
         users_parent=users_parent,
         users_transport=transport[f"{_TRANSPORT}type"] == "composite",
         secrets=tuple(value for name, value in transport.items() if _SENSITIVE.search(name.rpartition(".")[2])),
@@ -287,6 +290,15 @@ def _composite_of(kind: str, users: Mapping[str, str], ours: Mapping[str, str]) 
     # A member's properties at the top level are ignored by a composite transport, those of spark-defaults included.
     result |= {f"{_MEMBERS}{USERS_TRANSPORT}.{name}": value for name, value in member.items()}
     return result | {f"{_MEMBERS}{OUR_TRANSPORT}.{name}": value for name, value in ours.items()}
+
+
+def _moved_from_file(submission: Submission, transport: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of properties with credentials that only a file has, beside the user's own call."""
+    base = submission.base_properties
+    names = {_DRIVER_JAVA_OPTIONS} if _SENSITIVE.search(base.get(_DRIVER_JAVA_OPTIONS, "")) else set[str]()
+    if any(name.startswith(_TRANSPORT) for name in base):
+        names.update(name for name in transport if not name.startswith(f"{_MEMBERS}{OUR_TRANSPORT}."))
+    return frozenset(names - submission.properties.keys())
 
 
 def _refuse_dotted_key(prefix: str, name: str) -> None:

@@ -69,10 +69,14 @@ class SparkInstallation:
             conf_dir=Path(conf_dir) if conf_dir else home / "conf",
         )
 
+    @property
+    def defaults_file(self) -> Path:
+        """Path of ``spark-defaults.conf``, which need not exist."""
+        return self.conf_dir / "spark-defaults.conf"
+
     def defaults(self) -> dict[str, str]:
         """Return the properties of ``spark-defaults.conf``; empty if there is none."""
-        path = self.conf_dir / "spark-defaults.conf"
-        return _read_properties(path) if path.is_file() else {}
+        return _read_properties(self.defaults_file) if self.defaults_file.is_file() else {}
 
     def ivy_jar(self) -> Path | None:
         """Return the Ivy with which this Spark resolves ``--packages``."""
@@ -119,6 +123,13 @@ def base_properties(
         return defaults
     named = _read_properties(Path(properties_file))
     return {**defaults, **named} if also_defaults else named
+
+
+def base_file(installation: SparkInstallation | None, properties_file: str | None) -> Path | None:
+    """Return the file that :func:`base_properties` reads; ``None`` if there is none."""
+    if properties_file is not None:
+        return Path(properties_file)
+    return installation.defaults_file if installation and installation.defaults_file.is_file() else None
 
 
 def _read_properties(path: Path) -> dict[str, str]:
@@ -189,4 +200,5 @@ def _unescaped(text: str) -> str:
             return chr(int(escape[1], 16))
         return _CONTROLS.get(escape[2] or "", escape[2] or "")
 
-    return _ESCAPE.sub(replacement, text)
+    # Java escapes the halves of a surrogate pair apart.
+    return _ESCAPE.sub(replacement, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

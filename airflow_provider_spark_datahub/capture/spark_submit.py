@@ -6,6 +6,7 @@ import os
 import re
 import select
 import signal
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -37,6 +38,9 @@ class Submission:
     :param driver_class_path: the ``--driver-class-path`` option.
     :param repositories: the ``--repositories`` option, comma-separated URLs.
     :param base_properties: properties of lower priority: those of ``--properties-file`` or ``spark-defaults.conf``.
+    :param base_file: the file that they come from.
+    :param private: names of :attr:`properties` whose values were in that file, which may be readable for its owner
+        only. On a command line, everyone on the machine could read them: see :meth:`hand_over`.
     """
 
     properties: Mapping[str, object] = field(default_factory=dict)
@@ -45,6 +49,31 @@ class Submission:
     driver_class_path: str | None = None
     repositories: str | None = None
     base_properties: Mapping[str, str] = field(default_factory=dict)
+    base_file: Path | None = None
+    private: frozenset[str] = frozenset()
+
+    def hand_over(self) -> tuple[dict[str, object], Path | None]:
+        """Return the properties for the command line, and a new ``--properties-file`` that holds the private ones.
+
+        Spark reads one such file only, so this one begins with the content of the file that it replaces. Only its owner
+        can read it. The caller removes it.
+
+        :returns: ``None`` for the file if there are no private properties.
+        :raises OSError: if the file cannot be written.
+        """
+        if not self.private:
+            return dict(self.properties), None
+        content = self.base_file.read_bytes() if self.base_file is not None else b""
+        # Two line ends: the last line of the content may go on in the next one.
+        lines = [content, b"\n\n", *(_property_line(name, str(self.properties[name])) for name in sorted(self.private))]
+        descriptor, path = tempfile.mkstemp(".conf", "spark-datahub-")  # with the mode 0600
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.writelines(lines)
+        except OSError:
+            Path(path).unlink()
+            raise
+        return {name: value for name, value in self.properties.items() if name not in self.private}, Path(path)
 
     def effective(self, name: str) -> str | None:
         """Return the value that Spark would see for a property; ``None`` if it is not set."""
@@ -86,6 +115,21 @@ class Submission:
         """Return the entries of the driver's additional class path."""
         entries = self.driver_class_path or self.effective("spark.driver.extraClassPath") or ""
         return tuple(entry for entry in entries.split(":") if entry.strip())
+
+
+def _property_line(name: str, value: str) -> bytes:
+    """Return a line of a file of Java properties, in ASCII."""
+    escaped = ["".join(map(_escaped, text)) for text in (name, value)]
+    return f"{escaped[0]}={escaped[1]}\n".encode("ascii")
+
+
+def _escaped(character: str) -> str:
+    if character in "\\=:#! ":
+        return f"\\{character}"
+    if " " < character <= "~":
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at] * 256 + units[at + 1]:04x}" for at in range(0, len(units), 2))
 
 
 def split_list(value: str | None) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -117,20 +118,25 @@ class _SubmitLauncher(SubmissionLauncher):
             properties_file=operator.properties_file,
         )
 
-    @contextmanager
-    def launching(self, submission: Submission) -> Iterator[None]:
+    def launching(self, submission: Submission) -> AbstractContextManager[None]:
         """Give the operator the submission's values for one submit; the user's objects stay untouched."""
+        # Now, since a failure here must not be one of the task.
+        return self._launching(submission, *submission.hand_over())
+
+    @contextmanager
+    def _launching(self, submission: Submission, conf: dict[str, object], file: Path | None) -> Iterator[None]:
         operator = self._operator
-        users = operator.conf, operator.jars, operator.packages
-        operator.conf, operator.jars, operator.packages = (
-            dict(submission.properties), submission.jars, submission.packages,
-        )  # fmt: skip
+        users = operator.conf, operator.jars, operator.packages, operator.properties_file
+        operator.conf, operator.jars, operator.packages = conf, submission.jars, submission.packages
+        operator.properties_file = str(file) if file else users[3]
         # A hook that was made before would submit without them.
         operator._hook = None
         try:
             yield
         finally:
-            operator.conf, operator.jars, operator.packages = users
+            operator.conf, operator.jars, operator.packages, operator.properties_file = users
+            if file is not None:
+                file.unlink(missing_ok=True)
 
     def stop(self) -> None:
         """Stop the job, and wait until spark-submit is gone, so that it writes no more events."""

@@ -29,6 +29,7 @@ from airflow_provider_spark_datahub.capture import (
     SparkInstallation,
     SparkVersions,
     Submission,
+    base_file,
     base_properties,
     choose_jar,
     event_file,
@@ -177,7 +178,11 @@ class AttemptLineage:
         settings = self._options.settings
         self._local_driver = spark.local_driver
         installation = SparkInstallation.find(spark.binary, spark.env)
-        submission = replace(submission, base_properties=base_properties(installation, spark.properties_file))
+        submission = replace(
+            submission,
+            base_properties=base_properties(installation, spark.properties_file),
+            base_file=base_file(installation, spark.properties_file),
+        )
         events_file = unused_path(event_file(self._options.events_location, self._attempt.key, self._ti_id))
         injection = self._captured(submission, spark, installation, events_file, (parent, root))
         if injection.users_parent:

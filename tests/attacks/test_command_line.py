@@ -1,0 +1,141 @@
+"""Secrets of a file that only its owner may read, and the command line, which everyone on the machine may read."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.capture.injection import LineageInjection, inject
+from airflow_provider_spark_datahub.capture.openlineage_jar import choose_jar
+from airflow_provider_spark_datahub.capture.spark_installation import (
+    SparkInstallation,
+    _read_properties,
+    base_file,
+    base_properties,
+)
+from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from tests.capture.test_inject import LINEAGE
+from tests.capture.test_real_spark import (
+    OPENLINEAGE_JAR,
+    PARENT,
+    ROOT,
+    SPARK_SUBMIT,
+    environment,
+    events_of,
+)
+from tests.operators.tries import FakeSpark, TaskInstance, context_of, execute, operator_with_lineage
+from tests.servers.openlineage import Backend
+
+SECRET = "hunter2"
+TRANSPORT = "spark.openlineage.transport"
+JOB = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+spark.read.text(sys.argv[1]).write.text(sys.argv[2])
+lines = [path.read_bytes().replace(b"\\0", b" ") for path in Path("/proc").glob("[0-9]*/cmdline")]
+Path(sys.argv[3]).write_bytes(b"\\n".join(line for line in lines if sys.argv[2].encode() in line))
+Path(sys.argv[3] + ".kept").write_text(spark.conf.get("spark.of.the.user"))
+"""
+
+
+@pytest.mark.spark
+def test_a_real_job_keeps_its_secrets_off_the_command_line(tmp_path: Path) -> None:
+    conf_dir, events_file, application = tmp_path / "conf", tmp_path / "ours.ndjson", tmp_path / "job.py"
+    conf_dir.mkdir()
+    application.write_text(JOB)
+    with Backend(SECRET) as backend:
+        defaults = conf_dir / "spark-defaults.conf"
+        defaults.write_text(
+            f"{TRANSPORT}.type http\n{TRANSPORT}.url {backend.url}\n{TRANSPORT}.auth.type api_key\n"
+            f"{TRANSPORT}.auth.apiKey {SECRET}\nspark.of.the.user größe \\\n"
+        )
+        env = environment(conf_dir)
+        installation = SparkInstallation.find(str(SPARK_SUBMIT), env)
+        submission = Submission(
+            base_properties=base_properties(installation, None), base_file=base_file(installation, None)
+        )
+        jar = choose_jar(OPENLINEAGE_JAR, submission, installation=installation, local_driver=True)
+        injected = inject(submission, LineageInjection(str(events_file), jar, PARENT, ROOT, "analytics")).submission
+        properties, file = injected.hand_over()
+        assert file is not None
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        command = [str(SPARK_SUBMIT), "--master", "local[1]", "--properties-file", str(file)]
+        for name, value in properties.items():
+            command += ["--conf", f"{name}={value}"]
+        command += [str(application), str(application), str(tmp_path / "out"), str(tmp_path / "seen")]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
+        file.unlink()
+    assert done.returncode == 0, done.stderr
+    seen = (tmp_path / "seen").read_text()
+    assert "SparkSubmit" in seen
+    assert str(file) in seen
+    assert SECRET not in seen
+    assert (tmp_path / "seen.kept").read_text() == "größe"
+    assert len(backend.events) == len(events_of(events_file)) > 0
+
+
+def test_the_operator_hands_secrets_over_in_a_file(spark: FakeSpark, tmp_path: Path) -> None:
+    users = tmp_path / "users.conf"
+    users.write_text(f"{TRANSPORT}.type=http\n{TRANSPORT}.url=http://h:1\n{TRANSPORT}.headers.Authorization={SECRET}\n")
+    spark.writes("a_csv_join_agg")
+    operator, ti = operator_with_lineage(spark, properties_file=str(users)), TaskInstance()
+    execute(operator, context_of(operator, ti))
+    (run,) = spark.runs
+    words = run.split()
+    file = Path(words[words.index("--properties-file") + 1])
+    assert SECRET not in run
+    assert file != users
+    assert not file.exists()
+    assert operator.properties_file == str(users)
+    assert ti.xcoms["lineage_report"]["outputs"]
+
+
+def test_a_file_that_cannot_be_written_costs_only_lineage(
+    spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = tmp_path / "users.conf"
+    users.write_text(f"{TRANSPORT}.type=http\n{TRANSPORT}.url=http://h:1\n{TRANSPORT}.auth.apiKey={SECRET}\n")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "not-there"))
+    operator, ti = operator_with_lineage(spark, properties_file=str(users)), TaskInstance()
+    execute(operator, context_of(operator, ti))
+    (run,) = spark.runs
+    assert f"--properties-file {users}" in run
+    assert "openlineage" not in run
+    assert "not-there" in ti.xcoms["lineage_report"]["reason"]
+
+
+@pytest.mark.parametrize(
+    "value", [SECRET, " a b ", "a=b:c#d!e", "back\\slash\\", "größe €", "𝄞", "line\nend\ttab", "\"quoted\" 'words'", ""]
+)
+def test_values_are_the_same_from_the_file(value: str, tmp_path: Path) -> None:
+    base = tmp_path / "base.conf"
+    base.write_bytes(b"# comment\nspark.a b\nspark.last c\\")
+    properties = {"spark.my value": value, "spark.public": "p"}
+    submission = Submission(properties, base_file=base, private=frozenset({"spark.my value"}))
+    shown, file = submission.hand_over()
+    assert shown == {"spark.public": "p"}
+    assert file is not None
+    read = _read_properties(file)
+    file.unlink()
+    assert read == {"spark.a": "b", "spark.last": "c", "spark.my value": value.strip()}
+
+
+def test_only_what_was_in_a_file_is_private() -> None:
+    in_file = {f"{TRANSPORT}.type": "http", f"{TRANSPORT}.url": "http://h:1", f"{TRANSPORT}.auth.apiKey": SECRET}
+    members = f"{TRANSPORT}.transports.users"
+    injected = inject(Submission(base_properties=in_file), LINEAGE).submission
+    assert {f"{members}.auth.apiKey", f"{members}.url", f"{TRANSPORT}.type"} <= injected.private
+    assert SECRET not in json.dumps(
+        {name: injected.properties[name] for name in injected.properties.keys() - injected.private}
+    )
+    assert inject(injected, LINEAGE).submission == injected
+    assert not inject(Submission(in_file), LINEAGE).submission.private
+    options = "spark.driver.extraJavaOptions"
+    assert inject(Submission(base_properties={options: "-Dkey.password=x"}), LINEAGE).submission.private == {options}
+    assert not inject(Submission(base_properties={options: "-XX:+UseG1GC"}), LINEAGE).submission.private
