@@ -63,7 +63,7 @@ def convert(
         count = _write_to(file, proposals, format_)
     problems = [*settings.domain_warnings(), *conversion.problems]
     if json_:
-        summary = {"events": conversion.converted, "proposals": count, "problems": problems}
+        summary = {"events": conversion.converted, "proposals": count, "problems": problems, "notes": conversion.notes}
         typer.echo(json.dumps(summary), err=output is None)
     else:
         for message in (*conversion.notes, *problems, f"{conversion.converted} events, {count} proposals"):

@@ -46,7 +46,7 @@ class EventConversion:
 
     :ivar converted: the number of events that were converted.
     :ivar problems: one sentence for each thing that could not be read or converted.
-    :ivar notes: messages for the user about files without events.
+    :ivar notes: messages for the user about files without events, and about what the events do not show.
     """
 
     def __init__(
@@ -103,6 +103,7 @@ class EventConversion:
         yield from converter.proposals(Ending(succeeded))
         self.converted += converter.conversion.events
         self.problems += converter.conversion.diagnostics.messages()
+        self.notes += converter.conversion.diagnostics.gaps
 
     def per_event(self) -> Iterator[Proposal]:
         """Convert each event by itself."""
@@ -130,6 +131,7 @@ class EventConversion:
     def _add(self, conversion: Conversion) -> None:
         self.converted = conversion.events
         self.problems += conversion.diagnostics.messages()
+        self.notes += conversion.diagnostics.gaps
 
 
 _MOST_PROBLEMS = 20  # listed for each file

@@ -45,6 +45,7 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     :param column_gaps: reasons why statements have no column lineage.
     :param unreported_queries: queries that wrote tables which no event names.
     :param unreported_tables: tables that only Spark's event log names.
+    :param gaps: outputs without inputs or without column lineage, and writes that never happened, each with its query.
     :param unnamed_sources: sources and targets that Spark's event log mentions without showing where they are.
     """
 
@@ -57,6 +58,7 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     unreported_queries: tuple[str, ...] = ()
     unreported_tables: tuple[str, ...] = ()
     unnamed_sources: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
 
     def reject(self, error: EventError) -> None:
         """Count an event that cannot be converted."""
@@ -76,6 +78,7 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
         self.unreported_queries = _merged(self.unreported_queries, other.unreported_queries)
         self.unreported_tables = _merged(self.unreported_tables, other.unreported_tables)
         self.unnamed_sources = _merged(self.unnamed_sources, other.unnamed_sources)
+        self.gaps = _merged(self.gaps, other.gaps)
 
     def messages(self) -> list[str]:
         """Return one sentence for each problem, as reports and the command line print them."""

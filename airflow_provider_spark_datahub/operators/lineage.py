@@ -209,6 +209,8 @@ class TaskLineage:
         self._log.debug("The lineage steps took %.3f s.", report.seconds)
         for warning in report.warnings:
             self._log.warning("Lineage: %s", printable(warning))
+        for gap in report.gaps:
+            self._log.info("Lineage: %s", printable(gap))
         self._context["ti"].xcom_push(key=XCOM_KEY, value=report.to_obj())
         return True
 

@@ -529,6 +529,7 @@ class AttemptLineage:
         notes = list(notes_below(self._events_file)) if self._events_file else []
         report.warnings += notes if collected.events else []
         report.warnings += [*settings.domain_warnings(), *diagnostics.messages()]
+        report.gaps += diagnostics.gaps
         if collected.outcome in (Outcome.TORN, Outcome.TIMED_OUT, Outcome.REPLACED):
             report.warnings.append(collected.sentence)
         unnamed = settings.flow_id(UNNAMED_APPLICATION)

@@ -23,6 +23,7 @@ class LineageReport:
     :param failed: a step of lineage failed; the events stay, to be converted again.
     :param reason: why there is no lineage, or why some of it is pending; ``None`` otherwise.
     :param warnings: problems of the lineage that was made.
+    :param gaps: outputs without inputs or without column lineage, and writes that never happened, each with its query.
     :param seconds: time for collecting, converting and delivering after Spark's end.
     """
 
@@ -42,6 +43,7 @@ class LineageReport:
     failed: bool = False
     reason: str | None = None
     warnings: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
     events_file: str | None = None
     outbox_entry: str | None = None
     seconds: float = 0.0

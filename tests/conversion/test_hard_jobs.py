@@ -24,7 +24,12 @@ from tests.oracles.strict import canonical_violations
 FOLDER = Path(__file__).parents[1] / "data" / "hard_jobs"
 TRUTH: dict[str, Json] = json.loads((FOLDER / "truth.json").read_text(encoding="utf-8"))
 RECORDINGS = [recording for truth in TRUTH.values() for recording in truth["recorded"]]
+_FILE_WRITE = "execute_insert_into_hadoop_fs_relation_command"
 _PREFIX = "urn:li:schemaField:("
+
+
+def truth_of(recording: str) -> Json:
+    return TRUTH[recording.partition("-")[0]]
 
 
 def converted(recording: str, *, with_log: bool = False, ending: Ending | None = None, **options: bool) -> Conversion:
@@ -35,10 +40,6 @@ def converted(recording: str, *, with_log: bool = False, ending: Ending | None =
         for line in gzip.decompress((FOLDER / "logs" / f"{recording}.ndjson.gz").read_bytes()).splitlines():
             converter.add_log_event(json.loads(line))
     return converter.finish(ending or Ending(succeeded=truth_of(recording)["result"] == "SUCCESS"))
-
-
-def truth_of(recording: str) -> Json:
-    return TRUTH[recording.partition("-")[0]]
 
 
 def direct_columns(conversion: Conversion) -> set[tuple[str, ...]]:
@@ -78,6 +79,25 @@ def test_every_edge_is_true_and_only_known_ones_are_missing(recording: str, with
         assert listed("", kind) - either - edges == missing, f"missing {kind}"
     for job in conversion.jobs:
         assert [wrong for one in proposals(job) for wrong in canonical_violations(one.to_obj())] == []
+
+
+@pytest.mark.parametrize("with_log", [False, True])
+@pytest.mark.parametrize("recording", [name for name in RECORDINGS if "not_found" in truth_of(name)])
+def test_what_is_missing_is_said(recording: str, with_log: bool) -> None:
+    truth, gaps = truth_of(recording)["not_found"], converted(recording, with_log=with_log).diagnostics.gaps
+    for target in {target for _, _, target, _ in truth["columns"]}:
+        named = any(f"no column lineage of {target}" in gap for gap in gaps)
+        assert named or (target in truth.get("outputs", ()) and any("streaming queries" in gap for gap in gaps)), target
+
+
+def test_refused_writes_and_outputs_without_inputs_are_named() -> None:
+    gaps = converted("not_written-4.3.0").diagnostics.gaps
+    assert "not written, as Spark refused or failed to do it: " + _FILE_WRITE + ".old_error" in gaps
+    statement = "INSERT OVERWRITE nw.hours PARTITION (hour = '1') IF NOT EXISTS SELECT order_id, "
+    assert f"not written, as Spark refused or failed to do it: {statement!r}" in gaps
+    one_row = "urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/nw/one_row,PROD)"
+    assert f"no input of {one_row} is known: OpenLineage names none for 'SELECT 1 AS one'" in gaps
+    assert not any("out/nw/error" in gap for gap in gaps)
 
 
 def test_schemas_are_those_of_the_tables() -> None:

@@ -272,18 +272,19 @@ def with_columns_of_statements(
             try:
                 filled[-1] = _filled(run, dialect, names, steps)
             except _StatementError as error:
-                if any(state.schema and not _known(state) for _, state in run.written) and run.inputs:
-                    gaps[f"no column lineage from the statement {_short(run.sql)!r}: {error}"] = None
+                if any(state.schema and not direct_columns(state) for _, state in run.written) and run.inputs:
+                    gaps[f"no column lineage from the statement {short_statement(run.sql)!r}: {error}"] = None
             except _NoSqlglotError as error:
                 return runs, (f"no column lineage from statements: {error}",)
     return tuple(filled), tuple(gaps)
 
 
-def _short(statement: str) -> str:
+def short_statement(statement: str) -> str:
+    """Return the beginning of a statement on one line, without secrets."""
     return redact_text(" ".join(statement.split()))[:80]
 
 
-def _known(state: DatasetState) -> set[str]:
+def direct_columns(state: DatasetState) -> set[str]:
     """Return the columns of an output that have a direct transformation."""
     return {
         column
@@ -294,7 +295,7 @@ def _known(state: DatasetState) -> set[str]:
 
 
 def _missing(state: DatasetState) -> list[str]:
-    known = _known(state)
+    known = direct_columns(state)
     return [column for column in field_names(state.schema) if column not in known]
 
 

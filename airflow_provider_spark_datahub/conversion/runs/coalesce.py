@@ -33,6 +33,10 @@ from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity, display_name, job_id_and_name
 
+_STREAMS = (
+    "the job has streaming queries: their sinks, and a job for each, are known if Spark's event log is read "
+    "(capture_streaming)"
+)
 FLOW_TIMES = ("startedAt", "finishedAt")
 """Properties of a coalesced flow: begin and end of its application."""
 JOB_TIMES = ("startTime", "endTime")
@@ -162,7 +166,9 @@ class CoalescedJob:
         start_ms = min((run.start_ms for run in runs if run.start_ms is not None), default=None)
         end_ms = max((run.end_ms for run in runs if run.end_ms is not None), default=None)
         diagnostics = Diagnostics(unreported_queries=self._unreported_queries)
-        lineage = Lineage.of(application, namer, settings, diagnostics, in_flight=self._in_flight())
+        lineage = Lineage.of(application, namer, settings, diagnostics, in_flight=self._in_flight(), with_gaps=True)
+        if any(run.is_streaming for run in runs) and own is not None:
+            diagnostics.gaps = (_STREAMS, *diagnostics.gaps)
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
         job_properties, flow_properties = map(limit.properties, PropertyLayers.merged(_distinct_properties(runs)))
         known_end_ms = end_ms if self._ending.final else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -14,9 +15,13 @@ import msgspec
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
 from airflow_provider_spark_datahub.conversion.columns.fine_grained import fine_grained_lineages
-from airflow_provider_spark_datahub.conversion.columns.sql import with_columns_of_statements
+from airflow_provider_spark_datahub.conversion.columns.sql import (
+    direct_columns,
+    short_statement,
+    with_columns_of_statements,
+)
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, is_parent_folder
-from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics, TextLimit
+from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, Diagnostics, TextLimit
 from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId, JsonObject
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
     NO_METADATA,
@@ -174,11 +179,13 @@ class Lineage(msgspec.Struct, gc=False):
         diagnostics: Diagnostics,
         *,
         in_flight: Collection[str] = (),
+        with_gaps: bool = False,
     ) -> Lineage:
         """Return the lineage of an application's runs.
 
         :param diagnostics: receives what could not be converted.
         :param in_flight: job types of the queries that were running when the driver died if they have no end.
+        :param with_gaps: find out what is missing. A single event does not show it.
         """
         runs = application.runs
         if settings.capture_columns_from_sql and settings.capture_column_level_lineage:
@@ -195,7 +202,20 @@ class Lineage(msgspec.Struct, gc=False):
             tests=Check.results_by_test((run.checks for run in application.runs if run.checks), namer),
         )
         diagnostics.unusable_datasets = namer.unusable
+        if with_gaps:
+            refused = (run for run in application.runs if run.refused)
+            gaps = chain(map(_refusal, refused), edges.gaps(with_columns=settings.capture_column_level_lineage))
+            diagnostics.gaps = tuple(islice(dict.fromkeys(gaps), MAX_LISTED))
         return lineage
+
+
+def _refusal(run: RunState) -> str:
+    return f"not written, as Spark refused or failed to do it: {_query(run)}"
+
+
+def _query(run: RunState) -> str:
+    """Return a query for people: its statement, else its name in OpenLineage's events."""
+    return repr(short_statement(run.sql)) if run.sql else run.job_name.partition(".")[2] or run.job_name
 
 
 # Names of Spark's own RDD jobs: listing files, reading their footers, inferring a schema.
@@ -233,6 +253,25 @@ class _Edges:
         reads = [(run, self._read(run, written)) for run, written in self._written]
         phantoms = self._phantom_reads(reads)
         return self._by_urn(touched for _, read in reads for touched in read if touched[0] not in phantoms)
+
+    def gaps(self, *, with_columns: bool) -> Iterator[str]:
+        """Yield a sentence for each output without any input, and for each without any direct column lineage.
+
+        :param with_columns: column lineage is wanted.
+        """
+        by_output: dict[str, list[tuple[RunState, DatasetState]]] = {}
+        for run, written in self._written:
+            for dataset, state in written:
+                name = self._namer.name(dataset)
+                if name is not None:
+                    by_output.setdefault(name.urn, []).append((run, state))
+        for urn, writes in sorted(by_output.items()):
+            query = _query(writes[-1][0])
+            inputs = {dataset for run, state in writes for dataset in (*run.inputs, *_column_inputs(state))}
+            if not inputs:
+                yield f"no input of {urn} is known: OpenLineage names none for {query}"
+            elif with_columns and not any(direct_columns(state) for _, state in writes):
+                yield f"no column lineage of {urn} is known: OpenLineage reports none for {query}"
 
     def partitions(self) -> tuple[str, ...]:
         """Return the written partitions, if producers report them."""
@@ -327,6 +366,10 @@ class _Edges:
         schema = schema_metadata(facet, platform, with_descriptions=self._with_descriptions)
         if schema is not None:
             dataset.schema = dataset.metadata.tag_fields(self._limit.schema(schema))
+
+
+def _column_inputs(state: DatasetState) -> tuple[DatasetId, ...]:
+    return state.columns.inputs if state.columns is not None else ()
 
 
 def _replaces(state: DatasetState, known: tuple[int, JsonObject | bytes] | None) -> bool:

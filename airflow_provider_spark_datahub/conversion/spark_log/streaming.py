@@ -336,14 +336,21 @@ def _job(
         fine_grained=seen.lineage.fine_grained if seen else [],
         operations=seen.lineage.operations if seen else (),
     )
-    diagnostics = Diagnostics()
-    diagnostics.unusable_datasets.update(namer.unusable)
+    diagnostics = Diagnostics(unusable_datasets=dict(namer.unusable))
     if seen:
         diagnostics.merge(seen.diagnostics)
+    diagnostics.gaps += tuple(_column_gaps(lineage, flow.flow_id)) if settings.capture_column_level_lineage else ()
     is_complete = log_complete and ending.events_complete and not diagnostics.unreported_queries
     # A run without new data read and wrote nothing: that does not show which edges the query has.
     succeeded = bool(streaming.rows) and ending.final and result is not None and result.type == "SUCCESS"
     return JobLineage(definition, run, lineage, diagnostics, settings.use_patch or not (is_complete and succeeded))
+
+
+def _column_gaps(lineage: Lineage, name: str) -> Iterator[str]:
+    """Yield a sentence for each output of a streaming query without column lineage."""
+    for urn in lineage.outputs:
+        if not any(urn in downstream for edge in lineage.fine_grained for downstream in edge["downstreams"]):
+            yield f"no column lineage of {urn} is known: OpenLineage reports none for the streaming query {name!r}"
 
 
 def _flow(query: _Query, settings: LineageSettings) -> FlowIdentity:
