@@ -142,7 +142,7 @@ dev: $(PACKAGE_READY)
 spark: $(SPARK_READY) $(OPENLINEAGE_JAR)
 
 .PHONY: servers
-servers: $(SERVERS)/kafka/.ready $(SERVERS)/schema-registry/.ready $(SERVERS)/s3/.ready ## Kafka, a schema registry and an S3 server, for tests
+servers: $(SERVERS)/kafka/.ready $(SERVERS)/schema-registry/.ready $(SERVERS)/s3/.ready $(SERVERS)/pegasus/.ready ## Kafka, a schema registry, an S3 server and Pegasus, for tests
 
 .PHONY: preflight
 preflight:

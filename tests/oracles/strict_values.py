@@ -96,7 +96,8 @@ def record_violations(
             yield from value_violations(model, value[name], field.type, place.field(field))
         elif not field.has_default and not is_partial:
             yield f"{place.path}.{name}: field is required but not found and has no default value"
-        elif name in value and not _is_nullable(model, field.type):
+        elif name in value:
+            # Pegasus refuses it in an optional field, too: what is not there is left out.
             yield f"{place.path}.{name}: null is not allowed"
 
 
@@ -160,11 +161,6 @@ def _map(model: Model, value: Any, values: Type, place: Place) -> Iterator[str]:
         return
     for key, each in value.items():
         yield from value_violations(model, each, values, place.below(f"[{key!r}]", "/$"))
-
-
-def _is_nullable(model: Model, type_: Type) -> bool:
-    resolved = model.resolve(type_)
-    return isinstance(resolved, OneOf) and resolved.nullable
 
 
 def _shown(value: Any) -> str:
