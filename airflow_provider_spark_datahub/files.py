@@ -10,13 +10,36 @@ import secrets
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 _ATTEMPTS = 5
-_FIRST_MODE = 0o666
-"""Mode of a new file before the umask."""
 _FIRST_BYTES = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class FileAccess:
+    """Modes of the files and folders that this package makes.
+
+    :param exact: the umask does not restrict them further.
+    """
+
+    file: int
+    folder: int
+    exact: bool = False
+
+    @classmethod
+    def of(cls, *, group: bool) -> FileAccess:
+        """Return the access of the owner alone, or of the group, too."""
+        return GROUP_ACCESS if group else PRIVATE_ACCESS
+
+
+PRIVATE_ACCESS = FileAccess(0o600, 0o700)
+"""Outbox and events name datasets, users and statements: nobody else reads them, and nobody else plants anything."""
+GROUP_ACCESS = FileAccess(0o660, 0o2770, exact=True)
+"""For users that share a group: what they make belongs to the group of the folder."""
+_UMASK_ACCESS = FileAccess(0o666, 0o777)
 
 
 class NotRegularFileError(OSError):
@@ -72,7 +95,9 @@ def _check_regular(path: str | Path, mode: int) -> None:
         raise NotRegularFileError(f"{os.fspath(path)} is not a regular file ({stat.filemode(mode)})")
 
 
-def write_durably(path: str | Path, chunks: Iterable[bytes], *, sync: bool = True) -> None:
+def write_durably(
+    path: str | Path, chunks: Iterable[bytes], *, sync: bool = True, access: FileAccess = _UMASK_ACCESS
+) -> None:
     """Replace the content of ``path`` by ``chunks``; make its folder if it is missing.
 
     The content is written beside it under a name that starts with a dot, synced to the disk, then renamed: a crash
@@ -80,13 +105,14 @@ def write_durably(path: str | Path, chunks: Iterable[bytes], *, sync: bool = Tru
 
     :param sync: False if the file may be lost or damaged by a crash of the machine; others see it completely or not at
         all in any case.
+    :param access: of the file, and of folders that are made; by default, what the umask gives.
     :raises OSError: if the disk is full, the folder is read-only ...; ``path`` is unchanged.
     """
     folder = os.path.dirname(path) or os.curdir
     draft = os.path.join(folder, f".{secrets.token_hex(8)}.draft")
     renamed = False
     try:
-        with _created(draft, sync=sync) as file:
+        with _created(draft, access, sync=sync) as file:
             file.writelines(chunks)
             if sync:
                 file.flush()
@@ -103,29 +129,38 @@ def write_durably(path: str | Path, chunks: Iterable[bytes], *, sync: bool = Tru
             sync_path(folder)
 
 
-def _created(draft: str, *, sync: bool) -> BinaryIO:
+def _created(draft: str, access: FileAccess, *, sync: bool) -> BinaryIO:
     """Open a new draft; repeat if another process finds the folder empty and removes it first."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     for attempt in range(_ATTEMPTS):
         with suppress(FileNotFoundError):
             if attempt:
-                make_folder(os.path.dirname(draft), sync=sync)
-            return os.fdopen(os.open(draft, flags, _FIRST_MODE), "wb")
-    make_folder(os.path.dirname(draft), sync=sync)
-    return os.fdopen(os.open(draft, flags, _FIRST_MODE), "wb")
+                make_folder(os.path.dirname(draft), sync=sync, access=access)
+            return _with_mode(os.fdopen(os.open(draft, flags, access.file), "wb"), access)
+    make_folder(os.path.dirname(draft), sync=sync, access=access)
+    return _with_mode(os.fdopen(os.open(draft, flags, access.file), "wb"), access)
 
 
-def make_folder(folder: str | Path, *, sync: bool = True) -> None:
+def _with_mode(file: BinaryIO, access: FileAccess) -> BinaryIO:
+    if access.exact:
+        os.fchmod(file.fileno(), access.file)
+    return file
+
+
+def make_folder(folder: str | Path, *, sync: bool = True, access: FileAccess = _UMASK_ACCESS) -> None:
     """Make ``folder`` and its parents if they are missing.
 
     :param sync: whether they survive a crash of the machine.
+    :param access: of the folders that are made.
     """
     if os.path.isdir(folder):
         return
     parent = os.path.dirname(folder) or os.curdir
-    make_folder(parent, sync=sync)
+    make_folder(parent, sync=sync, access=access)
     with suppress(FileExistsError):
-        os.mkdir(folder)
+        os.mkdir(folder, access.folder)
+        if access.exact:
+            os.chmod(folder, access.folder)
     if sync:
         sync_path(parent)
 

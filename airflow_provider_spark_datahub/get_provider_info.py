@@ -155,6 +155,11 @@ def _outbox_options() -> dict[str, Any]:
             "Days after which an entry whose delivery fails once more is quarantined.", "30", "float"
         ),
         "receipt_days": _option("Days for which the receipt of a delivered entry is kept.", "7", "float"),
+        "group_access": _option(
+            "Whether users of the same group may read and write outbox and events. Otherwise, the user alone.",
+            "False",
+            "boolean",
+        ),
     }
 
 

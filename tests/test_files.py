@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.files import NotRegularFileError, first_line, open_regular, write_durably
+from airflow_provider_spark_datahub.files import (
+    FileAccess,
+    NotRegularFileError,
+    first_line,
+    open_regular,
+    write_durably,
+)
 
 
 def test_makes_folders_and_replaces(tmp_path: Path) -> None:
@@ -89,3 +95,20 @@ def test_the_first_line_of_a_file_and_its_size(tmp_path: Path) -> None:
     for content, line in ((b"", b""), (b"no end", b"no end"), (b"one\ntwo", b"one\n"), (b"x" * 40_000 + b"\ny", None)):
         path.write_bytes(content)
         assert first_line(path) == (line if line is not None else content[:-1], len(content))
+
+
+def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
+    def modes(root: Path) -> list[int]:
+        return [stat.S_IMODE(path.stat().st_mode) for path in (root / "a", root / "a/b", root / "a/b/file")]
+
+    for umask in (0o002, 0o022, 0o077):
+        before = os.umask(umask)
+        try:
+            for group in (False, True):
+                write_durably(tmp_path / f"{umask}{group}/a/b/file", [b"x"], access=FileAccess.of(group=group))
+            write_durably(tmp_path / f"{umask}/a/b/file", [b"x"])
+        finally:
+            os.umask(before)
+        assert modes(tmp_path / f"{umask}False") == [0o700, 0o700, 0o600]
+        assert modes(tmp_path / f"{umask}True") == [0o2770, 0o2770, 0o660]
+        assert modes(tmp_path / f"{umask}") == [0o777 & ~umask, 0o777 & ~umask, 0o666 & ~umask]

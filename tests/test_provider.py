@@ -138,10 +138,12 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
     options = provider.get_provider_info()["config"]["spark_datahub"]["options"]
     assert options.keys() - arguments == {
         "namespace",
+        "auto",
         "keep_events",
         "outbox_max_bytes",
         "outbox_max_age",
         "receipt_days",
+        "group_access",
     }
     assert arguments <= options.keys()
     assert all(option["description"] for option in options.values())
@@ -160,6 +162,7 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
         ("outbox_max_bytes", conf.getint, 1024**3),
         ("outbox_max_age", conf.getfloat, 30.0),
         ("receipt_days", conf.getfloat, 7.0),
+        ("group_access", conf.getboolean, False),
         ("lineage_timeout", conf.getfloat, 30.0),
         ("emit_periodically", conf.getfloat, 0.0),
         ("openlineage_jar", conf.get, ""),

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, ObjectStorage, Outbox, OutboxError
+from airflow_provider_spark_datahub.files import FileAccess
 from airflow_provider_spark_datahub.hooks.airflow_context import connection_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def open_outbox(location: str, limits: OutboxLimits | None = None) -> Outbox:
     :raises OutboxError: if the connection is missing or wrong, or the client of the store is not installed.
     """
     if "://" not in location:
-        return Outbox(LocalStorage(Path(location)), limits)
+        access = FileAccess.of(group=limits is not None and limits.group_access)
+        return Outbox(LocalStorage(Path(location), access), limits)
     try:
         return Outbox(open_storage(location), limits)
     except StorageConnectionError as error:

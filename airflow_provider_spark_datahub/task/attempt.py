@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -42,6 +43,7 @@ from airflow_provider_spark_datahub.capture import (
 from airflow_provider_spark_datahub.conversion import DatasetId, patched_edges, redact_text
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord
+from airflow_provider_spark_datahub.files import FileAccess, make_folder
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.task.delivery import Connections, TaskDelivery
 from airflow_provider_spark_datahub.task.options import UNNAMED_APPLICATION
@@ -190,6 +192,10 @@ class AttemptLineage:
         if settings.reads_event_log:
             logged = self._event_log.inject(injection.submission, events_file, local_driver=spark.local_driver)
             injection = replace(injection, submission=logged)
+        if spark.local_driver:
+            # The driver makes it otherwise, with the umask's modes. Elsewhere the driver may be another user.
+            with suppress(OSError):
+                make_folder(events_file.parent, sync=False, access=self._access)
         added = injection.submission.properties.keys() - submission.properties.keys()
         log.debug("Events go to %s; properties added: %s", events_file, ", ".join(sorted(added)))
         self._begin(events_file)
@@ -250,7 +256,8 @@ class AttemptLineage:
         options = self._options
         file = event_file(options.events_location, self._attempt.key, self._ti_id)
         events_folder = unused_path(file.with_suffix(EVENT_FOLDER))
-        events_folder.mkdir(parents=True)
+        make_folder(events_folder.parent, sync=False, access=self._access)
+        events_folder.mkdir()
         if options.settings.reads_event_log:
             folder = event_log_folder(events_folder)
             folder.mkdir()
@@ -270,6 +277,11 @@ class AttemptLineage:
         settings = self._options.settings
         facets = {"spark.logicalPlan": True} if settings.capture_spark_plan else {}
         return facets if settings.capture_column_level_lineage else {**facets, "columnLineage": False}
+
+    @property
+    def _access(self) -> FileAccess:
+        limits = self._options.outbox_limits
+        return FileAccess.of(group=limits is not None and limits.group_access)
 
     def _begin(self, events_file: Path) -> None:
         """Record in the outbox where the events will be, so that whoever finds them can deliver them."""

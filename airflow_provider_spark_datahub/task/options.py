@@ -157,9 +157,9 @@ class LineageConfiguration:
         return str(self._folder("outbox", argument))
 
     def outbox_limits(self) -> OutboxLimits:
-        """Return the quota of the outbox in bytes and age, and for how long receipts are kept.
+        """Return the quota of the outbox in bytes and age, for how long receipts are kept, and who may read it.
 
-        :raises OptionError: if one of them is not a number above 0.
+        :raises OptionError: if one of them has a wrong type, or a number is not above 0.
         """
         from airflow_provider_spark_datahub.delivery.outbox import OutboxLimits
 
@@ -168,6 +168,7 @@ class LineageConfiguration:
             max_bytes=int(self._positive("outbox_max_bytes", default.max_bytes)),
             max_age=self._positive("outbox_max_age", default.max_age / DAY_SECONDS) * DAY_SECONDS,
             receipts=self._positive("receipt_days", default.receipts / DAY_SECONDS) * DAY_SECONDS,
+            group_access=_boolean("group_access", self._text("group_access", "False")),
         )
 
     def setting_layers(self, lineage: Mapping[str, Any] | str | None = None) -> tuple[dict[str, Any], ...]:

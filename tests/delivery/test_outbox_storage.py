@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
 from pathlib import Path
 
@@ -68,3 +70,15 @@ def test_a_folder_that_others_empty_and_remove_takes_writes(tmp_path: Path) -> N
     for thread in threads:
         thread.join(60)
     assert failed == []
+
+
+def test_what_it_makes_belongs_to_its_user_alone(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        storage = LocalStorage(tmp_path / "root")
+        storage.write("a/b/1", [b"x"])
+        storage.write("a/b/2", [b"x"], sync=False)
+        storage.move("a/b/1", "c/d/1")
+    finally:
+        os.umask(before)
+    assert [path for path in tmp_path.rglob("*") if stat.S_IMODE(path.stat().st_mode) & 0o077] == []

@@ -54,11 +54,13 @@ class OutboxLimits:
     :param max_bytes: of entries, raw events and the quarantine together.
     :param max_age: seconds; an older entry goes to the quarantine if its delivery fails once more.
     :param receipts: seconds for which a receipt is kept.
+    :param group_access: whether users of the same group may read and write it, if it is in a folder.
     """
 
     max_bytes: int = 1024**3
     max_age: float = 30 * DAY_SECONDS
     receipts: float = 7 * DAY_SECONDS
+    group_access: bool = False
 
 
 @dataclass(frozen=True, slots=True)

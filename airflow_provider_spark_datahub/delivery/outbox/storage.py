@@ -15,7 +15,15 @@ from typing import Any, Protocol, TypeVar
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_with_deadline
 from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_library
-from airflow_provider_spark_datahub.files import first_line, make_folder, open_regular, sync_path, write_durably
+from airflow_provider_spark_datahub.files import (
+    PRIVATE_ACCESS,
+    FileAccess,
+    first_line,
+    make_folder,
+    open_regular,
+    sync_path,
+    write_durably,
+)
 
 log = logging.getLogger(__name__)
 
@@ -128,9 +136,11 @@ class LocalStorage(OutboxStorage):
     """Folder of a POSIX file system, which hosts may share. Nothing else may use it.
 
     :param root: made if it is missing.
+    :param access: of files and folders.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, access: FileAccess = PRIVATE_ACCESS) -> None:
+        self._access = access
         # Text, since making a Path takes longer than most system calls.
         self._root = os.fspath(root)
 
@@ -202,7 +212,7 @@ class LocalStorage(OutboxStorage):
         """
         if name.startswith(_GROWING):
             self._check_reserve()
-        write_durably(f"{self._root}/{name}", chunks, sync=sync)
+        write_durably(f"{self._root}/{name}", chunks, sync=sync, access=self._access)
 
     def _check_reserve(self) -> None:
         with suppress(FileNotFoundError):  # the first entry makes the folder
@@ -235,7 +245,7 @@ class LocalStorage(OutboxStorage):
     def move(self, name: str, target: str) -> None:
         """Rename a file."""
         goal = f"{self._root}/{target}"
-        make_folder(os.path.dirname(goal))
+        make_folder(os.path.dirname(goal), access=self._access)
         os.replace(f"{self._root}/{name}", goal)
         sync_path(os.path.dirname(goal))
         self.remove(name)
