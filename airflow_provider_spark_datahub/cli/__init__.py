@@ -18,6 +18,7 @@ _COMMANDS = {
     "convert": ("convert", "Convert OpenLineage events to DataHub proposals."),
     "show": ("show", "Show runs and lineage: in the terminal, as a page or a drawing."),
     "diff": ("diff", "Compare two sets of proposals."),
+    "coverage": ("coverage", "Count the tasks with and without lineage, with the reasons."),
     "doctor": ("doctor", "Check everything that lineage needs."),
     "backfill": ("backfill", "Convert an archive of events with Spark, and deliver it."),
     "pending": ("outbox", "List the entries that are pending or quarantined."),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
@@ -70,15 +71,26 @@ class LineageSource:
         """
         return OutboxRecords(self._outbox()).of(self._keys(scope))
 
-    def newest(self, most: int, dag_ids: set[str], *, undelivered: bool) -> list[AttemptRecord]:
-        """Return the newest records of these DAGs, newest first, without their proposals.
+    def newest(self, most: int | None, dag_ids: set[str] | None, *, undelivered: bool) -> list[AttemptRecord]:
+        """Return the newest records of these DAGs, newest first, without their proposals; ``None`` for all DAGs.
 
         :raises OSError: if the outbox cannot be read.
         """
         return OutboxRecords(self._outbox()).newest(most, dag_ids, undelivered=undelivered)
 
-    def reports(self, dag_ids: Collection[str], scope: Scope | None = None, most: int = MOST_TASKS) -> list[TaskReport]:
-        """Return the reports of these DAGs' tasks, newest first."""
+    def reports(
+        self,
+        dag_ids: Collection[str] | None,
+        scope: Scope | None = None,
+        most: int | None = MOST_TASKS,
+        since: datetime | None = None,
+    ) -> list[TaskReport]:
+        """Return the reports of these DAGs' tasks, newest first.
+
+        :param dag_ids: ``None`` for all DAGs.
+        :param most: ``None`` for all reports.
+        :param since: only reports that tasks pushed at this time or later.
+        """
         from airflow.models.xcom import XComModel
         from airflow.utils.session import create_session
         from sqlalchemy import select
@@ -86,7 +98,11 @@ class LineageSource:
         query = select(
             XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index, XComModel.value,
             XComModel.timestamp,
-        ).where(XComModel.key == XCOM_KEY, XComModel.dag_id.in_(dag_ids))  # fmt: skip
+        ).where(XComModel.key == XCOM_KEY)  # fmt: skip
+        if dag_ids is not None:
+            query = query.where(XComModel.dag_id.in_(dag_ids))
+        if since is not None:
+            query = query.where(XComModel.timestamp >= since)
         if scope is not None:
             query = query.where(XComModel.run_id == scope.run_id)
             if scope.task_id is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,17 @@ class Source(LineageSource):
         self.outbox = outbox
         self.reported: list[TaskReport] = []
 
-    def reports(self, dag_ids: Collection[str], scope: Scope | None = None, most: int = 500) -> list[TaskReport]:
-        return [
-            each for each in self.reported if each.key.dag_id in dag_ids and (scope is None or scope.matches(each.key))
-        ][:most]
+    def reports(
+        self,
+        dag_ids: Collection[str] | None,
+        scope: Scope | None = None,
+        most: int | None = 500,
+        since: datetime | None = None,
+    ) -> list[TaskReport]:
+        assert dag_ids is not None
+        assert since is None
+        found = [each for each in self.reported if each.key.dag_id in dag_ids]
+        return [each for each in found if scope is None or scope.matches(each.key)][:most]
 
     def _keys(self, scope: Scope) -> list[AttemptKey]:
         return [KEY] if scope.task_id is None else super()._keys(scope)

@@ -84,9 +84,12 @@ class OutboxRecords:
         records = (self._read(one) for one in sorted(wanted, key=lambda one: (one.created_ms, one.path)))
         return [record for record in records if record is not None]
 
-    def newest(self, most: int, dag_ids: set[str] | None = None, *, undelivered: bool = False) -> list[AttemptRecord]:
+    def newest(
+        self, most: int | None, dag_ids: set[str] | None = None, *, undelivered: bool = False
+    ) -> list[AttemptRecord]:
         """Return the newest records, newest first, without their proposals.
 
+        :param most: ``None`` for all.
         :param dag_ids: only of these DAGs; ``None`` for all.
         :param undelivered: only pending, unfinished and quarantined ones.
         """

@@ -1,0 +1,104 @@
+"""``spark-datahub coverage``: how many tasks have lineage, and why the others have none."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, since_now
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord
+    from airflow_provider_spark_datahub.hooks.lineage_source import TaskReport
+
+_DETAIL = re.compile(r" \([^()]*\)$")
+_NO_REASON = "the report gives no reason"
+
+
+def coverage(
+    since: Annotated[
+        str, typer.Option(help="Only tasks that reported since then: ISO 8601, or a duration ago, such as 7d or 36h.")
+    ] = "7d",
+    dag: Annotated[list[str] | None, typer.Option("--dag", help="Only of this DAG; may be repeated.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON to standard output, for scripts.")] = False,
+) -> None:
+    """Count the tasks with and without lineage, by the reports of their last attempts and by the outbox.
+
+    Pending and quarantined entries of the outbox are counted whatever their age.
+
+    Exit status: 0 if all tasks have lineage and all of it is delivered; 1 if not, or if the outbox or Airflow's
+    database cannot be read; 2 for wrong options.
+    """
+    import pendulum
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource
+
+    try:
+        moment = pendulum.parse(str(since_now(since)))
+    except ValueError:
+        moment = None
+    if not isinstance(moment, pendulum.DateTime):
+        fail(f"--since {since}: want ISO 8601, such as 2026-01-31, or a duration, such as 7d or 36h", EXIT_USAGE)
+    source, dag_ids = LineageSource(), set(dag) if dag else None
+    try:
+        records = source.newest(None, dag_ids, undelivered=True)
+        reports = source.reports(dag_ids, most=None, since=moment)
+    except OSError as error:
+        fail(f"cannot read the outbox: {error}", EXIT_INCOMPLETE)
+    except SQLAlchemyError as error:
+        fail(f"cannot read the reports in Airflow's database: {type(error).__name__}", EXIT_INCOMPLETE)
+    counts = _count(reports, records, time.time())
+    counts["since"] = moment.isoformat()
+    if as_json:
+        typer.echo(json.dumps(counts, indent=2))
+    else:
+        for line in _lines(counts):
+            typer.echo(line)
+    if counts["without"] or counts["pending"] or counts["quarantined"]:
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _count(reports: Iterable[TaskReport], records: Sequence[AttemptRecord], now: float) -> dict[str, Any]:
+    """Return the counts.
+
+    :param now: in seconds since 1970 UTC.
+    """
+    reasons: Counter[str] = Counter()
+    with_lineage = 0
+    for each in reports:
+        if each.report.get("inputs") or each.report.get("outputs"):
+            with_lineage += 1
+        else:
+            # A file or a number at the end must not make a reason of its own of each task's.
+            reasons[_DETAIL.sub("", str(each.report.get("reason") or _NO_REASON))] += 1
+    waiting = [record for record in records if record.state in ("pending", "unfinished")]
+    oldest = min((record.created_ms for record in waiting), default=None)
+    return {
+        "tasks": with_lineage + reasons.total(),
+        "with_lineage": with_lineage,
+        "without": dict(reasons.most_common()),
+        "pending": sum(record.state == "pending" for record in waiting),
+        "unfinished": sum(record.state == "unfinished" for record in waiting),
+        "quarantined": sum(record.state == "quarantined" for record in records),
+        "oldest_pending_seconds": None if oldest is None else max(0, round(now - oldest / 1000)),
+    }
+
+
+def _lines(counts: dict[str, Any]) -> Iterable[str]:
+    share = f" ({100 * counts['with_lineage'] / counts['tasks']:.1f} %)" if counts["tasks"] else ""
+    yield f"{counts['with_lineage']} of {counts['tasks']} tasks with lineage{share} since {counts['since']}"
+    for reason, count in counts["without"].items():
+        yield f"  {count} without: {reason}"
+    oldest = counts["oldest_pending_seconds"]
+    age = "" if oldest is None else f", the oldest for {oldest / 3600:.1f} h"
+    yield (
+        f"outbox: {counts['pending']} entries pending and {counts['unfinished']} not converted{age}; "
+        f"{counts['quarantined']} quarantined"
+    )
