@@ -120,6 +120,8 @@ class TaskAttempt:
         plugin leaves out is written here.
     :param shared_application: other task runs of the DAG run, of this task or of another one, may run Spark
         applications of the same name.
+    :param application: the name under which the task submits its application, if other task runs of the DAG run run
+        Spark, too: another name was chosen by the application's code, and may be shared as well. Else ``None``.
     """
 
     dag_run: DagRun
@@ -133,6 +135,7 @@ class TaskAttempt:
     upstream: tuple[UpstreamTask, ...] = ()
     written_by_plugin: bool = False
     shared_application: bool = False
+    application: str | None = None
 
     @property
     def is_mapped(self) -> bool:
@@ -206,7 +209,7 @@ def _attached(job: JobLineage, attempt: TaskAttempt, runs: set[str]) -> JobLinea
     upstream_jobs = tuple(dict.fromkeys((*definition.upstream_jobs, attempt.job_urn)))
     return structs.replace(
         job,
-        is_shared=attempt.shared_application,
+        is_shared=attempt.shared_application or attempt.application not in (None, definition.flow.flow_id),
         definition=structs.replace(definition, upstream_jobs=upstream_jobs),
         run=structs.replace(
             run,

@@ -19,7 +19,7 @@ from jinja2 import TemplateError
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import ParentRun
-from airflow_provider_spark_datahub.conversion import DataInterval, RunType
+from airflow_provider_spark_datahub.conversion import DataInterval, LineageSettings, RunType
 from airflow_provider_spark_datahub.conversion.run_tree import (
     AirflowSite,
     AttemptResult,
@@ -292,6 +292,7 @@ class AttemptContext:
     def attempt(self) -> TaskAttempt:
         """Return the attempt with its place in the run tree."""
         ti, task, by_plugin = self._ti, self._context["task"], datahub_plugin_is_active()
+        shared, application = self._applications()
         return TaskAttempt(
             dag_run=dag_run_of(self._context["dag_run"], getattr(task, "dag", None)),
             task_id=ti.task_id,
@@ -301,18 +302,22 @@ class AttemptContext:
             log_url=getattr(ti, "log_url", None) or None,
             upstream=_UpstreamTasks(task, ti, written_by_plugin=by_plugin).find(),
             written_by_plugin=by_plugin,
-            shared_application=self._shares_application(),
+            shared_application=shared,
+            application=application,
         )
 
-    def _shares_application(self) -> bool:
-        """Return whether another task run of the DAG run may run a Spark application of the same name."""
+    def _applications(self) -> tuple[bool, str | None]:
+        """Return ``shared_application`` and ``application`` of :class:`.TaskAttempt`."""
         task = self._context["task"]
         if _map_index(self._ti) >= 0 and not self._names_each_index(task):
-            return True
+            return True, None
         tasks = getattr(getattr(task, "dag", None), "tasks", ())
         others = [other for other in tasks if other.task_id != task.task_id and has_lineage(other)]
-        own = self._application_name(task) if others else None
-        return any(own is None or self._application_name(other) in (own, None) for other in others)
+        if not others and _map_index(self._ti) < 0:
+            return False, None
+        own = self._application_name(task)
+        names = {self._application_name(other) for other in others}
+        return own is None or bool(names & {own, None}), own
 
     def _names_each_index(self, task: Any) -> bool:
         """Return whether each run of a mapped task gives its Spark application a name of its own."""
@@ -333,11 +338,12 @@ class AttemptContext:
 
     def _application_name(self, task: Any) -> str | None:
         """Return the name of a task's Spark application, or of the flow in its place; ``None`` if it is not known."""
-        name = task_argument(task.dag, task, "name")
+        name = task_argument(task.dag, task, "name") or UNNAMED_APPLICATION
         try:
-            name = _pipeline_name(task_argument(task.dag, task, "lineage")) or name
             # The names of other tasks are still templates.
-            return str(task.render_template(name, {**self._context, "task": task})) if name else UNNAMED_APPLICATION
+            rendered = str(task.render_template(name, {**self._context, "task": task}))
+            flow = _pipeline_name(task_argument(task.dag, task, "lineage"))
+            return LineageSettings(pipeline_name=flow).flow_id(rendered)
         except (AirflowException, TemplateError, ValueError, LookupError, TypeError, AttributeError):
             return None
 

@@ -17,27 +17,13 @@ from airflow.sdk import DAG
 from airflow_provider_spark_datahub.hooks import airflow_context
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener
-from tests.conversion.builders import APP, QUERY, column, column_lineage, file, query, urn, whole_application
+from tests.conversion.builders import urn
+from tests.operators.copies import SPARK_JOB, datasets, write_events
 from tests.operators.tries import DagRun, FakeSpark, TaskInstance, context_of, dag, execute
 from tests.oracles.stored import StoredEdges, stored_edges
 
 INDEXES, WORKERS = 50, 4
 TASK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(airflow,shop,prod),{})"
-SPARK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),shop)"
-
-
-def write_events(spark: FakeSpark, number: int, *, inputs: tuple[str, ...] = ()) -> None:
-    """Each job copies a table of its own into a table of its own."""
-    source, target = f"/in/{number}", f"/out/{number}"
-    run_id, query_id = APP[:-4] + f"{number:04d}", QUERY[:-4] + f"{number:04d}"
-    output = file(target, columnLineage=column_lineage({"id": [column(source, "id", "DIRECT:IDENTITY")]}))
-    read = [file(path) for path in (inputs or (source,))]
-    events = whole_application(
-        query("START", run_id=query_id, parent=run_id, inputs=read),
-        query(run_id=query_id, parent=run_id, inputs=read, outputs=[output]),
-        run_id=run_id,
-    )
-    spark.writes("".join(f"{json.dumps(event)}\n" for event in events).encode(), argument=str(number))
 
 
 def copy_task(
@@ -56,10 +42,6 @@ def copy_task(
 
 def stored(tmp_path: Path) -> dict[str, StoredEdges]:
     return stored_edges(json.loads(line) for line in (tmp_path / "sink/lineage.jsonl").read_text().splitlines())
-
-
-def datasets(side: str, numbers: range) -> set[str]:
-    return {urn("file", f"/{side}/{number}") for number in numbers}
 
 
 def test_mapped_task_runs_in_any_order_keep_each_others_edges(spark: FakeSpark, tmp_path: Path) -> None:
@@ -92,8 +74,9 @@ def test_mapped_task_runs_in_any_order_keep_each_others_edges(spark: FakeSpark, 
     assert len(found[SPARK_JOB].columns) == INDEXES
 
 
-@pytest.mark.parametrize("name", ["shop", "{{ dag.dag_id }}", None])
+@pytest.mark.parametrize("name", ["shop", "{{ dag.dag_id }}", None, "{{ task.task_id }}"])
 def test_tasks_that_share_an_applications_name(spark: FakeSpark, tmp_path: Path, name: str | None) -> None:
+    """The last name is different for each task, but the code of both applications calls itself ``shop``."""
     with DAG("shop", schedule=None) as one:
         for number in (0, 1):
             write_events(spark, number)
