@@ -48,6 +48,8 @@ _OUTAGES = ".outages"
 _BEGIN_SECONDS = 4.0
 """Time for which an outbox in an object store may delay the submit."""
 _LOG_TOO_LONG = "the time for lineage was used up before the end of Spark's event log"
+_MOST_ASKED = 20
+"""Task instances on other machines about which one task asks Airflow: many siblings must not flood its API."""
 _LEASE_MARGIN = 30.0
 """Seconds that the lease outlasts the delivery, to record its outcome."""
 
@@ -174,8 +176,15 @@ class TaskDelivery:
         if not names:
             return
 
+        asked = 0
+
+        def is_over(key: AttemptKey) -> bool:
+            nonlocal asked
+            asked += 1
+            return asked <= _MOST_ASKED and self._connections.is_over(key)
+
         def is_wanted(manifest: Manifest) -> bool:
-            return manifest.key.dag_id == self._key.dag_id and is_ready(manifest, self._connections.is_over)
+            return manifest.key.dag_id == self._key.dag_id and is_ready(manifest, is_over)
 
         finish, settled = drain_callbacks(self._connections.is_over, self._options.timeout, stopped)
         limits = DrainLimits(self._options.timeout, self._options.timeout)

@@ -297,7 +297,7 @@ def killed_last_attempt(
     """
     attempt = TaskAttempt(RunTreeDagRun(AirflowSite(), "shop", run_id), task_id, 1, start_ms=START_MS)
     events_file = folder / "events/shop/run/killed/try1-0.ndjson"
-    events_file.parent.mkdir(parents=True)
+    events_file.parent.mkdir(parents=True, exist_ok=True)
     events_file.write_bytes((CORPUS / "a_csv_join_agg.ndjson").read_bytes())
     record = AttemptRecord.begun(attempt, LineageSettings(), events_file, SparkEventLog(), keep_events=False)
     record = replace(record, machine=machine or record.machine, process=process or record.process)
