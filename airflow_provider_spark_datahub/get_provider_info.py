@@ -40,7 +40,9 @@ def get_provider_info() -> dict[str, Any]:
                         "child_spark",
                         "deliver_lineage",
                         "lineage",
+                        "livy",
                         "spark_commands",
+                        "spark_kubernetes",
                         "spark_submit",
                     )
                 ],

@@ -52,7 +52,16 @@ if TYPE_CHECKING:
         IvyResolver as IvyResolver,
         choose_jar as choose_jar,
     )
+    from airflow_provider_spark_datahub.capture.remote_spark import (
+        livy_batch as livy_batch,
+        livy_submission as livy_submission,
+        manifest_environment as manifest_environment,
+        manifest_of as manifest_of,
+        manifest_scala_version as manifest_scala_version,
+        manifest_submission as manifest_submission,
+    )
     from airflow_provider_spark_datahub.capture.spark_installation import (
+        ScalaVersion as ScalaVersion,
         SparkInstallation as SparkInstallation,
         SparkVersions as SparkVersions,
         base_file as base_file,
@@ -79,7 +88,10 @@ else:
                 "inject_event_log overridden_transport unused_path"
             ),
             "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver choose_jar",
-            "spark_installation": "SparkInstallation SparkVersions base_file base_properties",
+            "remote_spark": (
+                "livy_batch livy_submission manifest_environment manifest_of manifest_scala_version manifest_submission"
+            ),
+            "spark_installation": "ScalaVersion SparkInstallation SparkVersions base_file base_properties",
             "spark_submit": "DriverOutput InjectionError RunningSubmit Submission",
         },
     )

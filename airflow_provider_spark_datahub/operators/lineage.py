@@ -24,6 +24,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
     AssetAlias,
     BaseOperator,
+    TaskDeferred,
 )
 
 from airflow_provider_spark_datahub.printable import printable
@@ -48,6 +49,8 @@ OPTIONS = tuple(signature(LineageConfiguration.resolve).parameters)[1:]
 _ERROR_CODE = re.compile(r"Error code is: (-?\d+)")
 _SHELL_CODES = {"126": " (it cannot be executed)", "127": " (a command was not found)"}
 _FAILURE_CHARS = 300
+_DEFERRED = "spark_datahub_events"
+_SUBMITTED = "spark_datahub_submitted"
 _AWAITS_RETRY = "spark_datahub_awaits_retry"
 _UNREPORTED_STEPS = ("announcing", "following", "watching", "finding orphans of")
 """Steps beside the job whose failure costs no lineage."""
@@ -123,14 +126,36 @@ class TaskLineage:
             yield
         self._apply_failure_policy()
 
+    def resume(self, event_files: object, wait: Callable[[], T]) -> T:
+        """Call ``wait`` for a job that this attempt started before it was deferred, and return its result.
+
+        :param event_files: where its events are.
+        :raises LineagePendingError: if the lineage is not delivered and ``lineage_on_failure`` demands it.
+        """
+        self.guarded("preparing", self._prepare)
+        with self._around_spark(partial(self._reconnect, event_files)):
+            result = wait()
+        self._apply_failure_policy()
+        return result
+
+    def _reconnect(self, event_files: object) -> None:
+        if self.attempt is not None:
+            self.attempt.reconnect(event_files)
+
     @contextmanager
-    def _around_spark(self) -> Iterator[None]:
-        launching = self.guarded("preparing", self._inject)
+    def _around_spark(self, begin: Callable[[], AbstractContextManager[None] | None] | None = None) -> Iterator[None]:
+        launching = self.guarded("preparing", begin or self._inject)
         if self.attempt is not None and self._problem:
             self.attempt.mark_not_injected(self._problem)
         with launching or nullcontext():
             try:
                 yield
+            except TaskDeferred as deferral:
+                # The job goes on without this process; resume_execution() comes back to it.
+                if self.attempt is not None:
+                    events = self.guarded("deferring", self.attempt.event_files)
+                    deferral.kwargs = {**(deferral.kwargs or {}), _DEFERRED: events}
+                raise
             except BaseException as failure:
                 self._conclude(partial(self._end_after_failure, failure))
                 raise
@@ -490,6 +515,16 @@ class SparkLineageOperator(BaseOperator):
         lineage = self._task_lineage = self._new_lineage(context)
         return lineage.run(partial(super().execute, context))
 
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Continue a deferred task as the other operator does, with lineage around it."""
+        kwargs = dict(next_kwargs or {})
+        resume = partial(super().resume_execution, next_method, kwargs, context)
+        if _DEFERRED not in kwargs:
+            return resume()
+        event_files = kwargs.pop(_DEFERRED)
+        lineage = self._task_lineage = self._new_lineage(context)
+        return lineage.resume(event_files, resume)
+
     def _new_lineage(self, context: Context) -> TaskLineage:
         arguments = self._lineage_arguments()
         enabled = arguments.pop("enabled", None)
@@ -534,3 +569,48 @@ class SparkLineageOperator(BaseOperator):
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
         """Return the datasets of the Spark job of a failed attempt."""
         return self.get_openlineage_facets_on_complete(task_instance)
+
+
+class ResumableLineageOperator(SparkLineageOperator):
+    """Base of operators whose attempts may reconnect to the job of an earlier one.
+
+    The other operator keeps the job's id in the task's state (``ResumableJobMixin``, since Airflow 3.3). It submits
+    only if an attempt cannot reconnect to a job.
+    """
+
+    _knows_its_job = False
+
+    def execute_resumable(self, context: Context) -> Any:
+        """Submit the job or reconnect to it. Called by the parent class if an attempt may reconnect to a driver."""
+        self._knows_its_job = False
+        return self._other.execute_resumable(context)
+
+    def submit_job(self, context: Context) -> Any:
+        """Submit the job. Called by the parent class if an attempt cannot reconnect."""
+        self._knows_its_job = True
+        if self._task_lineage is not None and (attempt := self._task_lineage.attempt) is not None:
+            self._task_lineage.remember(_SUBMITTED, attempt.event_files)
+        return self._other.submit_job(context)
+
+    def poll_until_complete(self, external_id: Any, context: Context) -> None:
+        """Wait for the job. Called by the parent class while a driver runs."""
+        self._reconnect()
+        self._other.poll_until_complete(external_id, context)
+
+    def get_job_result(self, external_id: Any, context: Context) -> Any:
+        """Return the result of the job. Called by the parent class if the driver has succeeded."""
+        self._reconnect()
+        return self._other.get_job_result(external_id, context)
+
+    @property
+    def _other(self) -> Any:
+        return super()
+
+    def _reconnect(self) -> None:
+        """Read the events of the job that an earlier attempt submitted, if it is not this attempt's own."""
+        if self._knows_its_job:
+            return
+        self._knows_its_job = True
+        lineage = self._task_lineage
+        if lineage is not None and (attempt := lineage.attempt) is not None:
+            lineage.guarded("reconnecting", lambda: attempt.reconnect(lineage.remembered(_SUBMITTED)))

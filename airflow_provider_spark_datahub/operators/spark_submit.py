@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
-from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, SubmissionLauncher
+from airflow_provider_spark_datahub.operators.lineage import (
+    ResumableLineageOperator,
+    SparkLineageOperator,
+    SubmissionLauncher,
+)
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -23,17 +27,15 @@ if TYPE_CHECKING:
 
 STOP_SECONDS = 10.0
 """Time for a stopped spark-submit to disappear."""
-_SUBMITTED = "spark_datahub_submitted"
 
 
-class SparkSubmitDatahubOperator(SparkLineageOperator, SparkSubmitOperator):
+class SparkSubmitDatahubOperator(ResumableLineageOperator, SparkSubmitOperator):
     """Operator that submits a Spark job, and delivers its lineage to DataHub when the job ends.
 
     It takes the arguments of ``SparkSubmitOperator`` and of :class:`SparkLineageOperator`.
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, *SparkLineageOperator.lineage_fields)
-    _knows_its_job = False
 
     def _launcher(self, context: Context) -> Launcher:
         return _SubmitLauncher(self, context)
@@ -43,42 +45,6 @@ class SparkSubmitDatahubOperator(SparkLineageOperator, SparkSubmitOperator):
         if self._task_lineage is not None and (attempt := self._task_lineage.attempt) is not None:
             self._task_lineage.guarded("watching", lambda: _watch_output(hook, attempt.driver_output.watched))
         return hook
-
-    # -- an attempt that reconnects to the driver of an earlier one
-    #
-    # In cluster mode, the parent class keeps the driver's id in the task's state (since Airflow 3.3). It submits only
-    # if an attempt cannot reconnect to one.
-
-    def execute_resumable(self, context: Context) -> Any:
-        """Submit the job or reconnect to it. Called by the parent class if an attempt may reconnect to a driver."""
-        self._knows_its_job = False
-        return super().execute_resumable(context)
-
-    def submit_job(self, context: Context) -> str | None:
-        """Submit the job. Called by the parent class if an attempt cannot reconnect."""
-        self._knows_its_job = True
-        if self._task_lineage is not None and (attempt := self._task_lineage.attempt) is not None:
-            self._task_lineage.remember(_SUBMITTED, attempt.event_files)
-        return super().submit_job(context)
-
-    def poll_until_complete(self, external_id: Any, context: Context) -> None:
-        """Wait for the job. Called by the parent class while a driver runs."""
-        self._reconnect()
-        super().poll_until_complete(external_id, context)
-
-    def get_job_result(self, external_id: Any, context: Context) -> None:
-        """Return the result of the job. Called by the parent class if the driver has succeeded."""
-        self._reconnect()
-        super().get_job_result(external_id, context)
-
-    def _reconnect(self) -> None:
-        """Read the events of the job that an earlier attempt submitted, if it is not this attempt's own."""
-        if self._knows_its_job:
-            return
-        self._knows_its_job = True
-        lineage = self._task_lineage
-        if lineage is not None and (attempt := lineage.attempt) is not None:
-            lineage.guarded("reconnecting", lambda: attempt.reconnect(lineage.remembered(_SUBMITTED)))
 
 
 class _SubmitLauncher(SubmissionLauncher):

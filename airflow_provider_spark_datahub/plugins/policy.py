@@ -20,8 +20,8 @@ _DROP_INS = {
     "SparkJDBCOperator": ("spark_commands", "SparkJDBCDatahubOperator"),
     "SparkSqlOperator": ("spark_commands", "SparkSqlDatahubOperator"),
     "SparkPipelinesOperator": ("spark_commands", "SparkPipelinesDatahubOperator"),
-    "LivyOperator": ("remote", "LivyDatahubOperator"),
-    "SparkKubernetesOperator": ("remote", "SparkKubernetesDatahubOperator"),
+    "LivyOperator": ("livy", "LivyDatahubOperator"),
+    "SparkKubernetesOperator": ("spark_kubernetes", "SparkKubernetesDatahubOperator"),
 }
 _ANY_OTHER = ("child_spark", "ChildSparkOperator")
 

@@ -52,6 +52,7 @@ from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
 if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.capture import ScalaVersion
     from airflow_provider_spark_datahub.conversion import Conversion, JobDataset, WrittenDataset
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
     from airflow_provider_spark_datahub.task.job_events import JobEvents
@@ -78,15 +79,18 @@ _USED_AT_THE_END = ("task.running", "delivery.outbox.drain")
 class SparkSubmit:
     """The ``spark-submit`` that will run.
 
+    :param binary: the command; ``None`` if it runs on another machine, whose Spark cannot be seen from here.
     :param env: its whole environment.
     :param local_driver: the driver runs on this machine.
     :param properties_file: the ``--properties-file`` option.
+    :param scala_version: Scala version of a Spark that cannot be seen from here, if it is known.
     """
 
-    binary: str
+    binary: str | None
     env: Mapping[str, str]
     local_driver: bool
     properties_file: str | None = None
+    scala_version: ScalaVersion | None = None
 
 
 class Launcher(Protocol):
@@ -179,7 +183,7 @@ class AttemptLineage:
         """
         settings = self._options.settings
         self._local_driver = spark.local_driver
-        installation = SparkInstallation.find(spark.binary, spark.env)
+        installation = SparkInstallation.find(spark.binary, spark.env) if spark.binary else None
         submission = replace(
             submission,
             base_properties=base_properties(installation, spark.properties_file),
@@ -234,14 +238,16 @@ class AttemptLineage:
         runs: tuple[ParentRun, ParentRun],
     ) -> Injection:
         self._check_listener(submission, spark)
-        versions = SparkVersions.from_banner(spark.binary, spark.env, BANNER_SECONDS) if installation is None else None
+        versions = None
+        if installation is None and spark.binary:
+            versions = SparkVersions.from_banner(spark.binary, spark.env, BANNER_SECONDS)
         jar = choose_jar(
             self._options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR,
             submission,
             installation=installation,
             local_driver=spark.local_driver,
             resolver=IvyResolver(installation, submission, spark.env, RESOLVE_SECONDS) if installation else None,
-            scala_version=versions.scala_version if versions else None,
+            scala_version=versions.scala_version if versions else spark.scala_version,
         )
         log.debug("OpenLineage jar: %s", jar.origin)
         lineage = LineageInjection(str(events_file), jar, *runs, self._options.namespace, self._facets())

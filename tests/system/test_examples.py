@@ -67,6 +67,26 @@ def test_event_log_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
     assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
 
 
+def test_launchers_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "orders.csv").write_text(ORDERS)
+    sink = tmp_path / "lineage.jsonl"
+    run = airflow_home.dags_test(
+        "launchers_lineage",
+        tmp_path,
+        {"datahub_default": {"conn_type": "datahub-file", "host": str(sink)}},
+        AIRFLOW__CORE__DAGS_FOLDER=REPOSITORY / "example_dags",
+        SHOP_LAKE=tmp_path,
+    )
+    assert run.succeeded, run.output
+    catalogue = Catalogue.of_file(sink)
+    catalogue.assert_strict()
+    job = catalogue.one(spark_job("paid_orders"), "dataJobInputOutput")
+    assert edges(job, "input") == {file_dataset(tmp_path / "raw/orders.csv")}
+    assert edges(job, "output") == {file_dataset(tmp_path / "paid")}
+    assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
+
+
 def test_deliver_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
     sink = tmp_path / "lineage.jsonl"
     outbox = Outbox(LocalStorage(tmp_path / "outbox"))

@@ -1,0 +1,72 @@
+"""A drop-in ``SparkKubernetesOperator`` whose application's lineage is in DataHub when the task ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKubernetesOperator
+
+from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, SubmissionLauncher
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_spark_datahub.capture import Submission
+    from airflow_provider_spark_datahub.task import Launcher, SparkSubmit
+
+
+class SparkKubernetesDatahubOperator(SparkLineageOperator, SparkKubernetesOperator):
+    """Operator that runs a ``SparkApplication`` on Kubernetes, and delivers its lineage when the application ends.
+
+    It takes the arguments of ``SparkKubernetesOperator`` and of
+    :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`. ``events_location`` is a folder of
+    a volume that the manifest mounts into the driver, and that the worker has under the same path.
+    """
+
+    template_fields = [*SparkKubernetesOperator.template_fields, *SparkLineageOperator.lineage_fields]  # noqa: RUF012
+
+    def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
+        return _KubernetesLauncher(self)
+
+
+class _KubernetesLauncher(SubmissionLauncher):
+    """Launcher of a ``SparkApplication`` by its manifest."""
+
+    def __init__(self, operator: SparkKubernetesDatahubOperator) -> None:
+        self._operator = operator
+        self._body: dict[str, Any] = operator.template_body
+
+    def submission(self) -> Submission:
+        from airflow_provider_spark_datahub.capture import manifest_submission
+
+        return manifest_submission(self._body["spark"])
+
+    def spark(self) -> SparkSubmit:
+        from airflow_provider_spark_datahub.capture import manifest_environment, manifest_scala_version
+        from airflow_provider_spark_datahub.task import SparkSubmit
+
+        manifest = self._body["spark"]
+        return SparkSubmit(
+            binary=None,
+            env=manifest_environment(manifest),
+            local_driver=False,
+            scala_version=manifest_scala_version(manifest),
+        )
+
+    @contextmanager
+    def launching(self, submission: Submission) -> Iterator[None]:
+        from airflow_provider_spark_datahub.capture import manifest_of
+
+        operator = self._operator
+        users = operator.application_file, operator.template_spec
+        operator.application_file = None
+        operator.template_spec = {**self._body, "spark": manifest_of(self._body["spark"], submission)}
+        try:
+            yield
+        finally:
+            operator.application_file, operator.template_spec = users
+
+    def stop(self) -> None:
+        super(SparkLineageOperator, self._operator).on_kill()

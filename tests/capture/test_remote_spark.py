@@ -1,0 +1,105 @@
+"""Batches of Livy and manifests of Kubernetes: what is injected, and that nothing of the user's is lost."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from airflow_provider_spark_datahub.capture.injection import LISTENER, LineageInjection, ParentRun, inject
+from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
+from airflow_provider_spark_datahub.capture.remote_spark import (
+    livy_batch,
+    livy_submission,
+    manifest_environment,
+    manifest_of,
+    manifest_scala_version,
+    manifest_submission,
+)
+from airflow_provider_spark_datahub.capture.spark_submit import Submission
+
+OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"
+PARENT = ParentRun("ns", "shop.build", "01990000-0000-7000-8000-000000000001")
+INJECTED = {
+    "spark.openlineage.transport.type": "file",
+    "spark.openlineage.transport.location": "/shared/events/1.ndjson",
+    "spark.openlineage.parentJobNamespace": "ns",
+    "spark.openlineage.parentJobName": "shop.build",
+    "spark.openlineage.parentRunId": "01990000-0000-7000-8000-000000000001",
+    "spark.openlineage.namespace": "default",
+}
+
+
+def with_lineage(submission: Submission, jar: JarChoice) -> Submission:
+    return inject(submission, LineageInjection("/shared/events/1.ndjson", jar, PARENT, namespace="default")).submission
+
+
+def test_a_batch_of_livy() -> None:
+    batch: dict[str, Any] = {
+        "file": "s3://jobs/build.py",
+        "args": ["2026-01-01"],
+        "jars": ["s3://jobs/users.jar"],
+        "conf": {"spark.executor.instances": 3, "spark.extraListeners": "com.example.Own"},
+        "driver_memory": "2g",
+        "name": None,
+    }
+    before = copy.deepcopy(batch)
+    jar = JarChoice(jars=("s3://jars/openlineage-spark_2.13-1.53.0.jar",))
+    assert livy_batch(batch, with_lineage(livy_submission(batch), jar)) == {
+        **before,
+        "jars": ["s3://jobs/users.jar", "s3://jars/openlineage-spark_2.13-1.53.0.jar"],
+        "conf": {
+            "spark.executor.instances": "3",
+            "spark.extraListeners": f"com.example.Own,{LISTENER}",
+            "spark.driver.extraJavaOptions": OPENS,
+            **INJECTED,
+        },
+    }
+    assert batch == before
+    package = JarChoice(packages=("io.openlineage:openlineage-spark_2.13:1.53.0",))
+    bare = livy_batch({"file": "x"}, with_lineage(livy_submission({"file": "x"}), package))
+    assert bare["conf"]["spark.jars.packages"] == "io.openlineage:openlineage-spark_2.13:1.53.0"
+    assert bare.keys() == {"file", "conf"}
+
+
+def manifest() -> dict[str, Any]:
+    return {
+        "apiVersion": "sparkoperator.k8s.io/v1beta2",
+        "kind": "SparkApplication",
+        "metadata": {"name": "build"},
+        "spec": {
+            "sparkVersion": "4.0.1",
+            "sparkConf": {"spark.extraListeners": "com.example.Own"},
+            "deps": {"packages": ["a:b:1"], "files": ["x.txt"]},
+            "driver": {
+                "cores": 1,
+                "javaOptions": "-Dx=y",
+                "env": [{"name": "A", "value": 1}, {"name": "SECRET", "valueFrom": {}}],
+            },
+            "executor": {"instances": 2},
+        },
+    }
+
+
+def test_a_manifest_of_kubernetes() -> None:
+    one = manifest()
+    package = JarChoice(packages=("io.openlineage:openlineage-spark_2.13:1.53.0",))
+    expected = manifest()
+    expected["spec"]["sparkConf"] = {"spark.extraListeners": f"com.example.Own,{LISTENER}", **INJECTED}
+    expected["spec"]["deps"]["packages"] = ["a:b:1", "io.openlineage:openlineage-spark_2.13:1.53.0"]
+    expected["spec"]["driver"]["javaOptions"] = f"-Dx=y {OPENS}"
+    assert manifest_of(one, with_lineage(manifest_submission(one), package)) == expected
+    assert one == manifest()
+    bare: dict[str, Any] = {"spec": {}}
+    injected = manifest_of(bare, with_lineage(manifest_submission(bare), package))["spec"]
+    assert injected["sparkConf"]["spark.jars.packages"] == "io.openlineage:openlineage-spark_2.13:1.53.0"
+    assert injected["sparkConf"]["spark.driver.extraJavaOptions"] == OPENS
+    assert injected.keys() == {"sparkConf"}
+
+
+def test_what_a_manifest_says_of_its_driver() -> None:
+    assert manifest_environment(manifest()) == {"A": "1"}
+    versions = {
+        version: manifest_scala_version({"spec": {"sparkVersion": version}}) for version in ("3.5.7", "4.1", "")
+    }
+    assert versions == {"3.5.7": "2.12", "4.1": "2.13", "": None}
+    assert manifest_scala_version({}) is None

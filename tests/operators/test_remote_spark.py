@@ -1,0 +1,158 @@
+"""Livy and Kubernetes: stand-ins of their interfaces submit what they are given to a stand-in of Spark."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
+
+from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
+from airflow_provider_spark_datahub.operators.livy import LivyDatahubOperator
+from airflow_provider_spark_datahub.operators.spark_kubernetes import SparkKubernetesDatahubOperator
+from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag
+from tests.servers.livy import Livy, connection, livy_server
+
+USERS = {"spark.extraListeners": "com.example.Own"}
+LISTENERS = "spark.extraListeners=com.example.Own,io.openlineage.spark.agent.OpenLineageSparkListener"
+
+
+@pytest.fixture
+def livy(spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Livy]:
+    spark.writes("a_csv_join_agg")
+    with livy_server(tmp_path / "livy.log") as server:
+        monkeypatch.setenv("AIRFLOW_CONN_LIVY_DEFAULT", json.dumps(connection(server)))
+        yield server
+
+
+def batch(spark: FakeSpark, **arguments: Any) -> LivyDatahubOperator:
+    given: dict[str, Any] = {"file": "job.py", "args": ["x"], "conf": USERS, "polling_interval": 1}
+    given |= {"datahub_conn_id": "datahub_file", "openlineage_jar": f"local:{spark.jar}"}
+    return LivyDatahubOperator(task_id="build", dag=dag(), **{**given, **arguments})
+
+
+@dataclass
+class Ti(TaskInstance):
+    stats_tags: dict[str, str] = field(default_factory=dict)
+
+
+def report_of(operator: Any, try_number: int = 1) -> dict[str, Any]:
+    context = context_of(operator, Ti(try_number=try_number))
+    operator.execute(context)
+    report: dict[str, Any] = context["ti"].xcoms["lineage_report"]
+    return report
+
+
+def test_a_batch_through_livy(spark: FakeSpark, livy: Livy) -> None:
+    operator = batch(spark)
+    users = copy.deepcopy(operator.spark_params)
+    report = report_of(operator)
+    (run,) = spark.runs
+    assert LISTENERS in run
+    assert run.endswith("job.py x")
+    assert livy.batches[0]["conf"]["spark.jars"] == f"local:{spark.jar}"
+    assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
+    assert operator.spark_params == users
+    spark.exits(3)
+    context = context_of(operator := batch(spark), Ti(try_number=2))
+    with pytest.raises(AirflowException, match="did not succeed"):
+        operator.execute(context)
+    assert context["ti"].xcoms["lineage_report"]["events"] == 23
+
+
+def test_a_batch_that_is_waited_for_by_a_trigger(spark: FakeSpark, livy: Livy) -> None:
+    operator = batch(spark, deferrable=True)
+    context = context_of(operator)
+    with spark.running(), pytest.raises(TaskDeferred) as deferred:
+        operator.execute(context)
+    assert "lineage_report" not in context["ti"].xcoms, "the batch still runs"
+    livy._processes[0].wait(20)
+    kwargs = json.loads(json.dumps(deferred.value.kwargs))
+    event = {"status": "success", "batch_id": 0, "response": "done", "log_lines": None}
+    again = batch(spark, deferrable=True)
+    assert again.resume_execution("execute_complete", {**kwargs, "event": event}, context) == 0
+    report = context["ti"].xcoms["lineage_report"]
+    assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
+    assert len(livy.batches) == 1
+
+
+def test_why_a_batch_has_no_lineage(spark: FakeSpark, livy: Livy) -> None:
+    operator = batch(spark, polling_interval=0)
+    with pytest.raises(InjectionError, match="does not wait for its batch"):
+        operator._launcher(context_of(operator))
+    assert "set polling_interval" in report_of(operator)["reason"]
+    assert "name the jar in full" in report_of(batch(spark, openlineage_jar=""), try_number=2)["reason"]
+    assert all("OpenLineage" not in run for run in spark.runs)
+    assert [one["conf"] for one in livy.batches] == [USERS, USERS]
+
+
+@pytest.fixture
+def kubernetes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The manifests that were created; each runs at once, with the arguments that the Spark operator would make."""
+    created: list[dict[str, Any]] = []
+    package = "airflow.providers.cncf.kubernetes.operators"
+    launcher: Any = import_module(f"{package}.custom_object_launcher").CustomObjectLauncher
+    operators: Any = import_module(f"{package}.spark_kubernetes").SparkKubernetesOperator
+    pods: Any = import_module(f"{package}.pod").KubernetesPodOperator
+
+    def start(self: Any, **_: Any) -> tuple[Any, Any]:
+        manifest = self.template_body["spark"]
+        created.append(manifest)
+        options = [
+            part for name, value in manifest["spec"]["sparkConf"].items() for part in ("--conf", f"{name}={value}")
+        ]
+        self.code = subprocess.run(["spark-submit", *options, "job.py"], check=False).returncode
+        return None, None
+
+    def wait(self: Any, context: Any) -> str:  # noqa: ARG001 (the operator's signature)
+        if self.launcher.code:
+            raise AirflowException(f"Pod returned a failure, code {self.launcher.code}")
+        return "done"
+
+    monkeypatch.setattr(launcher, "__init__", lambda self, **given: self.__dict__.update(given, pod_spec=None))
+    monkeypatch.setattr(launcher, "start_spark_job", start)
+    monkeypatch.setattr(operators, "find_spark_job", lambda *_, **__: None)
+    for name in ("client", "custom_obj_api"):
+        monkeypatch.setattr(operators, name, None)
+    monkeypatch.setattr(pods, "execute", wait)
+    return created
+
+
+def test_an_application_on_kubernetes(spark: FakeSpark, kubernetes: list[dict[str, Any]]) -> None:
+    spark.writes("a_csv_join_agg")
+    manifest: dict[str, Any] = {
+        "metadata": {"name": "build"},
+        "spec": {"sparkVersion": "4.0.1", "sparkConf": USERS, "driver": {}, "executor": {}},
+    }
+    before = copy.deepcopy(manifest)
+
+    def operator(**arguments: Any) -> SparkKubernetesDatahubOperator:
+        given = {"template_spec": manifest, "namespace": "jobs", "datahub_conn_id": "datahub_file", **arguments}
+        return SparkKubernetesDatahubOperator(task_id="build", dag=dag(), **given)
+
+    one = operator()
+    context = context_of(one)
+    context["run_id"] = "run"
+    assert one.execute(context) == "done"
+    assert LISTENERS in spark.runs[0]
+    (created,) = kubernetes
+    assert created["spec"]["sparkConf"]["spark.jars.packages"] == "io.openlineage:openlineage-spark_2.13:1.53.0"
+    report = context["ti"].xcoms["lineage_report"]
+    assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
+    assert one.template_spec is manifest
+    assert manifest == before
+    spark.exits(1)
+    one = operator(template_spec=None, application_file=json.dumps(manifest))
+    context = context_of(one, TaskInstance(try_number=2))
+    context["run_id"] = "run"
+    with pytest.raises(AirflowException, match="code 1"):
+        one.execute(context)
+    assert context["ti"].xcoms["lineage_report"]["events"] == 23
+    assert one.application_file

@@ -1,0 +1,92 @@
+"""A stand-in for Apache Livy's batches that runs the real ``spark-submit`` of its PATH."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+
+class Livy:
+    """Batches, each a process. :ivar batches: what was posted."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self.batches: list[Json] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.url = ""
+
+    def post(self, batch: Json) -> Json:
+        self.batches.append(batch)
+        options = [part for name, value in batch.get("conf", {}).items() for part in ("--conf", f"{name}={value}")]
+        options += ["--jars", ",".join(batch["jars"])] if batch.get("jars") else []
+        options += ["--name", batch["name"]] if batch.get("name") else []
+        command = ["spark-submit", *options, batch["file"], *map(str, batch.get("args", []))]
+        with self._log.open("ab") as log:
+            self._processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+        return self.show(len(self.batches) - 1)
+
+    def show(self, number: int) -> Json:
+        code = self._processes[number].poll()
+        state = "running" if code is None else "dead" if code else "success"
+        return {"id": number, "state": state, "appId": f"app-{number}", "log": [], "total": 0, "from": 0}
+
+    def delete(self, number: int) -> Json:
+        self._processes[number].kill()
+        return {"msg": "deleted"}
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def livy_server(log: Path) -> Iterator[Livy]:
+    """Return a running server on a free loopback port."""
+    livy = Livy(log)
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self, body: Json) -> None:
+            content = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_POST(self) -> None:
+            self._answer(livy.post(json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+
+        def do_GET(self) -> None:
+            self._answer(livy.show(int(self.path.split("/")[2])))
+
+        def do_DELETE(self) -> None:
+            self._answer(livy.delete(int(self.path.split("/")[2])))
+
+        def log_message(self, *_: object) -> None:
+            """Be silent."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=[0.05], daemon=True)
+    thread.start()
+    livy.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield livy
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+        livy.close()
+
+
+def connection(livy: Livy) -> Mapping[str, Any]:
+    """Return the Airflow connection to it."""
+    return {"conn_type": "livy", "host": livy.url}
