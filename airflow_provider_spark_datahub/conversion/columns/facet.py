@@ -59,9 +59,14 @@ class _Texts(NamedTuple):
     schema: JsonObject | bytes
 
 
+MAX_READ_PAIRS = 250_000
+"""Pairs of columns that are read of one facet: no more fit into an aspect of 16,000,000 characters."""
+
+
 class _Content(NamedTuple):
     edges: tuple[ColumnEdge, ...]
     inputs: tuple[DatasetId, ...]
+    left_out: int = 0
 
 
 class DatasetColumns:
@@ -94,6 +99,11 @@ class DatasetColumns:
     def inputs(self) -> tuple[DatasetId, ...]:
         """All datasets that it names, including those without an edge."""
         return self._read().inputs
+
+    @property
+    def left_out(self) -> int:
+        """How many pairs of columns were not read, because a facet has more than :data:`MAX_READ_PAIRS`."""
+        return self._read().left_out
 
     @classmethod
     def read(cls, output: EventDataset, job_facets: Facets, sql: str) -> DatasetColumns | None:
@@ -155,7 +165,7 @@ class DatasetColumns:
 
     def _copy(self, edges: Iterable[ColumnEdge], inputs: Iterable[DatasetId], sql: str) -> DatasetColumns:
         other = DatasetColumns(self._texts, sql)
-        other._content = _Content(tuple(edges), tuple(dict.fromkeys(inputs)))
+        other._content = _Content(tuple(edges), tuple(dict.fromkeys(inputs)), self.left_out)
         return other
 
     def _read(self) -> _Content:
@@ -247,27 +257,74 @@ class _Field(msgspec.Struct, gc=False, rename="camel"):
     input_fields: list[_Input] = []
 
 
-class _Facet(msgspec.Struct, gc=False):
-    fields: dict[str, _Field] = {}
+class _WireField(msgspec.Struct, gc=False, rename="camel"):
+    input_fields: list[Raw] = []
+
+
+class _WireFacet(msgspec.Struct, gc=False):
+    fields: dict[str, Raw] = {}
     dataset: list[_Input] = []
 
 
-_decode_facet = msgspec.json.Decoder(_Facet).decode
+class _Facet(NamedTuple):
+    """Column lineage as far as it is read.
+
+    :param fields: inputs by output column.
+    :param left_out: inputs that are not read.
+    """
+
+    fields: dict[str, list[_Input]]
+    dataset: list[_Input]
+    left_out: int
+
+
+_decode_facet = msgspec.json.Decoder(_WireFacet).decode
+_decode_field = msgspec.json.Decoder(_Field).decode
+_decode_wire_field = msgspec.json.Decoder(_WireField).decode
 
 
 def _decoded(lineage: JsonObject | bytes) -> _Facet:
     if isinstance(lineage, bytes):
         try:
-            return _decode_facet(lineage)
+            return _decoded_text(lineage)
         except NOT_DECODABLE:
             # A null or a wrong type must cost only the value itself.
             pass
     facet = as_object(lineage)
-    fields = as_object(facet.get("fields")).items()
-    return _Facet(
-        {name: _Field(_tolerant_inputs(as_object(field).get("inputFields"))) for name, field in fields},
-        _tolerant_inputs(facet.get("dataset")),
-    )
+    fields: dict[str, list[_Input]] = {}
+    pairs = left_out = 0
+    for name, field in as_object(facet.get("fields")).items():
+        items = as_object(field).get("inputFields")
+        count = len(items) if isinstance(items, list) else 0
+        if pairs + count > MAX_READ_PAIRS:
+            left_out += count
+        else:
+            fields[name] = _tolerant_inputs(items)
+            pairs += count
+    return _Facet(fields, _tolerant_inputs(facet.get("dataset")), left_out)
+
+
+def _decoded_text(lineage: bytes) -> _Facet:
+    """Decode a facet; of the columns beyond :data:`MAX_READ_PAIRS`, only the inputs are counted.
+
+    :raises msgspec.MsgspecError: if a value has an unexpected type.
+    """
+    facet = _decode_facet(lineage)
+    fields: dict[str, list[_Input]] = {}
+    pairs = left_out = 0
+    for name, text in facet.fields.items():
+        # Most facets are far below the limit: their columns need not be counted before.
+        if pairs + len(text) // _SHORTEST_INPUT > MAX_READ_PAIRS and (
+            pairs + (more := len(_decode_wire_field(text).input_fields)) > MAX_READ_PAIRS
+        ):
+            left_out += more
+        else:
+            fields[name] = _decode_field(text).input_fields
+            pairs += len(fields[name])
+    return _Facet(fields, facet.dataset, left_out)
+
+
+_SHORTEST_INPUT = len("{},")
 
 
 def _tolerant_inputs(items: object) -> list[_Input]:
@@ -287,13 +344,13 @@ def _tolerant_inputs(items: object) -> list[_Input]:
 
 def _read(lineage: JsonObject | bytes, schema: JsonObject | bytes) -> _Content:
     facet = _decoded(lineage)
-    edges = [ColumnEdge((name,), *_inputs(field.input_fields)) for name, field in facet.fields.items() if name]
+    edges = [ColumnEdge((name,), *_inputs(items)) for name, items in facet.fields.items() if name]
     if facet.dataset:
         columns = dict.fromkeys([*facet.fields, *field_names(schema)])
         edges += _dataset_edges(facet.dataset, tuple(column for column in columns if column))
     inputs = dict.fromkeys([column.dataset for edge in edges for column in edge.upstreams])
     inputs |= dict.fromkeys(item.dataset for item in facet.dataset if all(item.dataset))
-    return _Content(tuple(edges), tuple(inputs))
+    return _Content(tuple(edges), tuple(inputs), facet.left_out)
 
 
 def _dataset_edges(items: Iterable[_Input], columns: tuple[str, ...]) -> Iterator[ColumnEdge]:

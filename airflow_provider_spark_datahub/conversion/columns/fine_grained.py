@@ -156,7 +156,7 @@ def _fine_grained(
     urn_of = dict(names)
     sql = cut(columns.sql, limits.sql)
     lineages: list[_Lineage] = []
-    left_out = 0
+    left_out = columns.left_out
     # Equal values are one object: a wide table has thousands of lineages.
     downstreams: dict[str, list[str]] = {}
     for edge in columns.edges:
