@@ -282,6 +282,7 @@ dag_run_listener.on_dag_run_success(DagRun(dag=dag), "")
 """
     subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert notified(sinks) == ["one"]
+    assert not (sinks / "outbox/pending").exists(), "a process that ends starts no threads, e.g. to sync files"
 
 
 @pytest.mark.parametrize("is_large", [False, True])

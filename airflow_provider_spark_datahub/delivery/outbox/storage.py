@@ -226,12 +226,10 @@ class LocalStorage(OutboxStorage):
     def sync(self, names: Sequence[str]) -> None:
         """Sync files and their folders at the same time: the file system writes its journal once for many of them."""
         paths = [f"{self._root}/{name}" for name in names]
-        with ThreadPoolExecutor(min(_SYNC_THREADS, len(paths)), thread_name_prefix="lineage-sync") as threads:
-            # Files first, then the folders that hold their names, up to the root.
-            while paths and paths != [self._root]:
-                for _ in threads.map(sync_path, paths):
-                    pass
-                paths = [*dict.fromkeys(os.path.dirname(path) for path in paths)]
+        # Files first, then the folders that hold their names, up to the root.
+        while paths and paths != [self._root]:
+            _sync_at_once(paths)
+            paths = [*dict.fromkeys(os.path.dirname(path) for path in paths)]
 
     def remove(self, name: str) -> None:
         """Remove a file, and then its empty folders."""
@@ -249,6 +247,17 @@ class LocalStorage(OutboxStorage):
         os.replace(f"{self._root}/{name}", goal)
         sync_path(os.path.dirname(goal))
         self.remove(name)
+
+
+def _sync_at_once(paths: Sequence[str]) -> None:
+    try:
+        with ThreadPoolExecutor(min(_SYNC_THREADS, len(paths)), thread_name_prefix="lineage-sync") as threads:
+            for _ in threads.map(sync_path, paths):
+                pass
+    except RuntimeError:
+        # The interpreter is about to end, and starts no more threads.
+        for path in paths:
+            sync_path(path)
 
 
 T = TypeVar("T")
