@@ -64,13 +64,15 @@ class DeliverLineageOperator(BaseOperator):
         from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryFilter
         from airflow_provider_spark_datahub.hooks.airflow_context import configuration, is_over
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
+        from airflow_provider_spark_datahub.hooks.metrics import gauge_outbox
         from airflow_provider_spark_datahub.hooks.storage import open_outbox
         from airflow_provider_spark_datahub.task import drain_callbacks
 
         finish, settled = drain_callbacks(partial(is_over, context.get("ti")), self.entry_seconds)
         configured = configuration()
+        outbox = open_outbox(configured.outbox_location(self.outbox_location), configured.outbox_limits())
         drained = Drain(
-            open_outbox(configured.outbox_location(self.outbox_location), configured.outbox_limits()),
+            outbox,
             open_sink,
             DrainLimits(
                 seconds=None if self.max_seconds is None else float(self.max_seconds),
@@ -82,6 +84,7 @@ class DeliverLineageOperator(BaseOperator):
             finish=finish,
             settled=settled,
         ).run()
+        gauge_outbox(outbox)
         self.log.info("%s", drained.sentence)
         for problem in drained.problems:
             self.log.warning("%s", problem)

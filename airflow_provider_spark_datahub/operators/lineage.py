@@ -52,8 +52,8 @@ _FAILURE_CHARS = 300
 _DEFERRED = "spark_datahub_events"
 _SUBMITTED = "spark_datahub_submitted"
 _AWAITS_RETRY = "spark_datahub_awaits_retry"
-_UNREPORTED_STEPS = ("announcing", "following", "watching", "finding orphans of")
-"""Steps beside the job whose failure costs no lineage."""
+_UNREPORTED_STEPS = ("announcing", "following", "watching", "finding orphans of", "counting")
+"""Steps whose failure costs no lineage."""
 
 
 _ALIAS = "spark_datahub"
@@ -237,7 +237,14 @@ class TaskLineage:
         for gap in report.gaps:
             self._log.info("Lineage: %s", printable(gap))
         self._context["ti"].xcom_push(key=XCOM_KEY, value=report.to_obj())
+        self.guarded("counting", partial(self._count, report))
         return True
+
+    def _count(self, report: LineageReport) -> None:
+        from airflow_provider_spark_datahub.hooks.metrics import count_attempt
+
+        ti = self._context["ti"]
+        count_attempt(report, ti.dag_id, ti.task_id)
 
     def _next_step(self, report: LineageReport) -> str:
         if self._options is None or report.outbox_entry is None:
