@@ -402,8 +402,8 @@ COMPRESSED = (".gz", ".zst", ".zstd")
 """Suffixes of compressed files."""
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # first bytes
 _BUFFER_BYTES = 128 * 1024
-# Compressed events may be a thousandth of their size: a chunk must not fill the memory when it is decompressed.
-_COMPRESSED_BYTES = 16 * 1024
+# A block of 128 KB may be compressed to 4 bytes: at most 16 MB come from one chunk.
+_COMPRESSED_BYTES = 512
 
 
 class DamagedFileError(OSError):

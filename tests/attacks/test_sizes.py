@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
+import zstandard
 
+from airflow_provider_spark_datahub.capture.collection import decompressed_zstd
 from airflow_provider_spark_datahub.conversion.columns import facet as columns
 from airflow_provider_spark_datahub.conversion.convert import Converter
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
@@ -60,3 +63,11 @@ def test_what_is_left_out_is_counted() -> None:
     assert "column edges left out" in kind
     assert conversion.diagnostics.truncations[kind] >= COLUMNS * INPUTS - LIMIT
     columns._cached_columns.cache_clear()
+
+
+def test_a_small_compressed_file_does_not_fill_the_memory() -> None:
+    bomb = zstandard.compress(bytes(2**28))
+    assert len(bomb) < 2**14
+    sizes = list(map(len, decompressed_zstd(io.BytesIO(bomb))))
+    assert sum(sizes) == 2**28
+    assert max(sizes) <= 2**24
