@@ -67,6 +67,7 @@ def test_event_log_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
     assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
 
 
+@pytest.mark.slow
 def test_launchers_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "orders.csv").write_text(ORDERS)
