@@ -372,7 +372,8 @@ class TaskDelivery:
         :returns: the same for the task's state, in case the next attempt runs on a worker without this outbox.
         :raises OSError: if the outbox refuses; the next attempt would run Spark again.
         """
-        left = {"written": msgspec.to_builtins(written)}
+        # Airflow's state of tasks takes JSON only, without tuples.
+        left = {"written": msgspec.json.decode(msgspec.json.encode(written))}
         for entry in self._entries():
             entry.update(awaits_retry=True, redo={**(entry.manifest.redo or {}), **left})
         return {"for_try": self._key.try_number + 1, "outbox": str(self._options.outbox_location), **left}

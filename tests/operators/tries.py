@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -148,6 +149,8 @@ class TaskState:
         return self._values.get(key)
 
     def set(self, key: str, value: Any) -> None:
+        # Airflow refuses what is not exactly JSON, such as a tuple.
+        assert json.loads(json.dumps(value)) == value
         self._values[key] = value
 
 

@@ -1,0 +1,63 @@
+"""The runs of a mapped task in a real Airflow; the Spark below them is a script that writes their events."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.operators.copies import SPARK_JOB, datasets, write_events
+from tests.operators.tries import FakeSpark
+from tests.oracles.stored import StoredEdges, stored_edges
+from tests.system.airflow_home import AirflowHome
+from tests.system.catalogue import Catalogue, MappedTaskRunKey, TaskRunKey, instance, task_job
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+
+DAG = "siblings"
+
+
+def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(airflow_home: AirflowHome, tmp_path: Path) -> None:
+    environment = {"SPARK_HOME": str(tmp_path / "spark")}
+    spark = FakeSpark(tmp_path, environment.__setitem__)
+    for number in (1, 2, 3, 9):
+        write_events(spark, number)
+    sink = tmp_path / "lineage.jsonl"
+    connections = {"datahub_file": {"conn_type": "datahub-file", "host": str(sink)}}
+
+    def run(numbers: str) -> dict[str, StoredEdges]:
+        run = airflow_home.dags_test(
+            DAG,
+            tmp_path / f"run of {numbers}",
+            connections,
+            NUMBERS=numbers,
+            AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION=tmp_path / "outbox",
+            AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR=spark.jar,
+            **environment,
+        )
+        assert run.succeeded, run.output
+        return stored_edges(map(json.loads, sink.read_text().splitlines()))
+
+    # The code of the last task's application gives it the name of the others.
+    last = datasets("out", range(9, 10))
+    found = run("1,2,3")
+    assert found[task_job(DAG, "copy")].outputs == datasets("out", range(1, 4))
+    assert found[SPARK_JOB].outputs == datasets("out", range(1, 4)) | last
+
+    catalogue = Catalogue.of_file(sink)
+    catalogue.assert_strict()
+    (run_id,) = {
+        one["aspect"]["json"]["customProperties"]["run_id"]
+        for one in catalogue.proposals
+        if one["aspectName"] == "dataProcessInstanceProperties" and "run_id" in str(one["aspect"])
+    }
+    relationships = catalogue.one(instance(TaskRunKey(id=f"{DAG}_last_{run_id}")), "dataProcessInstanceRelationships")
+    # Airflow knows which indexes ran.
+    assert relationships["upstreamInstances"] == [
+        instance(MappedTaskRunKey(id=f"{DAG}_copy_{run_id}", map_index=str(index))) for index in range(3)
+    ]
+
+    found = run("2")
+    assert found[task_job(DAG, "copy")].outputs == datasets("out", range(2, 3))
+    assert found[SPARK_JOB].outputs == datasets("out", range(2, 3)) | last
