@@ -6,7 +6,6 @@ import hashlib
 import logging
 import os
 import random
-import secrets
 import socket
 import threading
 import time
@@ -21,7 +20,7 @@ import msgspec
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import SILENCE_SECONDS, Delivery, DeliveryRecord, ItemT
-from airflow_provider_spark_datahub.files import open_regular
+from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, open_regular, write_durably
 from airflow_provider_spark_datahub.printable import printable
 
 if TYPE_CHECKING:
@@ -382,17 +381,10 @@ class OutageNotes:
         return None
 
     def _write(self, path: Path, note: _OutageNote) -> None:
-        draft = path.with_name(f".{secrets.token_hex(8)}.draft")
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
-                file.write(msgspec.json.encode(note))
-            draft.replace(path)
+            write_durably(path, [msgspec.json.encode(note)], sync=False, access=PRIVATE_ACCESS)
         except OSError as error:
             log.debug("Could not note an outage in %s: %s", path, error)
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
 
 
 class _OutageNote(msgspec.Struct, frozen=True):
