@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDat
 from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
 from airflow_provider_spark_datahub.task.options import LineageConfiguration
 from airflow_provider_spark_datahub.task.report import LineageReport
+from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import (
     FakeSpark,
     TaskInstance,
@@ -301,7 +302,7 @@ def test_a_killed_task_has_four_seconds_for_lineage(
     assert "UP_FOR_RETRY" not in sink
 
 
-def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(spark: FakeSpark) -> None:
+def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(spark: FakeSpark, tmp_path: Path) -> None:
     spark.writes("k_killed")
     spark.signals("USR1")
     operator = operator_with_lineage(spark)
@@ -316,8 +317,11 @@ def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(spark: FakeSp
     with raised_by(signal.SIGUSR1, kill_late), pytest.raises(AirflowException):
         execute(operator, context)
     report = context["ti"].xcoms["lineage_report"]
-    assert report["pending"] == report["proposals"] > 0
-    assert report["outbox_entry"]
+    assert report["delivered"] == 0
+    (entry,) = outbox_at(tmp_path / "outbox").entries()
+    assert entry.manifest.state == "unfinished"
+    assert entry.manifest.redo is not None
+    assert entry.manifest.redo["task_try"]["result"] == "FAILURE", "a drain makes the lineage of the killed attempt"
 
 
 def test_a_task_whose_time_is_over_stops_spark_before_it_collects(spark: FakeSpark) -> None:
@@ -346,7 +350,7 @@ def test_the_jobs_own_time_over_before_the_job_is_the_tasks(spark: FakeSpark, mo
     assert spark.runs == []
 
 
-def test_secrets_that_come_onto_the_command_line_are_masked(spark: FakeSpark, tmp_path: Path) -> None:
+def test_secrets_of_a_file_stay_off_the_command_line_and_are_masked(spark: FakeSpark, tmp_path: Path) -> None:
     log: Any = import_module("airflow.sdk.log")
     spark.writes("a_csv_join_agg")
     defaults = tmp_path / "spark" / "conf" / "spark-defaults.conf"
@@ -357,7 +361,7 @@ def test_secrets_that_come_onto_the_command_line_are_masked(spark: FakeSpark, tm
     )
     operator = operator_with_lineage(spark)
     execute(operator, context_of(operator))
-    assert "a-very-secret-key" in spark.runs[0]
+    assert "a-very-secret-key" not in spark.runs[0]
     assert log.redact("key a-very-secret-key") == "key ***"
 
 
