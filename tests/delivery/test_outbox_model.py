@@ -1,0 +1,245 @@
+"""A model check of the outbox: any order of its steps, with crashes between any two, two hosts and wrong clocks.
+
+``OUTBOX_MODEL_EXAMPLES=5000 pytest tests/delivery/test_outbox_model.py`` explores more than CI does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from hypothesis import settings as hypothesis_settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
+from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
+from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
+from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Rejection, Sink
+from tests.delivery.outboxes import MemoryStorage, key, put
+from tests.delivery.samples import upsert
+
+START_MS = 1_800_000_000_000
+HOUR_MS = 3_600_000
+
+
+class Crash(BaseException):
+    """SIGKILL: nothing of the process goes on, no ``finally`` writes anything."""
+
+
+class World:
+    """What outlives a process: the objects of the storage, its clock, and DataHub."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.written_ms: dict[str, int] = {}
+        self.now_ms = START_MS
+        self.datahub: dict[str, str] = {}
+        self.arrived: set[str] = set()
+
+
+class HostStorage(MemoryStorage):
+    """The storage as one process of one host sees it.
+
+    :param skew_ms: how far the host's clock is wrong.
+    :param steps: what happens before the so-many-th step that reads, lists or changes something.
+    """
+
+    def __init__(self, world: World, skew_ms: int, steps: dict[int, Callable[[], object]] | None = None) -> None:
+        super().__init__(world.objects)
+        self._world = world
+        self._skew_ms = skew_ms
+        self._steps = steps or {}
+        self._step = 0
+        self._dead = False
+
+    def _do(self) -> None:
+        if self._dead:
+            raise Crash
+        self._world.now_ms += 1
+        self._step += 1
+        if self._step in self._steps:
+            try:
+                self._steps[self._step]()
+            except Crash:
+                self._dead = True
+                raise
+
+    def now_ms(self) -> int:
+        return self._world.now_ms + (0 if self.knows_time else self._skew_ms)
+
+    def modified_ms(self, name: str) -> int | None:
+        return self._world.written_ms.get(name)
+
+    def observe_time(self, name: str) -> None:  # noqa: ARG002 (as in the class)
+        self._ahead_ms = 0.0
+
+    def stored(self, folder: str) -> dict[str, int]:
+        self._do()
+        return super().stored(folder)
+
+    def read(self, name: str) -> bytes:
+        self._do()
+        return super().read(name)
+
+    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:
+        self._do()
+        super().write(name, chunks, sync=sync)
+        self._world.written_ms[name] = self._world.now_ms
+
+    def remove(self, name: str) -> None:
+        self._do()
+        super().remove(name)
+
+
+class DataHub(Sink):
+    """Takes the first items of each delivery, or rejects the last one."""
+
+    name = "model"
+
+    def __init__(self, world: World, takes: int, *, rejects: bool) -> None:
+        self._world = world
+        self._takes = takes
+        self._rejects = rejects
+
+    def describe(self) -> str:
+        return "a model of DataHub"
+
+    def deliver(
+        self,
+        items: Sequence[OutboxItem],
+        deadline: Deadline,  # noqa: ARG002 (as in Sink)
+        *,
+        patient: bool = False,  # noqa: ARG002 (as in Sink)
+    ) -> Delivery:
+        rejected = items[-1:] if self._rejects and len(items) > 1 else []
+        taken, rest = items[: self._takes], items[self._takes : len(items) - len(rejected)]
+        taken = taken[: len(items) - len(rejected)]
+        for item in taken:
+            assert isinstance(item, Proposal)
+            self._world.datahub[item.entity_urn] = item.aspect["name"]
+            self._world.arrived.add(item.entity_urn)
+        return Delivery(
+            len(taken), tuple(Rejection(item, "no") for item in rejected), tuple(rest), "away" if rest else None
+        )
+
+    def send(self, record: Any, deadline: Deadline) -> None:
+        raise NotImplementedError
+
+
+SKEWS = st.sampled_from([0, 2 * HOUR_MS, -2 * HOUR_MS])
+MOMENTS = st.none() | st.integers(1, 60)
+
+
+class OutboxModel(RuleBasedStateMachine):
+    """Runs of two tasks, each with several attempts, whose versions grow with time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.runs = {"a": (1, 0), "b": (1, 0)}
+        self.version = 0
+        self.promised: dict[str, tuple[str, int, str]] = {}
+
+    def outbox(self, skew_ms: int = 0, steps: dict[int, Callable[[], object]] | None = None) -> Outbox:
+        return Outbox(HostStorage(self.world, skew_ms, steps))
+
+    @rule(task=st.sampled_from("ab"), new_run=st.booleans(), skew_ms=SKEWS, crash=MOMENTS)
+    def put(self, task: str, new_run: bool, skew_ms: int, crash: int | None) -> None:
+        """An attempt ends. It is promised as soon as the write has returned."""
+        run, number = self.runs[task]
+        run, number = (run + 1, 1) if new_run else (run, number + 1)
+        self.runs[task] = run, number
+        self.version += 1
+        own = f"{task}-own-{self.version}"
+        items = [upsert(f"{task}-job", str(self.version)), upsert(own, own)]
+        try:
+            entry = put(self.outbox(skew_ms, steps_of(crash)), key(number, task, run_id=f"run{run}"), items)
+        except Crash:
+            return
+        self.promised[entry.name.path] = task, self.version, items[1].entity_urn
+
+    @rule(skew_ms=SKEWS, crash=MOMENTS, other=MOMENTS, takes=st.sampled_from([0, 1, 2, 9]), rejects=st.booleans())
+    def drain(self, skew_ms: int, crash: int | None, other: int | None, takes: int, rejects: bool) -> None:
+        """A drain of one host. In its middle, another host drains the oldest entry, whoever holds it."""
+        steps = steps_of(crash)
+        if other is not None:
+            steps.setdefault(other, self.drain_oldest)
+        self.run_drain(self.outbox(skew_ms, steps), takes=takes, rejects=rejects)
+
+    def drain_oldest(self) -> None:
+        outbox = self.outbox(-HOUR_MS)
+        held = [name for name in self.world.objects if name.startswith("leases/")]
+        names = [name for name in outbox.names() if any(f"/{'.'.join(name.group)}." in lease for lease in held)]
+        before = dict(self.world.datahub)
+        self.run_drain(outbox, names=names)
+        assert self.world.datahub == before, "delivered under somebody else's lease"
+
+    def run_drain(self, outbox: Outbox, *, takes: int = 9, rejects: bool = False, names: Any = None) -> None:
+        sink, breaker = DataHub(self.world, takes, rejects=rejects), CircuitBreaker()
+        drain = Drain(outbox, lambda _: (sink, None), breaker=lambda _: breaker, sleep=lambda _: None)
+        try:
+            drained = drain.run(names)
+        except Crash:
+            return
+        assert not [problem for problem in drained.problems if "trace" in problem], drained.problems
+
+    @rule(crash=MOMENTS)
+    def requeue(self, crash: int | None) -> None:
+        outbox = self.outbox(0, steps_of(crash))
+        try:
+            for quarantined in list(outbox.quarantined()):
+                outbox.requeue(quarantined)
+        except Crash:
+            return
+
+    @rule(milliseconds=st.sampled_from([1_000, 200_000, 2 * HOUR_MS]))
+    def wait(self, milliseconds: int) -> None:
+        self.world.now_ms += milliseconds
+
+    @invariant()
+    def nothing_older_comes_back(self) -> None:
+        """An aspect never becomes older than that of an entry that is settled."""
+        for path, (task, version, _) in self.promised.items():
+            if path not in self.world.objects:
+                assert self.shown(task) >= version
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        """What was promised is pending, delivered, or in the quarantine."""
+        quarantined = b"".join(
+            content for name, content in self.world.objects.items() if name.startswith("quarantined/")
+        )
+        pending = b"".join(content for name, content in self.world.objects.items() if name.startswith("pending/"))
+        for path, (_, _, own) in self.promised.items():
+            somewhere = own in self.world.arrived or own.encode() in quarantined or own.encode() in pending
+            assert somewhere, f"{path} is lost"
+
+    def shown(self, task: str) -> int:
+        return int(self.world.datahub.get(upsert(f"{task}-job").entity_urn, "0"))
+
+    def teardown(self) -> None:
+        """When everything works again, everything arrives, and the newest stays."""
+        self.world.now_ms += 2 * HOUR_MS
+        self.requeue(None)
+        for _ in range(2):
+            self.run_drain(self.outbox())
+        assert [name for name in self.world.objects if name.startswith(("pending/", "leases/", "corrupt/"))] == []
+        for task, version, own in self.promised.values():
+            assert self.shown(task) >= version
+            assert own in self.world.arrived
+
+
+def steps_of(crash: int | None) -> dict[int, Callable[[], object]]:
+    def die() -> None:
+        raise Crash
+
+    return {} if crash is None else {crash: die}
+
+
+TestOutboxModel = OutboxModel.TestCase
+TestOutboxModel.settings = hypothesis_settings(
+    max_examples=int(os.environ.get("OUTBOX_MODEL_EXAMPLES", "60")), stateful_step_count=25, deadline=None
+)
