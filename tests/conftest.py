@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
@@ -31,6 +32,10 @@ _CLASSES = Path(__file__).parents[1] / ".cache" / "spark-classes.jsa"
 os.environ["SPARK_SUBMIT_OPTS"] = (
     f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile={_CLASSES} -Xlog:disable"
 )
+
+# No test measures time, and the first example of a process also imports what it tests.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 pytest_plugins = ["tests.servers.fixtures"]
 
