@@ -226,7 +226,7 @@ class OutboxModel(RuleBasedStateMachine):
         self.requeue(None)
         for _ in range(2):
             self.run_drain(self.outbox())
-        assert [name for name in self.world.objects if name.startswith(("pending/", "leases/", "corrupt/"))] == []
+        assert [name for name in self.world.objects if name.startswith(("pending/", "corrupt/"))] == []
         for task, version, own in self.promised.values():
             assert self.shown(task) >= version
             assert own in self.world.arrived
