@@ -50,11 +50,17 @@ def fail(message: str, status: int) -> NoReturn:
 def open_output(path: Path | None, *, failed: int) -> Iterator[TextIO]:
     """Open standard output, or a file that appears whole or not at all.
 
+    A path that is not a file, such as a device or a pipe, is written to and never replaced.
+
     :raises typer.Exit: with the status ``failed`` if it cannot be written.
     """
     try:
         if path is None:
             yield sys.stdout
+            return
+        if path.exists() and not path.is_file():
+            with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                yield file
             return
         draft = path.with_name(f".{path.name}.draft")
         try:

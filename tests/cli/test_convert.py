@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,19 @@ def test_unreadable_lines_are_reported_and_the_rest_converted(tmp_path: Path, co
     assert result.exit_code == 1
     assert said in result.stderr
     assert "dataFlowInfo" in aspects(result.stdout)
+
+
+def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """As root, a file that takes the place of /dev/null breaks the machine."""
+    master, terminal = os.openpty()
+    try:
+        device, empty = Path(os.ttyname(terminal)), tmp_path / "empty.ndjson"
+        empty.touch()
+        assert run("convert", empty, "-o", device).exit_code == 0
+        assert device.is_char_device()
+    finally:
+        os.close(master)
+        os.close(terminal)
 
 
 def test_output_that_cannot_be_written(tmp_path: Path) -> None:

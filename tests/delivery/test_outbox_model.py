@@ -239,8 +239,7 @@ def steps_of(crash: int | None) -> dict[int, Callable[[], object]]:
     return {} if crash is None else {crash: die}
 
 
-# CI explores the same orders each time. More examples find orders of partial deliveries of several runs of one task
-# that let an older aspect come back: a known limit (docs/outbox.md).
+# CI explores the same orders each time.
 TestOutboxModel = OutboxModel.TestCase
 TestOutboxModel.settings = hypothesis_settings(
     max_examples=int(os.environ.get("OUTBOX_MODEL_EXAMPLES", "60")),

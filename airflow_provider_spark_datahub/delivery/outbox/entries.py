@@ -139,6 +139,8 @@ class Entry:
         with self._storage_errors():
             if delivery.rejected:
                 self._quarantine([(rejection.reason, rejection.item) for rejection in delivery.rejected], manifest)
+            if delivery.pending and manifest.upserts:
+                self.outbox.receipts.write_part(self.name, manifest)
             if not delivery.pending:
                 receipt = self.outbox.receipts.write(self.name, manifest, stored=delivery.stored, sync=batch is None)
                 remove = partial(self._remove_settled, keep_events=bool(manifest.rejected))
@@ -234,6 +236,8 @@ class Entry:
     def _remove_settled(self, *, keep_events: bool) -> None:
         with self._storage_errors():
             self._remove(keep_events=keep_events)
+            if self.manifest.delivered:
+                self.outbox.receipts.remove_part(self.name, self.manifest)
 
     def _storage_errors(self) -> AbstractContextManager[None]:
         return _storage_errors(f"change the outbox's entry {self}")
@@ -525,7 +529,7 @@ class Outbox:
 
 
 _RECEIPT_NAME = re.compile(
-    rf"{RECEIPTS}/([^/]+)/([0-9]{{13,15}})-try-([0-9]{{5,10}})-([0-9a-f]{{8}})-([0-9a-f]{{8}})-([0-9a-f]{{20}})\.json"
+    rf"{RECEIPTS}/([^/]+)/([0-9]{{13,15}})-try-([0-9]{{5,10}})-([0-9a-f]{{8}})-([0-9a-f]{{8}})-([0-9a-f]{{20}})(?:\.part)?\.json"
 )
 
 
@@ -571,6 +575,18 @@ class _Receipts:
         name = _receipt_name(entry, manifest)
         self._storage.write(name, [manifest.receipt(self._storage.now_ms(), stored=stored).to_line()], sync=sync)
         return name
+
+    def write_part(self, entry: EntryName, manifest: Manifest) -> None:
+        """Write what was delivered of an entry that keeps pending items, so that no older entry overwrites it.
+
+        It goes with the entry when a receipt replaces that.
+        """
+        kept = replace(manifest.receipt(self._storage.now_ms(), stored=None), pending=manifest.pending)
+        self._storage.write(_part_name(entry, manifest), [kept.to_line()])
+
+    def remove_part(self, entry: EntryName, manifest: Manifest) -> None:
+        """Remove the result of :meth:`write_part`, if there is one."""
+        self._storage.remove(_part_name(entry, manifest))
 
     def find(self, entry: EntryName, manifest: Manifest) -> tuple[Manifest | None, set[str]]:
         """Return the receipt of an entry that was settled before, and what newer receipts say was delivered.
@@ -627,6 +643,10 @@ class _Receipts:
 def _receipt_name(entry: EntryName, manifest: Manifest, folder: str = RECEIPTS) -> str:
     stem = f"{entry.created_ms:013d}-try-{entry.try_number:05d}-{entry.connection}-{entry.random}"
     return f"{folder}/{manifest.key.task}/{stem}-{_instance_hash(entry)}.json"
+
+
+def _part_name(entry: EntryName, manifest: Manifest) -> str:
+    return f"{_receipt_name(entry, manifest).removesuffix('.json')}.part.json"
 
 
 def _instance_hash(entry: EntryName) -> str:
