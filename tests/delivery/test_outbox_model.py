@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
+from airflow_provider_spark_datahub.delivery.outbox.format import unseal
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Rejection, Sink
 from tests.delivery.outboxes import MemoryStorage, key, put
 from tests.delivery.samples import upsert
@@ -171,11 +172,16 @@ class OutboxModel(RuleBasedStateMachine):
 
     def drain_oldest(self) -> None:
         outbox = self.outbox(-HOUR_MS)
-        held = [name for name in self.world.objects if name.startswith("leases/")]
+        held = [name for name in self.world.objects if name.startswith("leases/") and self.is_valid(name)]
         names = [name for name in outbox.names() if any(f"/{'.'.join(name.group)}." in lease for lease in held)]
         before = dict(self.world.datahub)
         self.run_drain(outbox, names=names)
         assert self.world.datahub == before, "delivered under somebody else's lease"
+
+    def is_valid(self, lease: str) -> bool:
+        """Whether a lease has not expired. Until somebody takes it anew, that of a killed drainer is anybody's."""
+        seconds: float = unseal(self.world.objects[lease])[0]["seconds"]
+        return self.world.now_ms < self.world.written_ms[lease] + 1_000 * seconds
 
     def run_drain(self, outbox: Outbox, *, takes: int = 9, rejects: bool = False, names: Any = None) -> None:
         sink, breaker = DataHub(self.world, takes, rejects=rejects), CircuitBreaker()
