@@ -20,7 +20,7 @@ import airflow_provider_spark_datahub
 from airflow_provider_spark_datahub import get_provider_info as provider
 from airflow_provider_spark_datahub.hooks.datahub import sink_of
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
-from airflow_provider_spark_datahub.plugins import dag_run_listener
+from airflow_provider_spark_datahub.plugins import dag_run_listener, policy
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
 
 PACKAGE = "airflow-provider-spark-datahub"
@@ -179,7 +179,8 @@ def test_entry_points() -> None:
     assert found["apache_airflow_provider", "provider_info"] is provider.get_provider_info
     assert found["airflow.plugins", "spark_datahub"] is SparkDatahubPlugin
     assert callable(found["console_scripts", "spark-datahub"])
-    assert len(found) == 3
+    assert found["airflow.policy", "spark_datahub"] is policy
+    assert len(found) == 4
 
 
 def test_airflow_loads_the_listener() -> None:

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import subprocess
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -78,7 +79,11 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Place]
         path.write_bytes(compress.get(path.suffix, bytes)(content))
         events += lines(str(path), content)
     (root / "mixed" / "_SUCCESS").write_bytes(b"")
-    (root / "broken.gz").write_bytes(gzip.compress(mixed[0])[:-9])
+    broken = gzip.compress(mixed[0])[:-9]
+    (root / "broken.gz").write_bytes(broken)
+    # What comes before the cut is read.
+    readable = zlib.decompressobj(wbits=31).decompress(broken)
+    events += lines(str(root / "broken.gz"), readable[: readable.rfind(b"\n") + 1])
     return root, events
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,7 +68,11 @@ def test_the_wheel_is_a_provider_and_the_example_parses(python: Path, tmp_path: 
     parsed = json.loads(run(python, "-c", PARSE, ROOT / "example_dags", folder=tmp_path, **home).splitlines()[-1])
     assert parsed == {
         "errors": {},
-        "dags": sorted(path.stem for path in (ROOT / "example_dags").glob("*.py")),
+        "dags": sorted(
+            dag_id
+            for path in (ROOT / "example_dags").glob("*.py")
+            for dag_id in re.findall(r'dag_id="(\w+)"', path.read_text())
+        ),
     }
 
 
