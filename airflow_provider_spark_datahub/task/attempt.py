@@ -47,7 +47,7 @@ from airflow_provider_spark_datahub.files import FileAccess, make_folder
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.task.delivery import Connections, TaskDelivery
 from airflow_provider_spark_datahub.task.options import UNNAMED_APPLICATION
-from airflow_provider_spark_datahub.task.recovery import AttemptRecord, remove_event_file, was_read
+from airflow_provider_spark_datahub.task.recovery import AttemptRecord, remove_event_file, reservation, was_read
 from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
@@ -200,6 +200,7 @@ class AttemptLineage:
             # The driver makes it otherwise, with the umask's modes. Elsewhere the driver may be another user.
             with suppress(OSError):
                 make_folder(events_file.parent, sync=False, access=self._access)
+                reservation(events_file).touch()
         added = injection.submission.properties.keys() - submission.properties.keys()
         log.debug("Events go to %s; properties added: %s", events_file, ", ".join(sorted(added)))
         self._begin(events_file)

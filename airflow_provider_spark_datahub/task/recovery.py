@@ -218,6 +218,14 @@ def _files_of(events_file: Path) -> list[Path]:
     return [events_file, *events_file.iterdir()] if events_file.suffix == EVENT_FOLDER else [events_file]
 
 
+def reservation(events_file: Path) -> Path:
+    """Return the empty file that keeps the folder of an event file, which the job has not begun to write yet.
+
+    OpenLineage makes the folder once. If an attempt that ends removed it then, all events of the job would be lost.
+    """
+    return events_file.with_name(f".{events_file.name}.reserved")
+
+
 def remove_event_file(path: Path) -> None:
     """Remove an event file or folder of event files, and the folders of its task, DAG run and DAG if they are empty.
 
@@ -229,6 +237,7 @@ def remove_event_file(path: Path) -> None:
         path.unlink(missing_ok=True)
     log.debug("Removed %s", path)
     with suppress(OSError):
+        reservation(path).unlink(missing_ok=True)
         # A folder goes when it is empty, since other attempts of the run may still write here.
         for folder in list(path.parents)[:3]:
             folder.rmdir()

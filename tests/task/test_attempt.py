@@ -113,6 +113,17 @@ def entries(folder: Path) -> list[Entry]:
 # -- a job that went well
 
 
+def test_the_folder_of_a_job_that_has_just_begun_stays_when_another_attempt_ends(tmp_path: Path) -> None:
+    """OpenLineage makes the folder once, before its first event: if it is gone then, all events of the job are lost."""
+    ending, beginning = Try(tmp_path, number=1), Try(tmp_path, number=2)
+    ending.job_writes("a_csv_join_agg")
+    path = Path(beginning.inject()["spark.openlineage.transport.location"])
+    ending.lineage.finish(ENDED)
+    path.write_bytes((CORPUS / "a_csv_join_agg.ndjson").read_bytes())
+    assert beginning.lineage.finish(ENDED).events == 23
+    assert not list((tmp_path / "events").iterdir())
+
+
 def test_everything_is_delivered_and_nothing_is_left(one: Try, tmp_path: Path) -> None:
     one.job_writes("a_csv_join_agg")
     report = one.lineage.finish(ENDED)
