@@ -72,6 +72,7 @@ def run_try(spark: FakeSpark, events: bytes, task: str) -> tuple[dict[str, Any],
     return ti.xcoms["lineage_report"], sorted(line for line in lines if "dataJobInputOutput" in line)
 
 
+@pytest.mark.slow
 def test_an_attempt_with_hostile_events(spark: FakeSpark, backend: Backend) -> None:
     _, expected = run_try(spark, CASE, "build")
     backend.events.clear()

@@ -108,6 +108,7 @@ def test_events_that_cannot_be_redacted_are_counted(tmp_path: Path) -> None:
 HOSTILE_PATHS = ("/a=a" * 2000 + "\n", "/" + "a" * 5000 + "!", "/dt=" * 2000 + "\nx", "/date=/hour=" * 500 + "/x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["/dt=.*", "/date=[^/]+/hour=[^/]+", "(/[a-z]+=[^/]+)+", "(/(a|a)*)*"])
 def test_partition_patterns_on_hostile_paths(pattern: str, has_re2: bool) -> None:
     if has_re2 or ")" not in pattern:

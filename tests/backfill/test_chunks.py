@@ -32,6 +32,7 @@ def test_a_chunk_holds_its_events_sorted(events: list[ArchivedEvent]) -> None:
     assert (chunk.until_ms, chunk.events) == (expected[-1].time_ms, len(events))
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(EVENTS, min_size=1, max_size=8), max_size=6))
 def test_overlapping_chunks_give_their_events_in_order(lists: list[list[ArchivedEvent]]) -> None:
     expected = sorted(event for events in lists for event in events)

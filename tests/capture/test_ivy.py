@@ -166,6 +166,7 @@ def test_settings_of_the_user_are_used(tmp_path: Path) -> None:
     assert (tmp_path / "java/bin/settings.xml").read_text() == "<ivysettings/>"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("java", "class_path", "reason"),
     [

@@ -152,6 +152,7 @@ def test_banner_of_a_wrapper(tmp_path: Path) -> None:
     assert SparkVersions.from_banner(str(binary), {"PATH": os.defpath}, 30) == SparkVersions("3.5.9", "2.12")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["#!/bin/sh\nexec sleep 60\n", "#!/bin/sh\nexit 3\n", "#!/no/such/interpreter\n"])
 def test_no_banner(tmp_path: Path, script: str) -> None:
     binary = executable(tmp_path / "spark3-submit", script)

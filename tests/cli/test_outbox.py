@@ -89,6 +89,7 @@ def test_a_folder_that_does_not_exist_is_no_empty_outbox(outbox: tuple[str, Path
     assert result.stderr == f"--outbox {outbox[1]}: there is no such folder\n"
 
 
+@pytest.mark.slow
 def test_pending_imports_no_airflow_if_the_outbox_is_a_folder(tmp_path: Path) -> None:
     outbox = tmp_path / "home" / "spark_datahub" / "outbox"
     put(outbox.parent)

@@ -237,6 +237,7 @@ def converts_or_refuses(changed: Any) -> None:
     convert_events(whole_application(changed), ALL).proposals(ALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [None, [], {}, "", 7, [None], {"x": None}], ids=json.dumps)
 def test_a_wrong_value_anywhere(wrong: Any) -> None:
     """Producers send ``null`` where the spec says object, a list where it says text, and so on (Deviation 15)."""

@@ -183,6 +183,7 @@ def test_proposals_are_refused(backend: Backend) -> None:
     assert "name it as openlineage_conn_id" in str(delivery.problem)
 
 
+@pytest.mark.slow
 def test_a_file_and_a_backend_at_once(backend: Backend, events: list[dict[str, Any]], tmp_path: Path) -> None:
     file = {"type": "file", "log_file_path": str(tmp_path / "events"), "append": True}
     http = {"type": "http", "url": backend.url, "auth": {"type": "api_key", "apiKey": KEY}}

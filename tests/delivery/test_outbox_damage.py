@@ -146,6 +146,7 @@ NOT_FILES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 def test_flipped_bits(caplog: pytest.LogCaptureFixture) -> None:
     """No single bit of any file stops a drain, or reaches DataHub; the file with the bit is set aside."""
     caplog.set_level("CRITICAL")

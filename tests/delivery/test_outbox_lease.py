@@ -102,6 +102,7 @@ def test_its_holder_stops_before_others_may_begin(tmp_path: Path) -> None:
     assert (lease.until.expired, lease.renew()) == (True, False)
 
 
+@pytest.mark.slow
 def test_renewing(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     lease = taken(storage, 0.4)

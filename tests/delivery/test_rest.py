@@ -321,6 +321,7 @@ NO_GMS = (
 )
 
 
+@pytest.mark.slow
 @BOTH_PROTOCOLS
 def test_only_gms_acknowledges(openapi: bool) -> None:
     proposals = upserts(3)
@@ -374,6 +375,7 @@ def test_an_endless_answer_is_cut_off(status: str) -> None:
         assert "HTTP 200 with more than 65536 bytes: this is not a DataHub GMS" in str(delivery.problem)
 
 
+@pytest.mark.slow
 def test_nothing_is_read_after_the_deadline() -> None:
     """Each byte of the body comes in time, the last one never; the thread ends nevertheless (see conftest)."""
     with serving(endless(b"HTTP/1.1 200 OK\r\n\r\n", b".", pause=0.05)) as address:

@@ -122,6 +122,7 @@ def test_one_spark_of_two_without_lineage_is_a_warning(below: FakeSpark) -> None
     assert (report["events"], len(below.runs)) == (23, 2)
 
 
+@pytest.mark.slow
 def test_a_python_task_and_a_failure_below_it(below: FakeSpark) -> None:
     def call(code: int) -> str:
         below.exits(code)

@@ -24,6 +24,7 @@ GONE = 2**22 + 1
 """No process has this id."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "deploy_mode", "words", "is_stopped"),
     [

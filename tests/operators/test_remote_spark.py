@@ -50,6 +50,7 @@ def report_of(operator: Any, try_number: int = 1) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.slow
 def test_a_batch_through_livy(spark: FakeSpark, livy: Livy) -> None:
     operator = batch(spark)
     users = copy.deepcopy(operator.spark_params)
@@ -83,6 +84,7 @@ def test_a_batch_that_is_waited_for_by_a_trigger(spark: FakeSpark, livy: Livy) -
     assert len(livy.batches) == 1
 
 
+@pytest.mark.slow
 def test_why_a_batch_has_no_lineage(spark: FakeSpark, livy: Livy) -> None:
     operator = batch(spark, polling_interval=0)
     with pytest.raises(InjectionError, match="does not wait for its batch"):

@@ -44,6 +44,7 @@ def stored(tmp_path: Path) -> dict[str, StoredEdges]:
     return stored_edges(json.loads(line) for line in (tmp_path / "sink/lineage.jsonl").read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_mapped_task_runs_in_any_order_keep_each_others_edges(spark: FakeSpark, tmp_path: Path) -> None:
     for number in range(INDEXES):
         write_events(spark, number)

@@ -60,6 +60,8 @@ fi
 echo "$$" > "$FAKE_SPARK/pid"
 while [ -f "$FAKE_SPARK/runs-on" ]; do sleep 0.05; done
 if [ -n "$FAKE_SPARK_SIGNAL" ]; then
+  # More than a pipe holds: once it is written, the parent has the process, and reads.
+  head -c 70000 /dev/zero | tr '\\0' .; echo
   kill -s "$FAKE_SPARK_SIGNAL" "$PPID"
   exec sleep 30
 fi
