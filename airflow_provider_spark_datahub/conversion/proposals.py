@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -155,6 +155,34 @@ def platform_instance(entity_type: str, urn: str, platform: str, instance: str) 
     """Return the aspect that names an entity's platform instance."""
     aspect = {"platform": urns.platform_urn(platform), "instance": urns.platform_instance_urn(platform, instance)}
     return Proposal.encoded(entity_type, urn, "dataPlatformInstance", aspect)
+
+
+_OWNER_KEYS = {"owners": ["owner", "type", "typeUrn", "attribution␟source"]}
+_TAG_KEYS = {"tags": ["attribution␟source", "tag"]}
+
+
+def added_owners(entity_type: str, urn: str, owners: Iterable[tuple[str, str]]) -> Iterator[Proposal]:
+    """Yield the patch that adds owners to an entity, as acryl-datahub's patch builders write it; it removes none.
+
+    :param owners: URN and type (DataHub's ``OwnershipType``) of each.
+    """
+    added = [
+        _added(f"/owners/{pointer_part(owner)}/{kind}//", {"owner": owner, "type": kind, "source": {"type": "SERVICE"}})
+        for owner, kind in owners
+    ]
+    if added:
+        yield Proposal(entity_type, urn, "ownership", {"arrayPrimaryKeys": _OWNER_KEYS, "patch": added}, "PATCH")
+
+
+def added_tags(entity_type: str, urn: str, tags: Iterable[str]) -> Iterator[Proposal]:
+    """Yield the patch that adds tags, given by URN, to an entity; it removes none."""
+    added = [_added(f"/tags//{pointer_part(tag)}", {"tag": tag}) for tag in tags]
+    if added:
+        yield Proposal(entity_type, urn, "globalTags", {"arrayPrimaryKeys": _TAG_KEYS, "patch": added}, "PATCH")
+
+
+def _added(path: str, value: dict[str, Any]) -> dict[str, Any]:
+    return {"op": "add", "path": path, "value": value}
 
 
 def audit_stamp(time_ms: int | None) -> dict[str, Any]:

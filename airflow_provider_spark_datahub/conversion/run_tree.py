@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from msgspec import structs
@@ -13,15 +13,23 @@ from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.aspects import input_output
 from airflow_provider_spark_datahub.conversion.events import iso_instant
 from airflow_provider_spark_datahub.conversion.facets.run import KIND, DataInterval, RunType, run_event, run_properties
-from airflow_provider_spark_datahub.conversion.proposals import Proposal, platform_instance, status
+from airflow_provider_spark_datahub.conversion.proposals import (
+    Proposal,
+    added_owners,
+    added_tags,
+    platform_instance,
+    status,
+)
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset
+from airflow_provider_spark_datahub.conversion.settings import ENVIRONMENTS
 
 ORCHESTRATOR = "airflow"
 AttemptResult = Literal["SUCCESS", "UP_FOR_RETRY", "FAILURE", "SKIPPED"]
 
-# What acryl-datahub's Airflow plugin writes as the type of an Airflow task.
+# What acryl-datahub's Airflow plugin writes as the type of an Airflow task, and of an owner.
 _TASK_TYPE = {"string": "COMMAND"}
+_OWNER_TYPE = "DEVELOPER"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,12 @@ class AirflowSite:
 
     cluster: str = "prod"
     platform_instance: str | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The field ``env`` of DataFlow and DataJob, if the cluster is one of DataHub's environments."""
+        env = self.cluster.upper()
+        return {"env": env} if env in ENVIRONMENTS else {}
 
     def flow_urn(self, dag_id: str) -> str:
         """Return the URN of a DAG's DataFlow."""
@@ -54,11 +68,48 @@ class AirflowSite:
         return urns.dpi_urn(urns.guid(key))
 
 
+def owner_urns(names: Iterable[str], *, as_groups: bool = False) -> tuple[str, ...]:
+    """Return the URNs of users or groups, sorted. A name that is a URN already stays as it is."""
+    kind = "corpGroup" if as_groups else "corpuser"
+    return tuple(sorted(name if name.startswith("urn:li:") else f"urn:li:{kind}:{urns.encode(name)}" for name in names))
+
+
+def tag_urns(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the URNs of tags, sorted."""
+    return tuple(sorted(map(urns.tag_urn, names)))
+
+
+@dataclass(frozen=True, slots=True)
+class AirflowInfo:
+    """What Airflow knows about a DAG or a task, for its DataFlow or DataJob.
+
+    :param url: its page in Airflow's UI.
+    :param properties: custom properties, named as DataHub's own Airflow plugin names them.
+    :param owners: URNs of users or groups; they are added to those in DataHub, and so are :attr:`tags`, also URNs.
+    """
+
+    description: str | None = None
+    url: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    owners: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+    def details(self) -> dict[str, Any]:
+        """Return the fields that ``dataFlowInfo`` and ``dataJobInfo`` share."""
+        known = {"externalUrl": self.url, "description": self.description}
+        return {"customProperties": dict(self.properties), **{key: value for key, value in known.items() if value}}
+
+    def classification(self, entity_type: str, urn: str) -> Iterator[Proposal]:
+        """Yield owners and tags. What somebody added in DataHub stays."""
+        yield from added_owners(entity_type, urn, ((owner, _OWNER_TYPE) for owner in self.owners))
+        yield from added_tags(entity_type, urn, self.tags)
+
+
 @dataclass(frozen=True, slots=True)
 class DagRun:
     """DAG run. Times are in ms since the epoch.
 
-    :param url: its page in Airflow's UI; likewise :attr:`dag_url`.
+    :param url: its page in Airflow's UI.
     :param start_ms: ``None`` if it is not known.
     :param interval: the data interval; ``None`` if there is none, as for some manual runs.
     :param parent_urn: run that triggered this one, of another DAG; ``None`` if it is not known.
@@ -71,8 +122,7 @@ class DagRun:
     kind: RunType = "BATCH_AD_HOC"
     start_ms: int | None = None
     url: str | None = None
-    dag_url: str | None = None
-    dag_description: str | None = None
+    dag: AirflowInfo = AirflowInfo()
     interval: DataInterval | None = None
     parent_urn: str | None = None
     upstream_urns: tuple[str, ...] = ()
@@ -132,6 +182,7 @@ class TaskAttempt:
     end_ms: int | None = None
     result: AttemptResult | None = None
     log_url: str | None = None
+    task: AirflowInfo = AirflowInfo()
     upstream: tuple[UpstreamTask, ...] = ()
     written_by_plugin: bool = False
     shared_application: bool = False
@@ -261,16 +312,12 @@ def _edges(lineages: Iterable[Mapping[str, JobDataset]]) -> dict[str, Mapping[st
 def _dag_run(dag_run: DagRun, *, written_by_plugin: bool) -> Iterator[Proposal]:
     flow_urn = dag_run.site.flow_urn(dag_run.dag_id)
     if not written_by_plugin:
-        info: dict[str, Any] = {"customProperties": {}}
-        if dag_run.dag_url:
-            info["externalUrl"] = dag_run.dag_url
-        info["name"] = dag_run.dag_id
-        if dag_run.dag_description:
-            info["description"] = dag_run.dag_description
+        info = {**dag_run.dag.details(), "name": dag_run.dag_id, **dag_run.site.environment}
         yield Proposal("dataFlow", flow_urn, "dataFlowInfo", info)
         yield status("dataFlow", flow_urn)
         if dag_run.site.platform_instance:
             yield platform_instance("dataFlow", flow_urn, ORCHESTRATOR, dag_run.site.platform_instance)
+        yield from dag_run.dag.classification("dataFlow", flow_urn)
     yield from run_properties(
         dag_run.urn,
         name=f"{dag_run.dag_id}_{dag_run.run_id}",
@@ -297,13 +344,15 @@ def _interval_properties(dag_run: DagRun) -> dict[str, str]:
 def _task_job(attempt: TaskAttempt) -> Iterator[Proposal]:
     run, urn = attempt.dag_run, attempt.job_urn
     info = {
-        "customProperties": {},
+        **attempt.task.details(),
         "name": attempt.task_id,
         "type": _TASK_TYPE,
         "flowUrn": run.site.flow_urn(run.dag_id),
+        **run.site.environment,
     }
     yield Proposal("dataJob", urn, "dataJobInfo", info)
     yield status("dataJob", urn)
+    yield from attempt.task.classification("dataJob", urn)
 
 
 def _task_run(attempt: TaskAttempt) -> Iterator[Proposal]:

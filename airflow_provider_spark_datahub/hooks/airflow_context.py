@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,13 +20,16 @@ from jinja2 import TemplateError
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import ParentRun
-from airflow_provider_spark_datahub.conversion import DataInterval, LineageSettings, RunType
+from airflow_provider_spark_datahub.conversion import DataInterval, LineageSettings, RunType, redact_text
 from airflow_provider_spark_datahub.conversion.run_tree import (
+    AirflowInfo,
     AirflowSite,
     AttemptResult,
     DagRun,
     TaskAttempt,
     UpstreamTask,
+    owner_urns,
+    tag_urns,
 )
 from airflow_provider_spark_datahub.get_provider_info import datahub_plugin_is_installed
 from airflow_provider_spark_datahub.task import SECTION, UNNAMED_APPLICATION, LineageConfiguration
@@ -41,6 +45,13 @@ _STATES_OF_RUNS = frozenset(
     {"success", "failed", "running", "deferred", "restarting", "up_for_retry", "up_for_reschedule"}
 )
 
+_DAG_PROPERTIES = (
+    "catchup", "description", "doc_md", "fileloc", "is_paused_upon_creation", "start_date", "tags", "timezone",
+)  # fmt: skip
+_TASK_PROPERTIES = (
+    "depends_on_past", "email", "label", "execution_timeout", "sql", "task_id", "trigger_rule", "wait_for_downstream",
+    "downstream_task_ids", "inlets", "outlets",
+)  # fmt: skip
 PARENT_RUN = "datahub_parent_run"
 """Key in the ``conf`` of a triggered DAG run that names the run that triggered it: dag_id, run_id and task_id."""
 ASSET_WRITER = "datahub_task_run"
@@ -135,8 +146,7 @@ def _epoch_ms(moment: datetime | None) -> int | None:
 
 def dag_run_of(dag_run: Any, dag: Any = None) -> DagRun:
     """Return a DAG run of the task's context or of the scheduler."""
-    base_url = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
-    dag_url = f"{base_url}/dags/{quote(dag_run.dag_id, safe='')}" if base_url else None
+    dag_url = _page_url("dags", dag_run.dag_id)
     # DataHub's own plugin reads the same names, so that both give the same URNs.
     site = AirflowSite(
         cluster=conf.get("datahub", "cluster", fallback="prod") or "prod",
@@ -149,12 +159,65 @@ def dag_run_of(dag_run: Any, dag: Any = None) -> DagRun:
         kind=_kind(dag_run),
         start_ms=_epoch_ms(getattr(dag_run, "start_date", None)),
         url=f"{dag_url}/runs/{quote(dag_run.run_id, safe='')}" if dag_url else None,
-        dag_url=dag_url,
-        dag_description=getattr(dag, "description", None) or None,
+        dag=_dag_info(dag, dag_url),
         interval=_data_interval(dag_run),
         parent_urn=_triggering_run(dag_run, site),
         upstream_urns=tuple(sorted(set(_asset_writers(dag_run, site)))),
     )
+
+
+def _page_url(*parts: str) -> str | None:
+    """Return the address of a page in Airflow's UI; ``None`` if Airflow does not know its own (``[api] base_url``)."""
+    base_url = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
+    return "/".join([base_url, *(quote(part, safe="") for part in parts)]) if base_url else None
+
+
+def _dag_info(dag: Any, url: str | None) -> AirflowInfo:
+    """Return what a DAG's author wrote about it, with the properties that DataHub's own plugin gives its DataFlow.
+
+    It is the same for the DAG of a task and for the stored one of the scheduler.
+    """
+    properties = {key: _property(getattr(dag, key)) for key in _DAG_PROPERTIES if hasattr(dag, key)}
+    paragraphs = [text for key in ("description", "doc_md") if (text := getattr(dag, key, None))]
+    return AirflowInfo(redact_text("\n\n".join(paragraphs)) or None, url, properties, *_owners_and_tags(dag))
+
+
+def _task_info(task: Any) -> AirflowInfo:
+    """Return what a task's author wrote about it, with the properties that DataHub's own plugin gives its DataJob."""
+    dag = getattr(task, "dag", None)
+    values = {key: getattr(task, key) for key in _TASK_PROPERTIES if hasattr(task, key)}
+    for key, value in values.items():
+        if key in ("inlets", "outlets"):
+            values[key] = [str(getattr(asset, "uri", asset)) for asset in value]
+        elif isinstance(value, set | frozenset):
+            values[key] = sorted(value)
+    properties = {key: redact_text(repr(value)) for key, value in values.items()}
+    docs = (getattr(task, key, None) for key in ("doc", "doc_md", "doc_json", "doc_yaml", "doc_rst"))
+    description = next((doc for doc in docs if isinstance(doc, str) and doc), "")
+    url = _page_url("dags", dag.dag_id, "tasks", task.task_id) if dag is not None else None
+    return AirflowInfo(redact_text(description) or None, url, properties, *_owners_and_tags(dag))
+
+
+def _property(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, set | frozenset):
+        return json.dumps(sorted(value))
+    return "" if value is None else redact_text(str(value))
+
+
+def _owners_and_tags(dag: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the URNs of a DAG's owners and tags, unless the options of DataHub's own plugin leave them out."""
+    owners, tags = "", ()
+    if conf.getboolean("datahub", "capture_ownership_info", fallback=True):
+        owners = getattr(dag, "owner", None) or ""
+    if conf.getboolean("datahub", "capture_tags_info", fallback=True):
+        tags = getattr(dag, "tags", None) or ()
+    as_groups = conf.getboolean("datahub", "capture_ownership_as_group", fallback=False)
+    names = {name.strip() for name in owners.split(",")} - {""}
+    return owner_urns(names, as_groups=as_groups), tag_urns(tags)
 
 
 def _triggering_run(dag_run: Any, site: AirflowSite) -> str | None:
@@ -300,6 +363,7 @@ class AttemptContext:
             map_index=_map_index(ti),
             start_ms=_epoch_ms(getattr(ti, "start_date", None)),
             log_url=getattr(ti, "log_url", None) or None,
+            task=_task_info(task),
             upstream=_UpstreamTasks(task, ti, written_by_plugin=by_plugin).find(),
             written_by_plugin=by_plugin,
             shared_application=shared,

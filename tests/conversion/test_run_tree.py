@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
+from datahub.metadata.schema_classes import (
+    OwnerClass,
+    OwnershipSourceClass,
+    OwnershipSourceTypeClass,
+    OwnershipTypeClass,
+    TagAssociationClass,
+)
 from datahub.metadata.urns import DataFlowUrn, DataJobUrn
+from datahub.specific.datajob import DataJobPatchBuilder
 
 from airflow_provider_spark_datahub.conversion.facets.run import DataInterval
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import (
+    AirflowInfo,
     AirflowSite,
     AttemptResult,
     DagRun,
     TaskAttempt,
     UpstreamTask,
+    owner_urns,
+    tag_urns,
 )
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from tests.conversion.builders import (
@@ -32,10 +44,27 @@ from tests.oracles.strict import canonical_violations
 
 RUN_ID = "scheduled__2026-01-01T00:00:00+00:00"
 SITE = AirflowSite()
-RUN = DagRun(SITE, "d", RUN_ID, kind="BATCH_SCHEDULED", start_ms=START_MS, url="http://af/run", dag_url="http://af/d")
+RUN = DagRun(
+    SITE,
+    "d",
+    RUN_ID,
+    kind="BATCH_SCHEDULED",
+    start_ms=START_MS,
+    url="http://af/run",
+    dag=AirflowInfo(url="http://af/d"),
+)
 ATTEMPT = TaskAttempt(RUN, "t", 2, start_ms=START_MS + 1_000, log_url="http://af/log", upstream=(UpstreamTask("u"),))
 JOB = only_job(whole_application(query(inputs=[file("/a")], outputs=[file("/z")])))
 TASK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(airflow,d,prod),t)"
+
+
+INFO = AirflowInfo(
+    "daily",
+    "http://af/d",
+    {"catchup": "false"},
+    owner_urns(["ann", "urn:li:corpGroup:etl"]),
+    tag_urns(["a/b", "nightly"]),
+)
 
 
 def ended(result: AttemptResult = "SUCCESS", attempt: TaskAttempt = ATTEMPT) -> TaskAttempt:
@@ -289,15 +318,34 @@ def test_a_dag_run_that_ends(result: str) -> None:
     assert last.aspect["result"] == {"type": result, "nativeResultType": "airflow"}
 
 
+def test_owners_and_tags_are_added_as_acryl_datahubs_builders_add_them() -> None:
+    attempt = replace(ATTEMPT, dag_run=replace(RUN, dag=INFO), task=INFO)
+    # Its builder of the DataFlow has the same two methods.
+    for urn in (SITE.flow_urn("d"), TASK_JOB):
+        builder = DataJobPatchBuilder(TASK_JOB)
+        for owner in ("urn:li:corpGroup:etl", "urn:li:corpuser:ann"):
+            source = OwnershipSourceClass(OwnershipSourceTypeClass.SERVICE)
+            builder.add_owner(OwnerClass(owner, OwnershipTypeClass.DEVELOPER, source=source))
+        for tag in ("urn:li:tag:a/b", "urn:li:tag:nightly"):
+            builder.add_tag(TagAssociationClass(tag))
+        expected = {str(mcp.aspectName): json.loads(mcp.aspect.value) for mcp in builder.build() if mcp.aspect}
+        found = {each.aspect_name: each for each in of(attempt.proposals(), urn)}
+        assert {name: found[name].aspect for name in expected} == expected
+        assert {found[name].change_type for name in expected} == {"PATCH"}
+    # They are the plugin's if it is there.
+    names = {each.aspect_name for each in replace(attempt, written_by_plugin=True).proposals()}
+    assert names.isdisjoint({"ownership", "globalTags", "dataFlowInfo", "dataJobInfo"})
+
+
 def test_gms_takes_all_of_it() -> None:
     site = AirflowSite("PROD", "eu")
-    run = DagRun(site, "d,(x)", RUN_ID, start_ms=None, dag_description="daily")
+    run = DagRun(site, "d,(x)", RUN_ID, start_ms=None, dag=INFO)
     mapped = TaskAttempt(run, "t", 1, map_index=3, start_ms=None, upstream=(UpstreamTask("u"),)).ended(
         START_MS, "SKIPPED"
     )
     found = [
         *ATTEMPT.proposals(),
-        *ended().proposals([JOB]),
+        *ended(attempt=replace(ATTEMPT, task=INFO)).proposals([JOB]),
         *mapped.proposals([JOB]),
         *run.end_proposals(START_MS, "FAILURE"),
         *(one for job in ATTEMPT.attach([JOB]) for one in proposals(job)),

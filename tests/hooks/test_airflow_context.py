@@ -2,27 +2,39 @@ from __future__ import annotations
 
 import builtins
 import importlib.metadata
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.providers.openlineage.plugins import macros
+from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, TaskGroup, task, task_group
+from airflow.sdk import DAG, Asset, TaskGroup, task, task_group
+from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.injection import ParentRun
 from airflow_provider_spark_datahub.conversion.facets.run import DataInterval
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, UpstreamTask
+from airflow_provider_spark_datahub.conversion.run_tree import (
+    AirflowInfo,
+    AirflowSite,
+    DagRun,
+    TaskAttempt,
+    UpstreamTask,
+)
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run
 from airflow_provider_spark_datahub.hooks.airflow_context import _UpstreamTasks
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from tests.conversion.builders import find
 from tests.operators import tries
 from tests.operators.tries import RUN_ID, START_MS, TaskInstance, context_of
+
+DATA = Path(__file__).parents[1] / "data"
 
 
 class Task:
@@ -102,16 +114,67 @@ def test_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
             "BATCH_SCHEDULED",
             START_MS,
             run_page,
-            "https://airflow/dags/shop",
-            "The shop",
+            found.dag_run.dag,
         ),
         task_id="build",
         try_number=2,
         map_index=4,
         start_ms=START_MS,
         log_url="http://airflow/log",
+        task=found.task,
         shared_application=True,
     )
+
+
+def test_dag_and_task_look_as_datahubs_own_plugin_writes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file holds what acryl-datahub-airflow-plugin 1.7.0.17 wrote of this DAG on Airflow 3.3.2."""
+    configure(monkeypatch, {"api.base_url": "https://airflow"})
+    with DAG(
+        "shop",
+        schedule=None,
+        description="The shop",
+        doc_md="# Shop",
+        tags=["nightly", "b c"],
+        default_args={"owner": "ann, team-b"},
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    ) as dag:
+        build = BashOperator(
+            task_id="build", bash_command="x", doc_md="Builds the orders.", outlets=[Asset("file:///lake/x")]
+        )
+        build >> BashOperator(task_id="after", bash_command="x")
+    by_plugin: dict[tuple[str, str], Any] = {}
+    for line in (DATA / "datahub_plugin/dag_and_task.jsonl").read_text().splitlines():
+        one = json.loads(line)
+        by_plugin[one["entityUrn"], one["aspectName"]] = one["aspect"]
+    attempt = airflow_run.AttemptContext(context_of(build)).attempt()
+    ours = {(each.entity_urn, each.aspect_name): each.aspect for each in attempt.proposals()}
+    flow, job = AirflowSite().flow_urn("shop"), attempt.job_urn
+    for urn, info in ((flow, "dataFlowInfo"), (job, "dataJobInfo")):
+        aspect = ours[urn, info]
+        aspect["customProperties"].pop("fileloc", None)
+        # The plugin's address of the DAG is of Airflow 2, and it does not name the flow in the job.
+        assert aspect.pop("externalUrl") == by_plugin[urn, info].pop("externalUrl").replace("tree?dag_id=", "dags/")
+        assert aspect.pop("flowUrn", flow) == flow
+        assert aspect == by_plugin[urn, info]
+        for name, members in (("ownership", "owners"), ("globalTags", "tags")):
+            added = [operation["value"] for operation in ours[urn, name]["patch"]]
+            assert added == by_plugin[urn, name][members]
+    stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    assert airflow_run.dag_run_of(tries.DagRun(), stored).dag == attempt.dag_run.dag
+
+
+def test_what_the_options_of_datahubs_own_plugin_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with DAG("shop", schedule=None, tags=["nightly"], default_args={"owner": "etl"}) as dag:
+        EmptyOperator(task_id="build", doc="postgres://ann:secret@db/orders")
+
+    def info() -> AirflowInfo:
+        return airflow_run.AttemptContext(context_of(dag.get_task("build"))).attempt().task
+
+    assert "secret" not in str(info().description)
+    configure(monkeypatch, {"datahub.capture_ownership_as_group": "True"})
+    assert info().owners == ("urn:li:corpGroup:etl",)
+    configure(monkeypatch, {"datahub.capture_ownership_info": "False", "datahub.capture_tags_info": "False"})
+    assert (info().owners, info().tags) == ((), ())
 
 
 def test_values_that_airflow_does_not_have_stay_open() -> None:
@@ -119,7 +182,11 @@ def test_values_that_airflow_does_not_have_stay_open() -> None:
     ti = TaskInstance(start_date=None, log_url="", dag_run=run)
     found = airflow_run.AttemptContext(context_of(Task(), ti)).attempt()
     assert (found.start_ms, found.log_url, found.dag_run.start_ms) == (None, None, None)
-    assert (found.dag_run.url, found.dag_run.dag_url, found.dag_run.dag_description) == (None, None, None)
+    assert (found.dag_run.url, found.dag_run.dag, found.task) == (
+        None,
+        AirflowInfo(),
+        AirflowInfo(properties={"task_id": "'build'"}),
+    )
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ END_OF_A_RUN = [
     "dataProcessInstanceRelationships",
     "dataProcessInstanceRunEvent",
     "dataProcessInstanceRunEvent",
+    "ownership",
     "status",
     "status",
 ]

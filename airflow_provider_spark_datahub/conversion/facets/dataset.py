@@ -30,9 +30,10 @@ from airflow_provider_spark_datahub.conversion.events import (
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
     SharedObject,
+    added_owners,
+    added_tags,
     audit_stamp,
     json_text,
-    pointer_part,
 )
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -294,8 +295,6 @@ def _type_body(field: JsonObject) -> dict[str, Any]:
 
 
 _DOCUMENTATION, _OWNERSHIP, _TAGS = "documentation", "ownership", "tags"
-_OWNER_KEYS = {"owners": ["owner", "type", "typeUrn", "attribution␟source"]}
-_TAG_KEYS = {"tags": ["attribution␟source", "tag"]}
 
 # DataHub's OwnershipType without NONE and without CUSTOM, which needs the URN of a type.
 _OWNER_TYPES = frozenset(
@@ -384,20 +383,12 @@ class DatasetMetadata:
         """Yield the metadata, without tags of fields, as acryl-datahub's ``DatasetPatchBuilder`` writes it.
 
         The patches remove nothing.
-
         """
         if self.description:
             operation = {"op": "add", "path": "/description", "value": self.description}
             yield Proposal("dataset", urn, "datasetProperties", [operation], "PATCH")
-        if self.owners:
-            added = [
-                _added(f"/owners/{pointer_part(owner)}/{kind}//", {"owner": owner, "type": kind, "source": _SOURCE})
-                for owner, kind in self.owners
-            ]
-            yield Proposal("dataset", urn, "ownership", {"arrayPrimaryKeys": _OWNER_KEYS, "patch": added}, "PATCH")
-        if self.tags:
-            added = [_added(f"/tags//{pointer_part(tag)}", {"tag": tag}) for tag in self.tags]
-            yield Proposal("dataset", urn, "globalTags", {"arrayPrimaryKeys": _TAG_KEYS, "patch": added}, "PATCH")
+        yield from added_owners("dataset", urn, self.owners)
+        yield from added_tags("dataset", urn, self.tags)
 
     def tag_fields(self, schema: dict[str, Any]) -> dict[str, Any]:
         """Return a ``schemaMetadata`` with the tags of its fields; the given one stays as it is.
@@ -415,7 +406,6 @@ class DatasetMetadata:
 
 
 NO_METADATA = DatasetMetadata()
-_SOURCE = {"type": "SERVICE"}
 
 
 def _owner(owner: JsonObject) -> tuple[str, str] | None:
@@ -433,10 +423,6 @@ def _tag_urn(tag: JsonObject) -> str:
     key, value = as_text(tag.get("key")).strip(), as_text(tag.get("value")).strip()
     urn = urns.encode(urns.tag_urn(key if value.lower() in ("", "true") else f"{key}:{value}"))
     return "" if not key or urn == "urn:li:tag:" or urns.is_too_long(urn) else urn
-
-
-def _added(path: str, value: dict[str, Any]) -> dict[str, Any]:
-    return {"op": "add", "path": path, "value": value}
 
 
 _ASSERTIONS = "dataQualityAssertions"
