@@ -40,7 +40,15 @@ from airflow_provider_spark_datahub.capture import ParentRun, Submission
 from airflow_provider_spark_datahub.conversion import LineageSettings
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.delivery import ConnectionParts, Deadline, Sink
-from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, Entry, LocalStorage, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox import (
+    Drain,
+    DrainLimits,
+    Entry,
+    LocalStorage,
+    Outbox,
+    OutboxLimits,
+    Overflow,
+)
 from airflow_provider_spark_datahub.delivery.sinks import FileSink, RestSettings, RestSink
 from airflow_provider_spark_datahub.task import AttemptEnd, AttemptLineage, Connections, LineageOptions, recover_entry
 from airflow_provider_spark_datahub.task.attempt import SparkSubmit
@@ -55,7 +63,25 @@ MOODS = ("well", "well", "well", "refused", "429", "500", "503", "hangs", "flood
 """``deaf``: it stores, and its answer is lost."""
 MOST_RUNS = 1_000_000
 
-logging.getLogger("airflow_provider_spark_datahub").addHandler(logging.NullHandler())
+
+class _Steps(logging.Handler):
+    """The debug log of one attempt, with the seconds since the end of its job, by the clock and of the processor."""
+
+    def begin(self, started: float) -> None:
+        """Forget the attempt before."""
+        self._started, self._processor = started, time.process_time()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        seconds, processor = time.monotonic() - self._started, time.process_time() - self._processor
+        self.lines.append(f"{seconds:.2f} {processor:.2f} {record.getMessage()[:160]}")
+
+
+_steps = _Steps()
+_steps.begin(0.0)
+logging.getLogger("airflow_provider_spark_datahub").addHandler(_steps)
+logging.getLogger("airflow_provider_spark_datahub").propagate = False
 
 
 @dataclass
@@ -149,7 +175,8 @@ class Place:
 
     def open_outbox(self, location: str = "", limits: OutboxLimits | None = None) -> Outbox:
         """The outbox at a location; by default the one of the soak."""
-        return Outbox(LocalStorage(Path(location or self.outbox)), limits or OutboxLimits(max_bytes=self.quota))
+        storage, limits = LocalStorage(Path(location or self.outbox)), limits or OutboxLimits(max_bytes=self.quota)
+        return Outbox(storage, limits, Overflow.of(location or str(self.outbox), self.root / "events" / "task"))
 
     def open_sink(self, _: str) -> tuple[Sink | None, str | None]:
         """GMS."""
@@ -187,7 +214,8 @@ def attempt(place: Place, number: int, sink: Sink | None = None) -> None:
     report: dict[str, Any] = {"kept": lineage.report.outbox_entry is not None}
     if sink is None:
         place.report(number).write_text(json.dumps(report))
-    started = time.monotonic()
+    started, waited = time.monotonic(), seconds_without_processor()
+    _steps.begin(started)
     try:
         done = lineage.finish(AttemptEnd(True, "SUCCESS", START_MS + 60_000, BUDGET if sink is None else 120.0))
     except OSError as error:
@@ -197,6 +225,8 @@ def attempt(place: Place, number: int, sink: Sink | None = None) -> None:
             "kept": done.outbox_entry is not None, "complete": done.is_complete, "seconds": time.monotonic() - started,
             "reason": done.reason, "warnings": done.warnings,
             "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            "waited": seconds_without_processor() - waited,
+            "steps": _steps.lines if time.monotonic() - started > BUDGET else [],
         }  # fmt: skip
     if sink is None:
         place.report(number).write_text(json.dumps(report))
@@ -206,9 +236,15 @@ def _own_run_id(number: int, run_id: bytes) -> bytes:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{number} {run_id.decode()}")).encode()
 
 
+def seconds_without_processor() -> float:
+    """Return for how long this thread could have run, but had no processor, since others had it."""
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+
+
 def run_tasks(place: Place, first: int) -> None:
     """Run attempts one after another until there is a file that says to stop."""
     os.nice(10)
+    logging.getLogger("airflow_provider_spark_datahub").setLevel(logging.DEBUG)
     for number in range(first, MOST_RUNS, TASKS):
         if (place.root / "stop").exists():
             return
@@ -330,6 +366,13 @@ def count_losses(place: Place, gms: Gms) -> None:
           f"{len(left.storage.stored('corrupt'))} corrupt, {len(left.storage.stored('leases'))} leases")  # fmt: skip
     print(f"lineage took {seconds[len(seconds) // 2]:.1f} s (median), {seconds[-1]:.1f} s (longest), budget {BUDGET} s")
     print(f"largest task: {max(report.get('megabytes', 0) for report in reports.values())} MB")
+    over = [report for report in reports.values() if report.get("steps")]
+    over.sort(key=lambda report: report["waited"] - report["seconds"])
+    print(f"took longer than the budget: {len(over)}, of these without waiting for a processor: "
+          f"{sum(report['seconds'] - report['waited'] > BUDGET for report in over)}")  # fmt: skip
+    for report in over[:3]:
+        print(f"{report['seconds']:.2f} s, of these {report['waited']:.2f} s without a processor:")
+        print("\n".join(report["steps"]))
     for sentence, count in missing.most_common(10):
         print(f"LOST {count}: {sentence}")
 

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, ObjectStorage, Outbox, OutboxError
+from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, ObjectStorage, Outbox, OutboxError, Overflow
 from airflow_provider_spark_datahub.files import FileAccess
-from airflow_provider_spark_datahub.hooks.airflow_context import connection_of
+from airflow_provider_spark_datahub.hooks.airflow_context import configuration, connection_of
 
 if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
@@ -43,11 +43,12 @@ def open_outbox(location: str, limits: OutboxLimits | None = None) -> Outbox:
     :param location: a path, or a URI of Airflow's ``ObjectStoragePath``: ``s3://connection@bucket/prefix``.
     :raises OutboxError: if the connection is missing or wrong, or the client of the store is not installed.
     """
+    access = FileAccess.of(group=limits is not None and limits.group_access)
+    overflow = Overflow.of(location, configuration().events_location(), access)
     if "://" not in location:
-        access = FileAccess.of(group=limits is not None and limits.group_access)
-        return Outbox(LocalStorage(Path(location), access), limits)
+        return Outbox(LocalStorage(Path(location), access), limits, overflow)
     try:
-        return Outbox(open_storage(location), limits)
+        return Outbox(open_storage(location), limits, overflow)
     except StorageConnectionError as error:
         raise OutboxError(f"Cannot open the outbox {location}: {error}") from error
 

@@ -206,7 +206,11 @@ class TaskDelivery:
             )
         except OutboxError as error:
             self._report.warnings.append(f"not in the outbox before the submit: {error}")
-        else:
+            with suppress(OSError):
+                self._entry = self._outbox.begin_aside(
+                    self._key, connection_id=self._options.connection, events=events_file, redo=record
+                )
+        if self._entry is not None:
             self._report.outbox_entry = str(self._entry)
             log.debug("Created outbox entry %s", self._entry)
 
@@ -236,6 +240,8 @@ class TaskDelivery:
             if self._lease is not None:
                 self._lease.release()
                 self._lease = None
+            if self._entry is not None:
+                self._outbox.release_aside(self._entry.name)
 
     def record_end(self, record: dict[str, Any]) -> None:
         """Record in the outbox how the attempt ended, so that whoever makes its lineage makes the same."""

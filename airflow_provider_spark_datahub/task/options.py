@@ -116,7 +116,7 @@ class LineageConfiguration:
             settings=settings,
             notes=tuple(notes),
             on_failure=cast("FailurePolicy", on_failure),
-            events_location=self._folder("events", events_location),
+            events_location=self.events_location(events_location),
             outbox_location=self.outbox_location(outbox_location),
             outbox_limits=self.outbox_limits(),
             timeout=timeout,
@@ -148,6 +148,10 @@ class LineageConfiguration:
         :raises OptionError: if the value is neither true nor false.
         """
         return _boolean("enabled", self._text("enabled", "True") if argument is None else argument)
+
+    def events_location(self, argument: str | None = None) -> Path:
+        """Return the folder of the event files."""
+        return self._folder("events", argument)
 
     def outbox_location(self, argument: str | None = None) -> str:
         """Return the location of the outbox: an absolute path, or a URI in an object store."""

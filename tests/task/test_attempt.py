@@ -20,13 +20,15 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagR
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.outbox import overflow
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
+from airflow_provider_spark_datahub.hooks.storage import open_outbox
 from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage, SparkSubmit
 from airflow_provider_spark_datahub.task.options import LineageOptions
-from airflow_provider_spark_datahub.task.recovery import recover_entry
+from airflow_provider_spark_datahub.task.recovery import recover_entry, remove_delivered_events
 from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.conversion.builders import query, whole_application
@@ -493,6 +495,43 @@ def test_a_full_outbox_is_reported_and_keeps_the_record(tmp_path: Path) -> None:
         finish=lambda entry, _: recover_entry(entry, Deadline.after(60.0)),
     ).run()
     assert (drained.settled, drained.delivered) == (1, report.proposals)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_an_attempt_that_neither_outbox_nor_sink_takes_is_converted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    """The outbox is full from before the submit on, and the sink is down; the task is killed or not."""
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(tmp_path / "events"))
+    undisturbed = Try(tmp_path / "undisturbed")
+    undisturbed.job_writes("a_csv_join_agg")
+    undisturbed.lineage.finish(ENDED)
+    one = Try(tmp_path, options={"outbox_limits": OutboxLimits(max_bytes=1)})
+    path = one.job_writes("a_csv_join_agg")
+    one.sink_file.mkdir()
+    if ended:
+        report = one.lineage.finish(ENDED)
+        assert (report.delivered, report.pending) == (0, report.proposals)
+        assert any("is full" in warning and "outbox_max_bytes" in warning for warning in report.warnings)
+        assert report.outbox_entry is not None
+    assert path.is_file()
+    assert entries(tmp_path) == []
+
+    one.sink_file.rmdir()
+    outbox = open_outbox(str(tmp_path / "outbox"))
+    assert len(outbox.names()) == ended  # before, the process may still be at work
+    if not ended:
+        monkeypatch.setattr(overflow, "is_gone", lambda *_: True)
+        monkeypatch.setattr(overflow, "process_start", lambda _: 1)
+    drained = Drain(
+        outbox,
+        lambda _: (FileSink(one.sink_file), None),
+        finish=lambda entry, _: recover_entry(entry, Deadline.after(60.0), over=True),
+        settled=remove_delivered_events,
+    ).run()
+    assert (drained.settled, drained.problems) == (1, {})
+    assert (one.delivered == undisturbed.delivered) == ended
+    assert files_below(tmp_path / "events") == []
 
 
 def test_earlier_lineage_is_delivered_while_the_next_job_runs(tmp_path: Path) -> None:

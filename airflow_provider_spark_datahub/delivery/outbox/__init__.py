@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         machine as machine,
         process_start as process_start,
     )
+    from airflow_provider_spark_datahub.delivery.outbox.overflow import Overflow as Overflow
     from airflow_provider_spark_datahub.delivery.outbox.records import (
         AttemptRecord as AttemptRecord,
         OutboxRecords as OutboxRecords,
@@ -58,6 +59,7 @@ else:
             "entries": "DAY_SECONDS Entry Outbox OutboxError OutboxLimits",
             "format": "CORRUPT EntryFilter EntryFormatError EntryName FORMAT Manifest PENDING QUARANTINED",
             "lease": "Lease is_gone machine process_start",
+            "overflow": "Overflow",
             "records": "AttemptRecord OutboxRecords",
             "storage": "LocalStorage ObjectStorage",
         },

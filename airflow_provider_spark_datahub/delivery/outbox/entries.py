@@ -31,6 +31,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     OtherVersionError,
     upsert_hash,
 )
+from airflow_provider_spark_datahub.delivery.outbox.overflow import Overflow
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 from airflow_provider_spark_datahub.delivery.outbox.usage import OutboxUsage
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent
@@ -75,7 +76,7 @@ class Entry:
     manifest: Manifest
 
     def __str__(self) -> str:
-        return self.outbox.storage.describe(self.name.path)
+        return self.outbox.describe(self.name)
 
     @property
     def age(self) -> float:
@@ -89,6 +90,8 @@ class Entry:
         :raises OutboxError: if another process changed it since it was listed.
         :raises OSError: if it is gone, or cannot be read at all.
         """
+        if self.outbox.is_aside(self.name):
+            return ()
         manifest, items = Manifest.read_entry(self.outbox.storage.read(self.name.path))
         self.name.check(manifest)
         if manifest.progress != self.manifest.progress:
@@ -166,6 +169,7 @@ class Entry:
         """Remove the entry, since another one or a receipt makes it redundant."""
         with self._storage_errors():
             self._remove()
+            self.outbox.forget_aside(self.name)
         log.debug("Entry discarded: %s", self)
 
     def set_aside(self, reason: str) -> None:
@@ -327,16 +331,26 @@ class Outbox:
 
     :param storage: where it is; :class:`~airflow_provider_spark_datahub.delivery.outbox.storage.LocalStorage` is a
         folder.
+    :param overflow: takes the records of attempts that the storage refuses.
     """
 
-    def __init__(self, storage: OutboxStorage, limits: OutboxLimits | None = None) -> None:
+    def __init__(
+        self, storage: OutboxStorage, limits: OutboxLimits | None = None, overflow: Overflow | None = None
+    ) -> None:
         self.storage = storage
         self.limits = limits or OutboxLimits()
         self.usage = OutboxUsage(storage)
         self.receipts = _Receipts(storage)
+        self._overflow = overflow
+        self._aside = set[EntryName]()
 
     def __str__(self) -> str:
         return self.storage.describe()
+
+    def describe(self, name: EntryName) -> str:
+        """Return the path or URI of an entry, for people."""
+        aside = self._overflow.path(name) if self._overflow and name in self._aside else None
+        return str(aside or self.storage.describe(name.path))
 
     def put(self, key: AttemptKey, items: Sequence[OutboxItem], *, spark_succeeded: bool, connection_id: str) -> Entry:
         """Write an entry durably: when this returns, a crash of the machine does not lose it.
@@ -358,6 +372,56 @@ class Outbox:
         :raises OutboxError: as :meth:`put`.
         """
         return self._new("begun", Manifest(key, connection_id, 0, state="unfinished", events=events, redo=redo), ())
+
+    def begin_aside(self, key: AttemptKey, *, connection_id: str, events: str, redo: dict[str, Any]) -> Entry | None:
+        """Write the same entry beside the outbox, which refused it; return ``None`` if nothing is there to take it.
+
+        Each change of the entry tries the outbox again. When this process has ended, the next one that looks into the
+        outbox moves the entry there.
+        """
+        if self._overflow is None:
+            return None
+        now_ms = self.storage.now_ms()
+        entry = self._named(Manifest(key, connection_id, now_ms, state="unfinished", events=events, redo=redo))
+        try:
+            self._overflow.keep(entry.name, entry.manifest.to_line())
+        except OSError as error:
+            log.debug("Not kept beside the outbox either: %s", error)
+            return None
+        self._aside.add(entry.name)
+        return entry
+
+    def is_aside(self, name: EntryName) -> bool:
+        """Return whether an entry of this process is beside the outbox, which refused it."""
+        return name in self._aside
+
+    def forget_aside(self, name: EntryName) -> None:
+        """Remove an entry of this process from beside the outbox, if it is there.
+
+        :raises OSError: if the disk refuses.
+        """
+        if self._overflow is not None and name in self._aside:
+            self._overflow.remove(name)
+            self._aside.discard(name)
+
+    def release_aside(self, name: EntryName) -> None:
+        """Let any process move an entry of this one from beside the outbox into it: its attempt has ended."""
+        if self._overflow is not None and name in self._aside:
+            self._overflow.release(name)
+            self._aside.discard(name)
+
+    def _take_back(self) -> None:
+        """Move the entries of ended processes that are beside the outbox into it, as far as it takes them."""
+        for name, content in self._overflow.orphans() if self._overflow is not None else ():
+            self._aside.add(name)
+            try:
+                self.check_room(len(content), name.created_ms)
+                self.storage.write(name.path, [content])
+                self.forget_aside(name)
+            except OSError as error:
+                log.warning("An attempt stays beside the outbox, which refuses it: %s: %s", self.describe(name), error)
+                self.release_aside(name)
+                return
 
     def _new(self, step: str, manifest: Manifest, items: Sequence[OutboxItem]) -> Entry:
         key = manifest.key
@@ -382,9 +446,15 @@ class Outbox:
         """
         lines = entry.manifest.entry_lines(items)
         size = sum(map(len, lines))
-        if check:
-            self.check_room(size, entry.name.created_ms)
-        self.storage.write(entry.name.path, lines)
+        try:
+            if check or entry.name in self._aside:
+                self.check_room(size, entry.name.created_ms)
+            self.storage.write(entry.name.path, lines)
+            self.forget_aside(entry.name)
+        except OSError:
+            if self._overflow is None or entry.name not in self._aside or entry.manifest.state != "unfinished":
+                raise
+            self._overflow.keep(entry.name, lines[0])
         log.debug("Entry %s, %d items in %d bytes: %s", step, len(items), size, entry)
 
     def check_room(self, size: int, created_ms: int | None = None) -> None:
@@ -417,6 +487,7 @@ class Outbox:
 
         :param instance: :attr:`.AttemptKey.instance`.
         """
+        self._take_back()
         objects = self.storage.names(f"{PENDING}/{instance}" if instance else PENDING)
         names = [name for path in objects if (name := EntryName.parse(path)) is not None]
         return sorted(names) if instance else sorted(names, key=lambda name: (name.created_ms, name))
