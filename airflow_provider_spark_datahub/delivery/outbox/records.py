@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery.outbox.entries import DELIVERED, Outbox
+from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
 from airflow_provider_spark_datahub.delivery.outbox.format import (
     PENDING,
     QUARANTINED,
@@ -22,6 +22,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     EntryName,
     Manifest,
 )
+from airflow_provider_spark_datahub.delivery.outbox.receipts import DELIVERED
 
 log = logging.getLogger(__name__)
 
