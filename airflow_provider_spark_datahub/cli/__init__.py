@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub import __version__
 _COMMANDS = {
     "convert": ("convert", "Convert OpenLineage events to DataHub proposals."),
     "show": ("show", "Show runs and lineage: in the terminal, as a page or a drawing."),
+    "explain": ("explain", "Explain an edge: its queries, or why there is none."),
     "diff": ("diff", "Compare two sets of proposals."),
     "coverage": ("coverage", "Count the tasks with and without lineage, with the reasons."),
     "doctor": ("doctor", "Check everything that lineage needs."),

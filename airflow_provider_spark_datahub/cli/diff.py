@@ -47,8 +47,8 @@ def diff(
     """
     if str(before) == str(after) == "-":
         raise typer.BadParameter("only one of the two can be standard input")
-    proposals, problems = read_sources([before], failed=EXIT_TROUBLE)
-    others, their_problems = read_sources([after], failed=EXIT_TROUBLE)
+    proposals, problems, _ = read_sources([before], failed=EXIT_TROUBLE)
+    others, their_problems, _ = read_sources([after], failed=EXIT_TROUBLE)
     changes, unreadable = visualization.compare(proposals, others, ignore_run_ids=ignore_run_ids)
     problems += [*their_problems, *unreadable]
     with open_output(output, failed=EXIT_TROUBLE) as file:

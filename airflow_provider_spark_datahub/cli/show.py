@@ -14,6 +14,7 @@ import typer
 from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, open_output, say
 from airflow_provider_spark_datahub.cli.sources import read_sources
+from airflow_provider_spark_datahub.conversion import LineageSettings
 
 
 class _View(StrEnum):
@@ -54,7 +55,8 @@ def show(
     """
     zone = _time_zone(timezone)
     view = _View.JSON if json_ else format_ or _view_of(output)
-    proposals, problems = read_sources(sources, failed=EXIT_INCOMPLETE)
+    settings = LineageSettings(capture_evidence=True)
+    proposals, problems, _ = read_sources(sources, failed=EXIT_INCOMPLETE, settings=settings)
     graph = visualization.build_graph(proposals)
     with open_output(output, failed=EXIT_INCOMPLETE) as file:
         if view is _View.TERMINAL:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from airflow_provider_spark_datahub.capture import (
     CollectedEvents,
@@ -31,6 +31,7 @@ from airflow_provider_spark_datahub.cli.console import EXIT_USAGE, fail
 from airflow_provider_spark_datahub.conversion import (
     Conversion,
     Converter,
+    Diagnostics,
     Ending,
     EventError,
     LineageSettings,
@@ -47,6 +48,7 @@ class EventConversion:
     :ivar converted: the number of events that were converted.
     :ivar problems: one sentence for each thing that could not be read or converted.
     :ivar notes: messages for the user about files without events, and about what the events do not show.
+    :ivar diagnostics: those of all conversions, which the problems are made of.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class EventConversion:
         self.converted = 0
         self.problems: list[str] = []
         self.notes: list[str] = []
+        self.diagnostics = Diagnostics()
 
     def coalesced(self, exit_code: int | None) -> Iterator[Proposal]:
         """Convert all events together."""
@@ -101,9 +104,7 @@ class EventConversion:
     def _logged(self, converter: Converter, exit_code: int | None) -> Iterator[Proposal]:
         succeeded = None if exit_code is None else exit_code == 0
         yield from converter.proposals(Ending(succeeded))
-        self.converted += converter.conversion.events
-        self.problems += converter.conversion.diagnostics.messages()
-        self.notes += converter.conversion.diagnostics.gaps
+        self._add(converter.conversion)
 
     def per_event(self) -> Iterator[Proposal]:
         """Convert each event by itself."""
@@ -129,7 +130,8 @@ class EventConversion:
             self.problems.append(report.sentence)
 
     def _add(self, conversion: Conversion) -> None:
-        self.converted = conversion.events
+        self.converted += conversion.events
+        self.diagnostics.merge(conversion.diagnostics)
         self.problems += conversion.diagnostics.messages()
         self.notes += conversion.diagnostics.gaps
 
@@ -168,7 +170,7 @@ def input_files(paths: Sequence[Path] | None, *, failed: int) -> list[EventSourc
     if not paths and not _is_redirected(sys.stdin.buffer):
         fail("Name a file, or pipe one to standard input.", EXIT_USAGE)
     sources: list[EventSource] = []
-    for path in paths or [Path("-")]:
+    for path in _files(paths or [Path("-")], failed):
         if str(path) == "-":
             sources.append(_InputFile("standard input", sys.stdin.buffer))
             continue
@@ -180,6 +182,19 @@ def input_files(paths: Sequence[Path] | None, *, failed: int) -> list[EventSourc
     return sources
 
 
+def _files(paths: Sequence[Path], failed: int) -> Iterator[Path]:
+    """Yield the paths, and in place of a folder all files below it; names with a dot in front are left out."""
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        inside = (file for file in sorted(path.rglob("*")) if file.is_file())
+        files = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+        if not files:
+            fail(f"there is no file in {path}", failed)
+        yield from files
+
+
 def _is_redirected(stream: IO[bytes]) -> bool:
     """Return whether standard input is a pipe or a file: a terminal or ``/dev/null`` has nothing to read."""
     try:
@@ -189,13 +204,34 @@ def _is_redirected(stream: IO[bytes]) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
-def read_sources(paths: Sequence[Path] | None, *, failed: int) -> tuple[list[Proposal], list[str]]:
+class Sources(NamedTuple):
+    """Content of the files of a command.
+
+    :param problems: one sentence for each thing that could not be read or converted.
+    :param diagnostics: those of the events' conversion; ``None`` if there are no events.
+    """
+
+    proposals: list[Proposal]
+    problems: list[str]
+    diagnostics: Diagnostics | None
+
+
+def read_sources(
+    paths: Sequence[Path] | None,
+    *,
+    failed: int,
+    settings: LineageSettings | None = None,
+    event_log: Path | None = None,
+    exit_code: int | None = None,
+) -> Sources:
     """Read the proposals of all files, in their order; then convert all events together.
 
     Malformed lines are skipped and reported.
 
     :param paths: as for :func:`input_files`.
-    :returns: the proposals; one sentence for each thing that could not be read or converted.
+    :param settings: those of the conversion; the default settings if ``None``.
+    :param event_log: folder of Spark's own event logs.
+    :param exit_code: that of ``spark-submit``, if it is known.
     :raises typer.Exit: with the status ``failed`` if a file cannot be read at all.
     """
     proposals: list[Proposal] = []
@@ -216,10 +252,10 @@ def read_sources(paths: Sequence[Path] | None, *, failed: int) -> tuple[list[Pro
             proposals += objects.proposals()
             problems += objects.problems()
     if events:
-        conversion = EventConversion(LineageSettings(), events)
-        proposals += conversion.coalesced(exit_code=None)
-        problems += conversion.problems
-    return proposals, problems
+        conversion = EventConversion(settings or LineageSettings(), events, event_log)
+        proposals += conversion.coalesced(exit_code)
+        return Sources(proposals, problems + conversion.problems, conversion.diagnostics)
+    return Sources(proposals, problems, None)
 
 
 def _lines_of(name: str, content: bytes, failed: int) -> bytes:

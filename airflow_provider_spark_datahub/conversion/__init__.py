@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         convert_run_event as convert_run_event,
         convert_single as convert_single,
     )
+    from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics as Diagnostics
     from airflow_provider_spark_datahub.conversion.events import (
         DatasetId as DatasetId,
         EventError as EventError,
@@ -61,6 +62,7 @@ else:
         {
             "aspects": "patched_edges retractions",
             "convert": "Conversion Converter WrittenDataset convert_single convert_events convert_run_event",
+            "diagnostics": "Diagnostics",
             "events": "DatasetId EventError as_object parse_time_ms",
             "facets.run": "DataInterval RunType",
             "proposals": "Proposal ProposalFormatError",

@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.conversion.proposals import (
     status,
 )
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobDefinition, JobLineage, JobRun
+from airflow_provider_spark_datahub.conversion.runs.evidence import STATEMENT_PROPERTY
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Operation
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -31,7 +32,7 @@ def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
     lineage = job.lineage
     return [
         *_flow(job.definition, settings),
-        *_job(job.definition, job.job_urn),
+        *_job(job.definition, job.job_urn, lineage.statements),
         *_classification(job.definition, settings, job.run.end_ms),
         *_datasets(lineage.inputs, settings),
         *_datasets(lineage.outputs, settings),
@@ -68,8 +69,11 @@ def _flow_info(urn: str, name: str, properties: Mapping[str, str], description: 
 _remembered_flow_info = lru_cache(maxsize=256)(_flow_info)
 
 
-def _job(job: JobDefinition, urn: str) -> list[Proposal]:
-    info: dict[str, Any] = {"customProperties": job.properties, "name": job.name}
+def _job(job: JobDefinition, urn: str, statements: Mapping[str, str]) -> list[Proposal]:
+    properties = job.properties
+    if statements:
+        properties = {**properties, **{f"{STATEMENT_PROPERTY}{name}": text for name, text in statements.items()}}
+    info: dict[str, Any] = {"customProperties": properties, "name": job.name}
     if job.description:
         info["description"] = job.description
     info["type"] = {"string": job.flow.orchestrator}

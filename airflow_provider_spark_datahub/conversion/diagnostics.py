@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -34,6 +34,25 @@ class LostExecution:
     plans: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class RejectedEdge:
+    """A dataset that the events of a query name, and that is not an edge.
+
+    :param urn: the dataset's.
+    :param kind: whether the query names it as input or output.
+    :param query: run id of the query.
+    :param statement: its statement, or else its name in OpenLineage's events.
+    :param rule: section of the conversion rules, or number of a deviation.
+    """
+
+    urn: str
+    kind: Literal["input", "output"]
+    query: str
+    statement: str
+    reason: str
+    rule: str
+
+
 class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     """Problems of one job, or of a whole conversion. None of them stops the conversion.
 
@@ -46,6 +65,7 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     :param unreported_queries: queries that wrote tables which no event names.
     :param unreported_tables: tables that only Spark's event log names.
     :param gaps: outputs without inputs or without column lineage, and writes that never happened, each with its query.
+    :param rejected_edges: datasets of events that are not edges, with ``capture_evidence``.
     :param unnamed_sources: sources and targets that Spark's event log mentions without showing where they are.
     """
 
@@ -59,6 +79,7 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     unreported_tables: tuple[str, ...] = ()
     unnamed_sources: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
+    rejected_edges: tuple[RejectedEdge, ...] = ()
 
     def reject(self, error: EventError) -> None:
         """Count an event that cannot be converted."""
@@ -79,6 +100,7 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
         self.unreported_tables = _merged(self.unreported_tables, other.unreported_tables)
         self.unnamed_sources = _merged(self.unnamed_sources, other.unnamed_sources)
         self.gaps = _merged(self.gaps, other.gaps)
+        self.rejected_edges += other.rejected_edges
 
     def messages(self) -> list[str]:
         """Return one sentence for each problem, as reports and the command line print them."""

@@ -91,6 +91,10 @@ class EventDataset(msgspec.Struct, frozen=True, eq=False, gc=False):
     input_facets: object = None
 
 
+SPARK_LOG = "https://spark.apache.org/docs/latest/monitoring.html"
+"""The producer of events that are made from Spark's own event log."""
+
+
 class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
     """OpenLineage run event (OpenLineage spec 2-0-2, ``RunEvent``). A missing text is empty.
 

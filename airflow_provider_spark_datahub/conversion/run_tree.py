@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.conversion.proposals import (
     status,
 )
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
+from airflow_provider_spark_datahub.conversion.runs.evidence import EVENT
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset
 from airflow_provider_spark_datahub.conversion.settings import ENVIRONMENTS
 
@@ -298,14 +299,12 @@ def _job_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Prop
 
 
 def _edges(lineages: Iterable[Mapping[str, JobDataset]]) -> dict[str, Mapping[str, str]]:
-    """Return the properties of edges by URN, sorted. An edge that events of any job name has none."""
+    """Return the properties of edges by URN, sorted; those of events win, which are empty without evidence."""
     edges: dict[str, Mapping[str, str]] = {}
     for datasets in lineages:
         for urn, dataset in datasets.items():
-            if dataset.edge_properties:
-                edges.setdefault(urn, dataset.edge_properties)
-            else:
-                edges[urn] = {}
+            if urn not in edges or dataset.edge_properties.get("source", EVENT) == EVENT:
+                edges[urn] = dataset.edge_properties
     return dict(sorted(edges.items()))
 
 

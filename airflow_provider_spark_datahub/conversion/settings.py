@@ -74,6 +74,8 @@ class LineageSettings:
     :param include_schema_metadata: write their schema too; only with ``materialize_dataset``.
     :param capture_column_level_lineage: write column-level lineage.
     :param capture_columns_from_sql: add column lineage from statements, by sqlglot, for columns without any.
+    :param capture_evidence: write into each edge of a job which queries gave it, and their statements into the job;
+        only with ``coalesce_jobs``.
     :param capture_streaming: have Spark log its own events beside OpenLineage's, for the sinks of streaming queries and
         for lost executions; only with ``coalesce_jobs``.
     :param capture_lost_executions: have Spark log its own events, as ``capture_streaming`` does, and add the edges
@@ -131,6 +133,7 @@ class LineageSettings:
     max_string_length: int = 16_000_000
     max_sql_length: int | None = None
     max_column_edges: int | None = None
+    capture_evidence: bool = False
     capture_streaming: bool = False
     streaming_app_id_prefix: bool = False
     capture_lost_executions: bool = False

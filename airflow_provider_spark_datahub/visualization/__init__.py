@@ -17,6 +17,12 @@ if TYPE_CHECKING:
         ChangedPart as ChangedPart,
         compare as compare,
     )
+    from airflow_provider_spark_datahub.visualization.explanation import (
+        Explanation as Explanation,
+        UnknownNameError as UnknownNameError,
+        explanation_document as explanation_document,
+        render_explanation as render_explanation,
+    )
     from airflow_provider_spark_datahub.visualization.export import (
         MOST_LINKS as MOST_LINKS,
         read_asset as read_asset,
@@ -40,6 +46,7 @@ else:
         {
             "attempts": "Action AttemptRow render_attempts",
             "difference": "Change ChangedPart compare",
+            "explanation": "Explanation UnknownNameError explanation_document render_explanation",
             "export": "MOST_LINKS read_asset render_json render_mermaid render_svg",
             "graph": "build_graph",
             "model": "Graph",

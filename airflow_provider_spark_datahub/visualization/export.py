@@ -263,6 +263,16 @@ def _job(job: GraphJob) -> dict[str, Any]:
             }
             for lineage in job.columns
         ],
+        "evidence": [
+            {
+                "dataset": edge[1:],
+                "direction": "input" if edge.startswith("<") else "output",
+                "source": evidence.source,
+                "queries": [{"run": query.run_id, "statement": query.statement or None} for query in evidence.queries],
+                "more_queries": evidence.more,
+            }
+            for edge, evidence in job.evidence.items()
+        ],
     }
 
 

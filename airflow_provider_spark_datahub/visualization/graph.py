@@ -12,6 +12,7 @@ from typing import Any
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.visualization.model import (
     ColumnLineage,
+    EdgeEvidence,
     Graph,
     GraphJob,
     RunKind,
@@ -31,6 +32,7 @@ _LATEST_WINS = {
     "schemaMetadata": "dataset",
 }
 _STATUSES = ("STARTED", "COMPLETE")
+_STATEMENT = "statement."  # begin of the properties of a job that edges name as their evidence
 _NO_QUERY_PARTS = 3  # downstream, query, upstream: what follows the transformation in the path of a patch
 _PATCHED_SIDES = {"inputDatasetEdges": "inputs", "outputDatasetEdges": "outputs", "inputDatajobEdges": "jobs"}
 
@@ -139,7 +141,30 @@ class _GraphBuilder:
             ColumnLineage(output, tuple(inputs), transformation)
             for (output, transformation), inputs in edges.columns.items()
         )
-        return GraphJob(urn, name, tuple(edges.inputs), tuple(edges.outputs), columns, tuple(edges.jobs))
+        return GraphJob(
+            urn,
+            name,
+            tuple(edges.inputs),
+            tuple(edges.outputs),
+            columns,
+            tuple(edges.jobs),
+            self._evidence(urn, edges),
+        )
+
+    def _evidence(self, urn: str, edges: _Edges) -> dict[str, EdgeEvidence]:
+        custom = self.latest.get(urn, {}).get("dataJobInfo", {}).get("customProperties")
+        statements = {
+            name.removeprefix(_STATEMENT): str(text)
+            for name, text in (custom.items() if isinstance(custom, Mapping) else ())
+            if name.startswith(_STATEMENT)
+        }
+        sides = (("<", edges.inputs), (">", edges.outputs))
+        found = {
+            f"{sign}{dataset}": EdgeEvidence.of(properties, statements)
+            for sign, side in sides
+            for dataset, properties in side.items()
+        }
+        return {edge: evidence for edge, evidence in found.items() if evidence is not None}
 
     def _instances(self) -> dict[str, str]:
         return {
@@ -240,13 +265,13 @@ def _whole(value: Any) -> int | None:
 
 @dataclass(slots=True)
 class _Edges:
-    """Edges of a DataJob, in the order in which the proposals name them.
+    """Edges of a DataJob, in the order in which the proposals name them; those to datasets with their properties.
 
     :param columns: the input columns by output column and transformation.
     """
 
-    inputs: dict[str, None] = field(default_factory=dict)
-    outputs: dict[str, None] = field(default_factory=dict)
+    inputs: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    outputs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     jobs: dict[str, None] = field(default_factory=dict)
     columns: dict[tuple[Column, str | None], dict[Column, None]] = field(default_factory=dict)
 
@@ -255,8 +280,8 @@ class _Edges:
         """Return the edges of a whole ``dataJobInputOutput`` aspect."""
         aspect = _json_object(value, "the aspect")
         edges = cls(
-            inputs=dict.fromkeys([*_urns(aspect, "inputDatasetEdges"), *_urns(aspect, "inputDatasets")]),
-            outputs=dict.fromkeys([*_urns(aspect, "outputDatasetEdges"), *_urns(aspect, "outputDatasets")]),
+            inputs=_dataset_edges(aspect, "inputDatasetEdges", "inputDatasets"),
+            outputs=_dataset_edges(aspect, "outputDatasetEdges", "outputDatasets"),
             jobs=dict.fromkeys([*_urns(aspect, "inputDatajobs"), *_urns(aspect, "inputDatajobEdges")]),
         )
         for lineage in _json_objects(aspect, "fineGrainedLineages", "an entry of fineGrainedLineages"):
@@ -286,11 +311,11 @@ class _Edges:
             raise _MalformedAspectError("an operation of the patch has no known op and path")
         first, *rest = (part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/"))
         if first in _PATCHED_SIDES and rest:
-            side: dict[str, None] = getattr(self, _PATCHED_SIDES[first])
+            side: dict[str, Any] = getattr(self, _PATCHED_SIDES[first])
             if kind == "remove":
                 side.pop("/".join(rest), None)
             else:
-                side["/".join(rest)] = None
+                side["/".join(rest)] = _properties(operation.get("value"))
         elif first == "fineGrainedLineages" and len(rest) > _NO_QUERY_PARTS:
             self._apply_column(rest, kind)
 
@@ -333,6 +358,18 @@ def _json_objects(aspect: Mapping[str, Any], key: str, what: str) -> Iterator[Ma
         raise _MalformedAspectError(f"{key} is not a list")
     for value in values:
         yield _json_object(value, what)
+
+
+def _dataset_edges(aspect: Mapping[str, Any], key: str, old_key: str) -> dict[str, Mapping[str, str]]:
+    """Return the properties of edges by URN, with those of the older list, which have none."""
+    urns = _urns(aspect, key)
+    edges: dict[str, Mapping[str, str]] = dict(zip(urns, map(_properties, aspect.get(key) or []), strict=True))
+    return edges | {urn: {} for urn in _urns(aspect, old_key) if urn not in edges}
+
+
+def _properties(edge: Any) -> dict[str, str]:
+    properties = edge.get("properties") if isinstance(edge, Mapping) else None
+    return {str(name): str(value) for name, value in properties.items()} if isinstance(properties, Mapping) else {}
 
 
 def _urns(aspect: Mapping[str, Any], key: str) -> list[str]:

@@ -229,6 +229,63 @@ class ColumnLineage:
         return first.strip().removeprefix("-- ").strip(), "".join(rest).strip()
 
 
+_SOURCES = {
+    "EVENT": "OpenLineage's events",
+    "STATEMENT": "the statement",
+    "SPARK_PLAN": "the plan in Spark's event log",
+    "STREAMING_PROGRESS": "the progress of the streaming query",
+    "UI": "entered by hand in DataHub",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeQuery:
+    """A query that gave an edge.
+
+    :param run_id: OpenLineage's; ``execution 7`` of an execution that only Spark's event log has.
+    :param statement: what it did: its statement, or else its name in the events; empty if it is not known.
+    """
+
+    run_id: str
+    statement: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeEvidence:
+    """Where an edge of a job is from.
+
+    :param source: as in the edge's properties, such as ``EVENT``.
+    :param more: how many further queries there are.
+    """
+
+    source: str
+    queries: tuple[EdgeQuery, ...] = ()
+    more: int = 0
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str], statements: Mapping[str, str]) -> EdgeEvidence | None:
+        """Read the properties of an edge; ``None`` if they do not name its source.
+
+        :param statements: those of the job, by id.
+        """
+        if "source" not in properties:
+            return None
+        pairs = [named.partition(" ") for named in properties.get("queries", "").split(", ") if named]
+        queries = [EdgeQuery(run_id, statements.get(identity, "")) for run_id, _, identity in pairs]
+        executions = [number for number in properties.get("executions", "").split(", ") if number]
+        more = properties.get("moreQueries", "")
+        return cls(
+            properties["source"],
+            (*queries, *(EdgeQuery(f"execution {number}") for number in executions)),
+            int(more) if more.isascii() and more.isdigit() else 0,
+        )
+
+    @property
+    def words(self) -> str:
+        """The source for people."""
+        return _SOURCES.get(self.source, self.source)
+
+
 @dataclass(frozen=True, slots=True)
 class GraphJob:
     """A DataJob with its edges.
@@ -236,6 +293,7 @@ class GraphJob:
     :param name: the name in its ``dataJobInfo``, else its id.
     :param inputs: dataset URNs; ``outputs`` likewise.
     :param upstream_jobs: the URNs of the DataJobs that it names as inputs: the Airflow task that started it.
+    :param evidence: where edges are from, as far as it is known, by the texts of :meth:`dataset_edges`.
     """
 
     urn: str
@@ -244,6 +302,7 @@ class GraphJob:
     outputs: tuple[str, ...] = ()
     columns: tuple[ColumnLineage, ...] = ()
     upstream_jobs: tuple[str, ...] = ()
+    evidence: Mapping[str, EdgeEvidence] = field(default_factory=dict)
 
     def steps(self) -> list[GraphJob]:
         """Return the job's writes one by one, if it reads what it writes and has lineage of columns.

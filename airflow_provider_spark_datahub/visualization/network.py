@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from airflow_provider_spark_datahub.visualization.layout import Layout, Link, Size
-from airflow_provider_spark_datahub.visualization.model import ColumnLineage, Graph, GraphJob
+from airflow_provider_spark_datahub.visualization.model import ColumnLineage, EdgeEvidence, Graph, GraphJob
 from airflow_provider_spark_datahub.visualization.names import (
     Column,
     JobParts,
@@ -101,6 +101,7 @@ class Network:
     :param columns: the columns of each dataset; one without a name stands for the dataset as a whole.
     :param statements: the queries that write each dataset.
     :param sizes: width and height of each box, in pixels.
+    :param evidence: of each dataset, where its edges are from: the key of the job, whether it writes, and the evidence.
     """
 
     boxes: Mapping[str, Box]
@@ -109,6 +110,7 @@ class Network:
     statements: Mapping[str, tuple[Statement, ...]]
     layout: Layout
     sizes: Mapping[str, Size]
+    evidence: Mapping[str, tuple[tuple[str, bool, EdgeEvidence], ...]] = field(default_factory=dict)
 
 
 def build_network(graph: Graph) -> Network:
@@ -129,7 +131,23 @@ def build_network(graph: Graph) -> Network:
     sizes = {key: _size(box) for key, box in boxes.items()}
     columns = _Columns(graph, jobs, keys)
     layout = Layout.of(sizes, links)
-    return Network(boxes, tuple(dict.fromkeys(links)), columns.by_dataset(), columns.statements(), layout, sizes)
+    evidence = {key: tuple(_evidence(urn, jobs)) for urn, key in keys.items()}
+    drawn = tuple(dict.fromkeys(links))
+    return Network(boxes, drawn, columns.by_dataset(), columns.statements(), layout, sizes, evidence)
+
+
+def _evidence(urn: str, jobs: Mapping[str, GraphJob]) -> Iterator[tuple[str, bool, EdgeEvidence]]:
+    for key, job in jobs.items():
+        if urn in job.outputs and f">{urn}" in job.evidence:
+            yield key, True, job.evidence[f">{urn}"]
+        if urn in job.inputs and f"<{urn}" in job.evidence:
+            # A job that is drawn write by write has the evidence of all of them.
+            written = {
+                query for output in job.outputs if (found := job.evidence.get(f">{output}")) for query in found.queries
+            }
+            evidence = job.evidence[f"<{urn}"]
+            queries = tuple(query for query in evidence.queries if query in written)
+            yield key, False, replace(evidence, queries=queries) if queries else evidence
 
 
 def _sources(job: GraphJob) -> dict[str, None]:

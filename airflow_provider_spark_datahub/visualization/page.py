@@ -317,6 +317,7 @@ class _Table:
         self.labels = labels
         self.columns = lineage.columns[box.key]
         self.statements = lineage.statements[box.key]
+        self.evidence = lineage.evidence[box.key]
         self.writers = [source for source, target in lineage.links if target == box.key]
         self.readers = [target for source, target in lineage.links if source == box.key]
         self.everywhere = _everywhere(self.columns)
@@ -334,7 +335,26 @@ class _Table:
             yield f'<details class="statement" id="{self.box.key}-s{number}">'
             yield f"<summary>{heading} of <bdi>{job}</bdi></summary>"
             yield f"<pre><bdi>{escape(query)}</bdi></pre></details>"
+        yield from self._evidence()
         yield "</div></details>"
+
+    def _evidence(self) -> Iterator[str]:
+        """Yield where the edges of the table are from, if the proposals say so."""
+        if not self.evidence:
+            return
+        yield '<details class="statement evidence"><summary>Evidence</summary><ul>'
+        for job, writes, evidence in self.evidence:
+            how = f"{'written' if writes else 'read'} by <bdi>{_breakable(self.boxes[job].full)}</bdi>"
+            yield f"<li>{how}: {escape(harmless(evidence.words))}<ul>"
+            for query in evidence.queries:
+                statement = (
+                    f"<pre><bdi>{escape(harmless_lines(query.statement))}</bdi></pre>" if query.statement else ""
+                )
+                yield f"<li>query <bdi>{escape(harmless(query.run_id))}</bdi>{statement}</li>"
+            if evidence.more:
+                yield f"<li>and {evidence.more} more queries</li>"
+            yield "</ul></li>"
+        yield "</ul></details>"
 
     def _facts(self) -> str:
         count = sum(bool(column.name) for column in self.columns)

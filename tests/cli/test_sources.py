@@ -27,7 +27,7 @@ BOTH = [STATUS, PATCH]
 
 
 def read(*paths: Path) -> tuple[list[Proposal], list[str]]:
-    return read_sources(paths, failed=1)
+    return read_sources(paths, failed=1)[:2]
 
 
 def manifest(proposals: int) -> Manifest:

@@ -24,6 +24,7 @@ FROM_TEXT: dict[str, tuple[str, Any]] = {
     "max_string_length": ("5000", 5_000),
     "max_sql_length": ("5000", 5_000),
     "max_column_edges": ("1", 1),
+    "capture_evidence": ("true", True),
     "capture_streaming": ("true", True),
     "capture_lost_executions": ("true", True),
     "capture_from_event_log": ("true", True),

@@ -248,7 +248,8 @@ def _static_partitions(parsed: Any) -> Iterator[str]:
 
 # The lowest confidence of DataHub's own SQL parser. OpenLineage's column lineage has 0.5, as in the Java listener.
 _CONFIDENCE = 0.2
-_TRANSFORM = "DIRECT:PARSED_SQL"
+PARSED_SQL = "DIRECT:PARSED_SQL"
+"""Transformation of columns that statements name, and OpenLineage does not."""
 _SELECT = re.compile(r"\bselect\b", re.IGNORECASE)
 # Formats in front of a path: SELECT … FROM delta.`/lake/orders`.
 _FORMATS = frozenset({"avro", "csv", "delta", "iceberg", "json", "orc", "parquet", "text"})
@@ -305,7 +306,7 @@ def _filled(run: RunState, dialect: str, names: _Names, steps: _Steps) -> RunSta
     for dataset, state in run.written:
         if names.same(dataset, target.dataset):
             edges = [
-                ColumnEdge((column,), upstreams, _TRANSFORM, _CONFIDENCE)
+                ColumnEdge((column,), upstreams, PARSED_SQL, _CONFIDENCE)
                 for column in _missing(state)
                 if (upstreams := sources.get(column, ()))
             ]

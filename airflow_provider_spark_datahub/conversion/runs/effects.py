@@ -75,9 +75,9 @@ def with_effects(application: Application, failed: Collection[str] = (), single:
 
     def effective(run: RunState) -> RunState:
         if run.run_id in refused:
-            return structs.replace(run, inputs={}, outputs={}, refused=True)
+            return structs.replace(run, inputs={}, outputs={}, refused=True, reported=run)
         if run.run_id in failed and not run.failure and (run.outputs or run.plan_node in _ENCLOSING):
-            return structs.replace(run, outputs={}, refused=True)
+            return structs.replace(run, outputs={}, refused=True, reported=run)
         return run
 
     return replace(application, runs=tuple(map(effective, runs)))

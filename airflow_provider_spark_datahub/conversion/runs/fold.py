@@ -20,6 +20,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     FAILED_TYPES,
     QUERY_TYPES,
     RDD_JOB,
+    SPARK_LOG,
     TERMINAL_TYPES,
     DatasetId,
     EventDataset,
@@ -93,6 +94,8 @@ class RunState(msgspec.Struct, gc=False):
     :param index: index of its first event among all events.
     :param worked: Spark ran a job for it (facet ``spark_jobDetails``), or counted what it wrote.
     :param refused: it wrote nothing, although its events name outputs. They are left out.
+    :param reported: the refused run as its events describe it.
+    :param is_logged: its events are made from Spark's own event log.
     :param properties: each with the index of its event; those that an event repeats are left out.
     """
 
@@ -114,6 +117,8 @@ class RunState(msgspec.Struct, gc=False):
     failure: str = ""
     worked: bool = False
     refused: bool = False
+    reported: RunState | None = None
+    is_logged: bool = False
     inputs: dict[DatasetId, DatasetState] = {}
     outputs: dict[DatasetId, DatasetState] = {}
     properties: list[tuple[int, PropertyLayers]] = []
@@ -292,6 +297,7 @@ class Fold:
         run = self._runs.get(event.run_id)
         if run is None:
             run = self._runs[event.run_id] = RunState(event.run_id, index, event.job_name, flow)
+            run.is_logged = event.producer == SPARK_LOG
         run.flow, run.last_index = flow, index
         run.job_type = event.job_type or run.job_type
         run.parent_run_id = event.parent_run_id or run.parent_run_id

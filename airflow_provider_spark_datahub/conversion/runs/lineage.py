@@ -21,7 +21,7 @@ from airflow_provider_spark_datahub.conversion.columns.sql import (
     with_columns_of_statements,
 )
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, is_parent_folder
-from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, Diagnostics, TextLimit
+from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, Diagnostics, RejectedEdge, TextLimit
 from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId, JsonObject
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
     NO_METADATA,
@@ -33,6 +33,7 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     schema_metadata,
 )
 from airflow_provider_spark_datahub.conversion.runs.effects import under_last_names, with_folders, with_known_columns
+from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -161,6 +162,7 @@ class Lineage(msgspec.Struct, gc=False):
     :param fine_grained: column lineage, as in ``fineGrainedLineages``.
     :param partitions: the written partitions, if producers report them.
     :param tests: results of data-quality checks by the URN of the test: True if it passed.
+    :param statements: those of the queries by id, which edges name as their evidence.
     """
 
     inputs: dict[str, JobDataset]
@@ -169,6 +171,7 @@ class Lineage(msgspec.Struct, gc=False):
     operations: Sequence[Operation] = ()
     partitions: tuple[str, ...] = ()
     tests: Mapping[str, bool] = {}
+    statements: Mapping[str, str] = {}
 
     @classmethod
     def of(
@@ -185,7 +188,7 @@ class Lineage(msgspec.Struct, gc=False):
 
         :param diagnostics: receives what could not be converted.
         :param in_flight: job types of the queries that were running when the driver died if they have no end.
-        :param with_gaps: find out what is missing. A single event does not show it.
+        :param with_gaps: find out what is missing, and with ``capture_evidence`` why. A single event does not show it.
         """
         runs = application.runs
         if settings.capture_columns_from_sql and settings.capture_column_level_lineage:
@@ -202,6 +205,11 @@ class Lineage(msgspec.Struct, gc=False):
             tests=Check.results_by_test((run.checks for run in application.runs if run.checks), namer),
         )
         diagnostics.unusable_datasets = namer.unusable
+        if with_gaps and settings.capture_evidence:
+            evidence = Evidence()
+            edges.add_evidence(lineage, evidence)
+            lineage.statements = evidence.statements
+            diagnostics.rejected_edges = tuple(dict.fromkeys(edges.rejected(application.runs, lineage)))
         if with_gaps:
             refused = (run for run in application.runs if run.refused)
             gaps = chain(map(_refusal, refused), edges.gaps(with_columns=settings.capture_column_level_lineage))
@@ -240,6 +248,7 @@ class _Edges:
         self._with_schemas = settings.materialize_dataset and settings.include_schema_metadata
         self._with_descriptions = settings.capture_dataset_documentation
         self._namer = namer
+        self._in_flight = in_flight
         self._written: list[tuple[RunState, _Touched]] = [
             (run, [] if run.failure or (run.job_type in in_flight and not run.ended) else run.written) for run in runs
         ]
@@ -250,9 +259,39 @@ class _Edges:
 
     def inputs(self) -> dict[str, JobDataset]:
         """Return the read datasets, by URN, with those that only column lineage names (Deviation 8)."""
-        reads = [(run, self._read(run, written)) for run, written in self._written]
-        phantoms = self._phantom_reads(reads)
+        reads, phantoms = self._reads()
         return self._by_urn(touched for _, read in reads for touched in read if touched[0] not in phantoms)
+
+    def _reads(self) -> tuple[list[tuple[RunState, _Touched]], set[DatasetId]]:
+        """Return what each run read, and those datasets among it that are phantoms."""
+        reads = [(run, self._read(run, written)) for run, written in self._written]
+        return reads, self._phantom_reads(reads)
+
+    def add_evidence(self, lineage: Lineage, evidence: Evidence) -> None:
+        """Add to the edges which queries gave them."""
+        reads, phantoms = self._reads()
+        kept = [(run, [item for item in read if item[0] not in phantoms]) for run, read in reads]
+        for datasets, touched in ((lineage.inputs, kept), (lineage.outputs, self._written)):
+            for urn, properties in evidence.properties((run, self._named(read)) for run, read in touched).items():
+                datasets[urn].edge_properties = properties
+
+    def rejected(self, reported: Sequence[RunState], lineage: Lineage) -> Iterator[RejectedEdge]:
+        """Yield the datasets of the reported runs that are not edges, with the reasons."""
+        runs = [run for run, _ in self._written]
+        _, phantoms = self._reads()
+        for edge in rejected_edges(reported, runs, self._urn, in_flight=self._in_flight, phantoms=phantoms):
+            if edge.urn not in (lineage.inputs if edge.kind == "input" else lineage.outputs):
+                yield edge
+
+    def _urn(self, dataset: DatasetId) -> str | None:
+        name = self._namer.name(dataset)
+        return name.urn if name is not None else None
+
+    def _named(self, touched: _Touched) -> Iterator[tuple[DatasetId, str]]:
+        for dataset, _ in touched:
+            urn = self._urn(dataset)
+            if urn is not None:
+                yield dataset, urn
 
     def gaps(self, *, with_columns: bool) -> Iterator[str]:
         """Yield a sentence for each output without any input, and for each without any direct column lineage.

@@ -17,13 +17,11 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from airflow_provider_spark_datahub.conversion.datasets import table_and_selector
-from airflow_provider_spark_datahub.conversion.events import DatasetId
+from airflow_provider_spark_datahub.conversion.events import SPARK_LOG, DatasetId
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution, location_of
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import WrittenColumns, written_columns
 from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset, PlanDatasets, described_nodes
 
-PRODUCER = "https://spark.apache.org/docs/latest/monitoring.html"
-"""The producer of these events: Spark's own log."""
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 # A view reads nothing when it is created.
 _READS_NOTHING = re.compile(r"\bExecute (?:CreateViewCommand|CreateTempViewUsing|CacheTable|ExplainCommand)\b")
@@ -259,7 +257,7 @@ class _Writer:
         return {
             "eventType": kind,
             "eventTime": datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds"),
-            "producer": PRODUCER,
+            "producer": SPARK_LOG,
             "schemaURL": _SCHEMA,
             "run": {"runId": run_id, "facets": dict(facets)},
             "job": {"namespace": self._namespace, "name": name, "facets": job_facets},

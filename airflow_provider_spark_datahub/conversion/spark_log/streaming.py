@@ -30,6 +30,7 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import (
     time_properties,
 )
 from airflow_provider_spark_datahub.conversion.runs.effects import with_streamed_folders
+from airflow_provider_spark_datahub.conversion.runs.evidence import STREAMING_PROGRESS
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -306,7 +307,6 @@ def _job(
     streaming = query.streaming
     flow = _flow(query, settings)
     seen = _reported_lineage(query, symlinks, settings)
-    sources, sinks = query.datasets
     start_ms = streaming.start_ms
     end_ms = streaming.last_ms if streaming.last_ms is not None else start_ms
     result = _result(query, ending)
@@ -330,12 +330,7 @@ def _job(
         parent_urn=urns.dpi_urn(query.application.run_id) if query.application else None,
         is_application=False,
     )
-    lineage = Lineage(
-        inputs=_with(seen.lineage.inputs if seen else {}, sources, namer),
-        outputs=_with(seen.lineage.outputs if seen else {}, sinks, namer),
-        fine_grained=seen.lineage.fine_grained if seen else [],
-        operations=seen.lineage.operations if seen else (),
-    )
+    lineage = _lineage(query, seen, namer, settings)
     diagnostics = Diagnostics(unusable_datasets=dict(namer.unusable))
     if seen:
         diagnostics.merge(seen.diagnostics)
@@ -344,6 +339,19 @@ def _job(
     # A run without new data read and wrote nothing: that does not show which edges the query has.
     succeeded = bool(streaming.rows) and ending.final and result is not None and result.type == "SUCCESS"
     return JobLineage(definition, run, lineage, diagnostics, settings.use_patch or not (is_complete and succeeded))
+
+
+def _lineage(query: _Query, seen: JobLineage | None, namer: DatasetNamer, settings: LineageSettings) -> Lineage:
+    """Return the lineage that events report, with the sources and sinks that only the query's progress names."""
+    sources, sinks = query.datasets
+    progress = {"source": STREAMING_PROGRESS, "queries": query.streaming.run_id} if settings.capture_evidence else {}
+    return Lineage(
+        inputs=_with(seen.lineage.inputs if seen else {}, sources, namer, progress),
+        outputs=_with(seen.lineage.outputs if seen else {}, sinks, namer, progress),
+        fine_grained=seen.lineage.fine_grained if seen else [],
+        operations=seen.lineage.operations if seen else (),
+        statements=seen.lineage.statements if seen else {},
+    )
 
 
 def _column_gaps(lineage: Lineage, name: str) -> Iterator[str]:
@@ -388,12 +396,14 @@ def _files_of_sources(query: _Query, symlinks: Mapping[DatasetId, DatasetId]) ->
     }
 
 
-def _with(known: dict[str, JobDataset], named: Iterable[DatasetId], namer: DatasetNamer) -> dict[str, JobDataset]:
+def _with(
+    known: dict[str, JobDataset], named: Iterable[DatasetId], namer: DatasetNamer, evidence: Mapping[str, str]
+) -> dict[str, JobDataset]:
     found = dict(known)
     for dataset in named:
         name = namer.name(dataset)
         if name is not None:
-            found.setdefault(name.urn, JobDataset(name, [dataset]))
+            found.setdefault(name.urn, JobDataset(name, [dataset], edge_properties=evidence))
     return dict(sorted(found.items()))
 
 

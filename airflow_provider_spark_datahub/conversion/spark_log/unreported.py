@@ -14,6 +14,7 @@ from airflow_provider_spark_datahub.conversion.datasets import DatasetName, Data
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.events import DatasetId
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
+from airflow_provider_spark_datahub.conversion.runs.evidence import SPARK_PLAN
 from airflow_provider_spark_datahub.conversion.runs.fold import Application
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -62,9 +63,6 @@ def _wrote_data(execution: SqlExecution) -> bool:
 
 
 # -- edges of lost executions
-
-# The property ``source`` of an edge that only a plan names. DataHub's own UI writes ``UI`` there.
-_SOURCE = "SPARK_PLAN"
 
 
 class LostLineage:
@@ -140,12 +138,14 @@ class _Unknown:
 def _add(known: dict[str, JobDataset], names: Sequence[DatasetName | _Unknown], execution: int) -> int:
     added = 0
     for name in names:
-        if isinstance(name, _Unknown) or (name.urn in known and not known[name.urn].edge_properties):
+        if isinstance(name, _Unknown) or (
+            name.urn in known and known[name.urn].edge_properties.get("source") != SPARK_PLAN
+        ):
             continue
         dataset = known.setdefault(name.urn, JobDataset(name))
         executions = dataset.edge_properties.get("executions", "").split(", ") if dataset.edge_properties else []
         listed = ", ".join(dict.fromkeys([*executions, str(execution)]))
-        dataset.edge_properties = {"source": _SOURCE, "executions": listed}
+        dataset.edge_properties = {"source": SPARK_PLAN, "executions": listed}
         added += 1
     return added
 

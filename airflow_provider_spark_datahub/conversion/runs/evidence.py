@@ -1,0 +1,186 @@
+"""Evidence of a job's edges: which queries gave each edge, and why a dataset that events name is not an edge.
+
+See the conversion rules, section 7.7.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from airflow_provider_spark_datahub.conversion.columns.sql import PARSED_SQL
+from airflow_provider_spark_datahub.conversion.datasets import is_parent_folder
+from airflow_provider_spark_datahub.conversion.diagnostics import RejectedEdge, cut
+from airflow_provider_spark_datahub.conversion.events import DatasetId
+from airflow_provider_spark_datahub.conversion.redaction import redact_text
+from airflow_provider_spark_datahub.conversion.runs.fold import DROP, NOT_WRITTEN, RunState
+
+EVENT, STATEMENT, SPARK_PLAN, STREAMING_PROGRESS = "EVENT", "STATEMENT", "SPARK_PLAN", "STREAMING_PROGRESS"
+"""Values of the property ``source`` of an edge. DataHub's own UI writes ``UI`` there."""
+STATEMENT_PROPERTY = "statement."
+"""Begin of the properties of a job that are the statements of its queries, before the id of the statement."""
+_MOST_QUERIES = 20
+_MOST_STATEMENTS = 200
+_LONGEST_STATEMENT = 20_000
+_ID_LENGTH = 12
+
+# A dataset that a run read or wrote, with the URN under which it is an edge.
+Touched = Iterable[tuple[RunState, Iterable[tuple[DatasetId, str]]]]
+_UrnOf = Callable[[DatasetId], str | None]
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Evidence of the edges of one job.
+
+    :ivar statements: what the queries did, by id: the statement, or else the query's name in OpenLineage's events. Each
+        is kept once, and without secrets.
+    """
+
+    statements: dict[str, str] = field(default_factory=dict)
+    _ids: dict[str, str] = field(default_factory=dict)
+
+    def properties(self, touched: Touched) -> dict[str, dict[str, str]]:
+        """Return the properties of edges by URN: the best source, and the queries.
+
+        :param touched: datasets that runs read, or those that they wrote.
+        """
+        queries: dict[str, dict[str, None]] = {}
+        sources: dict[str, set[str]] = {}
+        for run, datasets in touched:
+            named = list(datasets)
+            # The application's own run reads and writes nothing itself.
+            statement = self._statement(run) if named else ""
+            for dataset, urn in named:
+                queries.setdefault(urn, {})[f"{run.run_id} {statement}".rstrip()] = None
+                sources.setdefault(urn, set()).add(_source(run, dataset))
+        return {
+            urn: {"source": next(source for source in _BEST_FIRST if source in sources[urn]), **_listed(list(listed))}
+            for urn, listed in queries.items()
+        }
+
+    def _statement(self, run: RunState) -> str:
+        """Return the id of what a query did, and keep its text; empty if there are too many."""
+        text = run.sql.strip() or run.job_name.partition(".")[2] or run.job_name
+        if text not in self._ids:
+            clean = cut(redact_text(text), _LONGEST_STATEMENT)
+            identity = hashlib.sha256(clean.encode(errors="backslashreplace")).hexdigest()[:_ID_LENGTH]
+            self._ids[text] = identity if identity in self.statements or self._has_room() else ""
+            if self._ids[text]:
+                self.statements[identity] = clean
+        return self._ids[text]
+
+    def _has_room(self) -> bool:
+        return len(self.statements) < _MOST_STATEMENTS
+
+
+_BEST_FIRST = (EVENT, SPARK_PLAN, STATEMENT)
+
+
+def _listed(queries: Sequence[str]) -> dict[str, str]:
+    more = len(queries) - _MOST_QUERIES
+    listed = {"queries": ", ".join(queries[:_MOST_QUERIES])}
+    return listed | {"moreQueries": str(more)} if more > 0 else listed
+
+
+def _source(run: RunState, dataset: DatasetId) -> str:
+    if run.is_logged:
+        return SPARK_PLAN
+    if dataset in run.inputs or dataset in run.outputs:
+        return EVENT
+    transforms = {
+        edge.transform
+        for state in run.outputs.values()
+        for edge in (state.columns.edges if state.columns is not None else ())
+        if any(column.dataset == dataset for column in edge.upstreams)
+    }
+    return STATEMENT if transforms == {PARSED_SQL} else EVENT
+
+
+# -- datasets that are not edges
+
+
+def rejected_edges(
+    reported: Sequence[RunState],
+    runs: Sequence[RunState],
+    urn_of: _UrnOf,
+    *,
+    in_flight: Collection[str],
+    phantoms: Collection[DatasetId],
+) -> Iterator[RejectedEdge]:
+    """Yield the datasets that events name as inputs or outputs of queries, and that are not edges for that reason.
+
+    :param reported: the runs with the names in their events.
+    :param runs: the same runs under the last names of datasets.
+    :param in_flight: job types of the queries that were running when the driver died if they have no end.
+    :param phantoms: datasets that only jobs of RDDs read: phantom reads.
+    """
+    for own, run in zip(reported, runs, strict=True):
+        events = own.reported or own
+        query = redact_text(" ".join(events.sql.split())) or events.job_name
+        for kind, dataset, reason, rule in (
+            *_whole_queries(own, in_flight),
+            *_not_written(run),
+            *_under_other_names(own, run),
+            *(("input", dataset, *_PHANTOM) for dataset in run.inputs if dataset in phantoms),
+        ):
+            urn = urn_of(dataset)
+            if urn is not None:
+                yield RejectedEdge(urn, kind, run.run_id, cut(query, _LONGEST_STATEMENT), reason, rule)
+
+
+_Rejected = Iterator[tuple[Literal["input", "output"], DatasetId, str, str]]
+_PHANTOM = (
+    "only a job of RDDs reads it, to list files, to infer a schema, or to read back what the application wrote",
+    "Deviation 5",
+)
+
+
+def _whole_queries(run: RunState, in_flight: Collection[str]) -> _Rejected:
+    """Yield the datasets of a query that did nothing or did not end well."""
+    if run.reported is not None:
+        reason = "Spark refused or failed to do the write, whatever the query's own events say", "section 7.1"
+        if not run.inputs:
+            yield from (("input", dataset, *reason) for dataset in run.reported.inputs)
+        yield from (("output", dataset, *reason) for dataset in run.reported.outputs)
+    elif run.failure:
+        yield from (("output", dataset, "the query failed", "Deviation 10") for dataset in run.outputs)
+    elif run.job_type in in_flight and not run.ended:
+        reason = "the query was running when the application ended", "section 7.1"
+        yield from (("output", dataset, *reason) for dataset in run.outputs)
+
+
+def _not_written(run: RunState) -> _Rejected:
+    """Yield the outputs of a query that it did not fill with data."""
+    written = {dataset for dataset, _ in run.written}
+    changed = {dataset for dataset, _ in run.changed}
+    for dataset, state in run.outputs.items():
+        if dataset in written:
+            continue
+        if dataset not in changed:
+            yield "output", dataset, "the job of RDDs passes its input on, and materialises nothing", "section 4.1"
+        elif state.lifecycle in NOT_WRITTEN:
+            change = "dropped" if state.lifecycle == DROP else "renamed"
+            yield "output", dataset, f"the table was {change}, not written", "Deviation 9"
+        else:
+            yield "output", dataset, "the table was created or altered, and got no data", "section 7.1"
+
+
+def _under_other_names(run: RunState, renamed: RunState) -> _Rejected:
+    """Yield the datasets that count under another name in the end."""
+    folders = [*renamed.inputs, *renamed.outputs]
+    sides: tuple[tuple[Literal["input", "output"], Collection[DatasetId], Collection[DatasetId]], ...] = (
+        ("input", run.inputs, renamed.inputs),
+        ("output", run.outputs, renamed.outputs),
+    )
+    for kind, before, after in sides:
+        for dataset in before:
+            if dataset in after:
+                continue
+            folder = next((name for name in folders if is_parent_folder(name.name, dataset.name)), None)
+            if folder is not None:
+                yield kind, dataset, f"it is a part of {folder.name}, which is the dataset", "section 7.3"
+            else:
+                yield kind, dataset, "the table was renamed, or dropped and its name used again", "section 7.2"

@@ -1,0 +1,342 @@
+"""Explanations of single datasets and columns: the chain of edges that leads to them, with the evidence of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from textwrap import wrap
+from typing import Any
+
+from airflow_provider_spark_datahub.conversion import Diagnostics
+from airflow_provider_spark_datahub.visualization.model import ColumnLineage, EdgeEvidence, EdgeQuery, Graph, GraphJob
+from airflow_provider_spark_datahub.visualization.names import Column, ShortNames, harmless, plain_path, short_name
+
+_MOST_STEPS = 30
+"""Datasets behind each other that a chain has at most."""
+_MOST_LINES, _WIDTH, _LEAST_WIDTH = 4, 80, 40
+_RULES = "docs/conversion.md"
+
+
+class UnknownNameError(ValueError):
+    """Name that no dataset or column has, or that several have. The message names the nearest ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Reason why an edge does not exist.
+
+    :param rule: section of the conversion rules, or number of a deviation.
+    :param query: run id of the query; empty if the reason is about no single query.
+    """
+
+    text: str
+    rule: str
+    query: str = ""
+    statement: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An edge of a job that gave a dataset or a column, and where its data came from.
+
+    :param evidence: ``None`` if the proposals have none.
+    :param transformation: of a column, in a few words.
+    """
+
+    job: GraphJob
+    evidence: EdgeEvidence | None
+    sources: tuple[Link, ...]
+    transformation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A dataset or a column in a chain, with the edges that gave it.
+
+    :param is_repeated: its edges are elsewhere in the chain.
+    :param is_loose: a query of the job read it that did not write this output: it may be a source of each output.
+    """
+
+    column: Column
+    steps: tuple[Step, ...] = ()
+    is_repeated: bool = False
+    is_loose: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Explanation of a dataset or a column.
+
+    :param readers: jobs that read the dataset, with the evidence.
+    :param reasons: why edges do not exist.
+    """
+
+    chain: Link
+    readers: tuple[tuple[GraphJob, EdgeEvidence | None], ...] = ()
+    reasons: tuple[Reason, ...] = ()
+
+    @classmethod
+    def of(cls, graph: Graph, name: str, diagnostics: Diagnostics | None) -> Explanation:
+        """Explain the dataset or column of this name.
+
+        :param name: a URN, a dataset's name or an end of it, each also with ``.COLUMN``.
+        :param diagnostics: of the conversion of events; ``None`` if the graph is of proposals.
+        :raises UnknownNameError: if the name is unknown or not unique.
+        """
+        rejected = diagnostics.rejected_edges if diagnostics else ()
+        target = _Names(graph, (edge.urn for edge in rejected)).find(name)
+        chain = _Chain(graph).link(target)
+        readers = [
+            (job, job.evidence.get(f"<{target.dataset}"))
+            for job in graph.distinct_jobs()
+            if target.dataset in job.inputs and not target.path
+        ]
+        return cls(chain, tuple(readers), tuple(dict.fromkeys(_reasons(chain, diagnostics, bool(readers)))))
+
+
+# -- names
+
+
+class _Names:
+    def __init__(self, graph: Graph, others: Iterable[str]) -> None:
+        self._columns: dict[str, dict[str, None]] = {urn: dict.fromkeys(types) for urn, types in graph.schemas.items()}
+        for job in graph.jobs:
+            for lineage in job.columns:
+                for column in (lineage.output, *lineage.inputs):
+                    self._columns.setdefault(column.dataset, {})[plain_path(column.path)] = None
+            self._columns |= {urn: {} for urn in (*job.inputs, *job.outputs) if urn not in self._columns}
+        self._columns |= {urn: {} for urn in others if urn not in self._columns}
+        self._datasets: dict[str, dict[str, None]] = {}
+        self._paths: list[tuple[str, str]] = []
+        names = ShortNames(graph.instances)
+        for urn in self._columns:
+            short = names.of(urn)
+            if "/" in short.name:
+                self._paths.append((urn, short.name))
+            for spelling in (urn, *short.tails(), short.name.lstrip("/"), short.name.rpartition(".")[2]):
+                self._datasets.setdefault(spelling, {})[urn] = None
+                self._datasets.setdefault(spelling.lower(), {})[urn] = None
+
+    def find(self, name: str) -> Column:
+        """Return the dataset or column.
+
+        :raises UnknownNameError: if the name is unknown or not unique.
+        """
+        for end in (len(name), *(index for index in reversed(range(len(name))) if name[index] == ".")):
+            urns = self._datasets.get(name[:end]) or self._datasets.get(name[:end].lower())
+            if urns is None:
+                continue
+            if len(urns) > 1:
+                raise UnknownNameError(f"{name[:end]!r} is the name of several datasets: {', '.join(urns)}")
+            (urn,) = urns
+            return Column(urn, self._column(urn, name[end + 1 :]))
+        folder = max((urn for urn, path in self._paths if f"{path}/" in name), key=len, default=None)
+        if folder is not None:
+            whole = short_name(folder)
+            raise UnknownNameError(f"{name!r} is not a dataset: it is a part of {whole} ({_RULES}, section 7.3)")
+        nearest = self._nearest(name, [spelling for spelling in self._datasets if not spelling.startswith("urn:")])
+        raise UnknownNameError(f"no dataset is named {name!r}{nearest}")
+
+    def _column(self, urn: str, path: str) -> str:
+        known = {column.lower(): column for column in self._columns[urn] if column}
+        if path and path.lower() not in known:
+            nearest = self._nearest(path, list(known.values()))
+            raise UnknownNameError(f"no column of {short_name(urn)} is named {path!r}{nearest}")
+        return known[path.lower()] if path else ""
+
+    @staticmethod
+    def _nearest(name: str, names: Sequence[str]) -> str:
+        near = get_close_matches(name, names, n=3, cutoff=0.5) or sorted(set(names))[:5]
+        return f"; did you mean one of these: {', '.join(near)}?" if near else ""
+
+
+# -- chains
+
+
+@dataclass(slots=True)
+class _Chain:
+    """Chains of a graph. A dataset or column is explained once, so that chains of any graph end."""
+
+    graph: Graph
+    _seen: set[Column] = field(default_factory=set)
+    _depth: int = 0
+
+    def link(self, column: Column, *, is_loose: bool = False) -> Link:
+        if column in self._seen or self._depth >= _MOST_STEPS:
+            return Link(column, is_repeated=True, is_loose=is_loose)
+        self._seen.add(column)
+        self._depth += 1
+        of_job = self._column_steps if column.path else self._dataset_steps
+        steps = [step for job in self.graph.distinct_jobs() for step in of_job(job, column)]
+        self._depth -= 1
+        return Link(column, tuple(steps), is_loose=is_loose)
+
+    def _dataset_steps(self, job: GraphJob, dataset: Column) -> Iterator[Step]:
+        urn = dataset.dataset
+        if urn not in job.outputs:
+            return
+        evidence = job.evidence.get(f">{urn}")
+        writes = {query.run_id for query in evidence.queries} if evidence else set()
+        all_writes = {query.run_id for edge, found in job.evidence.items() if edge[0] == ">" for query in found.queries}
+        sources = []
+        for source in job.inputs:
+            found = job.evidence.get(f"<{source}")
+            reads = {query.run_id for query in found.queries} if found else set()
+            if not reads & all_writes or not writes:
+                sources.append(self.link(Column(source, ""), is_loose=True))
+            elif reads & writes:
+                sources.append(self.link(Column(source, "")))
+        yield Step(job, evidence, tuple(sources))
+
+    def _column_steps(self, job: GraphJob, column: Column) -> Iterator[Step]:
+        for lineage in job.columns:
+            if lineage.output.dataset == column.dataset and plain_path(lineage.output.path) == column.path:
+                inputs = [Column(source.dataset, plain_path(source.path)) for source in lineage.inputs]
+                evidence = _of_column(job.evidence.get(f">{column.dataset}"), lineage)
+                yield Step(job, evidence, tuple(map(self.link, inputs)), ", ".join(lineage.labels()))
+
+
+def _of_column(evidence: EdgeEvidence | None, lineage: ColumnLineage) -> EdgeEvidence | None:
+    """Return the evidence of an edge with only the queries whose statement gave the column."""
+    statement = lineage.query()
+    is_parsed = "parsed sql" in lineage.labels()
+    if evidence is None:
+        return EdgeEvidence("STATEMENT" if is_parsed else "EVENT", (EdgeQuery("", statement),)) if statement else None
+    queries = tuple(query for query in evidence.queries if not statement or query.statement == statement)
+    source = "STATEMENT" if is_parsed else evidence.source
+    return EdgeEvidence(source, queries or evidence.queries, 0 if queries else evidence.more)
+
+
+# -- reasons
+
+
+def _reasons(chain: Link, diagnostics: Diagnostics | None, is_read: bool) -> Iterator[Reason]:
+    column = chain.column
+    if diagnostics is None:
+        if not chain.steps and not is_read:
+            yield Reason("no proposal has such an edge; only events show why an edge is missing", "section 7.5")
+        return
+    for edge in diagnostics.rejected_edges:
+        if edge.urn == column.dataset:
+            yield Reason(f"not an {edge.kind}: {edge.reason}", edge.rule, edge.query, edge.statement)
+    is_complete = chain.steps and (column.path or any(step.sources for step in chain.steps))
+    for gap in diagnostics.gaps:
+        if column.dataset in gap and not is_complete:
+            yield Reason(gap, "section 7.5")
+    if not column.path or chain.steps:
+        return
+    for gap in diagnostics.column_gaps:
+        yield Reason(gap, "section 4.2")
+    for kind, count in diagnostics.truncations.items():
+        yield Reason(f"{count} {kind}", "section Limits")
+    yield Reason("no event names a column that it comes from: a constant, or a query that OpenLineage cannot read",
+                 "section 4.1")  # fmt: skip
+
+
+# -- text and JSON
+
+
+def render_explanation(explanation: Explanation) -> Iterator[str]:
+    """Yield lines for a person, of at most 80 characters as far as names allow it."""
+    yield from _lines_of_link(explanation.chain, "", f"{_name(explanation.chain.column)}")
+    for job, evidence in explanation.readers:
+        yield from _lines_of_evidence(f"read by {_job(job)}", evidence, "  ")
+    if explanation.reasons:
+        yield "why there is no edge, or not more of one:" if explanation.chain.steps else "why there is no edge:"
+    queries: dict[tuple[str, str], list[EdgeQuery]] = {}
+    for reason in explanation.reasons:
+        named = [EdgeQuery(reason.query, reason.statement)] if reason.query else []
+        queries.setdefault((reason.text, reason.rule), []).extend(named)
+    for (text, rule), named in queries.items():
+        yield from wrap(f"{harmless(text)} ({_RULES}, {rule})", _WIDTH, initial_indent="  ", subsequent_indent="    ",
+                        break_on_hyphens=False, break_long_words=False)  # fmt: skip
+        yield from _lines_of_queries(named, "    ")
+
+
+def _lines_of_link(link: Link, indent: str, title: str) -> Iterator[str]:
+    yield f"{indent}{title}{' (see above)' if link.is_repeated else ''}"
+    inner = f"{indent}  "
+    if not link.steps and not link.is_repeated:
+        yield f"{inner}{'no edge leads to it' if not indent else 'no job in these files writes it'}"
+    for step in link.steps:
+        how = f" ({harmless(step.transformation)})" if step.transformation else ""
+        yield from _lines_of_evidence(f"{'made' if link.column.path else 'written'} by {_job(step.job)}{how}",
+                                      step.evidence, inner)  # fmt: skip
+        for source in step.sources:
+            loose = " (another query of the job read it)" if source.is_loose else ""
+            yield from _lines_of_link(source, f"{inner}  ", f"from {_name(source.column)}{loose}")
+
+
+def _lines_of_evidence(title: str, evidence: EdgeEvidence | None, indent: str) -> Iterator[str]:
+    if evidence is None:
+        yield f"{indent}{title}"
+        yield f"{indent}  these proposals do not name the query (setting capture_evidence)"
+        return
+    yield f"{indent}{title}"
+    yield f"{indent}  source: {harmless(evidence.words)}"
+    yield from _lines_of_queries(evidence.queries, f"{indent}  ")
+    if evidence.more:
+        yield f"{indent}  and {evidence.more} more queries"
+
+
+def _lines_of_queries(queries: Sequence[EdgeQuery], indent: str) -> Iterator[str]:
+    by_statement: dict[str, list[str]] = {}
+    for query in queries:
+        by_statement.setdefault(query.statement, []).append(query.run_id)
+    for statement, run_ids in by_statement.items():
+        yield from (f"{indent}query {harmless(run_id)}" for run_id in run_ids if run_id)
+        width = max(_WIDTH, len(indent) + _LEAST_WIDTH)
+        lines = wrap(harmless(" ".join(statement.split())), width - len(indent) - 2, max_lines=_MOST_LINES,
+                     placeholder=" …", break_on_hyphens=False)  # fmt: skip
+        yield from (f"{indent}  {line}" for line in lines)
+
+
+def _name(column: Column) -> str:
+    return short_name(column.dataset) + (f".{harmless(column.path)}" if column.path else "")
+
+
+def _job(job: GraphJob) -> str:
+    return harmless(short_name(job.urn))
+
+
+def explanation_document(explanation: Explanation) -> dict[str, Any]:
+    """Return the explanation as JSON for other programs."""
+    return {
+        **_link_document(explanation.chain),
+        "readers": [{"job": job.urn, "evidence": _evidence(evidence)} for job, evidence in explanation.readers],
+        "reasons": [
+            {
+                "reason": reason.text,
+                "rule": reason.rule,
+                "query": reason.query or None,
+                "statement": reason.statement or None,
+            }
+            for reason in explanation.reasons
+        ],
+    }
+
+
+def _link_document(link: Link) -> dict[str, Any]:
+    return {
+        "dataset": link.column.dataset,
+        "column": link.column.path or None,
+        "repeated": link.is_repeated,
+        "loose": link.is_loose,
+        "steps": [
+            {
+                "job": step.job.urn,
+                "transformation": step.transformation or None,
+                "evidence": _evidence(step.evidence),
+                "sources": [_link_document(source) for source in step.sources],
+            }
+            for step in link.steps
+        ],
+    }
+
+
+def _evidence(evidence: EdgeEvidence | None) -> dict[str, Any] | None:
+    if evidence is None:
+        return None
+    queries = [{"run": query.run_id or None, "statement": query.statement or None} for query in evidence.queries]
+    return {"source": evidence.source, "queries": queries, "more_queries": evidence.more}

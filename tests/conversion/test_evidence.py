@@ -1,0 +1,175 @@
+"""Evidence of edges (``capture_evidence``), and reasons for datasets that are none (conversion rules, section 7.7)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion.convert import Conversion
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
+from airflow_provider_spark_datahub.conversion.events import DatasetId, RunEvent
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.runs.fold import Fold
+from tests.conversion.builders import (
+    OTHER_QUERY,
+    QUERY,
+    Json,
+    column,
+    column_lineage,
+    dataset,
+    file,
+    find,
+    only_job,
+    proposals,
+    query,
+    schema,
+    settings,
+    symlink,
+    urn,
+    whole_application,
+)
+from tests.conversion.test_event_log_capture import from_log, log_events
+from tests.conversion.test_hard_jobs import FOLDER, RECORDINGS, converted, truth_of
+from tests.conversion.test_run_tree import ended
+from tests.oracles.strict import canonical_violations
+
+INSERT = "INSERT INTO out SELECT id FROM raw -- jdbc:x://u:secret@host"
+
+
+def edge_properties(job: Any) -> dict[str, dict[str, str]]:
+    aspect = find(proposals(job, capture_evidence=True), "dataJobInputOutput").aspect
+    return {
+        f"{side}{edge['destinationUrn'].split(',')[1]}": edge["properties"]
+        for side, key in (("<", "inputDatasetEdges"), (">", "outputDatasetEdges"))
+        for edge in aspect[key]
+    }
+
+
+def test_an_edge_names_its_queries_and_the_job_has_each_statement_once() -> None:
+    sql = {"sql": {"query": INSERT}}
+    events = whole_application(
+        query(run_id=QUERY, second=1, inputs=[file("/raw")], outputs=[file("/out")], job_facets=sql),
+        query(run_id=OTHER_QUERY, second=2, inputs=[file("/raw")], outputs=[file("/more")], job="shop.append_data.m"),
+    )
+    job = only_job(events, capture_evidence=True)
+    info = find(proposals(job, capture_evidence=True), "dataJobInfo").aspect["customProperties"]
+    statements = {name.removeprefix("statement."): text for name, text in info.items() if name.startswith("statement.")}
+    by_text = {text: name for name, text in statements.items()}
+    (insert,) = (text for text in by_text if text.startswith("INSERT INTO out"))
+    assert "secret" not in insert
+    assert set(by_text) == {insert, "append_data.m"}
+    first, second = f"{QUERY} {by_text[insert]}", f"{OTHER_QUERY} {by_text['append_data.m']}"
+    assert edge_properties(job) == {
+        "</raw": {"source": "EVENT", "queries": f"{first}, {second}"},
+        ">/out": {"source": "EVENT", "queries": first},
+        ">/more": {"source": "EVENT", "queries": second},
+    }
+
+
+def test_many_queries_are_counted() -> None:
+    queries = [
+        query(run_id=f"01900000-0000-7000-8000-{number:012}", second=number, outputs=[file("/out")])
+        for number in range(1, 31)
+    ]
+    properties = edge_properties(only_job(whole_application(*queries), capture_evidence=True))[">/out"]
+    assert (properties["queries"].count(", "), properties["moreQueries"]) == (19, "10")
+
+
+def table(name: str, **facets: Any) -> Json:
+    return dataset("file", f"/warehouse/{name}", symlinks=symlink("file:/warehouse", name), **facets)
+
+
+def test_the_source_says_whether_an_event_a_statement_or_a_plan_names_the_dataset() -> None:
+    statement = {"sql": {"query": "INSERT INTO db.t SELECT (SELECT max(x) AS m FROM db.u) AS m, y FROM db.v"}}
+    columns = column_lineage({"y": [column("/warehouse/db.v", "y", "DIRECT:IDENTITY")]})
+    v, u = (table(f"db.{name}", schema=schema((field, "int"))) for name, field in (("v", "y"), ("u", "x")))
+    t = table("db.t", schema=schema(("m", "int"), ("y", "int")), columnLineage=columns)
+    events = whole_application(
+        query(run_id=OTHER_QUERY, second=1, outputs=[u]),
+        query(run_id=QUERY, second=2, inputs=[v], outputs=[t], job_facets=statement),
+    )
+    properties = edge_properties(only_job(events, capture_evidence=True, capture_columns_from_sql=True))
+    sources = {edge: found["source"] for edge, found in properties.items()}
+    assert sources == {"<db.u": "STATEMENT", "<db.v": "EVENT", ">db.t": "EVENT", ">db.u": "EVENT"}
+
+    logged = from_log(log_events("hive_tables-4.3.0"), capture_evidence=True)
+    assert {found["source"] for job in logged.jobs for found in edge_properties(job).values()} == {"SPARK_PLAN"}
+    # Sinks of files are in no event: only the query's progress names them.
+    streamed = converted("stream_default-4.3.0", with_log=True, capture_evidence=True)
+    sinks = {
+        edge: found["source"]
+        for job in streamed.jobs
+        if not job.run.is_application
+        for edge, found in edge_properties(job).items()
+        if edge.startswith(">")
+    }
+    assert sinks[">/lake/out/st/files"] == "STREAMING_PROGRESS"
+
+
+def without_evidence(conversion: Conversion) -> list[Json]:
+    found = [proposal.to_obj() for proposal in conversion.proposals(settings(capture_evidence=True))]
+    for proposal in found:
+        if proposal["changeType"] == "PATCH":
+            operations = json.loads(proposal["aspect"]["value"])
+            for operation in operations:
+                operation["value"].pop("properties", None)
+            proposal["aspect"]["value"] = json.dumps(operations)
+        content = proposal["aspect"].get("json", {})
+        if proposal["aspectName"] == "dataJobInfo":
+            own = content["customProperties"].items()
+            content["customProperties"] = {key: value for key, value in own if not key.startswith("statement.")}
+        for edge in (*content.get("inputDatasetEdges", ()), *content.get("outputDatasetEdges", ())):
+            edge.pop("properties", None)
+    return found
+
+
+@pytest.mark.parametrize("recording", ["generations-3.5.9", "jdbc_names-4.3.0", "delta_modes-4.1.4"])
+def test_evidence_changes_nothing_else(recording: str) -> None:
+    for ending in (Ending(succeeded=True), Ending(succeeded=False)):
+        plain = [proposal.to_obj() for proposal in converted(recording, ending=ending).proposals(settings())]
+        with_it = converted(recording, ending=ending, capture_evidence=True)
+        if ending.succeeded:
+            assert without_evidence(with_it) == without_evidence(converted(recording, ending=ending))
+        assert [proposal["aspectName"] for proposal in plain] == [
+            proposal.aspect_name for proposal in with_it.proposals(settings(capture_evidence=True))
+        ]
+        for proposal in with_it.proposals(settings(capture_evidence=True)):
+            assert canonical_violations(proposal.to_obj()) == []
+
+
+def test_the_edges_of_the_task_have_it_too() -> None:
+    events = whole_application(query(inputs=[file("/raw")], outputs=[file("/out")]))
+    job = only_job(events, Ending(succeeded=True), capture_evidence=True)
+    edges = find(ended().proposals([job]), "dataJobInputOutput").aspect["inputDatasetEdges"]
+    assert [edge["properties"]["source"] for edge in edges] == ["EVENT"]
+
+
+REJECTED = {
+    "not_written-4.3.0": {("output", "section 7.1")},
+    "generations-4.3.0": {("output", "Deviation 9")},
+    "folders-4.3.0": {("input", "Deviation 5")},
+    "sigterm-4.3.0": {("output", "section 7.1")},
+}
+
+
+@pytest.mark.parametrize("recording", RECORDINGS)
+def test_each_dataset_of_an_event_is_an_edge_or_has_the_reason_why_not(recording: str) -> None:
+    """Two kinds of path are never datasets: files of a micro-batch, and the logs of tables (section 7.3)."""
+    conversion = converted(recording, capture_evidence=True)
+    rejected = conversion.diagnostics.rejected_edges
+    lines = gzip.decompress((FOLDER / "events" / f"{recording}.ndjson.gz").read_bytes()).splitlines()
+    fold, events = Fold(settings()), [json.loads(line) for line in lines]
+    for event in events:
+        fold.add(RunEvent.parse(event))
+    namer = DatasetNamer(settings(), fold.symlinks.by_dataset)
+    for kind, edges in (("input", conversion.inputs), ("output", conversion.outputs)):
+        ids = {DatasetId(item["namespace"], item["name"]) for event in events for item in event[f"{kind}s"]}
+        named = {name.urn for name in map(namer.name, ids) if name is not None}
+        explained = {edge.urn for edge in rejected if edge.kind == kind}
+        silent = {path for path in named - set(edges) - explained if "_delta_log" not in path}
+        assert all(path.startswith(urn("file", "/lake/stream/")[:-6]) for path in silent), silent
+        assert not explained & set(truth_of(recording)[f"{kind}s"])
+    assert REJECTED.get(recording, set()) <= {(edge.kind, edge.rule) for edge in rejected}
