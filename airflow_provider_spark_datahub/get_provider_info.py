@@ -48,6 +48,9 @@ def get_provider_info() -> dict[str, Any]:
                 ],
             }
         ],
+        "extra-links": [
+            f"{_PACKAGE}.operators.links.{name}" for name in ("DatahubRunLink", "DatahubJobLink", "LineagePageLink")
+        ],
         "task-decorators": [
             {"name": name, "class-name": f"{_PACKAGE}.operators.child_spark.{name}_task"}
             for name in ("spark_lineage", "pyspark_lineage")
@@ -81,6 +84,11 @@ def _config() -> dict[str, Any]:
                     example="SparkSubmitOperator, SparkSqlOperator",
                 ),
                 "datahub_conn_id": _option("Connection to DataHub.", "datahub_rest_default"),
+                "datahub_url": _option(
+                    "Address of DataHub's UI, for links. Empty: from that of GMS, if the one follows from the other.",
+                    "",
+                    example="https://datahub.example.com",
+                ),
                 "openlineage_conn_id": _option(
                     "Connection to an OpenLineage backend that also gets the raw events. Empty: none.", ""
                 ),

@@ -139,6 +139,7 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
     assert options.keys() - arguments == {
         "namespace",
         "auto",
+        "datahub_url",
         "keep_events",
         "outbox_max_bytes",
         "outbox_max_age",

@@ -268,6 +268,11 @@ class Sink(ABC):
     takes: ClassVar[type[OutboxItem]] = Proposal
     """The kind of items that the sink takes."""
 
+    @property
+    def web_address(self) -> str:
+        """Address of DataHub's UI, without a slash at its end; empty if it does not follow from the connection."""
+        return ""
+
     def deliver(self, items: Sequence[OutboxItem], deadline: Deadline, *, patient: bool = False) -> Delivery:
         """Deliver what can be delivered before the deadline; never wait longer.
 

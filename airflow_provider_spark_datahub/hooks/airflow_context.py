@@ -146,7 +146,7 @@ def _epoch_ms(moment: datetime | None) -> int | None:
 
 def dag_run_of(dag_run: Any, dag: Any = None) -> DagRun:
     """Return a DAG run of the task's context or of the scheduler."""
-    dag_url = _page_url("dags", dag_run.dag_id)
+    dag_url = page_url("dags", dag_run.dag_id)
     # DataHub's own plugin reads the same names, so that both give the same URNs.
     site = AirflowSite(
         cluster=conf.get("datahub", "cluster", fallback="prod") or "prod",
@@ -166,7 +166,7 @@ def dag_run_of(dag_run: Any, dag: Any = None) -> DagRun:
     )
 
 
-def _page_url(*parts: str) -> str | None:
+def page_url(*parts: str) -> str | None:
     """Return the address of a page in Airflow's UI; ``None`` if Airflow does not know its own (``[api] base_url``)."""
     base_url = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
     return "/".join([base_url, *(quote(part, safe="") for part in parts)]) if base_url else None
@@ -194,7 +194,7 @@ def _task_info(task: Any) -> AirflowInfo:
     properties = {key: redact_text(repr(value)) for key, value in values.items()}
     docs = (getattr(task, key, None) for key in ("doc", "doc_md", "doc_json", "doc_yaml", "doc_rst"))
     description = next((doc for doc in docs if isinstance(doc, str) and doc), "")
-    url = _page_url("dags", dag.dag_id, "tasks", task.task_id) if dag is not None else None
+    url = page_url("dags", dag.dag_id, "tasks", task.task_id) if dag is not None else None
     return AirflowInfo(redact_text(description) or None, url, properties, *_owners_and_tags(dag))
 
 

@@ -10,7 +10,7 @@ import shlex
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -27,11 +27,12 @@ from airflow.providers.common.compat.sdk import (
     TaskDeferred,
 )
 
+from airflow_provider_spark_datahub.operators.links import LINKS
 from airflow_provider_spark_datahub.printable import printable
 from airflow_provider_spark_datahub.task import XCOM_KEY, LineageConfiguration, LineageReport
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
     from airflow_provider_spark_datahub.capture import ParentRun, Submission
     from airflow_provider_spark_datahub.conversion import LineageSettings
@@ -473,7 +474,15 @@ class SparkLineageOperator(BaseOperator):
 
     lineage_fields: ClassVar[tuple[str, ...]] = (*OPTIONS, "enabled")
     """The arguments that this class adds, all of them templated."""
+    operator_extra_links: Collection[BaseOperatorLink] = LINKS
     _task_lineage: TaskLineage | None = None
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Keep the links of the other operator. Those that it computes by itself are its only ones."""
+        super().__init_subclass__(**arguments)
+        others = super().operator_extra_links
+        if "operator_extra_links" not in vars(cls):
+            cls.operator_extra_links = others if isinstance(others, property) else (*others, *LINKS)
 
     def __init__(
         self,

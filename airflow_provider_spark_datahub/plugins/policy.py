@@ -42,6 +42,7 @@ def task_policy(task: Any) -> None:
         return
     if mapped is not None:
         task.operator_class = with_lineage
+        task.operator_extra_links = with_lineage.operator_extra_links
     else:
         task.__class__ = with_lineage
 

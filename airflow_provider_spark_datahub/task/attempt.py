@@ -472,6 +472,11 @@ class AttemptLineage:
         """URN of the task run."""
         return self._attempt.urn
 
+    @property
+    def job_urn(self) -> str:
+        """URN of the task's DataJob."""
+        return self._attempt.job_urn
+
     def openlineage_datasets(self, *, for_plugin: bool) -> tuple[list[DatasetId], list[DatasetId]]:
         """Return what the job read and wrote.
 

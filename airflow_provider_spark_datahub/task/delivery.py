@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -88,6 +89,12 @@ class TaskDelivery:
         self._delivered_name: EntryName | None = None
         self.written: list[WrittenDataset] = []
         """What the job of the earlier attempt wrote, if this one only delivers."""
+
+    def page_of(self, urn: str) -> str:
+        """Return the address of a run or job in DataHub's UI; empty if the address of the UI is not known."""
+        web = self._options.datahub_url or (self._sink.web_address if self._sink is not None else "")
+        path = "tasks" if urn.startswith("urn:li:dataJob:") else "dataProcessInstance"
+        return f"{web}/{path}/{quote(urn, safe=':(),')}" if web else ""
 
     def send(self, proposals: Sequence[OutboxItem], deadline: Deadline, *, patient: bool = False) -> Delivery:
         """Send proposals without the outbox. The end of the attempt sends again what fails here.

@@ -50,6 +50,7 @@ class LineageOptions:
     :param capture: where lineage comes from: OpenLineage's listener, Spark's own event log, or (``auto``) the listener,
         and the log of a job that the listener did not see.
     :param on_orphan: what happens to the spark-submit that an earlier, killed attempt left running on this machine.
+    :param datahub_url: address of DataHub's UI; empty if it is to follow from the connection.
     :param notes: messages for the user about options that are accepted without effect.
     """
 
@@ -67,6 +68,7 @@ class LineageOptions:
     emit_periodically: float | None = None
     capture: CaptureMode = "listener"
     on_orphan: OrphanPolicy = "warn"
+    datahub_url: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -112,6 +114,7 @@ class LineageConfiguration:
             settings = replace(settings, capture_from_event_log=True)
         return LineageOptions(
             connection=datahub_conn_id or self.connection_id,
+            datahub_url=self.read("datahub_url").rstrip("/"),
             openlineage_connection=openlineage_conn_id or self.read("openlineage_conn_id") or None,
             settings=settings,
             notes=tuple(notes),

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings
+from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
 
 
 def read(
@@ -129,3 +129,29 @@ def test_secrets_are_neither_in_the_repr_nor_in_redacted_text() -> None:
     settings = read(password="canary-token", extra_headers={"X-Key": "canary-header", "X-On": "1"})
     assert "canary" not in repr(settings)
     assert settings.redact("1 canary-token, canary-header") == "1 ***, ***"
+
+
+def test_address_of_datahubs_ui() -> None:
+    found = {
+        server: RestSink(read(server)).web_address
+        for server in (
+            "http://localhost:8080",
+            "http://datahub.example.com:8080/",
+            "https://[::1]:8080",
+            "https://acme.example.com/api/gms",
+            "https://acme.example.com:8443/gms/",
+            "https://example.com/datahub/api/gms",
+            "http://datahub-gms:8080",
+            "https://datahub.example.com",
+        )
+    }
+    assert list(found.values()) == [
+        "http://localhost:9002",
+        "http://datahub.example.com:9002",
+        "https://[::1]:9002",
+        "https://acme.example.com",
+        "https://acme.example.com:8443",
+        "https://example.com/datahub",
+        "",
+        "",
+    ]

@@ -17,6 +17,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_spark_datahub.operators.child_spark import ChildSparkOperator
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator
+from airflow_provider_spark_datahub.operators.links import LINKS
 from airflow_provider_spark_datahub.operators.spark_commands import SparkJDBCDatahubOperator
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import policy
@@ -89,10 +90,19 @@ def test_which_tasks_have_lineage(monkeypatch: pytest.MonkeyPatch) -> None:
     assert by_path == {**without, "bash": ChildSparkOperator, "count": ChildSparkOperator, **ours}
 
 
-def test_what_airflow_stores_of_the_dag_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_airflow_stores_of_the_dag_changes_by_the_links_only(monkeypatch: pytest.MonkeyPatch) -> None:
     before = DagSerialization.to_dict(some_dag())
     after = DagSerialization.to_dict(with_policy(some_dag(), monkeypatch, "SparkSubmitOperator, BashOperator"))
+    links = {
+        task["__var"]["task_id"]: task["__var"].pop("_operator_extra_links", {})
+        for stored in (before, after)
+        for task in stored["dag"]["tasks"]
+    }
     assert after == before
+    own = {link.name for link in LINKS}
+    assert {task_id for task_id, names in links.items() if names.keys() == own} == {
+        "submit", "house", "mapped", "bash", "ours", "jdbc",
+    }  # fmt: skip
 
 
 def test_a_companys_operator_with_lineage(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811

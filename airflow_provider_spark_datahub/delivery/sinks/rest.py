@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_GMS_PORT, _WEB_PORT = 8080, 9002
+"""Of DataHub's containers."""
 _EmitMode = Literal["SYNC_PRIMARY", "SYNC_WAIT", "ASYNC", "ASYNC_WAIT"]
 
 
@@ -191,6 +193,19 @@ class RestSink(Sink):
     def describe(self) -> str:
         """Return ``DataHub at URL``."""
         return f"DataHub at {self._settings.server}"
+
+    @property
+    def web_address(self) -> str:
+        """Address of DataHub's UI behind the same host: at port 9002 for 8080, or where GMS is below a path.
+
+        A host that is named after GMS serves nothing else, so the UI is elsewhere.
+        """
+        parts = urlsplit(self._settings.server)
+        host, below = parts.netloc, parts.path
+        if parts.port == _GMS_PORT and not below and "gms" not in host:
+            return f"{parts.scheme}://{host.rpartition(':')[0]}:{_WEB_PORT}"
+        found = next((path for path in ("/api/gms", "/gms") if below.endswith(path)), "")
+        return f"{parts.scheme}://{host}{below.removesuffix(found)}" if found else ""
 
     def check(self, deadline: Deadline) -> list[CheckResult]:
         """Check that GMS answers and takes the credentials, by reading an aspect: its configuration needs none."""
