@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
@@ -28,6 +28,7 @@ from airflow_provider_spark_datahub.visualization import (
     Action,
     AttemptRow,
     Frame,
+    Graph,
     build_graph,
     page_policy,
     read_asset,
@@ -41,6 +42,8 @@ MOST_RUNS = 200
 """Runs in a list; attempts that are looked at for it are at most ten times as many."""
 TOKEN_SECONDS = 12 * 3600
 _REASONS = 3
+_LOOKED_AT = 5
+"""Newest runs of a DAG that are looked at for one that can be drawn."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -118,7 +121,7 @@ def _unreadable(_: Request, error: Exception) -> JSONResponse:
 
 
 def _list_runs(request: Request, user: GetUserDep, source: SourceDep) -> Response:
-    """Return the page of the newest runs of one DAG, or of all DAGs that the user may read."""
+    """Return the page of the newest runs of one DAG, with the lineage of its latest, or of all readable DAGs."""
     readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
     dag_id = request.query_params.get("dag_id")
     if dag_id is not None:
@@ -131,8 +134,24 @@ def _list_runs(request: Request, user: GetUserDep, source: SourceDep) -> Respons
     title = "Spark lineage" if dag_id is None else f"Spark lineage of {dag_id}"
     empty = "No task has reported lineage yet, and the outbox is empty." if not rows else ""
     more = f"The newest {MOST_RUNS} runs." if len(rows) > MOST_RUNS else empty
-    section = render_attempts("Runs", rows[:MOST_RUNS], more=" ".join(part for part in (problem, more) if part))
-    return _page(None, Frame(title, (section,)))
+    graph, drawn = (None, "") if dag_id is None else _latest_graph(dag_id, rows, source)
+    notes = [note for note in (problem, more, drawn) if note]
+    section = render_attempts("Runs", rows[:MOST_RUNS], more=" ".join(notes))
+    return _page(graph, Frame(title, (section,)))
+
+
+def _latest_graph(dag_id: str, rows: Sequence[AttemptRow], source: LineageSource) -> tuple[Graph | None, str]:
+    """Return the lineage of a DAG's newest run that the outbox has proposals of, and a sentence that names the run."""
+    for row in rows[:_LOOKED_AT]:
+        run_id = parse_qs(row.link.partition("?")[2])["run_id"][0]
+        try:
+            records = source.records(Scope(dag_id, run_id))
+        except OSError:
+            break
+        graph = build_graph(proposal for record in records for proposal in record.proposals)
+        if graph.jobs or graph.roots:
+            return graph, f"Drawn here is {run_id}."
+    return None, ""
 
 
 def _guarded_newest(source: LineageSource, dag_ids: set[str]) -> tuple[list[AttemptRecord], str]:

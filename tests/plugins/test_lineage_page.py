@@ -52,7 +52,8 @@ class Source(LineageSource):
         return [each for each in found if scope is None or scope.matches(each.key)][:most]
 
     def _keys(self, scope: Scope) -> list[AttemptKey]:
-        return [KEY] if scope.task_id is None else super()._keys(scope)
+        tasks = ("build", "sum") if scope.task_id is None else (scope.task_id,)
+        return [AttemptKey(scope.dag_id, scope.run_id, task, -1, 1) for task in tasks]
 
     def _outbox(self) -> Outbox:
         return self.outbox
@@ -96,6 +97,26 @@ def token(client: TestClient) -> str:
 def press(client: TestClient, action: str = "deliver", **changes: Any) -> Any:
     headers = {**HERE, "X-Page-Token": changes.pop("token", None) or token(client), **changes.pop("headers", {})}
     return client.post(action, params=changes.pop("params", RUN), headers=headers, content="{}")
+
+
+def test_the_page_of_a_dag_draws_its_newest_run(client: TestClient, source: Source) -> None:
+    sign_in(client, "viewer")
+    assert "<svg" not in client.get("runs", params={"dag_id": "shop"}).text
+    outbox = source.outbox
+    for number, (task, read, write) in enumerate((("build", "raw", "orders"), ("sum", "orders", "totals"))):
+        key = AttemptKey("shop", "manual__1", task, -1, 1)
+        proposals = [lineage(task, [dataset(read)], [dataset(write)], [])]
+        entry = outbox.put(key, proposals, spark_succeeded=True, connection_id="sink")
+        if number:
+            entry.settle(Delivery(1), proposals)
+    # Of the newest run only the report is known here.
+    source.reported = [TaskReport(AttemptKey("shop", "manual__2", "build", -1, 1), {"reason": "no events"}, 2**42)]
+    page = client.get("runs", params={"dag_id": "shop"}).text
+    assert page.index("manual__2") < page.index("manual__1")
+    assert "Drawn here is manual__1." in page
+    for name in ("raw", "orders", "totals"):
+        assert f">{name}</text>" in page
+    assert "<svg" not in client.get("runs").text
 
 
 def test_nobody_looks_or_presses_without_signing_in(client: TestClient, source: Source) -> None:
