@@ -49,7 +49,7 @@ def mebibytes() -> float:
 def fill(outbox: Outbox) -> None:
     """Put the attempts into the outbox, one run each; deliver nine of ten."""
     os.fsync = lambda _: None  # filling is not measured, and syncs of 20,000 files take minutes
-    proposals, _ = read_sources([EVENTS], failed=1)
+    proposals, *_ = read_sources([EVENTS], failed=1)
     for number in range(ATTEMPTS):
         key = AttemptKey("shop", f"run{number}", "build", -1, 1)
         entry = outbox.put(key, proposals, spark_succeeded=True, connection_id="sink")

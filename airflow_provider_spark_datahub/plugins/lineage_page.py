@@ -137,7 +137,7 @@ def _list_runs(request: Request, user: GetUserDep, source: SourceDep) -> Respons
     graph, drawn = (None, "") if dag_id is None else _latest_graph(dag_id, rows, source)
     notes = [note for note in (problem, more, drawn) if note]
     section = render_attempts("Runs", rows[:MOST_RUNS], more=" ".join(notes))
-    return _page(graph, Frame(title, (section,)))
+    return _page(graph, Frame(title, below=(section,)))
 
 
 def _latest_graph(dag_id: str, rows: Sequence[AttemptRow], source: LineageSource) -> tuple[Graph | None, str]:
@@ -150,7 +150,7 @@ def _latest_graph(dag_id: str, rows: Sequence[AttemptRow], source: LineageSource
             break
         graph = build_graph(proposal for record in records for proposal in record.proposals)
         if graph.jobs or graph.roots:
-            return graph, f"Drawn here is {run_id}."
+            return graph, f"The drawing is of {run_id}."
     return None, ""
 
 
@@ -244,7 +244,9 @@ def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> R
     )
     section = render_attempts("Delivery", rows, actions=actions, token=_token(user) if may_edit else "", more=more)
     graph = build_graph(proposal for record in records for proposal in record.proposals)
-    return _page(graph, Frame(title, (section,), read_asset("actions.js"), "" if graph.read else _why_empty(reports)))
+    return _page(
+        graph, Frame(title, (section,), (), read_asset("actions.js"), "" if graph.read else _why_empty(reports))
+    )
 
 
 def _may_edit(dag_id: str, user: Any) -> bool:

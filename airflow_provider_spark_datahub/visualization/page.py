@@ -48,12 +48,14 @@ class Frame:
 
     :param title: in place of the page's own.
     :param sections: HTML before the page's own sections, in which names are already escaped.
+    :param below: likewise, after the drawing.
     :param script: runs beside the page's own.
     :param empty: why there is no lineage, in place of the page's own sentence; HTML is escaped.
     """
 
     title: str = ""
     sections: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
     script: str = ""
     empty: str = ""
 
@@ -84,6 +86,7 @@ def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = N
         *_runs(shown, zone),
         *frame.sections,
         *(_lineage(lineage, shown, frame.empty) if graph is not None else ()),
+        *frame.below,
         *_tables(lineage),
         *_problems(shown),
         "</main>",

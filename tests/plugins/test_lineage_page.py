@@ -113,7 +113,7 @@ def test_the_page_of_a_dag_draws_its_newest_run(client: TestClient, source: Sour
     source.reported = [TaskReport(AttemptKey("shop", "manual__2", "build", -1, 1), {"reason": "no events"}, 2**42)]
     page = client.get("runs", params={"dag_id": "shop"}).text
     assert page.index("manual__2") < page.index("manual__1")
-    assert "Drawn here is manual__1." in page
+    assert "The drawing is of manual__1." in page
     for name in ("raw", "orders", "totals"):
         assert f">{name}</text>" in page
     assert "<svg" not in client.get("runs").text

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_spark_datahub.cli.sources import read_sources
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.visualization.export import render_svg
+from airflow_provider_spark_datahub.visualization.attempts import Action, AttemptRow, render_attempts
+from airflow_provider_spark_datahub.visualization.export import read_asset, render_svg
 from airflow_provider_spark_datahub.visualization.graph import build_graph
 from airflow_provider_spark_datahub.visualization.network import build_network
-from airflow_provider_spark_datahub.visualization.page import render_page
+from airflow_provider_spark_datahub.visualization.page import Frame, render_page
 from tests.cli.commands import run
 from tests.servers.chromium import Chromium, installed
-from tests.visualization.conftest import HOSTILE, dataset, lineage
+from tests.visualization.conftest import HOSTILE, MIDNIGHT, dataset, lineage
 
 EVENTS = Path(__file__).parents[1] / "data" / "more_jobs" / "events"
 ENTER, ESCAPE, TAB = "\ue007", "\ue00c", "\ue004"
@@ -342,9 +344,43 @@ def test_every_text_has_enough_contrast(show: Open, daily_sales: list[Proposal],
     assert [(text, ratio) for text, ratio in contrasts if ratio < 4.5] == []
 
 
-@pytest.mark.parametrize("which", ["daily_sales", "hostile"])
-def test_a_narrow_window_does_not_scroll_sideways(show: Open, which: str, request: pytest.FixtureRequest) -> None:
-    browser = show(request.getfixturevalue(which))
+CLIPPED = """return [...document.querySelectorAll("main *, header *")].filter((part) => {
+    const {left, right, width, height} = part.getBoundingClientRect();
+    return part.checkVisibility() && width && height && !part.matches(".skip") && (left < -1 || right > innerWidth + 1);
+}).map((part) => `${part.tagName} ${part.id || part.getAttribute("class")} ${part.textContent.slice(0, 40)}`)"""
+
+
+def test_a_narrow_window_clips_nothing(browser: Chromium, tmp_path: Path, daily_sales: list[Proposal]) -> None:
+    row = AttemptRow(
+        "daily_sales  scheduled__2026-11-20T00:00:00+00:00",
+        "pending",
+        "2 pending, 1 delivered",
+        ("No OpenLineage event file: the listener was not loaded, or the driver could not write to its folder",),
+        MIDNIGHT,
+        link="run?dag_id=daily_sales",
+        raw="proposals?dag_id=daily_sales",
+    )
+    section = render_attempts("Runs", [row], actions=[Action("Deliver now", "deliver", "…")], token="t")
+    frame = Frame("Spark lineage of daily_sales", (section,), script=read_asset("actions.js"))
+    chain, *_ = read_sources([EVENTS / "r_tables_chain.ndjson"], failed=1)
+    file = tmp_path / "narrow.html"
+    try:
+        for width, proposals in ((400, [*daily_sales, *chain]), (360, daily_sales)):
+            narrow = {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": False}
+            browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+            file.write_text(render_page(build_graph(proposals), frame=frame), encoding="utf-8")
+            browser.open(file)
+            browser.run("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+            assert browser.run("return document.querySelectorAll('td.sources li').length") > 0
+            assert browser.run(CLIPPED) == []
+            assert browser.run("return [innerWidth, document.documentElement.scrollWidth]") == [width, width]
+            assert browser.complaints() == []
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_hostile_names_do_not_scroll_a_narrow_window_sideways(show: Open, hostile: list[Proposal]) -> None:
+    browser = show(hostile)
     narrow = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": False}
     browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
     try:

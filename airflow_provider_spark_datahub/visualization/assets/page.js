@@ -211,6 +211,8 @@
     view.scrollLeft = left * scale - x;
     view.scrollTop = top * scale - y;
   };
+  // A narrow window shows the whole width; what is lower is a scroll away.
+  const fitWidth = () => zoom(Math.min(1, (view.clientWidth - 2) / width));
   const fit = (least) => zoom(Math.max(least, Math.min(1, (view.clientWidth - 2) / width,
     Math.max(view.clientHeight, window.innerHeight * 0.6) / height)));
   const act = { "zoom-in": () => zoom(scale * 1.25), "zoom-out": () => zoom(scale / 1.25), "zoom-all": () => fit(0),
@@ -246,5 +248,5 @@
     if (moved) { event.preventDefault(); event.stopPropagation(); moved = false; }
   }, true);
   view.addEventListener("dragstart", (event) => event.preventDefault());
-  fit(window.innerWidth < 600 ? 0.3 : 0.6);
+  if (window.innerWidth < 600) fitWidth(); else fit(0.6);
 })();
