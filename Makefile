@@ -61,6 +61,10 @@ quick: dev ## the inner loop: tests without servers, Spark, Airflow processes or
 unit: dev ## all tests that start neither Spark nor Airflow nor servers
 	@$(PYTEST) -q -m "not spark and not airflow and not servers"
 
+.PHONY: test-gms
+test-gms: dev ## with DATAHUB_GMS_URL (and DATAHUB_GMS_TOKEN): lineage in a real DataHub, read back and removed
+	@$(TEST_ENV) $(BIN)/python -m pytest -m gms tests/system/test_gms.py
+
 .PHONY: lint
 lint: dev ## ruff: rules and format; the project's words
 	$(STEP) "Lint (ruff check)" $(BIN)/ruff check .

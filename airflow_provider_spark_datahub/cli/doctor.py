@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, De
 from airflow_provider_spark_datahub.printable import printable
 
 if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.delivery import Sink
     from airflow_provider_spark_datahub.delivery.outbox import Outbox
     from airflow_provider_spark_datahub.task import LineageOptions
 
@@ -49,8 +50,15 @@ _START_ADVICE = (
 )
 
 
-PROBE = Proposal("dataFlow", "urn:li:dataFlow:(spark,spark-datahub-doctor,doctor)", "status", {"removed": True})
+_PROBE_URN = "urn:li:dataFlow:(spark,spark-datahub-doctor,doctor)"
+PROBE = Proposal("dataFlow", _PROBE_URN, "status", {"removed": True})
 """A proposal without visible effect: a DataFlow of its own, marked as removed."""
+_PROBE_NAME = Proposal(
+    "dataFlow",
+    _PROBE_URN,
+    "dataFlowInfo",
+    {"customProperties": {}, "name": "spark-datahub doctor", "description": "A probe: it has no meaning."},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +168,27 @@ class _HealthChecks:
             yield from results
             if not self.write or any(result.status is CheckStatus.BAD for result in results):
                 return
-            delivery = sink.deliver([PROBE], Deadline.after(self.seconds))
-        if delivery.rejected:
-            yield _bad("delivery", f"The proposal was rejected: {delivery.rejected[0].reason}")
-        elif delivery.pending:
-            yield _bad("delivery", delivery.problem or "The proposal was not acknowledged.")
-        else:
-            words = "A proposal was stored" if delivery.stored else "A proposal was accepted; it is stored later"
-            yield _good("delivery", words)
+            yield from self._check_delivery(sink)
+
+    def _check_delivery(self, sink: Sink) -> Iterator[CheckResult]:
+        """Write a probe and, if the sink can read, read it back.
+
+        It is marked as removed (DataHub's soft delete) first, so that nobody sees it, even if this process is killed.
+        """
+        for proposal, subject in ((PROBE, "A probe, marked as removed, was"), (_PROBE_NAME, "The probe's name was")):
+            delivery = sink.deliver([proposal], Deadline.after(self.seconds))
+            if delivery.rejected:
+                yield _bad("delivery", f"The proposal was rejected: {delivery.rejected[0].reason}")
+                return
+            if delivery.pending:
+                yield _bad("delivery", delivery.problem or "The proposal was not acknowledged.")
+                return
+            yield _good("delivery", f"{subject} {'stored' if delivery.stored else 'accepted; it is stored later'}")
+            read = sink.check_stored(proposal, Deadline.after(self.seconds))
+            if read is None:
+                # A file or a topic: what is written stays in it, so one harmless proposal is enough.
+                return
+            yield read
 
     def check_outbox(self) -> Iterator[CheckResult]:
         """Check that the outbox can be written, how full it is, and its entries."""
@@ -306,7 +327,8 @@ def doctor(
         str, typer.Option("--spark-submit", help="The spark-submit command that tasks call.")
     ] = "spark-submit",
     write: Annotated[
-        bool, typer.Option("--write", help="Also deliver one harmless proposal: a DataFlow marked as removed.")
+        bool,
+        typer.Option("--write", help="Also write a harmless probe, a DataFlow marked as removed, and read it back."),
     ] = False,
     seconds: Annotated[float, typer.Option(help="Time for each check.", min=0.1)] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")] = False,

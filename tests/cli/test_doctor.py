@@ -42,7 +42,7 @@ def test_without_any_problem(sink: Path) -> None:
 
 def test_a_proposal_is_delivered_on_request(sink: Path) -> None:
     result = run("doctor", "--write")
-    assert "✓ delivery: A proposal was stored" in result.stdout
+    assert "✓ delivery: A probe, marked as removed, was stored" in result.stdout
     (proposal,) = (json.loads(line) for line in sink.read_text().splitlines())
     assert (proposal["aspectName"], proposal["aspect"]) == ("status", {"json": {"removed": True}})
 

@@ -2,7 +2,8 @@
 
 What it answers was read from GMS's sources: rest.li's ``/aspects``, OpenAPI's ``/openapi/v3/entity`` and the
 OpenLineage endpoint. It is stricter in one thing: a field that the aspect does not have is refused, where GMS leaves
-it out. It applies no patch and deletes nothing.
+it out. It deletes nothing, and of patches applies those of the edges of DataJobs. What it keeps can be read back by
+rest.li, OpenAPI (``batchGet``) and, as for the neighbours in the lineage graph, GraphQL.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
+from datahub.metadata.schema_classes import ASPECT_NAME_MAP
+
+from tests.oracles.stored import stored_edges
 from tests.oracles.strict import JSON_CONTENT_TYPE, JSON_PATCH_CONTENT_TYPE, dropping_violations, violations
 
 Proposal = dict[str, Any]
@@ -85,6 +89,8 @@ class GmsStandIn:
         """The proposals GMS would keep, in wire form, in the order they came."""
         self.dropped: list[tuple[Proposal, list[str]]] = []
         """Those it would answer 200 for and not keep, with the reasons: a test must look here."""
+        self.keep_nothing = False
+        """Whether writes are acknowledged and lost."""
         self.openlineage: list[Any] = []
         """The raw OpenLineage events it was sent."""
         self.requests: list[Request] = []
@@ -161,10 +167,10 @@ class GmsStandIn:
         if fault is not None and self._closing.wait(fault):
             return None
         if request.path in _OPEN_TO_EVERYONE:
-            return _read(request)
+            return self._read(request)
         if self.token is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
             return Answer(401, {"message": "Unauthorized to perform this action.", "status": "401"})
-        return self._write(request, body) if is_write else _read(request)
+        return self._write(request, body) if is_write else self._read(request)
 
     def _write(self, request: Request, body: bytes) -> Answer:
         url = urllib.parse.urlsplit(request.path)
@@ -175,6 +181,10 @@ class GmsStandIn:
             return _rest_li_error(400, f"Cannot parse request entity: {error}")
         if url.path == "/aspects" and request.method == "POST":
             return self._ingest_rest_li(query.get("action"), content)
+        if url.path.startswith(_ENTITY_PATH) and url.path.endswith("/batchGet"):
+            return Answer(200, list(self._batch(content)))
+        if url.path == "/api/graphql":
+            return self._graphql(content)
         if url.path.startswith(_ENTITY_PATH) and request.method in ("POST", "PATCH"):
             entity_type = url.path.removeprefix(_ENTITY_PATH)
             is_async = query.get("async", "true") == "true"
@@ -235,8 +245,55 @@ class GmsStandIn:
             else:
                 raise _RefusedError(reasons)
         with self._lock:
-            self.stored += kept
+            self.stored += [] if self.keep_nothing else kept
             self.dropped += dropped
+
+    def _held(self, urn: str, aspect_name: str) -> dict[str, Any] | None:
+        """The latest version of an aspect, after the patches of edges; None where there is none."""
+        with self._lock:
+            found = [each for each in self.stored if (each["entityUrn"], each["aspectName"]) == (urn, aspect_name)]
+        if aspect_name == "dataJobInputOutput" and found:
+            return stored_edges(found)[urn].aspect()
+        upserts = [each for each in found if each["changeType"] == "UPSERT"]
+        value: dict[str, Any] | None = json.loads(upserts[-1]["aspect"]["value"]) if upserts else None
+        return value
+
+    def _batch(self, content: Any) -> Iterable[dict[str, Any]]:
+        for wanted in content:
+            urn = wanted["urn"]
+            held = {name: self._held(urn, name) for name in wanted if name != "urn"}
+            yield {"urn": urn, **{name: {"value": value} for name, value in held.items() if value is not None}}
+
+    def _graphql(self, content: Any) -> Answer:
+        """Answer ``scrollAcrossLineage`` with the neighbours of a DataJob, whatever fields the query names."""
+        wanted = content.get("variables", {}).get("input", {})
+        if "scrollAcrossLineage(input: $input)" not in content.get("query", ""):
+            return Answer(200, {"errors": [{"message": "the stand-in knows scrollAcrossLineage alone"}]})
+        edges = self._held(wanted["urn"], "dataJobInputOutput") or {}
+        side = "inputDatasetEdges" if wanted["direction"] == "UPSTREAM" else "outputDatasetEdges"
+        found = [
+            {"degree": 1, "entity": {"urn": edge["destinationUrn"], "type": "DATASET"}, "paths": []}
+            for edge in edges.get(side, ())
+        ]
+        return Answer(200, {"data": {"scrollAcrossLineage": {"nextScrollId": None, "searchResults": found}}})
+
+    def _read(self, request: Request) -> Answer:
+        url = urllib.parse.urlsplit(request.path)
+        match url.path:
+            case "/config":
+                return Answer(200, _CONFIG)
+            case "/health":
+                return Answer(200)
+            case "/aspects/urn%3Ali%3AdataPlatform%3Aspark":
+                return Answer(200, {"aspect": {"com.linkedin.dataplatform.DataPlatformInfo": {"name": "spark"}}})
+        if url.path.startswith("/aspects/"):
+            name = dict(urllib.parse.parse_qsl(url.query)).get("aspect", "")
+            held = self._held(urllib.parse.unquote(url.path.removeprefix("/aspects/")), name)
+            if held is not None:
+                kind = ASPECT_NAME_MAP[name].RECORD_SCHEMA.fullname.replace(".pegasus2avro", "")
+                return Answer(200, {"version": 0, "aspect": {kind: held}}, _REST_LI_HEADERS)
+            return _rest_li_error(404, "not found")
+        return _not_found(request)
 
     def _ingest_openlineage(self, event: Any) -> Answer:
         try:
@@ -248,18 +305,6 @@ class GmsStandIn:
         with self._lock:
             self.openlineage.append(event)
         return Answer(200)
-
-
-def _read(request: Request) -> Answer:
-    match urllib.parse.urlsplit(request.path).path:
-        case "/config":
-            return Answer(200, _CONFIG)
-        case "/health":
-            return Answer(200)
-        case "/aspects/urn%3Ali%3AdataPlatform%3Aspark":
-            return Answer(200, {"aspect": {"com.linkedin.dataplatform.DataPlatformInfo": {"name": "spark"}}})
-        case _:
-            return _not_found(request)
 
 
 def _not_found(request: Request) -> Answer:

@@ -38,6 +38,24 @@ class StoredEdges:
                     self._items["fineGrainedLineages", *key] = lineage
         self._look()
 
+    def aspect(self) -> dict[str, Any]:
+        """Return the edges as an aspect; of column lineage each pair by itself."""
+        found: dict[str, Any] = {"inputDatasets": [], "outputDatasets": [], "inputDatajobs": []}
+        for (name, *parts), stored in self._items.items():
+            item = stored
+            if name == "fineGrainedLineages":
+                transform, downstream, _, upstream = parts
+                item = {
+                    "upstreamType": "FIELD_SET",
+                    "upstreams": [upstream],
+                    "downstreamType": "FIELD",
+                    "downstreams": [downstream],
+                    "transformOperation": transform,
+                    "confidenceScore": stored["confidenceScore"],
+                }
+            found.setdefault(name, []).append(item)
+        return found
+
     def patch(self, operations: Iterable[Mapping[str, Any]]) -> None:
         """Add and remove edges; the removal of a missing one changes nothing."""
         for operation in operations:

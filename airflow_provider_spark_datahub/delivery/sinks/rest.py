@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import logging
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts, Read, Reader, mask_secrets
@@ -168,6 +169,7 @@ def _server(host: str | None, port: int | None, schema: str | None) -> str:
 
 _LARGEST_BATCH = 200  # acryl-datahub's own limit, so that one call of its emitter is one request
 
+_READ_AGAIN_SECONDS = 0.5
 _REMEDY = "set a valid access token as its password"
 _ADDRESS = "give GMS's own URL as the connection's host: http://gms:8080, or https://datahub.example/api/gms"
 
@@ -222,6 +224,32 @@ class RestSink(Sink):
             status = CheckStatus.BAD if read.kind is FailureKind.UNAUTHORISED else CheckStatus.WARNING
             return [answers, CheckResult("credentials", status, f"{self.describe()} {read.predicate(_REMEDY)}")]
         return [answers, CheckResult("credentials", CheckStatus.GOOD, "DataHub lets us read")]
+
+    def check_stored(self, proposal: Proposal, deadline: Deadline) -> CheckResult:
+        """Check that GMS returns an aspect as the proposal wrote it; in the ASYNC modes, that it does so in time.
+
+        GMS may add fields with defaults of its own.
+        """
+        from airflow_provider_spark_datahub.delivery.sinks.rest_transport import GmsClient
+
+        what = f"{proposal.aspect_name} of {proposal.entity_urn}"
+        path = f"/aspects/{quote(proposal.entity_urn, safe='')}?aspect={proposal.aspect_name}&version=0"
+        with closing(GmsClient(self._settings, deadline)) as gms:
+            while True:
+                read = gms.get(path, may_miss=True)
+                if isinstance(read, Failure):
+                    text = f"{self.describe()} {read.predicate(_REMEDY)}"
+                    return CheckResult("reading", CheckStatus.BAD, text)
+                # Rest.li names the aspect by its class.
+                held = next(iter((read or {}).get("aspect", {}).values()), None)
+                if isinstance(held, dict) and proposal.aspect.items() <= held.items():
+                    return CheckResult("reading", CheckStatus.GOOD, f"DataHub returns {what} as it was written")
+                if not self._settings.emit_mode.startswith("ASYNC") or deadline.remaining() <= _READ_AGAIN_SECONDS:
+                    break
+                time.sleep(_READ_AGAIN_SECONDS)
+        found = "does not have it" if held is None else f"has another content: {shorten(str(held))}"
+        advice = "is another GMS, or an outdated replica of its database, behind this address?"
+        return CheckResult("reading", CheckStatus.BAD, f"DataHub acknowledged {what}, and {found}", advice)
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Send batch after batch. The connection is used by this call only, so one left behind disturbs no other."""
