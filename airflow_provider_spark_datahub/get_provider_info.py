@@ -101,7 +101,8 @@ def _config() -> dict[str, Any]:
                     "warn",
                 ),
                 "events_location": _option(
-                    "Absolute folder for the OpenLineage events of the jobs, on the machine of the driver. "
+                    "Absolute folder for the OpenLineage events of the jobs, on the machine of the driver, or an "
+                    "address in S3: s3://connection@bucket/prefix. "
                     "Empty: $AIRFLOW_HOME/spark_datahub/events.",
                     "",
                 ),

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
         CollectedEvents as CollectedEvents,
         CollectionReport as CollectionReport,
         DamagedFileError as DamagedFileError,
+        EventPlace as EventPlace,
         EventSource as EventSource,
         FileFollower as FileFollower,
+        Follower as Follower,
         Outcome as Outcome,
         checked_text as checked_text,
         decompressed as decompressed,
@@ -36,7 +38,13 @@ if TYPE_CHECKING:
         LogFollower as LogFollower,
         LogLimits as LogLimits,
     )
+    from airflow_provider_spark_datahub.capture.event_objects import (
+        EventObjects as EventObjects,
+        ObjectStore as ObjectStore,
+        OpenStore as OpenStore,
+    )
     from airflow_provider_spark_datahub.capture.injection import (
+        S3_SCHEMES as S3_SCHEMES,
         Injection as Injection,
         LineageInjection as LineageInjection,
         ParentRun as ParentRun,
@@ -79,12 +87,13 @@ else:
         {
             "child_spark": "ChildInjection lay_over notes_below",
             "collection": (
-                "COMPRESSED EVENT_FOLDER BadLineError CollectedEvents CollectionReport DamagedFileError EventSource "
-                "FileFollower Outcome checked_text decompressed follow read_lines"
+                "COMPRESSED EVENT_FOLDER BadLineError CollectedEvents CollectionReport DamagedFileError EventPlace "
+                "EventSource FileFollower Follower Outcome checked_text decompressed follow read_lines"
             ),
             "event_log": "ATTEMPT_PROPERTY EventLog LogFollower LogLimits",
+            "event_objects": "EventObjects ObjectStore OpenStore",
             "injection": (
-                "Injection LineageInjection ParentRun event_file event_log_folder inject "
+                "S3_SCHEMES Injection LineageInjection ParentRun event_file event_log_folder inject "
                 "inject_event_log overridden_transport unused_path"
             ),
             "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver choose_jar",

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, cast, runtime_checkable
+from typing import IO, TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 import msgspec
 
@@ -26,8 +26,11 @@ from airflow_provider_spark_datahub.files import NotRegularFileError, open_regul
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+    from airflow_provider_spark_datahub.capture.event_objects import EventObjects
+
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+Event = TypeVar("Event", covariant=True)
 
 MEBIBYTE = 1024 * 1024
 _SKIP_CHUNK_BYTES = MEBIBYTE
@@ -635,6 +638,24 @@ class _FolderFollower(Generic[T]):
         return list(self._followers.values())
 
 
-def follow(path: Path, parse: Callable[[bytes], T]) -> FileFollower[T] | _FolderFollower[T]:
-    """Return the reader of an attempt's event file, or of its folder of event files."""
-    return _FolderFollower(path, parse) if path.suffix == EVENT_FOLDER else FileFollower(path, parse)
+class Follower(Protocol[Event]):
+    """Reader of growing events. :ivar report: see :class:`FileFollower`."""
+
+    report: CollectionReport
+
+    def new(self, stop: Callable[[], bool], /) -> Iterator[Event]:
+        """Yield the events that were written since; none if they are missing or unreadable."""
+
+    def rest(self, deadline: Callable[[], bool], /) -> Iterator[Event]:
+        """Yield all remaining events after the writer has ended. The report is final then."""
+
+
+EventPlace: TypeAlias = "Path | EventObjects"
+"""An attempt's event file, its folder of event files (:data:`EVENT_FOLDER`), or its objects in a store."""
+
+
+def follow(place: EventPlace, parse: Callable[[bytes], T]) -> Follower[T]:
+    """Return the reader of an attempt's events."""
+    if not isinstance(place, Path):
+        return place.follow(parse)
+    return _FolderFollower(place, parse) if place.suffix == EVENT_FOLDER else FileFollower(place, parse)

@@ -35,6 +35,9 @@ _MEMBERS = "spark.openlineage.transport.transports."
 _FREE_KEYS = ("properties.", "urlParams.", "headers.")
 _SENSITIVE = re.compile(r"api_?key|token|secret|passw|credential|authorization|jaas", re.IGNORECASE)
 
+S3_SCHEMES = ("s3", "s3a")
+"""Schemes of addresses in S3; ``s3a`` is Hadoop's."""
+
 _EVENT_LOG = "spark.eventLog."
 _DEFAULT_EVENT_LOG_DIR = "file:///tmp/spark-events"
 # Events that grow with the number of tasks and describe no query. Spark 4.1 and later can leave them out.
@@ -68,11 +71,13 @@ class ParentRun:
 class LineageInjection:
     """Configuration of the listener for one attempt.
 
-    :param events_file: absolute path of the attempt's event file, on the driver's machine.
+    :param events_file: absolute path of the attempt's event file, on the driver's machine, or address of its folder in
+        an object store (``s3://bucket/folder``).
     :param parent: the task run.
     :param root: the DAG run.
     :param namespace: namespace of the Spark jobs; ``None`` for OpenLineage's default.
     :param facets: whether the listener sends a facet, by the facet's name.
+    :param endpoint: address of an S3 server other than Amazon's, as the driver reaches it.
     """
 
     events_file: str
@@ -81,6 +86,7 @@ class LineageInjection:
     root: ParentRun | None = None
     namespace: str | None = None
     facets: Mapping[str, bool] = field(default_factory=dict)
+    endpoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,7 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
 
     :raises InjectionError: if the user's own transport cannot be kept beside ours.
     """
-    transport = _transport(submission.effective_properties(), lineage.events_file)
+    transport = _transport(submission.effective_properties(), _our_transport(lineage))
     users_parent = _is_users_parent(submission, lineage.parent)
     properties: dict[str, object] = dict(submission.properties)
     properties[_EXTRA_LISTENERS] = _extended(submission.effective(_EXTRA_LISTENERS), [LISTENER])
@@ -245,8 +251,25 @@ def _where_unset(submission: Submission, values: Mapping[str, str]) -> dict[str,
     return {name: value for name, value in values.items() if not (submission.effective(name) or "").strip()}
 
 
-def _transport(effective: Mapping[str, str], events_file: str) -> dict[str, str]:
-    """Return our file transport, alone or as one more member of a composite transport."""
+def _our_transport(lineage: LineageInjection) -> dict[str, str]:
+    """Return the properties of the transport that writes the attempt's events."""
+    if "://" not in lineage.events_file:
+        return {"type": "file", "location": lineage.events_file}
+    parts = urlsplit(lineage.events_file)
+    if parts.scheme not in S3_SCHEMES or not parts.hostname:
+        raise InjectionError(
+            f"OpenLineage's S3 transport cannot write to {lineage.events_file!r}: events_location is a folder, or an "
+            "address s3://bucket/folder"
+        )
+    endpoint = {"endpoint": lineage.endpoint} if lineage.endpoint else {}
+    # The prefix of a "folder" ends with a slash; another one is followed by an underscore. Credentials and region are
+    # those that the driver's environment has for AWS.
+    bucket = parts.netloc.rpartition("@")[2]
+    return {"type": "s3", "bucketName": bucket, "fileNamePrefix": f"{parts.path.strip('/')}/", **endpoint}
+
+
+def _transport(effective: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+    """Return our transport, alone or as one more member of a composite transport."""
     # OpenLineage ignores a blank value.
     users = {
         name.removeprefix(_TRANSPORT): value
@@ -254,13 +277,12 @@ def _transport(effective: Mapping[str, str], events_file: str) -> dict[str, str]
         if name.startswith(_TRANSPORT) and value.strip()
     }
     kind = users.pop("type", None)
-    ours = {"type": "file", "location": events_file}
     if kind is None and users:
         raise InjectionError(
             f"the job sets {_TRANSPORT}{min(users)} but no {_TRANSPORT}type: "
             "OpenLineage refuses that; set the type, or drop these properties"
         )
-    if kind is None or (kind == "file" and users.get("location") == events_file):
+    if kind is None or {"type": kind, **users} == ours:
         return {f"{_TRANSPORT}{name}": value for name, value in ours.items()}
     if kind == "composite":
         return _with_member(users, ours)

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
@@ -194,6 +194,9 @@ _LISTENER_CLASS = "io/openlineage/spark/agent/OpenLineageSparkListener.class"
 _ARTIFACT = r"openlineage-spark(?:_(?P<scala>\d+\.\d+))?"
 _ARTIFACT_NAME = re.compile(_ARTIFACT)
 _FILE_NAME = re.compile(rf"{_ARTIFACT}(?:-\d.*)?\.jar")
+_S3_TRANSPORT = "transports-s3"
+_S3_TRANSPORT_NAME = re.compile(rf"{_S3_TRANSPORT}(?:-\d.*\.jar|\.jar)?")
+_VERSION = re.compile(rf"{_ARTIFACT}[-:](?P<version>\d[\w.-]*?)(?:\.jar)?$")
 _POM = re.compile(r"META-INF/maven/io\.openlineage/openlineage-spark_(?P<scala>\d+\.\d+)/pom\.properties")
 # The listener calls Spark methods that return scala.Seq, which is another class in either Scala version.
 _SEQ_OF_SCALA: dict[bytes, ScalaVersion] = {
@@ -228,6 +231,7 @@ def choose_jar(
     local_driver: bool,
     resolver: _Resolver | None = None,
     scala_version: ScalaVersion | None = None,
+    s3_transport: bool = False,
 ) -> JarChoice:
     """Choose the jar for one submission.
 
@@ -238,11 +242,14 @@ def choose_jar(
     :param local_driver: the driver runs on this machine (client deploy mode, or a ``local`` master).
     :param resolver: resolves coordinates; required for a coordinate and a local driver.
     :param scala_version: Scala version of Spark, if it is known although the installation is not.
+    :param s3_transport: also the jar of OpenLineage's S3 transport, which the listener does not contain: the job's own,
+        or the Maven artifact of the listener's version.
     :raises InjectionError: if no jar is safe for the job.
     """
     scala = installation.scala_version if installation else scala_version
     chooser = _Chooser(submission, installation, local_driver, resolver, scala)
-    return chooser.brought_by_the_job() or chooser.by_setting(setting.strip())
+    listener = chooser.brought_by_the_job() or chooser.by_setting(setting.strip())
+    return chooser.with_s3_transport(listener) if s3_transport else listener
 
 
 def _listener_scala_version(jar: Path) -> ScalaVersion | None:
@@ -296,7 +303,8 @@ class _Chooser:
             raise InjectionError(f"openlineage_jar {setting!r} holds a comma: name one jar only")
         setting = self._filled(setting)
         if (coordinate := Coordinate.parse(setting)) is not None:
-            return self._package(coordinate)
+            self._check_name(setting)
+            return self._package(coordinate, self._check_file)
         local = _local_file(setting)
         if local is not None and local.is_absolute():
             return self._file(local, setting)
@@ -308,6 +316,30 @@ class _Chooser:
         self._check_name(setting)
         return JarChoice(jars=(setting,), origin=setting)
 
+    def with_s3_transport(self, listener: JarChoice) -> JarChoice:
+        """Return the choice with the S3 transport. Without its jar, the job runs, and the listener sends nothing."""
+        for entry in self._entries_of_the_job():
+            local = _local_file(entry)
+            if _S3_TRANSPORT_NAME.fullmatch(_artifact_of(entry)) and (
+                local is None or not self.local_driver or local.is_file()
+            ):
+                return listener
+        if not self.local_driver and listener.origin.startswith(PROVIDED):
+            return listener
+        version = _VERSION.search(listener.origin)
+        # A coordinate that does not resolve ends the job: on another machine only if the listener is one, too.
+        if version is None or not (self.local_driver or listener.packages):
+            raise InjectionError(
+                "events_location is in S3, and OpenLineage's S3 transport is not on the driver's class path: add its "
+                f"jar to the job's jars, or io.openlineage:{_S3_TRANSPORT} in the listener's version to its packages"
+            )
+        transport = self._package(Coordinate("io.openlineage", _S3_TRANSPORT, version["version"]))
+        return JarChoice(
+            listener.jars + transport.jars,
+            listener.packages + transport.packages,
+            f"{listener.origin}, {transport.origin}",
+        )
+
     def _entries_of_the_job(self) -> Iterator[str]:
         yield from self.submission.effective_jars()
         yield from self.submission.effective_packages()
@@ -316,7 +348,8 @@ class _Chooser:
             if self.local_driver:
                 yield from map(str, _jars_of_class_path_entry(entry))
         if self.installation and self.local_driver:
-            yield from map(str, sorted(self.installation.jars.glob("*openlineage*.jar")))
+            for pattern in ("*openlineage*.jar", f"{_S3_TRANSPORT}*.jar"):
+                yield from map(str, sorted(self.installation.jars.glob(pattern)))
 
     def _provided(self) -> JarChoice:
         if not self.local_driver or self.installation is None:
@@ -345,8 +378,7 @@ class _Chooser:
             )
         return setting.replace("{scala}", self.scala or "")
 
-    def _package(self, coordinate: Coordinate) -> JarChoice:
-        self._check_name(str(coordinate))
+    def _package(self, coordinate: Coordinate, check: Callable[[Path], None] | None = None) -> JarChoice:
         if self.resolver is None:
             if self.local_driver:
                 raise InjectionError(
@@ -357,7 +389,8 @@ class _Chooser:
             files = self.resolver.resolve(coordinate)
         except UnresolvableError as error:
             raise InjectionError(f"the OpenLineage package {coordinate} does not resolve: {error}") from error
-        self._check_file(files[0])
+        if check:
+            check(files[0])
         if self.local_driver:
             # The resolved files instead of the coordinate: spark-submit then has nothing left to resolve.
             return JarChoice(jars=tuple(map(str, files)), origin=str(coordinate))
@@ -400,9 +433,15 @@ def _scala_in_name(entry: str) -> ScalaVersion | None:
 
 
 def _openlineage_name(entry: str) -> re.Match[str] | None:
+    pattern = _FILE_NAME if Coordinate.parse(entry) is None else _ARTIFACT_NAME
+    return pattern.fullmatch(_artifact_of(entry))
+
+
+def _artifact_of(entry: str) -> str:
+    """Return the artifact of a Maven coordinate, or the name of the file at a path or URI."""
     if (coordinate := Coordinate.parse(entry)) is not None:
-        return _ARTIFACT_NAME.fullmatch(coordinate.artifact)
-    return _FILE_NAME.fullmatch(PurePosixPath(urlsplit(entry).path if "://" in entry else entry).name)
+        return coordinate.artifact
+    return PurePosixPath(urlsplit(entry).path if "://" in entry else entry).name
 
 
 def _known_scala(text: str | None) -> ScalaVersion | None:

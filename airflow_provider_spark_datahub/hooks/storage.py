@@ -46,11 +46,34 @@ def open_outbox(location: str, limits: OutboxLimits | None = None) -> Outbox:
     access = FileAccess.of(group=limits is not None and limits.group_access)
     overflow = Overflow.of(location, configuration().events_location(), access)
     if "://" not in location:
-        return Outbox(LocalStorage(Path(location), access), limits, overflow)
+        return Outbox(LocalStorage(Path(location), access), limits, overflow, open_store)
     try:
-        return Outbox(open_storage(location), limits, overflow)
+        return Outbox(open_storage(location), limits, overflow, open_store)
     except StorageConnectionError as error:
         raise OutboxError(f"Cannot open the outbox {location}: {error}") from error
+
+
+def open_store(uri: str) -> ObjectStorage:
+    """Return the object store that holds the events of jobs, as :func:`open_storage` does.
+
+    :param uri: as above; Hadoop's scheme ``s3a`` is taken for ``s3``.
+    :raises OSError: if the store cannot be opened.
+    """
+    try:
+        return open_storage(f"s3{uri[3:]}" if uri.startswith("s3a://") else uri)
+    except StorageConnectionError as error:
+        raise OSError(f"{uri} cannot be opened: {error}") from error
+
+
+def s3_endpoint(uri: str) -> str | None:
+    """Return the address of the S3 server that the connection in a URI names; ``None`` for Amazon's.
+
+    :raises AirflowException: if there is no such connection.
+    """
+    named = urlsplit(uri).username
+    extra = connection_of(named).extra_dejson if named else {}
+    service = (extra.get("service_config") or {}).get("s3") or {}
+    return service.get("endpoint_url") or extra.get("endpoint_url") or None
 
 
 def result_folder(location: str, conn_id: str | None = None) -> ResultFolder:

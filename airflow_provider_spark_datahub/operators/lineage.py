@@ -298,7 +298,7 @@ class TaskLineage:
         """
         from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext, configuration, is_over
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
-        from airflow_provider_spark_datahub.hooks.storage import open_outbox
+        from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
         from airflow_provider_spark_datahub.task import AttemptLineage, Connections
 
         configured = configuration()
@@ -309,7 +309,8 @@ class TaskLineage:
         for note in options.notes:
             self._log.info("Lineage option %s", note)
         airflow = self._airflow = AttemptContext(self._context)
-        connections = Connections(open_sink, open_outbox, partial(is_over, self._context["ti"]))
+        known_over = partial(is_over, self._context["ti"])
+        connections = Connections(open_sink, open_outbox, known_over, open_store, s3_endpoint)
         self.attempt = AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id)
         if problem := self.attempt.delivery.sink_problem:
             self._log.info("Lineage will stay in the outbox: %s", problem)
@@ -454,7 +455,7 @@ class SparkLineageOperator(BaseOperator):
         the lineage stays in the outbox), ``retry`` (the next attempt, if there is one, only delivers) or ``fail`` (the
         same, and without a next attempt the task fails).
     :param events_location: absolute folder for the job's OpenLineage events, on the machine of the driver. If that is
-        not the worker, it must be on a disk that both share.
+        not the worker, it must be on a disk that both share. Or an address in S3: ``s3://connection@bucket/prefix``.
     :param outbox_location: folder, or URI in an object store (``s3://connection@bucket/key``), for lineage that is not
         delivered yet.
     :param lineage_timeout: seconds after Spark's end within which all lineage steps must finish.

@@ -26,8 +26,8 @@ class LivyDatahubOperator(ResumableLineageOperator, LivyOperator):
 
     It takes the arguments of ``LivyOperator`` and of
     :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`. The task must wait for the batch
-    (``polling_interval`` or ``deferrable``), and ``events_location`` be a folder that the driver and the worker share.
-    ``openlineage_jar`` names the jar in full, since the Spark behind Livy is not known.
+    (``polling_interval`` or ``deferrable``), and ``events_location`` be a folder that the driver and the worker share,
+    or an address in S3. ``openlineage_jar`` names the jar in full, since the Spark behind Livy is not known.
     """
 
     template_fields: Sequence[str] = (*LivyOperator.template_fields, *SparkLineageOperator.lineage_fields)

@@ -20,6 +20,8 @@ from airflow_provider_spark_datahub.capture import (
     ChildInjection,
     CollectionReport,
     DriverOutput,
+    EventObjects,
+    EventPlace,
     Injection,
     InjectionError,
     IvyResolver,
@@ -47,7 +49,13 @@ from airflow_provider_spark_datahub.files import FileAccess, make_folder
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.task.delivery import Connections, TaskDelivery
 from airflow_provider_spark_datahub.task.options import UNNAMED_APPLICATION
-from airflow_provider_spark_datahub.task.recovery import AttemptRecord, remove_event_file, reservation, was_read
+from airflow_provider_spark_datahub.task.recovery import (
+    AttemptRecord,
+    event_place,
+    remove_events,
+    reservation,
+    was_read,
+)
 from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
@@ -147,7 +155,7 @@ class AttemptLineage:
         self.report = LineageReport(connection=options.connection)
         self.delivery = TaskDelivery(options, attempt.key, connections, self.report)
         self.conversion: Conversion | None = None
-        self._events_file: Path | None = None
+        self._events_file: EventPlace | None = None
         self._record: AttemptRecord | None = None
         self._reconnected = False
         self._names_all_edges = False
@@ -189,14 +197,18 @@ class AttemptLineage:
             base_properties=base_properties(installation, spark.properties_file),
             base_file=base_file(installation, spark.properties_file),
         )
-        events_file = unused_path(event_file(self._options.events_location, self._attempt.key, self._ti_id))
+        events_file = self._new_event_place()
         injection = self._captured(submission, spark, installation, events_file, (parent, root))
         if injection.users_parent:
             self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
         if settings.reads_event_log:
-            logged = self._event_log.inject(injection.submission, events_file, local_driver=spark.local_driver)
+            # Beside the event file; if the events go to a store, where the event file would be.
+            beside = events_file if isinstance(events_file, Path) else self._event_file()
+            logged = self._event_log.inject(
+                injection.submission, beside, local_driver=spark.local_driver, attempt=str(events_file)
+            )
             injection = replace(injection, submission=logged)
-        if spark.local_driver:
+        if spark.local_driver and isinstance(events_file, Path):
             # The driver makes it otherwise, with the umask's modes. Elsewhere the driver may be another user.
             with suppress(OSError):
                 make_folder(events_file.parent, sync=False, access=self._access)
@@ -211,7 +223,7 @@ class AttemptLineage:
         submission: Submission,
         spark: SparkSubmit,
         installation: SparkInstallation | None,
-        events_file: Path,
+        events_file: EventPlace,
         runs: tuple[ParentRun, ParentRun],
     ) -> Injection:
         """Return the submission with the listener, or without it if lineage comes from Spark's event log."""
@@ -235,7 +247,7 @@ class AttemptLineage:
         submission: Submission,
         spark: SparkSubmit,
         installation: SparkInstallation | None,
-        events_file: Path,
+        events_file: EventPlace,
         runs: tuple[ParentRun, ParentRun],
     ) -> Injection:
         self._check_listener(submission, spark)
@@ -249,10 +261,23 @@ class AttemptLineage:
             local_driver=spark.local_driver,
             resolver=IvyResolver(installation, submission, spark.env, RESOLVE_SECONDS) if installation else None,
             scala_version=versions.scala_version if versions else spark.scala_version,
+            s3_transport=not isinstance(events_file, Path),
         )
         log.debug("OpenLineage jar: %s", jar.origin)
-        lineage = LineageInjection(str(events_file), jar, *runs, self._options.namespace, self._facets())
+        endpoint = None if isinstance(events_file, Path) else self._connections.s3_endpoint(str(events_file))
+        lineage = LineageInjection(str(events_file), jar, *runs, self._options.namespace, self._facets(), endpoint)
         return inject(submission, lineage)
+
+    def _new_event_place(self) -> EventPlace:
+        options, file = self._options, self._event_file()
+        if options.events_store is None:
+            return unused_path(file)
+        # Airflow's id of the task instance keeps attempts of the same key apart.
+        relative = file.relative_to(options.events_location).as_posix()
+        return EventObjects.below(options.events_store, relative, self._connections.open_store)
+
+    def _event_file(self) -> Path:
+        return event_file(self._options.events_location, self._attempt.key, self._ti_id)
 
     def inject_below(self, parent: ParentRun, root: ParentRun) -> ChildInjection:
         """Return the configuration of the listener for every Spark that the task starts below itself.
@@ -261,8 +286,7 @@ class AttemptLineage:
         :raises OSError: if it cannot be written.
         """
         options = self._options
-        file = event_file(options.events_location, self._attempt.key, self._ti_id)
-        events_folder = unused_path(file.with_suffix(EVENT_FOLDER))
+        events_folder = unused_path(self._event_file().with_suffix(EVENT_FOLDER))
         make_folder(events_folder.parent, sync=False, access=self._access)
         events_folder.mkdir()
         if options.settings.reads_event_log:
@@ -290,13 +314,13 @@ class AttemptLineage:
         limits = self._options.outbox_limits
         return FileAccess.of(group=limits is not None and limits.group_access)
 
-    def _begin(self, events_file: Path) -> None:
+    def _begin(self, events_file: EventPlace) -> None:
         """Record in the outbox where the events will be, so that whoever finds them can deliver them."""
         self._events_file, self.report.events_file = events_file, str(events_file)
         self._record = self._begun_record(events_file, self._options.openlineage_connection)
         self.delivery.begin(self._record.to_obj(), str(events_file))
 
-    def _begun_record(self, events_file: Path, backend: str | None = None) -> AttemptRecord:
+    def _begun_record(self, events_file: EventPlace, backend: str | None = None) -> AttemptRecord:
         options = self._options
         return AttemptRecord.begun(
             self._attempt, options.settings, events_file, self._event_log, backend, keep_events=options.keep_event_files
@@ -336,7 +360,8 @@ class AttemptLineage:
         if not isinstance(event_files, dict) or not event_files.get("events_file"):
             self.mark_not_injected("this attempt reconnected to a job of an earlier one, whose events are not known")
             return
-        events_file, folder = Path(event_files["events_file"]), event_files.get("event_log")
+        events_file = event_place(event_files["events_file"], self._connections.open_store)
+        folder = event_files.get("event_log")
         log.debug("Reconnected to the job whose events are in %s", events_file)
         self._reconnected = True
         self._events_file, self.report.events_file = events_file, str(events_file)
@@ -353,6 +378,10 @@ class AttemptLineage:
         """Deliver what earlier attempts left, and that this one runs. Its end delivers again what fails here."""
         for name in _USED_AT_THE_END:
             import_module(f"airflow_provider_spark_datahub.{name}")
+        if isinstance(self._events_file, EventObjects):
+            # The first request loads the client of the store; the end of the attempt has no time for that.
+            with suppress(OSError):
+                self._events_file.sizes()
         try:
             self.delivery.deliver_earlier()
         except (OSError, ValueError) as error:
@@ -550,7 +579,7 @@ class AttemptLineage:
         report.inputs, report.outputs = conversion.inputs, conversion.outputs
         report.warnings += [f"{line.source}, line {line.line}: {line.reason}" for line in collected.quarantined]
         report.warnings += self._event_log.problems
-        notes = list(notes_below(self._events_file)) if self._events_file else []
+        notes = list(notes_below(self._events_file)) if isinstance(self._events_file, Path) else []
         report.warnings += notes if collected.events else []
         report.warnings += [*settings.domain_warnings(), *diagnostics.messages()]
         report.gaps += diagnostics.gaps
@@ -576,12 +605,12 @@ class AttemptLineage:
             seen = "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
             report.reason = "; ".join(part for part in (seen, self.driver_output.sentence) if part)
 
-    def _remove_events_file(self, path: Path) -> None:
+    def _remove_events_file(self, path: EventPlace) -> None:
         if self._options.keep_event_files:
             return
         self._event_log.remove()
         try:
-            remove_event_file(path)
+            remove_events(path)
         except OSError as error:
             self.report.warnings.append(f"cannot remove the event file {path}: {error.strerror or error}")
             return

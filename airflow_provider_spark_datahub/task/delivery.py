@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.capture import Outcome
+from airflow_provider_spark_datahub.capture import EventPlace, ObjectStore, OpenStore, Outcome
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutageNotes, OutboxItem, Rejection, Sink
 from airflow_provider_spark_datahub.delivery.outbox import (
     EdgeRecord,
@@ -55,6 +55,10 @@ _LEASE_MARGIN = 30.0
 """Seconds that the lease outlasts the delivery, to record its outcome."""
 
 
+def _no_store(uri: str) -> ObjectStore:
+    raise OSError(f"{uri} cannot be opened: this launcher knows no object stores")
+
+
 @dataclass(frozen=True, slots=True)
 class Connections:
     """Access to sinks and outbox. How connections are stored is known to the launcher alone.
@@ -62,11 +66,15 @@ class Connections:
     :param open_sink: returns the sink of a connection, or ``None`` and the reason.
     :param open_outbox: returns the outbox at a location. Raises ``OutboxError`` if it cannot be opened.
     :param is_over: returns whether a task instance is known to be over, so that its events can be converted.
+    :param open_store: opens the object store at a URI, where events are. Raises ``OSError`` if it cannot be opened.
+    :param s3_endpoint: returns the address of the S3 server at a URI if it is not Amazon's.
     """
 
     open_sink: Callable[[str], tuple[Sink | None, str | None]]
     open_outbox: Callable[[str, OutboxLimits | None], Outbox]
     is_over: Callable[[AttemptKey], bool] = lambda _: False
+    open_store: OpenStore = _no_store
+    s3_endpoint: Callable[[str], str | None] = lambda _: None
 
     def outbox(self, options: LineageOptions) -> Outbox:
         """Return the outbox of an attempt, or raise ``OutboxError``."""
@@ -303,7 +311,7 @@ class TaskDelivery:
             log.debug("Put %d proposals into outbox entry %s", len(proposals), entry)
             self._deliver_entries(deadline, own=entry)
 
-    def keep_raw_events(self, events_file: Path, raw: RawEvents | None, deadline: Deadline) -> None:
+    def keep_raw_events(self, events_file: EventPlace, raw: RawEvents | None, deadline: Deadline) -> None:
         """Put the raw events beside pending or quarantined proposals, for a later conversion.
 
         Unless the attempt collected them to forward them, the file is read again: this is rare, and redacting and

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from itertools import islice
-from pathlib import Path
 from time import monotonic
 
-from airflow_provider_spark_datahub.capture import CollectionReport, Outcome, checked_text, follow
+from airflow_provider_spark_datahub.capture import CollectionReport, EventPlace, Outcome, checked_text, follow
 from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending, LineageSettings, Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline
@@ -28,7 +27,7 @@ READ_AGAIN_BYTES = 256 * 1024 * 1024
 class JobEvents:
     """Reader and converter of one job's events. Not safe for several threads at once.
 
-    :param events_file: the event file, or folder of event files; ``None`` if the job runs without lineage.
+    :param events_file: the event file, folder of event files, or objects; ``None`` if the job runs without lineage.
     :param event_log: Spark's own log of the same job.
     :param keep_raw: collect the raw events in the same pass.
     :ivar raw: the raw events, if they are collected.
@@ -38,7 +37,12 @@ class JobEvents:
     """
 
     def __init__(
-        self, settings: LineageSettings, events_file: Path | None, event_log: SparkEventLog, *, keep_raw: bool = False
+        self,
+        settings: LineageSettings,
+        events_file: EventPlace | None,
+        event_log: SparkEventLog,
+        *,
+        keep_raw: bool = False,
     ) -> None:
         self._settings = settings
         self._event_log = event_log

@@ -38,6 +38,8 @@ class LineageOptions:
     :param settings: settings of the converter.
     :param on_failure: effect on the task if Spark succeeded and its lineage was not delivered.
     :param events_location: absolute folder of the event files, on the machine of the driver.
+    :param events_store: URI of the folder for events in an object store, which is used instead; ``None`` if there is
+        none. The Sparks that a task starts below itself write to the folder nevertheless.
     :param outbox_location: absolute path of the outbox, or its URI in an object store.
     :param timeout: seconds after Spark's end within which all lineage steps must finish.
     :param openlineage_jar: path, URI, Maven coordinate or ``provided``; empty for the default jar.
@@ -70,6 +72,7 @@ class LineageOptions:
     on_orphan: OrphanPolicy = "warn"
     datahub_url: str = ""
     notes: tuple[str, ...] = ()
+    events_store: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,7 @@ class LineageConfiguration:
             notes=tuple(notes),
             on_failure=cast("FailurePolicy", on_failure),
             events_location=self.events_location(events_location),
+            events_store=self._uri("events", events_location),
             outbox_location=self.outbox_location(outbox_location),
             outbox_limits=self.outbox_limits(),
             timeout=timeout,
@@ -153,15 +157,12 @@ class LineageConfiguration:
         return _boolean("enabled", self._text("enabled", "True") if argument is None else argument)
 
     def events_location(self, argument: str | None = None) -> Path:
-        """Return the folder of the event files."""
-        return self._folder("events", argument)
+        """Return the folder of the event files; the default one if the events go to an object store."""
+        return self._folder("events", argument) if self._uri("events", argument) is None else self.home / "events"
 
     def outbox_location(self, argument: str | None = None) -> str:
         """Return the location of the outbox: an absolute path, or a URI in an object store."""
-        configured = argument or self.read("outbox_location")
-        if "://" in configured and not configured.startswith("file://"):
-            return configured
-        return str(self._folder("outbox", argument))
+        return self._uri("outbox", argument) or str(self._folder("outbox", argument))
 
     def outbox_limits(self) -> OutboxLimits:
         """Return the quota of the outbox in bytes and age, for how long receipts are kept, and who may read it.
@@ -209,6 +210,11 @@ class LineageConfiguration:
         if value not in get_args(values):
             raise OptionError(f"{option} is {value!r}, want one of {', '.join(get_args(values))}")
         return value
+
+    def _uri(self, kind: str, argument: str | None) -> str | None:
+        """Return a location in an object store; ``None`` for a folder."""
+        location = argument or self.read(f"{kind}_location")
+        return location if "://" in location and not location.startswith("file://") else None
 
     def _folder(self, kind: str, argument: str | None) -> Path:
         location = argument or self.read(f"{kind}_location")

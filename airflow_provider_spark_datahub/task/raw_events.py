@@ -7,11 +7,10 @@ import io
 import logging
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.capture import CollectionReport, Outcome, checked_text, follow
+from airflow_provider_spark_datahub.capture import CollectionReport, EventPlace, Outcome, checked_text, follow
 from airflow_provider_spark_datahub.conversion import EventError, event_without_secrets
 from airflow_provider_spark_datahub.delivery import RawEvent
 from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryName, OutboxError
@@ -45,7 +44,7 @@ class RawEvents:
         self._why = ""
 
     @classmethod
-    def read(cls, events_file: Path, expired: Callable[[], bool]) -> RawEvents:
+    def read(cls, events_file: EventPlace, expired: Callable[[], bool]) -> RawEvents:
         """Read an event file until ``expired`` returns True."""
         follower = follow(events_file, checked_text())
         events = cls(follower.report)
@@ -113,7 +112,7 @@ class EventForwarding:
         self._connections = connections
         self._report = report
 
-    def keep(self, events: RawEvents, events_file: Path, deadline: Deadline) -> bool:
+    def keep(self, events: RawEvents, events_file: EventPlace, deadline: Deadline) -> bool:
         """Put the events into the outbox. Return False if they are not there, so that the event file must stay."""
         if self._connection is None:
             return True

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.capture import EVENT_FOLDER, CollectionReport, Outcome
+from airflow_provider_spark_datahub.capture import (
+    EVENT_FOLDER,
+    CollectionReport,
+    EventObjects,
+    EventPlace,
+    OpenStore,
+    Outcome,
+)
 from airflow_provider_spark_datahub.conversion import LineageSettings, redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline
@@ -70,7 +77,7 @@ class AttemptRecord:
         cls,
         attempt: TaskAttempt,
         settings: LineageSettings,
-        events_file: Path,
+        events_file: EventPlace,
         log: SparkEventLog,
         backend: str | None = None,
         *,
@@ -85,12 +92,12 @@ class AttemptRecord:
         """Return the record of the ended attempt. Whoever makes its lineage from it makes the same lineage."""
         return replace(self, task_try=self.task_try.ended(end_ms, result), spark_succeeded=spark_succeeded)
 
-    def with_end(self) -> Self:
+    def with_end(self, events: EventPlace) -> Self:
         """Return the record with an end: FAILURE at the time of the last event, if the attempt recorded none."""
         if self.task_try.end_ms is not None:
             return self
         try:
-            seconds = max(path.stat().st_mtime for path in _files_of(Path(self.events_file)))
+            seconds = _last_written(events)
         except OSError:
             seconds = (self.task_try.start_ms or 0) / 1000
         return self.ended(round(seconds * 1000), "FAILURE", spark_succeeded=False)
@@ -113,14 +120,26 @@ class AttemptRecord:
         return self.spark_succeeded is not None or is_gone(self.machine, self.process, self.process_started)
 
 
+def event_place(location: str, open_store: OpenStore) -> EventPlace:
+    """Return where events are, from its text: a path, or the URI of a folder in an object store."""
+    return EventObjects(location, open_store) if "://" in location else Path(location)
+
+
 SLOWEST_BYTES_A_SECOND = 2_000_000
 """How fast events are converted at least: several times slower than any job in ``docs/performance.md``."""
 
 
-def _event_bytes(record: AttemptRecord) -> int:
+_BYTES_AN_OBJECT = 20_000
+"""Size of a file that takes as long to read as the request for an object, at :data:`SLOWEST_BYTES_A_SECOND`."""
+
+
+def _event_bytes(record: AttemptRecord, events: EventPlace) -> int:
     size = 0
     with suppress(OSError):
-        size += sum(file.stat().st_size for file in _files_of(Path(record.events_file)))
+        if isinstance(events, Path):
+            size += sum(file.stat().st_size for file in _files_of(events))
+        else:
+            size += sum(_BYTES_AN_OBJECT + size for size in events.sizes().values())
     with suppress(OSError):
         size += sum(file.stat().st_size for file in Path(record.event_log or "").rglob("*") if record.own_event_log)
     return size
@@ -148,7 +167,8 @@ def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False, patie
         raise EntryFormatError(f"the outbox's entry {entry} holds no record of an attempt: {error}") from error
     if not (over or record.is_over):
         return None
-    elsewhere = record.machine != machine() and not Path(record.events_file).exists()
+    events = event_place(record.events_file, entry.outbox.open_store)
+    elsewhere = record.machine != machine() and isinstance(events, Path) and not events.exists()
     if elsewhere and entry.age < entry.outbox.limits.max_age:
         log.debug("Leave %s to %s, where its events are", entry, record.machine)
         return None
@@ -157,8 +177,8 @@ def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False, patie
             # The next attempt may reconnect to the job, and reads the same events.
             record = replace(record, keep_events=True)
         if patient:
-            deadline = replace(deadline, at=deadline.at + _event_bytes(record) / SLOWEST_BYTES_A_SECOND)
-        return _converted(entry, record.with_end(), deadline)
+            deadline = replace(deadline, at=deadline.at + _event_bytes(record, events) / SLOWEST_BYTES_A_SECOND)
+        return _converted(entry, record.with_end(events), events, deadline)
     except (OSError, EntryFormatError):
         raise
     except Exception as error:
@@ -170,12 +190,12 @@ def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False, patie
         ) from error
 
 
-def _converted(entry: Entry, record: AttemptRecord, deadline: Deadline) -> Entry | None:
+def _converted(entry: Entry, record: AttemptRecord, place: EventPlace, deadline: Deadline) -> Entry | None:
     from airflow_provider_spark_datahub.task.job_events import JobEvents
 
     backend, succeeded = record.openlineage_connection, bool(record.spark_succeeded)
     event_log = SparkEventLog(record.event_log, is_own=record.own_event_log, events_file=record.events_file)
-    events = JobEvents(record.settings, Path(record.events_file), event_log, keep_raw=backend is not None)
+    events = JobEvents(record.settings, place, event_log, keep_raw=backend is not None)
     report = events.collect(deadline)
     if events.out_of_time:
         log.debug("No time was left to convert %s after %d events", entry, report.events)
@@ -209,9 +229,19 @@ def remove_delivered_events(entry: Entry) -> None:
         if record.keep_events or (entry.manifest.rejected and entry.manifest.events == record.events_file):
             return
         SparkEventLog(record.event_log, is_own=record.own_event_log).remove()
-        remove_event_file(Path(record.events_file))
+        remove_events(event_place(record.events_file, entry.outbox.open_store))
     except (OSError, ValueError) as error:
         log.debug("Could not remove the event file of %s: %s", entry, error)
+
+
+def _last_written(events: EventPlace) -> float:
+    """Return the time of the last event, in seconds since the epoch; raise OSError if there is none."""
+    if isinstance(events, Path):
+        return max(path.stat().st_mtime for path in _files_of(events))
+    last_ms = events.last_ms()
+    if last_ms is None:
+        raise FileNotFoundError(str(events))
+    return last_ms / 1000
 
 
 def _files_of(events_file: Path) -> list[Path]:
@@ -226,11 +256,16 @@ def reservation(events_file: Path) -> Path:
     return events_file.with_name(f".{events_file.name}.reserved")
 
 
-def remove_event_file(path: Path) -> None:
+def remove_events(path: EventPlace) -> None:
     """Remove an event file or folder of event files, and the folders of its task, DAG run and DAG if they are empty.
 
-    :raises OSError: if the file cannot be removed.
+    Of a store, remove the objects.
+
+    :raises OSError: if they cannot be removed.
     """
+    if not isinstance(path, Path):
+        path.remove()
+        return
     if path.suffix == EVENT_FOLDER and path.is_dir():
         shutil.rmtree(path)
     else:

@@ -41,8 +41,13 @@ class SparkEventLog:
         self.is_own = is_own
         self._follower: LogFollower | None = None
 
-    def inject(self, submission: Submission, events_file: Path, *, local_driver: bool) -> Submission:
-        """Return the submission with an event log beside the events file, or unchanged if there can be none."""
+    def inject(
+        self, submission: Submission, events_file: Path, *, local_driver: bool, attempt: str | None = None
+    ) -> Submission:
+        """Return the submission with an event log beside the events file, or unchanged if there can be none.
+
+        :param attempt: marks the attempt's log among others; ``None`` for the path of the events file.
+        """
         injection = inject_event_log(submission, event_log_folder(events_file), local_driver=local_driver)
         if injection.reason:
             self.problems.append(f"no Spark event log: {injection.reason}")
@@ -54,7 +59,7 @@ class SparkEventLog:
                 self.problems.append(f"no Spark event log: {injection.folder}: {error.strerror or error}")
                 return submission
         self.folder, self.is_own = injection.folder, injection.ours
-        self._attempt = str(events_file)
+        self._attempt = attempt or str(events_file)
         if self.folder is None or self.is_own:
             return injection.submission
         properties = {**injection.submission.properties, ATTEMPT_PROPERTY: self._attempt}

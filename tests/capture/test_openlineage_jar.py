@@ -265,3 +265,50 @@ def test_provided_is_trusted_where_the_class_path_cannot_be_seen(spark: SparkIns
         choice = choose_jar("Provided", Submission(), installation=installation, local_driver=local_driver)
         assert (choice.jars, choice.packages) == ((), ())
         assert "unchecked" in choice.origin
+
+
+# -- the S3 transport, which the listener's jar does not contain
+
+TRANSPORT = "io.openlineage:transports-s3:1.53.0"
+
+
+def test_the_s3_transport_comes_in_the_listeners_version(spark: SparkInstallation, jar: Path, tmp_path: Path) -> None:
+    transport = tmp_path / "transports-s3-1.53.0.jar"
+
+    class Both(Repository):
+        def resolve(self, coordinate: Coordinate, /) -> tuple[Path, ...]:
+            self.asked.append(str(coordinate))
+            return (transport,) if coordinate.artifact == "transports-s3" else (jar,)
+
+    def choice(setting: str, submission: Submission | None = None, *, local: bool = True) -> JarChoice:
+        both = Both()
+        return choose_jar(
+            setting,
+            submission or Submission(),
+            installation=spark,
+            local_driver=local,
+            resolver=both,
+            s3_transport=True,
+        )
+
+    assert choice(COORDINATE).jars == (str(jar), str(transport))
+    assert choice(str(jar)).jars == (str(jar), str(transport))
+    assert choice(COORDINATE, local=False).packages == (COORDINATE, TRANSPORT)
+    assert choice(COORDINATE, Submission(packages=TRANSPORT), local=False).packages == (COORDINATE,)
+    brought = choice(COORDINATE, Submission(packages=f"{COORDINATE},{TRANSPORT}"))
+    provided = choice("provided", local=False)
+    for one in (brought, provided):
+        assert (one.jars, one.packages) == ((), ())
+
+
+def test_without_the_s3_transport_the_job_gets_no_listener(spark: SparkInstallation, tmp_path: Path) -> None:
+    unnumbered = openlineage_jar(tmp_path / "openlineage-spark_2.13.jar")
+    for setting, local in ((str(unnumbered), True), ("s3://jars/openlineage-spark_2.13-1.53.0.jar", False)):
+        with pytest.raises(InjectionError, match="S3 transport is not on the driver's class path"):
+            choose_jar(
+                setting,
+                Submission(jars="/missing/transports-s3-1.53.0.jar" if local else None),
+                installation=spark,
+                local_driver=local,
+                s3_transport=True,
+            )

@@ -32,6 +32,10 @@ def test_written_objects_are_listed_and_read(storage: ObjectStorage) -> None:
     storage.write("b/1/x", [b"replaced"])
     assert storage.read("b/1/x") == b"replaced"
     assert storage.describe("b/2") == f"{storage.describe()}/b/2"
+    assert storage.read_range("b/2", 1, 99) == b"wo"
+    several = storage.read_all(["b/2", "b/3", "b/1/x"])
+    assert [several[0], several[2]] == [b"two", b"replaced"]
+    assert isinstance(several[1], FileNotFoundError)
 
 
 def test_missing_objects(storage: ObjectStorage) -> None:
@@ -61,8 +65,12 @@ class Failing:
         del path, detail
         return dict(self._act())
 
-    def cat_file(self, path: str) -> bytes:
-        del path
+    def cat(self, path: list[str], *, on_error: str) -> Mapping[str, bytes | Exception]:
+        del path, on_error
+        return dict(self._act())
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
+        del path, start, end
         return bytes(self._act())
 
     def pipe_file(self, path: str, value: bytes) -> None:

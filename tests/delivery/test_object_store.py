@@ -37,8 +37,12 @@ class Store:
         del detail
         return {name: {} for name in self.objects if name.startswith(path)}
 
-    def cat_file(self, path: str) -> bytes:
-        return self.objects[path]
+    def cat(self, path: list[str], *, on_error: str) -> Mapping[str, bytes | Exception]:
+        del on_error
+        return {one: self.objects[one] for one in path}
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
+        return self.objects[path][start:end]
 
     def rm_file(self, path: str) -> None:
         del self.objects[path]
@@ -116,8 +120,8 @@ def test_failures_that_will_not_pass_are_reported_at_once(error: Exception, verd
 )
 def test_a_check_only_reads(error: Exception, verdict: CheckStatus, said: str) -> None:
     class Asked(Store):
-        def cat_file(self, path: str) -> bytes:
-            del path
+        def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
+            del path, start, end
             raise error
 
     store = Asked()

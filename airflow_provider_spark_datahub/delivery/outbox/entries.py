@@ -31,7 +31,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
 )
 from airflow_provider_spark_datahub.delivery.outbox.overflow import Overflow
 from airflow_provider_spark_datahub.delivery.outbox.receipts import DELIVERED, Receipts, receipt_name
-from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
+from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage, OutboxStorage
 from airflow_provider_spark_datahub.delivery.outbox.usage import OutboxUsage
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent
 from airflow_provider_spark_datahub.files import NotRegularFileError
@@ -43,6 +43,10 @@ DAY_SECONDS = 86_400.0
 
 class OutboxError(OSError):
     """Outbox that cannot be written, or is full; the message names the object and the reason."""
+
+
+def _no_store(uri: str) -> ObjectStorage:
+    raise OutboxError(f"{uri} cannot be opened by the program that opened this outbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,12 +333,18 @@ class Outbox:
     :param storage: where it is; :class:`~airflow_provider_spark_datahub.delivery.outbox.storage.LocalStorage` is a
         folder.
     :param overflow: takes the records of attempts that the storage refuses.
+    :param open_store: opens the object store at a URI, where the events of unfinished entries may be.
     """
 
     def __init__(
-        self, storage: OutboxStorage, limits: OutboxLimits | None = None, overflow: Overflow | None = None
+        self,
+        storage: OutboxStorage,
+        limits: OutboxLimits | None = None,
+        overflow: Overflow | None = None,
+        open_store: Callable[[str], ObjectStorage] = _no_store,
     ) -> None:
         self.storage = storage
+        self.open_store = open_store
         self.limits = limits or OutboxLimits()
         self.usage = OutboxUsage(storage)
         self.receipts = Receipts(storage)

@@ -273,7 +273,8 @@ class _FileSystem(Protocol):
 
     def invalidate_cache(self, path: str) -> None: ...
     def find(self, path: str, *, detail: bool) -> Mapping[str, Mapping[str, Any]]: ...
-    def cat_file(self, path: str) -> bytes: ...
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes: ...
+    def cat(self, path: list[str], *, on_error: str) -> Mapping[str, bytes | Exception]: ...
     def pipe_file(self, path: str, value: bytes) -> None: ...
     def rm_file(self, path: str) -> None: ...
 
@@ -318,6 +319,18 @@ class ObjectStorage(OutboxStorage):
     def read(self, name: str) -> bytes:
         """Return the content of an object."""
         return self._request(name, lambda: self._fs.cat_file(f"{self._root}/{name}"))
+
+    def read_all(self, names: Sequence[str]) -> list[bytes | Exception]:
+        """Return the content of several objects, requested at the same time, or why one cannot be read."""
+        paths = [f"{self._root}/{name}" for name in names]
+        contents = self._request("", lambda: self._fs.cat(paths, on_error="return"))
+        # Some file systems answer with a leading slash, or without one.
+        by_path = {path.lstrip("/"): content for path, content in contents.items()}
+        return [by_path.get(path.lstrip("/"), FileNotFoundError(path)) for path in paths]
+
+    def read_range(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes of an object from ``start`` to ``end`` at most."""
+        return self._request(name, lambda: self._fs.cat_file(f"{self._root}/{name}", start=start, end=end))
 
     def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:  # noqa: ARG002 (always lasting)
         """Write an object by one PUT or one multipart upload: it appears when it is complete."""

@@ -1,0 +1,265 @@
+"""Events of one attempt in an object store: one object for each event, as OpenLineage's S3 transport writes them.
+
+An object's name is its event's time, in ms since the epoch: ``1795345511935.json``. The transport refuses a second
+event of the same millisecond, which is lost.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Generic, Protocol, TypeVar
+
+from airflow_provider_spark_datahub.capture.collection import (
+    EVENT_FOLDER,
+    BadLineError,
+    ChunkStream,
+    CollectionReport,
+    CollectLimits,
+    Outcome,
+    QuarantinedLine,
+)
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_EVENT_OBJECT = re.compile(r"(?P<ms>\d+)\.json")
+_BATCH_OBJECTS = 64
+"""Objects that are requested at the same time."""
+_BATCH_BYTES = 32 * 1024 * 1024
+_RANGE_BYTES = 8 * 1024 * 1024
+
+
+class ObjectStore(Protocol):
+    """Objects of a store below a prefix, by names relative to it. Requests raise OSError, and end in bounded time."""
+
+    def describe(self, name: str = "") -> str:
+        """Return the address of an object, or of the prefix, for people."""
+
+    def stored(self, folder: str) -> Mapping[str, int]:
+        """Return the size of each object below ``folder``, in bytes; empty if there is none."""
+
+    def read_all(self, names: Sequence[str]) -> Sequence[bytes | Exception]:
+        """Return the content of each object, or why it cannot be read."""
+
+    def read_range(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes of an object from ``start`` to ``end`` at most."""
+
+    def remove(self, name: str) -> None:
+        """Remove an object; nothing happens if it is gone."""
+
+
+OpenStore = Callable[[str], ObjectStore]
+"""Returns the store at a URI, e.g. ``s3://connection@bucket/prefix``; raises OSError if it cannot be opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventObjects:
+    """Place of one attempt's events in a store.
+
+    :param uri: its whole address, as :data:`OpenStore` takes it; without secrets.
+    :param open_store: opens the store at the first request.
+    """
+
+    uri: str
+    open_store: OpenStore
+
+    @classmethod
+    def below(cls, location: str, relative: str, open_store: OpenStore) -> EventObjects:
+        """Return the place of an attempt's events below a URI.
+
+        :param relative: path of its event file, relative to the folder for events.
+        """
+        return cls(f"{location.rstrip('/')}/{relative.rpartition('.')[0]}{EVENT_FOLDER}", open_store)
+
+    def __str__(self) -> str:
+        return self.uri
+
+    @property
+    def folder(self) -> str:
+        """Last part of the address."""
+        return self.uri.rpartition("/")[2]
+
+    def store(self) -> ObjectStore:
+        """Return the store that holds :attr:`folder`.
+
+        :raises OSError: if it cannot be opened.
+        """
+        return self.open_store(self.uri.rpartition("/")[0])
+
+    def follow(self, parse: Callable[[bytes], T]) -> ObjectFollower[T]:
+        """Return the reader of the events."""
+        return ObjectFollower(self, parse)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each object, in bytes, by its name in the store.
+
+        :raises OSError: if the store does not answer.
+        """
+        return dict(self.store().stored(self.folder))
+
+    def last_ms(self) -> int | None:
+        """Return the time of the last event, in ms since the epoch; ``None`` if there is none.
+
+        :raises OSError: if the store does not answer.
+        """
+        return max((ms for name in self.sizes() if (ms := _time_of(name)) is not None), default=None)
+
+    def remove(self) -> None:
+        """Remove the events. Objects of other names stay, since this attempt did not write them.
+
+        :raises OSError: if the store refuses.
+        """
+        store = self.store()
+        for name in store.stored(self.folder):
+            if _time_of(name) is not None:
+                store.remove(name)
+        log.debug("Removed the events in %s", self)
+
+
+def _time_of(name: str) -> int | None:
+    """Return the time in the name of an event's object, in ms; ``None`` for any other object."""
+    matched = _EVENT_OBJECT.fullmatch(name.partition("/")[2])
+    return int(matched["ms"]) if matched else None
+
+
+class _StoppedError(Exception):
+    """The caller has no more time."""
+
+
+class ObjectFollower(Generic[T]):
+    """Reader of objects, in the order of their events' times, which yields the event of each once.
+
+    :param parse: returns the event of a text, or raises :class:`BadLineError`.
+    :ivar report: counts of everything that was read, an object as a line; its outcome is set by :meth:`rest`.
+    """
+
+    def __init__(self, objects: EventObjects, parse: Callable[[bytes], T], limits: CollectLimits | None = None) -> None:
+        self.report = CollectionReport()
+        self._objects = objects
+        self._parse = parse
+        self._limits = limits or CollectLimits()
+        self._seen: set[str] = set()
+        self._store: ObjectStore | None = None
+
+    def new(self, stop: Callable[[], bool]) -> Iterator[T]:
+        """Yield the events that were written since; none if the store does not answer.
+
+        An object that holds no event is left for :meth:`rest`: some stores show it before it is complete.
+
+        :param stop: called between requests; returns ``True`` to leave the rest for the next call.
+        """
+        try:
+            yield from self._read(stop, final=False)
+        except (OSError, _StoppedError) as problem:
+            log.debug("Left events in %s for later: %s", self._objects, problem)
+
+    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
+        """Yield all remaining events after the writer has ended. The report is final then.
+
+        The store is listed until a listing shows nothing new: not every store lists an object at once.
+
+        :param deadline: returns ``True`` when the time is up; called between requests.
+        """
+        report = self.report
+        report.outcome, report.detail = Outcome.COMPLETE, ""
+        try:
+            before = -1
+            while before != len(self._seen):
+                before = len(self._seen)
+                yield from self._read(deadline, final=True)
+        except _StoppedError:
+            report.outcome, report.detail = Outcome.TIMED_OUT, f"{self._objects}, after {report.lines} objects"
+        except OSError as error:
+            report.outcome, report.detail = Outcome.UNREADABLE, str(error)
+        if report.outcome is Outcome.COMPLETE and not report.events:
+            outcome = Outcome.EMPTY if self._seen else Outcome.MISSING
+            report.outcome, report.detail = outcome, str(self._objects)
+        log.debug(
+            "Read %s: %s events in %s bytes, %s bad objects; %s.",
+            self._objects, report.events, report.bytes_read, report.quarantined_count, report.outcome.name,
+        )  # fmt: skip
+
+    def _read(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
+        if stop():
+            raise _StoppedError("no time is left")
+        self._store = self._store or self._objects.store()
+        sizes = self._store.stored(self._objects.folder)
+        unread = [name for name in sizes if name not in self._seen and not name.endswith("/")]
+        events = []
+        for name in unread:
+            if _time_of(name) is None:
+                self._quarantine(name, "its name is not that of an event's object (<ms>.json): not read")
+            elif sizes[name] > self._limits.max_event_bytes:
+                self._quarantine(name, f"{sizes[name]} bytes long, the limit is {self._limits.max_event_bytes}")
+            else:
+                events.append(name)
+        events.sort(key=lambda name: _time_of(name) or 0)
+        for batch in _batches(events, sizes):
+            if stop():
+                raise _StoppedError("no time is left")
+            for name, content in zip(batch, self._store.read_all(batch), strict=True):
+                yield from self._event_of(name, content, final=final)
+
+    def _event_of(self, name: str, content: bytes | Exception, *, final: bool) -> Iterator[T]:
+        if isinstance(content, FileNotFoundError):
+            return  # somebody removed it since the listing
+        if isinstance(content, Exception):
+            raise OSError(f"{self._described(name)}: {content}") from content
+        try:
+            # Line feeds of JSON are white space, and later steps keep one event in a line.
+            event = self._parse(content.replace(b"\r", b" ").replace(b"\n", b" "))
+        except BadLineError as problem:
+            if final:
+                self._quarantine(name, str(problem))
+            return
+        self._seen.add(name)
+        self.report.lines += 1
+        self.report.events += 1
+        self.report.bytes_read += len(content)
+        yield event
+
+    def _quarantine(self, name: str, reason: str) -> None:
+        report = self.report
+        self._seen.add(name)
+        report.lines += 1
+        report.quarantined_count += 1
+        if len(report.quarantined) < self._limits.max_quarantined:
+            report.quarantined.append(QuarantinedLine(self._described(name), 1, 0, reason))
+
+    def _described(self, name: str) -> str:
+        return self._store.describe(name) if self._store else name
+
+
+def _batches(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Yield the names in their order, in parts that are bounded in number and bytes."""
+    batch: list[str] = []
+    size = 0
+    for name in names:
+        if batch and (len(batch) == _BATCH_OBJECTS or size + sizes[name] > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(name)
+        size += sizes[name]
+    if batch:
+        yield batch
+
+
+def open_object(store: ObjectStore, name: str) -> IO[Any]:
+    """Return an object as a file that requests one part of it after the other.
+
+    Reading raises OSError if the store does not answer.
+    """
+
+    def parts() -> Generator[bytes]:
+        start = 0
+        while content := store.read_range(name, start, start + _RANGE_BYTES):
+            yield content
+            start += len(content)
+            if len(content) < _RANGE_BYTES:
+                return
+
+    return io.BufferedReader(ChunkStream(parts()), _RANGE_BYTES)

@@ -1,0 +1,219 @@
+"""Events that are objects of a store: on fsspec's memory file system, with objects that a real Spark job wrote.
+
+``tests/data/s3_events`` holds the objects of one job, a CSV file to two Parquet folders, as OpenLineage's S3 transport
+wrote them with Spark 4.3.0: the transport was compiled from its sources, and S3Proxy kept the objects.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.capture import LineageInjection, ParentRun, Submission, inject
+from airflow_provider_spark_datahub.capture.collection import CollectLimits, Outcome, checked_text
+from airflow_provider_spark_datahub.capture.event_objects import (
+    EventObjects,
+    ObjectFollower,
+    open_object,
+)
+from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
+from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
+from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
+
+RECORDED = Path(__file__).parents[1] / "data" / "s3_events"
+NAMES = iter(itertools.count())
+
+
+def never() -> bool:
+    return False
+
+
+def text(number: int) -> bytes:
+    return json.dumps({"n": number}).encode()
+
+
+class Bucket:
+    """A folder of a memory file system. :ivar objects: the place of one attempt's events in it."""
+
+    def __init__(self) -> None:
+        memory: Any = import_module("fsspec.implementations.memory")  # has no types
+        self.store = ObjectStorage(memory.MemoryFileSystem(), f"/events{next(NAMES)}", "s3://events")
+        self.opened: list[str] = []
+        self.objects = EventObjects.below("s3://events", "dag/try1.ndjson", self.open)
+
+    def open(self, uri: str) -> ObjectStorage:
+        self.opened.append(uri)
+        return self.store
+
+    def put(self, name: str, content: bytes) -> None:
+        self.store.write(f"{self.objects.folder}/{name}", [content])
+
+    def names(self) -> list[str]:
+        return [name.partition("/")[2] for name in self.objects.sizes()]
+
+
+@pytest.fixture
+def bucket() -> Bucket:
+    return Bucket()
+
+
+def follower(bucket: Bucket, **limits: int) -> ObjectFollower[bytes]:
+    return ObjectFollower(bucket.objects, checked_text(), CollectLimits(**limits) if limits else None)
+
+
+def test_the_events_of_a_real_job_are_read_in_the_order_of_their_times(bucket: Bucket) -> None:
+    recorded = sorted(RECORDED.glob("*.json"), key=lambda path: int(path.stem))
+    for path in reversed(recorded):
+        bucket.put(path.name, path.read_bytes())
+    reader = follower(bucket)
+    events = list(reader.rest(never))
+    assert events == [path.read_bytes().strip() for path in recorded]
+    times = [json.loads(event)["eventTime"] for event in events]
+    assert times == sorted(times)
+    assert (reader.report.outcome, reader.report.events) == (Outcome.COMPLETE, len(recorded))
+    assert str(bucket.objects) == "s3://events/dag/try1.events"
+    assert bucket.opened == ["s3://events/dag"]
+
+
+def test_objects_that_hold_no_event_are_quarantined_and_stay(bucket: Bucket) -> None:
+    bucket.put("2.json", b'{"n":\n 2}')
+    bucket.put("1.json", b'{"n": ')
+    bucket.put("3.json", b"x" * 100)
+    bucket.put("notes.txt", text(4))
+    bucket.put("sub/5.json", text(5))
+    reader = follower(bucket, max_event_bytes=50)
+    assert list(reader.rest(never)) == [b'{"n":  2}']
+    assert {line.source.rpartition("try1.events/")[2]: line.reason for line in reader.report.quarantined} == {
+        "1.json": "not valid JSON: Input data was truncated",
+        "3.json": "100 bytes long, the limit is 50",
+        "notes.txt": "its name is not that of an event's object (<ms>.json): not read",
+        "sub/5.json": "its name is not that of an event's object (<ms>.json): not read",
+    }
+    bucket.objects.remove()
+    assert bucket.names() == ["notes.txt", "sub/5.json"]
+
+
+def test_events_are_followed_while_they_arrive_in_any_order(bucket: Bucket) -> None:
+    reader = follower(bucket)
+    assert list(reader.new(never)) == []
+    bucket.put("20.json", text(20))
+    assert list(reader.new(never)) == [text(20)]
+    # Shown before it is complete, and older than what was read.
+    bucket.put("10.json", text(10)[:-2])
+    assert list(reader.new(never)) == []
+    bucket.put("10.json", text(10))
+    assert list(reader.rest(never)) == [text(10)]
+    assert (reader.report.events, reader.report.quarantined_count) == (2, 0)
+    assert bucket.objects.last_ms() == 20
+
+
+def test_a_store_that_lists_late_is_listed_until_nothing_is_new(bucket: Bucket) -> None:
+    bucket.put("1.json", text(1))
+    listed = bucket.store.stored
+    later = [2, 3]
+
+    def stored(folder: str) -> dict[str, int]:
+        found = listed(folder)
+        for number in later[:1]:
+            bucket.put(f"{number}.json", text(number))
+        del later[:1]
+        return found
+
+    bucket.store.stored = stored  # type: ignore[method-assign]
+    assert list(follower(bucket).rest(never)) == [text(1), text(2), text(3)]
+
+
+class _Refusing(ObjectStorage):
+    def read_all(self, names: Any) -> list[bytes | Exception]:
+        del names
+        return [PermissionError("403")]
+
+
+@pytest.mark.parametrize(
+    ("contents", "stop", "outcome", "said"),
+    [
+        ({}, never, Outcome.MISSING, "s3://events/dag/try1.events"),
+        ({"1.json": b"no"}, never, Outcome.EMPTY, "s3://events/dag/try1.events"),
+        ({"1.json": text(1)}, lambda: True, Outcome.TIMED_OUT, "after 0 objects"),
+    ],
+)
+def test_why_events_are_not_there(
+    bucket: Bucket, contents: Mapping[str, bytes], stop: Callable[[], bool], outcome: Outcome, said: str
+) -> None:
+    for name, content in contents.items():
+        bucket.put(name, content)
+    reader = follower(bucket)
+    assert list(reader.rest(stop)) == []
+    assert reader.report.outcome is outcome
+    assert said in reader.report.sentence
+
+
+def test_a_store_that_refuses_is_unreadable_and_costs_nothing_beside_the_job(bucket: Bucket) -> None:
+    bucket.put("1.json", text(1))
+    bucket.store.__class__ = _Refusing
+    reader = follower(bucket)
+    assert list(reader.new(never)) == []
+    assert list(reader.rest(never)) == []
+    assert reader.report.outcome is Outcome.UNREADABLE
+    assert reader.report.detail.endswith("try1.events/1.json: 403")
+
+    def refuse(uri: str) -> ObjectStorage:
+        raise PermissionError(f"{uri}: no such connection")
+
+    unopened: ObjectFollower[bytes] = EventObjects("s3://x/dag/try1.events", refuse).follow(checked_text())
+    assert list(unopened.rest(never)) == []
+    assert "no such connection" in unopened.report.sentence
+
+
+def test_many_objects_are_read_in_parts_and_large_ones_by_ranges(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    read_all = bucket.store.read_all
+
+    def counted(names: Any) -> list[bytes | Exception]:
+        asked.append(len(names))
+        return read_all(names)
+
+    bucket.store.read_all = counted  # type: ignore[method-assign]
+    for number in range(130):
+        bucket.put(f"{number}.json", text(number))
+    assert list(follower(bucket).rest(never)) == [text(number) for number in range(130)]
+    assert asked == [64, 64, 2]
+    monkeypatch.setattr("airflow_provider_spark_datahub.capture.event_objects._RANGE_BYTES", 4)
+    for content in (b"", b"abc\ndef", b"12345678"):
+        bucket.put("log", content)
+        assert open_object(bucket.store, f"{bucket.objects.folder}/log").read() == content
+
+
+# -- injection
+
+
+def _injected(events: str, endpoint: str | None = None, **users: str) -> Iterator[tuple[str, str]]:
+    lineage = LineageInjection(events, JarChoice(), ParentRun("a", "b", "c"), endpoint=endpoint)
+    before = {f"spark.openlineage.transport.{name}": value for name, value in users.items()}
+    submission = inject(Submission(properties=before), lineage).submission
+    assert inject(submission, lineage).submission == submission
+    for name, value in submission.properties.items():
+        if name.startswith("spark.openlineage.transport."):
+            yield name.removeprefix("spark.openlineage.transport."), str(value)
+
+
+def test_the_transport_is_s3_for_an_address_in_a_store() -> None:
+    ours = {"type": "s3", "bucketName": "bucket", "fileNamePrefix": "a/try1.events/"}
+    assert dict(_injected("s3://aws_default@bucket/a/try1.events")) == ours
+    assert dict(_injected("s3a://bucket/a/try1.events", "http://s3:9000")) == {**ours, "endpoint": "http://s3:9000"}
+    assert dict(_injected("s3://bucket/a/try1.events", type="console")) == {
+        "type": "composite",
+        "continueOnFailure": "true",
+        "transports.users.type": "console",
+        **{f"transports.airflow_datahub.{name}": value for name, value in ours.items()},
+    }
+    with pytest.raises(InjectionError, match="cannot write to 'gs://"):
+        dict(_injected("gs://bucket/a/try1.events"))

@@ -1,0 +1,92 @@
+"""Events that come back through an S3 server, from the injection to their removal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
+from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
+from airflow_provider_spark_datahub.task.attempt import SparkSubmit
+from airflow_provider_spark_datahub.task.recovery import AttemptRecord, recover_entry, remove_delivered_events
+from tests.capture.test_event_objects import RECORDED
+from tests.patience import HANGS
+from tests.servers.s3 import S3
+from tests.task.test_attempt import ENDED, PARENT, ROOT, Try
+
+DATASET = "urn:li:dataset:(urn:li:dataPlatform:file,/warehouse/data/{},PROD)"
+
+
+@pytest.fixture
+def one(tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Try:
+    # The first request loads the client's modules, which takes long on a busy machine.
+    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.outbox.storage.REQUEST_SECONDS", HANGS)
+    monkeypatch.setenv("AIRFLOW_CONN_EVENTS", json.dumps(s3.connection()))
+    if not (s3.folder / "spark-events").exists():
+        s3.make_bucket("spark-events")
+    attempt = Try(
+        tmp_path, options={"events_store": f"s3://events@spark-events/{tmp_path.name}", "openlineage_jar": "provided"}
+    )
+    attempt.lineage._connections = replace(
+        attempt.lineage._connections, open_store=open_store, s3_endpoint=s3_endpoint, open_outbox=open_outbox
+    )
+    attempt.lineage.delivery._connections = attempt.lineage._connections
+    return attempt
+
+
+def job_writes(one: Try, s3: S3) -> Path:
+    """Write what the S3 transport wrote for a real job, as the injected properties say."""
+    elsewhere = SparkSubmit(binary=None, env={}, local_driver=False)
+    submission = one.lineage.inject(Submission(), elsewhere, PARENT, ROOT).submission
+    transport = {
+        name.rpartition(".")[2]: value
+        for name, value in submission.effective_properties().items()
+        if name.startswith("spark.openlineage.transport.")
+    }
+    assert (transport["type"], transport["bucketName"], transport["endpoint"]) == ("s3", "spark-events", s3.url)
+    assert not {name for name in transport if "key" in name.lower() or "secret" in name.lower()}
+    store = open_store("s3://events@spark-events")
+    for path in RECORDED.glob("*.json"):
+        store.write(f"{transport['fileNamePrefix']}{path.name}", [path.read_bytes()])
+    return s3.folder / transport["bucketName"] / transport["fileNamePrefix"]
+
+
+def test_events_in_s3_are_delivered_and_removed(one: Try, s3: S3) -> None:
+    folder = job_writes(one, s3)
+    sibling = folder.with_name("try9-another.events") / "1.json"
+    sibling.parent.mkdir()
+    sibling.write_bytes(b"of another attempt")
+    report = one.lineage.finish(replace(ENDED, seconds=HANGS))
+    assert report.reason is None
+    assert report.events == len(list(RECORDED.glob("*.json")))
+    assert (report.inputs, report.outputs) == (
+        [DATASET.format("in.csv"), DATASET.format("out_good")],
+        [DATASET.format("out_good"), DATASET.format("out_good_2")],
+    )
+    assert report.is_complete
+    assert not list(folder.glob("*.json"))
+    assert sibling.exists()
+
+
+def test_a_drain_on_another_machine_reads_the_events_of_a_killed_attempt(one: Try, s3: S3) -> None:
+    folder = job_writes(one, s3)
+    record = one.lineage._record
+    assert isinstance(record, AttemptRecord)
+    location = one.lineage._options.outbox_location
+    (entry,) = open_outbox(location).entries()
+    entry.update(redo=replace(record, machine="gone", spark_succeeded=None).to_obj())
+    drain = Drain(
+        open_outbox(location),
+        one.lineage._connections.open_sink,
+        finish=lambda entry, _: recover_entry(entry, Deadline.after(HANGS), over=True),
+        settled=remove_delivered_events,
+    )
+    assert drain.run().delivered
+    end = next(line for line in one.delivered if line["aspectName"] == "dataProcessInstanceRunEvent")
+    assert end
+    assert not list(folder.glob("*.json"))
