@@ -160,7 +160,7 @@ class AttemptLineage:
         self._reconnected = False
         self._names_all_edges = False
         self._not_injected: str | None = None
-        self._local_driver = False
+        self._local_driver = self._driver_is_elsewhere = False
         self._event_log = SparkEventLog()
         self.driver_output = DriverOutput()
         self._running: RunningLineage | None = None
@@ -190,7 +190,7 @@ class AttemptLineage:
         :raises OSError: if the properties file cannot be read.
         """
         settings = self._options.settings
-        self._local_driver = spark.local_driver
+        self._local_driver, self._driver_is_elsewhere = spark.local_driver, not spark.local_driver
         installation = SparkInstallation.find(spark.binary, spark.env) if spark.binary else None
         submission = replace(
             submission,
@@ -563,7 +563,15 @@ class AttemptLineage:
         return events.raw or RawEvents.read(self._events_file, lambda: deadline.expired)
 
     def _why_no_events(self, collected: CollectionReport, failure: str) -> str:
-        if collected.outcome is not Outcome.MISSING or not failure or not self._local_driver:
+        if collected.outcome is not Outcome.MISSING:
+            return collected.sentence
+        if self._driver_is_elsewhere and isinstance(self._events_file, Path):
+            return (
+                f"there is no event file: the driver ran on another machine, and its {self._events_file} is not on "
+                "this one, or the OpenLineage listener did not run there: set events_location to a folder that both "
+                "share, or to an address in S3"
+            )
+        if not failure or not self._local_driver:
             return collected.sentence
         # The listener writes its first event when the application starts.
         last = redact_text(self.driver_output.last_line[:_LAST_LINE_CHARS])

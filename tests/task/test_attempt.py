@@ -115,6 +115,18 @@ def entries(folder: Path) -> list[Entry]:
 # -- a job that went well
 
 
+def test_events_on_the_disk_of_another_machine_are_missed_by_name(tmp_path: Path) -> None:
+    one = Try(tmp_path, options={"openlineage_jar": "provided"})
+    elsewhere = SparkSubmit(binary=None, env={}, local_driver=False)
+    one.lineage.inject(Submission(), elsewhere, PARENT, ROOT)
+    file = one.lineage.report.events_file
+    assert one.lineage.finish(ENDED).reason == (
+        f"there is no event file: the driver ran on another machine, and its {file} is not on this one, or the "
+        "OpenLineage listener did not run there: set events_location to a folder that both share, or to an "
+        "address in S3"
+    )
+
+
 def test_the_folder_of_a_job_that_has_just_begun_stays_when_another_attempt_ends(tmp_path: Path) -> None:
     """OpenLineage makes the folder once, before its first event: if it is gone then, all events of the job are lost."""
     ending, beginning = Try(tmp_path, number=1), Try(tmp_path, number=2)
