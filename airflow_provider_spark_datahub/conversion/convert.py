@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import SparkLog
 from airflow_provider_spark_datahub.conversion.spark_log.run_events import run_events, unnamed_sources
 from airflow_provider_spark_datahub.conversion.spark_log.streaming import coalesce_with_queries
-from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostLineage
+from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostLineage, with_columns_of_plans
 
 DEDUPLICATED_RUNS, RECENT_EVENTS = 10_000, 1_000
 """With so many runs, those with equal content are merged, except for the runs of the latest events."""
@@ -139,7 +139,7 @@ class Converter:
     @property
     def reads_plans(self) -> bool:
         """Whether the physical plans in Spark's event log are needed whole."""
-        return self._settings.capture_from_event_log
+        return self._settings.capture_from_event_log or self._settings.capture_column_level_lineage
 
     @property
     def all_ended(self) -> bool:
@@ -297,14 +297,14 @@ class Converter:
     ) -> Iterator[JobLineage]:
         logs, symlinks = self._spark_log.applications, self._fold.symlinks.by_dataset
         logged = {id(found): log for log in logs if (found := log.match(applications, logs)) is not None}
-        applications = [
-            with_effects(
-                application,
-                *(logged[id(application)].without_effect(application.runs) if id(application) in logged else ()),
-            )
-            for application in applications
-        ]
-        return coalesce_with_queries(applications, logs, symlinks, self._settings, ending, log_complete=log_complete)
+        effective = []
+        for application in applications:
+            log = logged.get(id(application))
+            known = with_effects(application, *(log.without_effect(application.runs) if log is not None else ()))
+            if log is not None and self._settings.capture_column_level_lineage:
+                known = with_columns_of_plans(known, log, self._settings, symlinks)
+            effective.append(known)
+        return coalesce_with_queries(effective, logs, symlinks, self._settings, ending, log_complete=log_complete)
 
     def _log_ms(self, *, with_log: bool) -> int | None:
         return (self._spark_log.latest_ms or 0) if with_log else None

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.conversion import redaction
-from airflow_provider_spark_datahub.conversion.columns.sql import Table, _StatementError, columns_of_statement
+from airflow_provider_spark_datahub.conversion.columns.sql import StatementError, Table, columns_of_statement
 from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError
 from airflow_provider_spark_datahub.conversion.linear_regexp import linear_pattern
 from airflow_provider_spark_datahub.conversion.redaction import MAX_TEXT, REDACTED, event_without_secrets, redact_text
@@ -140,6 +140,6 @@ STATEMENTS = {
 @pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
 def test_a_statement_takes_a_bounded_number_of_steps(statement: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_provider_spark_datahub.conversion.columns.sql.MAX_STEPS", 300_000)
-    with pytest.raises(_StatementError, match=r"too many steps|longer than|recursion"):
+    with pytest.raises(StatementError, match=r"too many steps|longer than|recursion"):
         columns_of_statement(f"INSERT INTO d.narrow {statement}", "spark", TABLES.get)
     assert sys.getprofile() is None

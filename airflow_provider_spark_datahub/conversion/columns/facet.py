@@ -30,6 +30,10 @@ from airflow_provider_spark_datahub.conversion.redaction import redact_text
 _LINEAGE = "lineage"
 
 
+PARSED_PLAN = "DIRECT:PARSED_PLAN"
+"""Transformation of columns that Spark's physical plans show, and OpenLineage does not report."""
+
+
 class ColumnId(NamedTuple):
     """OpenLineage's name of a column."""
 
@@ -154,9 +158,14 @@ class DatasetColumns:
             name = column.field.lower()
             return names is None or name in names or name.partition(".")[0] in names
 
-        if all(exists(column) for edge in self.edges for column in edge.upstreams):
+        if all(edge.transform == PARSED_PLAN or all(map(exists, edge.upstreams)) for edge in self.edges):
             return self
-        edges = (structs.replace(edge, upstreams=tuple(filter(exists, edge.upstreams))) for edge in self.edges)
+        edges = (
+            edge
+            if edge.transform == PARSED_PLAN
+            else structs.replace(edge, upstreams=tuple(filter(exists, edge.upstreams)))
+            for edge in self.edges
+        )
         return self._copy((edge for edge in edges if edge.upstreams), self.inputs, self.sql)
 
     def without_sql(self) -> DatasetColumns:

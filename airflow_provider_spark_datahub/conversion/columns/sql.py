@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ sqlglot's parser tries one way after the other, so a short statement may take ex
 _OWN_COLUMNS = ("Lateral", "Unnest", "Pivot", "UDTF", "TableFromRows")
 
 
-class _StatementError(ValueError):
+class StatementError(ValueError):
     """Statement without certain column lineage; the message says why."""
 
 
@@ -51,7 +51,7 @@ class _OutOfStepsError(BaseException):
 
 
 @dataclass(slots=True)
-class _Steps:
+class Steps:
     """Steps that parsing may still take. A clock would make the result differ from run to run."""
 
     left: int = MAX_STEPS_OF_JOB
@@ -61,7 +61,7 @@ class _Steps:
     def limited(self) -> Iterator[None]:
         """Count the calls of functions within the context.
 
-        :raises _StatementError: if there are too many.
+        :raises StatementError: if there are too many.
         """
         self.used = 0
         if sys.getprofile() is not None:
@@ -72,7 +72,7 @@ class _Steps:
         try:
             yield
         except _OutOfStepsError:
-            raise _StatementError("it takes too many steps to parse") from None
+            raise StatementError("it takes too many steps to parse") from None
         finally:
             sys.setprofile(None)
             self.left -= self.used
@@ -100,7 +100,7 @@ _Sources = dict[str, tuple[ColumnId, ...]]
 
 
 def columns_of_statement(
-    statement: str, dialect: str, resolve: _Resolve, steps: _Steps | None = None
+    statement: str, dialect: str, resolve: _Resolve, steps: Steps | None = None
 ) -> tuple[Table, _Sources]:
     """Return the table that ``INSERT … SELECT`` or ``CREATE TABLE … AS SELECT`` writes, and its columns' sources.
 
@@ -108,11 +108,11 @@ def columns_of_statement(
 
     :param resolve: finds a table by name. A table that it does not find may be a view, so the statement is refused.
     :param steps: that all statements of an application have together.
-    :raises _StatementError: if a table or a column is not certain, or the statement takes too many steps.
+    :raises StatementError: if a table or a column is not certain, or the statement takes too many steps.
     :raises _NoSqlglotError: if sqlglot is not installed.
     """
     if len(statement) > MAX_STATEMENT:
-        raise _StatementError(f"it is longer than {MAX_STATEMENT} characters")
+        raise StatementError(f"it is longer than {MAX_STATEMENT} characters")
     try:
         import sqlglot
         import sqlglot.lineage
@@ -120,16 +120,20 @@ def columns_of_statement(
     except ImportError as error:
         raise _NoSqlglotError("sqlglot is not installed: pip install 'airflow-provider-spark-datahub[sql]'") from error
     try:
-        with (steps or _Steps()).limited():
+        with (steps or Steps()).limited():
             parsed = sqlglot.parse_one(statement, dialect=dialect)
             target, listed, query = _target_and_query(parsed, resolve)
             tables = _with_plain_names(query, resolve)
             sources = _sources(query, tables, dialect)
     except (SqlglotError, RecursionError, KeyError, ValueError) as error:
-        if isinstance(error, _StatementError):
+        if isinstance(error, StatementError):
             raise
-        raise _StatementError(f"sqlglot failed: {str(error).splitlines()[0] if str(error) else error!r}") from error
+        raise _failure(error) from error
     return target, dict(zip(_target_columns(parsed, target, listed, list(sources)), sources.values(), strict=True))
+
+
+def _failure(error: Exception) -> StatementError:
+    return StatementError(f"sqlglot failed: {str(error).splitlines()[0] if str(error) else repr(error)}")
 
 
 def _target_and_query(parsed: Any, resolve: _Resolve) -> tuple[Table, list[str], exp.Query]:
@@ -137,11 +141,11 @@ def _target_and_query(parsed: Any, resolve: _Resolve) -> tuple[Table, list[str],
     from sqlglot import exp
 
     if isinstance(parsed, exp.Query):
-        raise _StatementError("it is a query, whose result the job may have changed before it wrote it")
+        raise StatementError("it is a query, whose result the job may have changed before it wrote it")
     into, query = parsed.this, parsed.args.get("expression")
     is_table = isinstance(parsed, exp.Insert) or (isinstance(parsed, exp.Create) and parsed.kind == "TABLE")
     if not is_table or not isinstance(query, exp.Query):
-        raise _StatementError("it is neither INSERT … SELECT nor CREATE TABLE … AS SELECT")
+        raise StatementError("it is neither INSERT … SELECT nor CREATE TABLE … AS SELECT")
     listed = [column.name for column in into.expressions] if isinstance(into, exp.Schema) else []
     into = into.this if isinstance(into, exp.Schema) else into
     return _resolved(into, resolve), listed, query
@@ -153,7 +157,7 @@ def _resolved(table: Any, resolve: _Resolve) -> Table:
     name = ".".join(part.name for part in table.parts) if isinstance(table, exp.Table) else ""
     found = resolve(name) if name else None
     if found is None:
-        raise _StatementError(f"no dataset of the job matches {name or 'its table'}")
+        raise StatementError(f"no dataset of the job matches {name or 'its table'}")
     return found
 
 
@@ -162,7 +166,7 @@ def _with_plain_names(query: exp.Query, resolve: _Resolve) -> dict[str, Table]:
     from sqlglot import exp
 
     if any(query.find(getattr(exp, kind)) for kind in _OWN_COLUMNS if hasattr(exp, kind)):
-        raise _StatementError("it has columns that no table has (LATERAL VIEW, PIVOT or the like)")
+        raise StatementError("it has columns that no table has (LATERAL VIEW, PIVOT or the like)")
     of_query = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
     found: dict[str, Table] = {}
     for number, table in enumerate(list(query.find_all(exp.Table))):
@@ -172,7 +176,7 @@ def _with_plain_names(query: exp.Query, resolve: _Resolve) -> dict[str, Table]:
         plain = f"source_{number}"
         found[plain] = source
         if table.alias_column_names:
-            raise _StatementError("it gives columns of a table other names")
+            raise StatementError("it gives columns of a table other names")
         alias = table.alias or table.name
         for part in ("catalog", "db"):
             table.set(part, None)
@@ -189,14 +193,14 @@ def _sources(query: exp.Query, tables: Mapping[str, Table], dialect: str) -> _So
 
     columns = {plain: {name.lower(): name for name in table.columns} for plain, table in tables.items()}
     if any(len(columns[plain]) < len(table.columns) for plain, table in tables.items()):
-        raise _StatementError("a table has columns that differ in upper and lower case only")
+        raise StatementError("a table has columns that differ in upper and lower case only")
     # Once, since it takes as long as the tables have columns.
     schema = ensure_schema({plain: dict.fromkeys(names, "string") for plain, names in columns.items()}, dialect=dialect)
     qualified: Any = qualify(query, schema=schema, dialect=dialect, validate_qualify_columns=True, identify=False)
     names = qualified.named_selects
     scope = build_scope(qualified)
     if len(set(names)) < len(names) or "*" in names or scope is None:
-        raise _StatementError("its columns have no unique names")
+        raise StatementError("its columns have no unique names")
     sources: _Sources = {}
     for name in names:
         leaves = lineage(
@@ -211,13 +215,13 @@ def _column(leaf: Any, tables: Mapping[str, Table], columns: Mapping[str, Mappin
     from sqlglot import exp
 
     if isinstance(leaf.expression, exp.Placeholder | exp.Star):
-        raise _StatementError(f"the source of its column {leaf.name} is not clear")
+        raise StatementError(f"the source of its column {leaf.name} is not clear")
     if not isinstance(leaf.expression, exp.Table):
         return None
     plain = leaf.expression.name
     column = columns.get(plain, {}).get(leaf.name.rpartition(".")[2].strip('`"').lower())
     if column is None:
-        raise _StatementError(f"the source of its column {leaf.name} is not clear")
+        raise StatementError(f"the source of its column {leaf.name} is not clear")
     return ColumnId(tables[plain].dataset, column)
 
 
@@ -232,7 +236,7 @@ def _target_columns(parsed: Any, target: Table, listed: list[str], names: Sequen
         static = set(_static_partitions(parsed))
         wanted = [name for name in by_lower if name not in static]
     if len(wanted) != len(names) or any(name not in by_lower for name in wanted):
-        raise _StatementError("its columns are not the target's columns in the events")
+        raise StatementError("its columns are not the target's columns in the events")
     return [by_lower[name] for name in wanted]
 
 
@@ -244,6 +248,66 @@ def _static_partitions(parsed: Any) -> Iterator[str]:
         for condition in partition.expressions:
             if isinstance(condition, exp.EQ):
                 yield condition.this.name.lower()
+
+
+# sqlglot's dialect, by the scheme of a database's namespace, if it has another name.
+_DATABASES = {"sqlserver": "tsql", "mssql": "tsql", "mariadb": "mysql", "awsathena": "athena"}
+
+
+def columns_of_query(
+    relation: str, wanted: Collection[str], scheme: str, read: Collection[DatasetId], steps: Steps
+) -> _Sources:
+    """Return the columns of tables that each column of a query comes from, which a database runs for Spark.
+
+    The tables' own columns are not known: events report those of the query as theirs. So a column counts if it can only
+    be of one table.
+
+    :param relation: as ``dbtable`` names it: a table, or a query in brackets with a name behind it.
+    :param wanted: columns that Spark reads of it.
+    :param scheme: that of the database's namespace, such as ``postgres``.
+    :param read: the tables that the query reads, as events name them.
+    :param steps: that all statements of an application have together.
+    :raises StatementError: if the sources of the columns are not certain, or sqlglot is not installed.
+    """
+    if not relation.startswith("("):
+        table = _of_database(relation, read)
+        if table is None:
+            raise StatementError(f"no dataset of the job matches {relation}")
+        return {column: (ColumnId(table, column),) for column in wanted}
+    if len(relation) > MAX_STATEMENT:
+        raise StatementError(f"it is longer than {MAX_STATEMENT} characters")
+    dialect = _DATABASES.get(scheme, scheme)
+    try:
+        import sqlglot
+        from sqlglot import exp
+        from sqlglot.errors import SqlglotError
+    except ImportError as error:
+        raise StatementError("sqlglot is not installed") from error
+    try:
+        with steps.limited():
+            subquery = sqlglot.parse_one(f"SELECT * FROM {relation}", dialect=dialect).find(exp.Subquery)
+            query = subquery.this if subquery is not None else None
+            if not isinstance(query, exp.Query):
+                raise StatementError("it is not a query")
+            named = {column.name for column in query.find_all(exp.Column)}
+            columns = tuple(sorted(named | set(wanted) if query.find(exp.Star) else named))
+
+            def resolve(name: str) -> Table | None:
+                table = _of_database(name, read)
+                return Table(table, columns) if table is not None else None
+
+            return _sources(query, _with_plain_names(query, resolve), dialect)
+    except (SqlglotError, RecursionError, KeyError, ValueError) as error:
+        if isinstance(error, StatementError):
+            raise
+        raise _failure(error) from error
+
+
+def _of_database(name: str, tables: Iterable[DatasetId]) -> DatasetId | None:
+    """Return the only one of a database's tables that a name can mean, or ``None``."""
+    plain = name.replace('"', "").replace("`", "").lower()
+    found = {table for table in tables if f".{table.name.replace(chr(34), '').lower()}".endswith(f".{plain}")}
+    return found.pop() if len(found) == 1 else None
 
 
 # The lowest confidence of DataHub's own SQL parser. OpenLineage's column lineage has 0.5, as in the Java listener.
@@ -265,14 +329,14 @@ def with_columns_of_statements(
     names = _Names(runs, namer)
     filled: list[RunState] = []
     gaps: dict[str, None] = {}
-    steps = _Steps()
+    steps = Steps()
     for run in runs:
         dialect = _DIALECTS.get(run.flow.orchestrator)
         filled.append(run)
         if dialect and not run.failure and _SELECT.search(run.sql) and any(_missing(state) for _, state in run.written):
             try:
                 filled[-1] = _filled(run, dialect, names, steps)
-            except _StatementError as error:
+            except StatementError as error:
                 if any(state.schema and not direct_columns(state) for _, state in run.written) and run.inputs:
                     gaps[f"no column lineage from the statement {short_statement(run.sql)!r}: {error}"] = None
             except _NoSqlglotError as error:
@@ -300,7 +364,7 @@ def _missing(state: DatasetState) -> list[str]:
     return [column for column in field_names(state.schema) if column not in known]
 
 
-def _filled(run: RunState, dialect: str, names: _Names, steps: _Steps) -> RunState:
+def _filled(run: RunState, dialect: str, names: _Names, steps: Steps) -> RunState:
     target, sources = columns_of_statement(run.sql, dialect, names.table, steps)
     outputs = dict(run.outputs)
     for dataset, state in run.written:

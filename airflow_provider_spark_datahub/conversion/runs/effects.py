@@ -426,6 +426,50 @@ def _named_in(names: Mapping[DatasetId, DatasetId], dataset: DatasetId) -> Datas
     return names.get(dataset, dataset)
 
 
+# spark.ml names each stage of a pipeline by its number, its class and a random id, and has a folder for each.
+_STAGE = re.compile(
+    r"(?P<model>.+?)(?P<part>/(?:bestModel|estimator|subModels/\w+/\d+))?/stages/\d+_[A-Za-z]\w*_[0-9a-f]{12}(?:/.*)?"
+)
+_PARTS_OF_MODEL = ("metadata", "data", "stages", "bestModel", "estimator", "evaluator", "subModels")
+
+
+def with_model_folders(application: Application) -> Application:
+    """Return the application with the folders of spark.ml's models in place of the folders that each model consists of.
+
+    Each time that a pipeline is saved, the folders of its stages have other names.
+    """
+    touched = {
+        dataset
+        for run in application.runs
+        for dataset in chain(run.inputs, run.outputs)
+        if "/stages/" in dataset.name or dataset.name.endswith("/metadata")
+    }
+    models = {model for dataset in touched if (model := _model_of(dataset, touched)) is not None}
+    if not models:
+        return application
+
+    def named(dataset: DatasetId) -> DatasetId:
+        for model in models:
+            below = dataset.name.removeprefix(f"{model.name}/")
+            is_below = below != dataset.name and dataset.namespace == model.namespace
+            if is_below and below.partition("/")[0] in _PARTS_OF_MODEL:
+                return model
+        return dataset
+
+    return replace(application, runs=tuple(_renamed(run, named) for run in application.runs))
+
+
+def _model_of(dataset: DatasetId, touched: Collection[DatasetId]) -> DatasetId | None:
+    """Return the folder of the model that a folder of a stage belongs to."""
+    stage = _STAGE.fullmatch(dataset.name)
+    if stage is None:
+        return None
+    model = dataset._replace(name=stage["model"])
+    # A user's own folder may have such a name.
+    is_tuned = stage["part"] and dataset._replace(name=f"{model.name}/metadata") in touched
+    return model if is_tuned or not stage["part"] else dataset._replace(name=f"{model.name}{stage['part']}")
+
+
 def with_folders(run: RunState) -> RunState:
     """Return the run with the folders that it read instead of single files in them.
 

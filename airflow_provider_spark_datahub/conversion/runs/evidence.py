@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from airflow_provider_spark_datahub.conversion.columns.facet import PARSED_PLAN
 from airflow_provider_spark_datahub.conversion.columns.sql import PARSED_SQL
 from airflow_provider_spark_datahub.conversion.datasets import is_parent_folder
 from airflow_provider_spark_datahub.conversion.diagnostics import RejectedEdge, cut
@@ -96,6 +97,8 @@ def _source(run: RunState, dataset: DatasetId) -> str:
         for edge in (state.columns.edges if state.columns is not None else ())
         if any(column.dataset == dataset for column in edge.upstreams)
     }
+    if transforms == {PARSED_PLAN}:
+        return SPARK_PLAN
     return STATEMENT if transforms == {PARSED_SQL} else EVENT
 
 

@@ -25,6 +25,9 @@ _SQL = "org.apache.spark.sql.execution.ui.SparkListener"
 _RUN_OF_QUERY = re.compile(r"^runId = ([0-9a-fA-F-]{36})$", re.MULTILINE)
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 
+# The plans of a query's micro-batches differ in their files only.
+_PLANS_OF_QUERY = 20
+_MOST_PLAN_CHARS, _SHORT_PLAN_CHARS = 100_000_000, 16 * 1024
 _MAX_MS = 253_402_300_799_999  # the end of the year 9999: later instants have no ISO form
 _MAX_NUMBER = 1e18
 
@@ -93,7 +96,7 @@ class SqlExecution:
     """One SQL execution. Times are in ms since the epoch.
 
     :param description: the call site or the job description that the user set, without secrets.
-    :param plan: the physical plan as text; empty for a micro-batch of a streaming query.
+    :param plan: the physical plan as text; empty for later micro-batches of a streaming query.
     :param root_id: the id of the outermost execution around this one, or of this one.
     :param query_run_id: the run id of the streaming query if this is one of its micro-batches, or empty.
     :param end_ms: ``None`` if the execution has not ended.
@@ -126,6 +129,8 @@ class LoggedApplication:
     :param properties: Spark's and Hadoop's properties, as far as the log's reader kept them.
     :param queries: runs of streaming queries by run id.
     :param executions: SQL executions by id.
+    :param micro_batches: how many executions each run of a streaming query had.
+    :param plan_chars: length of all plans that were kept.
     """
 
     id: str
@@ -138,6 +143,29 @@ class LoggedApplication:
     properties: Mapping[str, str] = field(default_factory=dict)
     queries: dict[str, StreamingQuery] = field(default_factory=dict)
     executions: dict[int, SqlExecution] = field(default_factory=dict)
+    micro_batches: dict[str, int] = field(default_factory=dict)
+    plan_chars: int = 0
+
+    def kept_plan(self, plan: str, query_run_id: str) -> str:
+        """Count an execution, and return its plan; empty for those of a streaming query after its first ones.
+
+        Once the plans are very many, the ends of long ones are left out.
+        """
+        if query_run_id:
+            self.micro_batches[query_run_id] = self.micro_batches.get(query_run_id, 0) + 1
+            if self.micro_batches[query_run_id] > _PLANS_OF_QUERY:
+                return ""
+        kept = plan if self.plan_chars < _MOST_PLAN_CHARS else plan[:_SHORT_PLAN_CHARS]
+        self.plan_chars += len(kept)
+        return kept
+
+    def root_executions(self, *, with_micro_batches: bool = True) -> list[list[SqlExecution]]:
+        """Return the outermost executions, each with its parts behind it, in the order in which they began."""
+        parts: dict[int, list[SqlExecution]] = {}
+        for execution in self.executions.values():
+            if with_micro_batches or not execution.query_run_id:
+                parts.setdefault(execution.root_id, []).append(execution)
+        return [sorted(group, key=lambda part: part.id) for group in parts.values()]
 
     def match(self, applications: Sequence[Application], logs: Sequence[LoggedApplication]) -> Application | None:
         """Return the application that this log describes, or ``None`` if that is not clear."""
@@ -293,13 +321,15 @@ class SparkLog:
         description = as_text(event.get("description"))
         matched = _RUN_OF_QUERY.search(description)
         root = event.get("rootExecutionId")
+        query_run_id = matched[1].lower() if matched else ""
+        plan = as_text(event.get("physicalPlanDescription"))
         self._application.executions[number] = SqlExecution(
             number,
             "" if matched else redact_text(description),
-            "" if matched else redact_text(as_text(event.get("physicalPlanDescription"))),
+            redact_text(self._application.kept_plan(plan, query_run_id)),
             root if isinstance(root, int) else number,
             start_ms,
-            matched[1].lower() if matched else "",
+            query_run_id,
         )
 
     def _execution_ended(self, event: JsonObject) -> None:

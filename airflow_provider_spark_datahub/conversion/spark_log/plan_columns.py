@@ -7,8 +7,9 @@ has an id of its own, and the plan names both: ``(amount#12 * 1.2) AS with_tax#3
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
+from itertools import product
 from typing import NamedTuple
 
 from airflow_provider_spark_datahub.conversion.spark_log.plans import DescribedNode, PlanDataset, described_nodes
@@ -21,9 +22,13 @@ _TREE = re.compile(
 )
 _TREE_LINE = re.compile(r"(?P<indent>[ :+-]*)(?:\* )?\S.*\((?P<number>\d+)\)\s*")
 _SUBQUERY = re.compile(r"(?P<name>(?:scalar-)?subquery)#(?P<id>\d+)")
-_LISTED = re.compile(r"^(?P<key>Output|Results|Functions|Aggregate Attributes) \[(?P<count>\d+)\]: ", re.MULTILINE)
-_ATTRIBUTE = re.compile(r"(?P<name>.+)#(?P<id>\d+)L?", re.DOTALL)
+_LISTED = re.compile(
+    r"^(?P<key>Input|Output|Results|Functions|Aggregate Attributes) \[(?P<count>\d+)\]: ", re.MULTILINE
+)
+# The delay of an event-time column's watermark stands behind its id.
+_ATTRIBUTE = re.compile(r"(?P<name>.+)#(?P<id>\d+)L?(?:-T\d+ms)?", re.DOTALL)
 _REFERENCE = re.compile(r"#(?P<id>\d+)L?")
+_LOOP = re.compile(r"^Loop id: (?P<id>\d+)$", re.MULTILINE)
 _ONE_SIDED = re.compile(r"\bLeft(?:Semi|Anti)\b")
 # The id behind the comma is that of the subquery's plan.
 _PLAN_ID_OF_SUBQUERY = re.compile(r"\bSubquery (?P<reference>(?:scalar-)?subquery#\d+), \[id=#\d+\]")
@@ -56,20 +61,70 @@ WrittenColumns = dict[str, dict[ColumnSource, Derivation]]
 """The columns that are written to a dataset, and those that are read for each of them."""
 
 
-def written_columns(plans: Sequence[str]) -> list[tuple[PlanDataset, WrittenColumns]]:
-    """Return the columns that an execution writes to each of its sinks, and the columns that they come from.
+CHECKPOINT = "heckpoint at "
+"""Part of the call site of ``checkpoint`` and ``localCheckpoint``, which their RDDs have as name."""
+
+
+class PlanColumns:
+    """Column lineage of an application's executions: add them in the order in which they began.
 
     A column is left out if the plans do not show where it comes from: constants, functions on whole rows or partitions,
     sources without a name, and lists that Spark abbreviated.
 
-    :param plans: texts of the physical plans of the execution and its parts, in Spark's "formatted" mode.
+    A checkpoint cuts the plan: later executions read the rows of an RDD. Its columns have the ids that the execution
+    gave them which made the checkpoint. If two checkpoints have the same ids and other sources, neither counts.
     """
-    lineage = _Lineage()
-    # The parts come after the execution, and their scans name the files that it reads.
-    trees = [tree for plan in reversed(plans) for tree in _trees(plan)]
-    for tree in trees:
-        lineage.add(tree)
-    return [written for tree in trees for written in lineage.written(tree)]
+
+    def __init__(self) -> None:
+        self._checkpoints: dict[tuple[str, ...], _Origins | None] = {}
+
+    def of(self, plans: Sequence[str], description: str = "") -> ExecutionColumns:
+        """Return the columns that an execution writes and gives, and the columns that they come from.
+
+        :param plans: texts of the physical plans of the execution and its parts, in Spark's "formatted" mode.
+        :param description: the call site of the execution, or what the job calls it.
+        """
+        lineage = _Lineage(self._checkpoints)
+        # The parts come after the execution, and their scans name the files that it reads.
+        trees = [tree for plan in reversed(plans) for tree in _trees(plan)]
+        for tree in trees:
+            lineage.add(tree)
+        own = trees[-1] if trees else None
+        if own is not None and len(plans) > 1:
+            lineage.link_micro_batch(own)
+        written = [written for tree in trees for written in lineage.written(tree)]
+        result = lineage.result(own) if own is not None else {}
+        # Jobs may call their executions what they like.
+        if own is not None and not written and (CHECKPOINT in description or " at " not in description):
+            self._keep(lineage.output(own), result)
+        return ExecutionColumns(written, {name: sources for name, sources in result.values() if name and sources})
+
+    def _keep(self, output: tuple[str, ...], result: _Result) -> None:
+        origins = {column: sources for column, (_, sources) in result.items()}
+        if output and any(origins.values()):
+            is_new = output not in self._checkpoints or self._checkpoints[output] == origins
+            self._checkpoints[output] = origins if is_new else None
+
+
+class ExecutionColumns(NamedTuple):
+    """Columns of one execution.
+
+    :param written: the sinks that its plans name, with the columns that are written to each.
+    :param result: the columns of the rows that it gives: those of a micro-batch, for instance.
+    """
+
+    written: list[tuple[PlanDataset, WrittenColumns]]
+    result: WrittenColumns
+
+
+def written_columns(plans: Sequence[str]) -> list[tuple[PlanDataset, WrittenColumns]]:
+    """Return the columns that one execution writes to each of its sinks: see :class:`PlanColumns`."""
+    return PlanColumns().of(plans).written
+
+
+_Origins = dict[str, dict[ColumnSource, Derivation]]
+# Name and origins of each column, by its id.
+_Result = dict[str, tuple[str, dict[ColumnSource, Derivation]]]
 
 
 class _Node(NamedTuple):
@@ -134,9 +189,16 @@ def _nodes(lines: str, described: dict[int, DescribedNode]) -> dict[int, _Node]:
 
 
 class _Lineage:
-    """Which columns each column comes from, over all plans of an execution."""
+    """Which columns each column comes from, over all plans of an execution.
 
-    def __init__(self) -> None:
+    :param checkpoints: origins of the columns of earlier checkpoints, by their ids; ``None`` if they are not clear.
+    """
+
+    def __init__(self, checkpoints: Mapping[tuple[str, ...], _Origins | None]) -> None:
+        self._checkpoints = checkpoints
+        self._kept: _Origins = {}
+        self._batches: list[list[str]] = []
+        self._loops: dict[str, list[list[str]]] = {}
         self._names: dict[str, str] = {}
         self._sources: dict[str, dict[ColumnSource, None]] = {}
         self._derived: dict[str, dict[str, Derivation]] = {}
@@ -144,6 +206,7 @@ class _Lineage:
     def add(self, tree: _Tree) -> None:
         for number, node in reversed(tree.nodes.items()):
             self._read_names(node)
+            self._correct_input(node, tree.outputs)
             tree.outputs[number] = self._output(node, [tree.outputs.get(child) for child in node.children])
         root = next(iter(tree.outputs.values()), None) if not tree.nodes else tree.outputs[next(iter(tree.nodes))]
         name, subquery_id = tree.subquery
@@ -151,13 +214,31 @@ class _Lineage:
             self._names[subquery_id] = name
             self._derive(subquery_id, root[:1], Derivation.IDENTITY)
 
+    def output(self, tree: _Tree) -> tuple[str, ...]:
+        """Return the ids of the columns that a plan gives; empty if they are not known."""
+        return tuple(tree.outputs[next(iter(tree.nodes))] or ()) if tree.nodes else ()
+
+    def result(self, tree: _Tree) -> _Result:
+        """Return the columns that a plan gives, by id: the name of each, and where it comes from."""
+        return {column: (self._names.get(column, ""), self._origins(column)) for column in self.output(tree)}
+
+    def link_micro_batch(self, own: _Tree) -> None:
+        """Derive the rows that a ``foreachBatch`` function got from the micro-batch that is around its executions.
+
+        The function's plans read an RDD, with new ids for the columns of the same names.
+        """
+        given = self.output(own)
+        for columns in self._batches:
+            if [self._names.get(column, "") for column in columns] == [self._names.get(column, "") for column in given]:
+                self._aligned(columns, [list(given)])
+
     def written(self, tree: _Tree) -> Iterator[tuple[PlanDataset, WrittenColumns]]:
         """Yield the sinks of a tree with the columns that are written to them."""
         for node in tree.nodes.values():
             output = tree.outputs.get(node.children[0]) if node.children else _query_in(node)
             for sink in node.described.sinks():
                 named = zip(self._target_names(node, output), output, strict=True) if output else ()
-                origins = {name: self._origins(column) for name, column in named if name not in _ROW_IDS}
+                origins = {name: self._origins(column) for name, column in named if name and name not in _ROW_IDS}
                 yield sink, {name: sources for name, sources in origins.items() if sources}
 
     def _target_names(self, node: _Node, output: list[str]) -> list[str]:
@@ -166,7 +247,7 @@ class _Lineage:
             listed = node.lists()
             if listed and len(listed[-1]) == len(output):
                 return listed[-1]
-        return [self._names[column] for column in output]
+        return [self._names.get(column, "") for column in output]
 
     def _origins(self, column: str) -> dict[ColumnSource, Derivation]:
         """Return the columns of sources that a column comes from, through all that lies between."""
@@ -179,6 +260,8 @@ class _Lineage:
             seen.add((current, derivation))
             for source in self._sources.get(current, ()):
                 result[source] = max(derivation, result.get(source, derivation))
+            for source, step in self._kept.get(current, {}).items():
+                result[source] = max(derivation, step, result.get(source, derivation))
             for below, step in self._derived.get(current, {}).items():
                 waiting.append((below, max(derivation, step)))
         return result
@@ -186,7 +269,7 @@ class _Lineage:
     def _read_names(self, node: _Node) -> None:
         """Record the columns that a node names, and the aliases that it defines."""
         attributes = node.listed("Aggregate Attributes")
-        lists = [node.listed("Output"), node.listed("Results"), attributes, *node.lists()]
+        lists = [*map(node.listed, ("Output", "Results", "Input")), attributes, *node.lists()]
         aliases = []
         for item in (item for items in lists for item in items or ()):
             expression, alias, attribute = item.rpartition(" AS ")
@@ -199,6 +282,11 @@ class _Lineage:
         for function, attribute in zip(node.listed("Functions") or (), attributes or (), strict=False):
             self._derive(_id_of(attribute), self._references(function), Derivation.AGGREGATION)
 
+    def _correct_input(self, node: _Node, outputs: dict[int, list[str] | None]) -> None:
+        """Take the output of an only child from the line that lists the input of this node, if there is one."""
+        if len(node.children) == 1 and "Input [" in node.described.body:
+            outputs[node.children[0]] = _ids(node.listed("Input")) or outputs.get(node.children[0])
+
     def _output(self, node: _Node, inputs: list[list[str] | None]) -> list[str] | None:
         """Return the ids of the columns that a node gives; ``None`` if they are not known."""
         described = node.described
@@ -209,27 +297,55 @@ class _Lineage:
         else:
             output = self._implied_output(node, inputs)
         if output and not node.children:
-            for dataset in described.sources():
+            relation = described.relation()
+            for dataset in (*described.sources(), *([relation] if relation else [])):
                 for column in output:
-                    self._sources.setdefault(column, {})[ColumnSource(dataset, self._names[column])] = None
+                    self._sources.setdefault(column, {})[ColumnSource(dataset, self._names.get(column, ""))] = None
+            self._read_rows(described, output)
+        if described.head == "UnionLoop":
+            self._close_loop(described, output, inputs)
         return self._evaluated(node, output)
+
+    def _read_rows(self, described: DescribedNode, output: list[str]) -> None:
+        """Find where rows come from that a plan reads as they are, if an execution of the application made them."""
+        loop = _LOOP.search(described.body)
+        if described.head == "UnionLoopRef" and loop is not None:
+            self._loops.setdefault(loop["id"], []).append(output)
+        elif described.head == "Scan ExistingRDD" and CHECKPOINT in described.body:
+            self._kept.update(self._checkpoints.get(tuple(output)) or {})
+        elif described.head == "Scan ExistingRDD" and " SQLExecutionRDD[" in described.body:
+            self._batches.append(output)
+
+    def _close_loop(self, described: DescribedNode, output: list[str] | None, inputs: list[list[str] | None]) -> None:
+        """Derive the columns of a recursive query from those of its parts, and the parts' from them."""
+        self._aligned(output, inputs)
+        loop = _LOOP.search(described.body)
+        for columns in self._loops.get(loop["id"], ()) if loop is not None else ():
+            self._aligned(columns, [output])
 
     def _evaluated(self, node: _Node, output: list[str] | None) -> list[str] | None:
         """Derive the columns that a node makes without an alias, and return its output."""
         lists = node.lists()
         match node.described.head.partition(" ")[0]:
             case "BatchEvalPython" | "ArrowEvalPython" if len(lists) > 1:
-                for function, attribute in zip(lists[0], lists[1], strict=False):
-                    self._derive(_id_of(attribute), self._references(function), Derivation.TRANSFORMATION)
+                self._derive_calls(zip(lists[0], lists[1], strict=False), Derivation.TRANSFORMATION)
             case "Generate" if lists:
                 generator = self._references(_items(node.described.arguments)[0])
                 for column in _ids(lists[-1]) or ():
                     self._derive(column, generator, Derivation.TRANSFORMATION)
+            case "ArrowAggregatePython" | "AggregateInPandas" if len(lists) > 2:
+                called = ((call, item) for item, call in product(lists[-1], lists[1]) if item.startswith(call))
+                self._derive_calls(called, Derivation.AGGREGATION)
             case "Expand" if len(lists) > 1 and output:
                 for projection in lists[0]:
                     for column, expression in zip(output, _items(projection[1:-1]), strict=False):
                         self._derive(column, self._references(expression), self._kind_of(expression))
         return output
+
+    def _derive_calls(self, calls: Iterable[tuple[str, str]], kind: Derivation) -> None:
+        """Derive columns from calls of functions in Python. The id behind a call has a name that holds its columns."""
+        for call, attribute in calls:
+            self._derive(_id_of(attribute), self._references(call.rpartition("#")[0] or call), kind)
 
     def _implied_output(self, node: _Node, inputs: list[list[str] | None]) -> list[str] | None:
         """Return the columns of a node that does not list them as its output."""
@@ -237,14 +353,20 @@ class _Lineage:
         match node.described.head.partition(" ")[0]:
             case "Project" | "LogicalRelation" | "HiveTableRelation" if lists:
                 return _ids(lists[0])
-            case "Aggregate" | "Expand" | "TakeOrderedAndProject" if lists:
+            case "Aggregate" | "Expand" | "TakeOrderedAndProject" | "ArrowAggregatePython" | "AggregateInPandas" if (
+                lists
+            ):
                 return _ids(lists[-1])
             case "Generate" if lists:
                 required = _ids(lists[-2]) if len(lists) > 1 else []
                 return [*(required or ()), *(_ids(lists[-1]) or ())]
             case "BatchEvalPython" | "ArrowEvalPython" if len(lists) > 1 and first:
                 return [*first, *(_ids(lists[1]) or ())]
-            case "Window" if lists and first:
+            case (
+                "MapInPandas" | "MapInArrow" | "PythonMapInArrow" | "FlatMapGroupsInPandas" | "FlatMapCoGroupsInPandas"
+            ):
+                return _ids(lists[-1]) if lists else None
+            case "Window" | "WindowInPandas" | "ArrowWindowPython" if lists and first:
                 return [*first, *(_ids(lists[0]) or ())]
             case "InMemoryRelation" if lists:
                 return self._aligned(_ids(lists[0]), inputs)

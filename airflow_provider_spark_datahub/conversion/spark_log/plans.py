@@ -48,6 +48,7 @@ _SINKS = {
     ),
     "LoadDataCommand": (_QUOTED,),
 }
+_JDBC = "JDBCRelation("
 _LOADED = re.compile(r".*`, (?P<path>/[^,]*|[A-Za-z][A-Za-z0-9+.-]*:/[^,]*), (?:true|false), (?:true|false)")
 _RENAMED = re.compile(r"(?P<old>`[^`]+`(?:\.`[^`]+`){1,2}), (?P<new>`[^`]+`(?:\.`[^`]+`){1,2}), false")
 _DROPPED = re.compile(r"V2SessionCatalog\(spark_catalog\), (?P<table>[\w.]+),.*")
@@ -61,11 +62,13 @@ class PlanDataset:
     :param path: a location, with its scheme if the plan has it; empty if the plan names only a table.
     :param table: ``database.table``, after the catalogue unless it is the session's; empty for plain files.
     :param catalog_class: the Java class of the catalogue, if the plan names the class instead of the catalogue.
+    :param relation: a table of a database, or a query in brackets that the database runs; plans hide the address.
     """
 
     path: str = ""
     table: str = ""
     catalog_class: str = field(default="", compare=False)
+    relation: str = ""
 
 
 class PlanDatasets(NamedTuple):
@@ -105,6 +108,17 @@ class DescribedNode(NamedTuple):
     def sources(self) -> Iterator[PlanDataset]:
         """Yield the datasets that the node reads."""
         return _sources(self.head, self.body)
+
+    def relation(self) -> PlanDataset | None:
+        """Return what the node reads through JDBC."""
+        text = f"{self.head} {self.arguments}" if self.head.startswith(("Scan JDBC", "LogicalRelation")) else ""
+        begin = text.find(_JDBC) + len(_JDBC)
+        depth = 1
+        for position in range(begin, len(text)) if _JDBC in text else ():
+            depth += {"(": 1, ")": -1}.get(text[position], 0)
+            if depth == 0:
+                return PlanDataset(relation=text[begin:position].strip())
+        return None
 
     def sinks(self) -> Iterator[PlanDataset]:
         """Yield the dataset that the node writes, if it writes one and names it."""

@@ -16,16 +16,17 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
+from airflow_provider_spark_datahub.conversion.columns.sql import short_statement
 from airflow_provider_spark_datahub.conversion.datasets import table_and_selector
 from airflow_provider_spark_datahub.conversion.events import SPARK_LOG, DatasetId
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution, location_of
-from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import WrittenColumns, written_columns
+from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import PlanColumns, WrittenColumns
 from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset, PlanDatasets, described_nodes
 
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 # A view reads nothing when it is created.
 _READS_NOTHING = re.compile(r"\bExecute (?:CreateViewCommand|CreateTempViewUsing|CacheTable|ExplainCommand)\b")
-_HIDDEN = re.compile(r"\bJDBCRelation\([^()]*\)|\bScan (?:KafkaRelation|python\w*)\b[^\[\n]*")
+_HIDDEN = re.compile(r"\bScan (?:KafkaRelation|python\w*)\b[^\[\n]*")
 _PARTITIONS = re.compile(r"(?:/[^/=]+=[^/]*)+/?$")
 _SESSION_CATALOGS = ("hive.metastore.uris", "spark.hadoop.hive.metastore.uris")
 
@@ -34,12 +35,15 @@ def run_events(application: LoggedApplication) -> Iterator[dict[str, Any]]:
     """Yield the RunEvents of an application, in the order of their times: its own, and those of its SQL executions.
 
     An execution and its parts are one run. Executions that neither read nor write a dataset with a name have none.
-    Micro-batches are left out: their streaming queries have jobs of their own.
+    Micro-batches are left out, unless a function of the job wrote their rows: their streaming queries have jobs of
+    their own.
     """
     writer = _Writer(application)
     events = [*writer.own_events()]
-    for parts in _root_executions(application):
-        events += writer.events_of(parts)
+    for parts in application.root_executions():
+        # A micro-batch that names a sink ran a function of the job (foreachBatch).
+        if not parts[0].query_run_id or PlanDatasets.of(part.plan for part in parts).sinks:
+            events += writer.events_of(parts)
     # Python sorts in place, so that an execution that began and ended in one millisecond stays in order.
     yield from sorted(events, key=lambda event: str(event["eventTime"]))
 
@@ -52,22 +56,15 @@ def unnamed_sources(application: LoggedApplication) -> list[str]:
     """
     names = _Names(application)
     found: set[str] = set()
-    for parts in _root_executions(application):
+    for parts in application.root_executions(with_micro_batches=False):
         found.update(dataset.table for dataset in _datasets(parts) if names.dataset(dataset) is None)
         for node in (node for part in parts for node in described_nodes(part.plan)):
-            relation = _HIDDEN.search(f"{node.head} {node.arguments}")
+            relation, hidden = node.relation(), _HIDDEN.search(f"{node.head} {node.arguments}")
             if relation is not None:
-                found.add(relation[0])
+                found.add(f"JDBCRelation({short_statement(relation.relation)})")
+            elif hidden is not None:
+                found.add(hidden[0].strip())
     return sorted(found - {""})
-
-
-def _root_executions(application: LoggedApplication) -> list[list[SqlExecution]]:
-    """Return the executions that ended and are not micro-batches, each with its parts behind it."""
-    parts: dict[int, list[SqlExecution]] = {}
-    for execution in application.executions.values():
-        if not execution.query_run_id:
-            parts.setdefault(execution.root_id, []).append(execution)
-    return [sorted(group, key=lambda part: part.id) for group in parts.values()]
 
 
 def _datasets(parts: Iterable[SqlExecution]) -> list[PlanDataset]:
@@ -93,7 +90,9 @@ class _Names:
                     self._warehouse = self._warehouse or _warehouse_of(dataset.table, location)
 
     def dataset(self, named: PlanDataset) -> dict[str, Any] | None:
-        """Return the dataset as an event names it; ``None`` if the catalogue of a table is not known."""
+        """Return the dataset as an event names it; ``None`` if the catalogue or database of a table is not known."""
+        if named.relation:
+            return None
         if not named.table:
             return self._named(location_of(named.path, self._default_fs))
         table = self._with_catalog(named)
@@ -157,6 +156,7 @@ class _Writer:
         self._application = application
         self._namespace = application.properties.get("spark.openlineage.namespace") or "default"
         self._names = _Names(application)
+        self._columns = PlanColumns()
         self._run_id = self._uuid("application")
         self._name = application.name.strip() or application.id
         details = {"appName": application.name, "applicationId": application.id, "userName": application.user}
@@ -179,7 +179,7 @@ class _Writer:
         root, plans = parts[0], [part.plan for part in parts]
         if any(_READS_NOTHING.search(plan) for plan in plans):
             return
-        inputs, outputs = self._inputs_and_outputs(plans)
+        inputs, outputs = self._inputs_and_outputs(plans, root.description)
         outputs += self._changed_tables(plans)
         if not inputs and not outputs:
             return
@@ -196,12 +196,14 @@ class _Writer:
         kind = "FAIL" if failure else "COMPLETE"
         yield self._event(kind, root.end_ms, run_id, name, "SQL_JOB", facets) | datasets
 
-    def _inputs_and_outputs(self, plans: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def _inputs_and_outputs(
+        self, plans: list[str], description: str
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         named = PlanDatasets.of(plans)
         outputs = self._distinct(named.sinks)
         inputs = self._distinct(named.sources)
         columns: dict[tuple[str, str], dict[str, Any]] = {}
-        for sink, written in written_columns(plans):
+        for sink, written in self._columns.of(plans, description).written:
             dataset = self._names.dataset(sink)
             # The path of a new table and the table are one sink.
             key = _key(dataset) if dataset and _key(dataset) in outputs else next(iter(outputs), None)

@@ -14,6 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
+from airflow_provider_spark_datahub.conversion.columns.facet import (
+    PARSED_PLAN,
+    ColumnEdge,
+    ColumnId,
+    DatasetColumns,
+)
+from airflow_provider_spark_datahub.conversion.columns.sql import direct_columns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, is_parent_folder
 from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics
 from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId
@@ -29,12 +36,13 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import (
     RunResult,
     time_properties,
 )
-from airflow_provider_spark_datahub.conversion.runs.effects import with_streamed_folders
+from airflow_provider_spark_datahub.conversion.runs.effects import with_model_folders, with_streamed_folders
 from airflow_provider_spark_datahub.conversion.runs.evidence import STREAMING_PROGRESS
-from airflow_provider_spark_datahub.conversion.runs.fold import Application, RunState
+from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, StreamingQuery, location_of
+from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import ColumnSource, PlanColumns
 from airflow_provider_spark_datahub.conversion.urns import DEFAULT_CLUSTER, FlowIdentity
 
 _DESCRIPTION = re.compile(r"(?P<kind>[^\[\]]+)\[(?P<inside>.*)\]", re.DOTALL)
@@ -105,7 +113,7 @@ def coalesce_with_queries(
     queries = _queries(applications, logs)
     taken = {run.run_id for query in queries for run in (*query.runs, *query.listings)}
     batches = [
-        with_streamed_folders(batch)
+        with_model_folders(with_streamed_folders(batch))
         for batch in (_without(application, taken) for application in applications)
         if batch.runs
     ]
@@ -375,18 +383,49 @@ def _flow(query: _Query, settings: LineageSettings) -> FlowIdentity:
 def _reported_lineage(
     query: _Query, symlinks: Mapping[DatasetId, DatasetId], settings: LineageSettings
 ) -> JobLineage | None:
-    if query.application is None or not query.runs:
+    if query.application is None:
         return None
-    as_application = replace(query.application, run_id=query.streaming.run_id, runs=tuple(query.runs), own_run=None)
-    namer = DatasetNamer(settings, {**symlinks, **_files_of_sources(query, symlinks)})
+    runs = [*query.runs, *_runs_of_plans(query)] if settings.capture_column_level_lineage else query.runs
+    if not runs:
+        return None
+    as_application = replace(query.application, run_id=query.streaming.run_id, runs=tuple(runs), own_run=None)
+    namer = DatasetNamer(settings, {**symlinks, **_files_of_sources(query, runs, symlinks)})
     return CoalescedJob(as_application, settings, Ending()).lineage(namer)
 
 
-def _files_of_sources(query: _Query, symlinks: Mapping[DatasetId, DatasetId]) -> dict[DatasetId, DatasetId]:
+def _runs_of_plans(query: _Query) -> Iterator[RunState]:
+    """Yield the micro-batches with the columns that their plans show, if the query has one sink with a dataset."""
+    _, sinks = query.datasets
+    if query.application is None or len(sinks) != 1:
+        return
+    known = {column for run in query.runs for _, state in run.written for column in direct_columns(state)}
+    plans, flow, run_id = PlanColumns(), query.application.runs[0].flow, query.streaming.run_id
+    for parts in query.logged.root_executions():
+        if parts[0].query_run_id != run_id or parts[0].failed:
+            continue
+        edges = [
+            ColumnEdge((column,), upstreams, PARSED_PLAN)
+            for column, sources in plans.of([part.plan for part in parts]).result.items()
+            if column not in known and (upstreams := tuple(_column_ids(sources, query.logged.default_fs)))
+        ]
+        if edges:
+            outputs = {sinks[0]: DatasetState(columns=DatasetColumns.of(edges, ""))}
+            yield RunState(run_id, 0, query.streaming.name, flow, outputs=outputs, is_logged=True)
+
+
+def _column_ids(sources: Iterable[ColumnSource], default_fs: str) -> Iterator[ColumnId]:
+    for source in sources:
+        if source.dataset.path:
+            yield ColumnId(location_of(source.dataset.path, default_fs), source.column)
+
+
+def _files_of_sources(
+    query: _Query, runs: Sequence[RunState], symlinks: Mapping[DatasetId, DatasetId]
+) -> dict[DatasetId, DatasetId]:
     """Return the source of each file of a micro-batch, since column lineage names the single files."""
     sources, _ = query.datasets
-    read = {dataset for run in query.runs for dataset in run.inputs}
-    for run in query.runs:
+    read = {dataset for run in runs for dataset in run.inputs}
+    for run in runs:
         read.update(dataset for _, state in run.written if state.columns for dataset in state.columns.inputs)
     return {
         dataset: symlinks.get(source, source)

@@ -1,4 +1,4 @@
-"""What OpenLineage did not report of an application: lost SQL executions, their edges, and tables without a name.
+"""What OpenLineage did not report of an application: lost SQL executions, columns, and tables without a name.
 
 Lost executions are in Spark's own event log and in no OpenLineage event; the text of their physical plans names the
 files and tables that they read and wrote. Unreported tables belong to catalogues that OpenLineage cannot name.
@@ -7,18 +7,41 @@ files and tables that they read and wrote. Unreported tables belong to catalogue
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
+from msgspec import structs
+
+from airflow_provider_spark_datahub.conversion.columns.facet import (
+    PARSED_PLAN,
+    ColumnEdge,
+    ColumnId,
+    DatasetColumns,
+)
+from airflow_provider_spark_datahub.conversion.columns.sql import (
+    StatementError,
+    Steps,
+    columns_of_query,
+    direct_columns,
+)
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, table_and_selector
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.events import DatasetId
+from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
 from airflow_provider_spark_datahub.conversion.runs.evidence import SPARK_PLAN
-from airflow_provider_spark_datahub.conversion.runs.fold import Application
+from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution, location_of
+from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
+    CHECKPOINT,
+    ColumnSource,
+    PlanColumns,
+    WrittenColumns,
+)
 from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset, PlanDatasets
 
 # -- lost executions
@@ -183,11 +206,11 @@ class _ReportedNames:
     renamed: frozenset[DatasetId]
 
     def resolve(self, named: PlanDataset) -> DatasetName | _Unknown:
-        dataset = self._dataset(named)
+        dataset = self.dataset(named)
         name = self.namer.name(dataset) if dataset is not None else None
         return name or _Unknown(named.table or named.path)
 
-    def _dataset(self, named: PlanDataset) -> DatasetId | None:
+    def dataset(self, named: PlanDataset) -> DatasetId | None:
         path = location_of(named.path, self.default_fs) if named.path else None
         if path in self.renamed:
             return None
@@ -202,6 +225,153 @@ class _ReportedNames:
         if path is not None and self.platform and path.name.endswith(f"/{database}.db/{name}"):
             return DatasetId(self.platform, named.table)
         return None
+
+
+# -- columns of reported executions
+
+
+def with_columns_of_plans(
+    application: Application,
+    logged: LoggedApplication,
+    settings: LineageSettings,
+    symlinks: Mapping[DatasetId, DatasetId],
+) -> Application:
+    """Return the application with the columns that its plans show, for output columns without any from OpenLineage.
+
+    A run belongs to the execution that began or ended in the same millisecond, and a sink of the plan is the run's
+    output of that name.
+
+    :param symlinks: the tables behind paths.
+    """
+    namer = DatasetNamer(settings, symlinks)
+    columns = _ReportedColumns(_reported_names(application, namer, symlinks, logged.default_fs), namer)
+    by_id, by_time = {run.run_id: run for run in application.runs}, _by_time(application.runs)
+    has_checkpoints = any(CHECKPOINT in execution.plan for execution in logged.executions.values())
+    plans = PlanColumns()
+    filled: dict[str, RunState] = {}
+    for parts in logged.root_executions():
+        times = {time for part in parts for time in (("start", part.start_ms), ("end", part.end_ms))}
+        matched = {run.run_id for time in times for run in by_time.get(time, ())}
+        runs = {run_id: filled.get(run_id, by_id[run_id]) for run_id in sorted(matched)}
+        if not has_checkpoints and not any(map(_lacks_columns, runs.values())):
+            continue
+        found = plans.of([part.plan for part in parts], parts[0].description)
+        of_rows = any(CHECKPOINT in part.plan for part in parts)
+        for sink, written in found.written if runs else ():
+            filled |= columns.fill(runs, sink, written, of_rows=of_rows)
+            runs |= {run_id: filled[run_id] for run_id in runs if run_id in filled}
+    if not filled:
+        return application
+    return replace(application, runs=tuple(filled.get(run.run_id, run) for run in application.runs))
+
+
+def _by_time(runs: Iterable[RunState]) -> dict[tuple[str, int | None], list[RunState]]:
+    found: dict[tuple[str, int | None], list[RunState]] = {}
+    for run in runs:
+        if run.written and not run.failure:
+            if run.started:
+                found.setdefault(("start", run.start_ms), []).append(run)
+            if run.ended:
+                found.setdefault(("end", run.end_ms), []).append(run)
+    return found
+
+
+def _lacks_columns(run: RunState) -> bool:
+    """Return whether a column of an output has no direct column lineage, as far as schemas are known."""
+    return any(
+        state.schema is None or not direct_columns(state).issuperset(field_names(state.schema))
+        for _, state in run.written
+    )
+
+
+def _with_files(inputs: Mapping[DatasetId, DatasetState], edges: Iterable[ColumnEdge]) -> dict[DatasetId, DatasetState]:
+    """Return the inputs with the files that a plan names, in place of the folders around them.
+
+    OpenLineage names the folder of a file that an RDD reads, such as one behind a checkpoint.
+    """
+    files = {column.dataset for edge in edges for column in edge.upstreams} - inputs.keys()
+    folders = {
+        dataset
+        for dataset in inputs
+        for file in files
+        if file.namespace == dataset.namespace and file.name.rpartition("/")[0] == dataset.name
+    }
+    known = {dataset: state for dataset, state in inputs.items() if dataset not in folders}
+    return known | {file: DatasetState() for file in files if "/" in file.name}
+
+
+@dataclass(frozen=True, slots=True)
+class _ReportedColumns:
+    """Columns of plans under the names that events give the datasets."""
+
+    names: _ReportedNames
+    namer: DatasetNamer
+    steps: Steps = field(default_factory=Steps)
+
+    def fill(
+        self, runs: Mapping[str, RunState], sink: PlanDataset, written: WrittenColumns, *, of_rows: bool
+    ) -> dict[str, RunState]:
+        """Return the runs that wrote a sink, with the columns that none of them has.
+
+        :param of_rows: the execution read the rows of a checkpoint.
+        """
+        target = self.names.resolve(sink)
+        outputs = [
+            (run, dataset, state)
+            for run in runs.values()
+            for dataset, state in run.written
+            if self.namer.name(dataset) == target
+        ]
+        known = {column.lower() for _, _, state in outputs for column in direct_columns(state)}
+        filled = {}
+        for run, dataset, state in outputs:
+            queries = self._of_databases(written, run)
+            edges = [
+                ColumnEdge((self._named(column, state),), upstreams, PARSED_PLAN)
+                for column, sources in written.items()
+                if column.lower() not in known
+                and (upstreams := tuple(dict.fromkeys(self._upstreams(sources, queries, target))))
+            ]
+            if edges:
+                columns = state.columns or DatasetColumns.of((), run.sql)
+                filled[run.run_id] = structs.replace(
+                    run,
+                    inputs=_with_files(run.inputs, edges) if of_rows else run.inputs,
+                    outputs={**run.outputs, dataset: structs.replace(state, columns=columns.with_edges(edges))},
+                )
+        return filled
+
+    @staticmethod
+    def _named(column: str, state: DatasetState) -> str:
+        """Return the column as the events spell it."""
+        return next((name for name in field_names(state.schema) if name.lower() == column.lower()), column)
+
+    def _upstreams(
+        self, sources: Iterable[ColumnSource], queries: Mapping[str, Mapping[str, tuple[ColumnId, ...]]], target: object
+    ) -> Iterator[ColumnId]:
+        for source in sources:
+            if source.dataset.relation:
+                yield from queries[source.dataset.relation].get(source.column, ())
+                continue
+            dataset = self.names.dataset(source.dataset)
+            # Commands that change rows read the rest of their target.
+            if dataset is not None and self.namer.name(dataset) != target:
+                yield ColumnId(dataset, source.column)
+
+    def _of_databases(self, written: WrittenColumns, run: RunState) -> Mapping[str, Mapping[str, tuple[ColumnId, ...]]]:
+        """Return the columns of tables behind each column that databases give, by what Spark asked them for."""
+        wanted: dict[str, set[str]] = {}
+        for source in chain.from_iterable(written.values()):
+            if source.dataset.relation:
+                wanted.setdefault(source.dataset.relation, set()).add(source.column)
+        tables = [dataset for dataset in run.inputs if "://" in dataset.namespace and "/" not in dataset.name]
+        schemes = {dataset.namespace.partition("://")[0] for dataset in tables}
+        found: dict[str, Mapping[str, tuple[ColumnId, ...]]] = {}
+        for relation, columns in wanted.items():
+            found[relation] = {}
+            with suppress(StatementError):
+                found[relation] = columns_of_query(relation, columns, next(iter(schemes), ""), tables, self.steps)
+        return found
 
 
 # -- unreported tables

@@ -1,0 +1,97 @@
+"""Precision and recall of lineage on recorded jobs whose truth was written before their events were looked at.
+
+Each job of ``tests/data/hard_jobs`` is converted three times: from OpenLineage's events, from them with Spark's event
+log, and from the log alone. Prints precision and recall of datasets, and of direct columns.
+
+    python benchmarks/lineage_recall.py [JOB ...]
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending
+from tests.conversion.builders import settings
+from tests.conversion.test_hard_jobs import FOLDER, RECORDINGS, direct_columns, truth_of
+
+SOURCES = ("events", "both", "log")
+HEADINGS = (
+    "recording",
+    "edges",
+    "events",
+    "with the log",
+    "log alone",
+    "columns",
+    "events",
+    "with the log",
+    "log alone",
+)
+
+
+def converted(recording: str, source: str) -> Conversion:
+    """Convert a recording from its events, with its event log, or from the log alone."""
+    converter = Converter(settings(capture_from_event_log=source == "log", capture_streaming=source != "events"))
+    for line in _lines("events", recording) if source != "log" else ():
+        converter.add(line)
+    for line in _lines("logs", recording) if source != "events" else ():
+        converter.add_log_event(json.loads(line))
+    return converter.finish(Ending(succeeded=truth_of(recording)["result"] == "SUCCESS"))
+
+
+def _lines(folder: str, recording: str) -> list[bytes]:
+    return gzip.decompress((FOLDER / folder / f"{recording}.ndjson.gz").read_bytes()).splitlines()
+
+
+def counts(recording: str, source: str) -> list[int]:
+    """Return the true edges, and of those that were found the true and the false ones: of datasets, then of columns."""
+    truth, conversion = truth_of(recording), converted(recording, source)
+    found = {
+        "inputs": set(conversion.inputs),
+        "outputs": set(conversion.outputs),
+        "columns": direct_columns(conversion),
+    }
+    result = []
+    for kinds in (("inputs", "outputs"), ("columns",)):
+        numbers = [0, 0, 0]
+        for kind in kinds:
+            either = _edges(truth, f"either_{kind}")
+            true = _edges(truth, kind) - either
+            numbers = [
+                numbers[0] + len(true),
+                numbers[1] + len(found[kind] & true),
+                numbers[2] + len(found[kind] - true - either),
+            ]
+        result += numbers
+    return result
+
+
+def _edges(truth: dict[str, Any], kind: str) -> set[Any]:
+    return {tuple(item) if isinstance(item, list) else item for item in truth.get(kind, ())}
+
+
+def _cell(numbers: list[int]) -> str:
+    """Return precision and recall."""
+    true, found, false = numbers
+    return f"{found / (found + false) if found + false else 1:.3f} / {found / true if true else 1:.3f}"
+
+
+def main() -> None:
+    """Print the table."""
+    wanted = sys.argv[1:]
+    recordings = [name for name in RECORDINGS if not wanted or name.partition("-")[0] in wanted]
+    rows = {name: [counts(name, source) for source in SOURCES] for name in recordings}
+    rows["all"] = [[sum(column) for column in zip(*(row[n] for row in rows.values()), strict=True)] for n in range(3)]
+    print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}")
+    for name, row in rows.items():
+        datasets, columns = ([_cell(numbers[i : i + 3]) for numbers in row] for i in (0, 3))
+        print(f"| {name} | {row[0][0]} | {' | '.join(datasets)} | {row[0][3]} | {' | '.join(columns)} |")
+
+
+if __name__ == "__main__":
+    main()
