@@ -43,7 +43,9 @@ def show(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here, not to standard output.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    columns: Annotated[bool, typer.Option(help="Show column lineage, too (terminal).")] = True,
+    columns: Annotated[
+        bool | None, typer.Option(help="Show column lineage, too; default: yes in the terminal, no in an SVG.")
+    ] = None,
     timezone: Annotated[
         str | None, typer.Option(metavar="TZ", help="Show times in this zone (terminal, html); local; default: UTC.")
     ] = None,
@@ -62,9 +64,10 @@ def show(
         if view is _View.TERMINAL:
             from rich.console import Console
 
-            visualization.render_terminal(graph, Console(file=file), columns=columns, zone=zone)
+            visualization.render_terminal(graph, Console(file=file), columns=columns is not False, zone=zone)
         else:
-            file.write(_text(replace(graph, problems=(*problems, *graph.problems)), view, zone))
+            graph = replace(graph, problems=(*problems, *graph.problems))
+            file.write(_text(graph, view, zone, columns=bool(columns)))
     for problem in problems:
         say(problem)
     if problems:
@@ -91,14 +94,14 @@ def _time_zone(name: str | None) -> tzinfo:
         fail(f"--timezone {name}: unknown time zone, want one such as Europe/Berlin, UTC or local", EXIT_USAGE)
 
 
-def _text(graph: visualization.Graph, view: _View, zone: tzinfo) -> str:
+def _text(graph: visualization.Graph, view: _View, zone: tzinfo, *, columns: bool) -> str:
     if view is _View.JSON:
         return json.dumps(visualization.render_json(graph), indent=2) + "\n"
     if view is _View.HTML:
         return visualization.render_page(graph, zone)
-    network = visualization.build_network(graph)
     if view is _View.SVG:
-        return visualization.render_svg(network)
+        return visualization.render_svg(visualization.build_network(graph, unfolded=columns))
+    network = visualization.build_network(graph)
     if len(network.links) > visualization.MOST_LINKS:
         say(f"{len(network.links)} edges: Mermaid draws {visualization.MOST_LINKS} at most; use --format svg or html")
     return visualization.render_mermaid(network)

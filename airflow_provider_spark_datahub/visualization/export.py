@@ -12,11 +12,20 @@ from zlib import crc32
 from airflow_provider_spark_datahub.visualization.layout import Point
 from airflow_provider_spark_datahub.visualization.model import Graph, GraphJob, RunNode
 from airflow_provider_spark_datahub.visualization.names import Column, dataset_parts, harmless
-from airflow_provider_spark_datahub.visualization.network import Box, Network, NetworkColumn
+from airflow_provider_spark_datahub.visualization.network import (
+    COLUMN_HEIGHT,
+    DATASET_HEIGHT,
+    Box,
+    Network,
+    NetworkColumn,
+    column_label,
+)
 
 _MARGIN = 20
 _ASIDE = 6.0
 """Distance in pixels of an edge from the middle line that it shares with one in the opposite direction."""
+_LANES = 26.0
+"""Height of the part of a job that lines of columns pass through, in pixels."""
 _LINE = 20
 """Height of a line of text below the drawing, in pixels."""
 _MOST_FAILURES = 5
@@ -60,6 +69,7 @@ def render_svg(network: Network, *, inside_page: bool = False) -> str:
         _marker("head-lit") if inside_page else "",
         f'<g transform="translate({_MARGIN} {_MARGIN})">',
         *_edges(network),
+        *(_column_edges(network) if network.unfolded else ()),
         *(_box(box, network, colours, inside_page) for box in network.boxes.values()),
         "</g>",
         *below,
@@ -120,11 +130,50 @@ def _edges(network: Network) -> Iterator[str]:
     for source, target in network.links:
         route = network.layout.routes.get((source, target))
         if route:  # a link from a box to itself has none
+            route = _to_heads(network, source, target, route)
             if (target, source) in both:
                 aside = _ASIDE if source < target else -_ASIDE
                 route = tuple((x, y + aside) for x, y in route)
             ends = f'data-from="{source}" data-to="{target}"'
             yield f'<path class="edge" {ends} d="{_path(route)}" marker-end="url(#head)"/>'
+
+
+def _to_heads(network: Network, source: str, target: str, route: Sequence[Point]) -> tuple[Point, ...]:
+    """Return a route that begins and ends beside the names of datasets, above their columns."""
+    points = list(route)
+    for key, place in ((source, 0), (target, -1)):
+        if network.unfolded and not network.boxes[key].is_job:
+            points[place] = points[place][0], network.layout.corners[key][1] + DATASET_HEIGHT / 2
+    return tuple(points)
+
+
+def _column_edges(network: Network) -> Iterator[str]:
+    """Yield a line for each pair of columns whose values go from one to the other, through the job between them.
+
+    Lines of one job run beside each other in it, in the order of the written columns.
+    """
+    rows = {column.key: row for columns in network.columns.values() for row, column in enumerate(columns)}
+    steps: dict[str, dict[tuple[str, str], None]] = {}
+    for columns in network.columns.values():
+        for column in columns:
+            for source in column.sources:
+                if not source.is_indirect:
+                    steps.setdefault(source.job, {})[source.column, column.key] = None
+    for job, pairs in steps.items():
+        for number, (source_column, target_column) in enumerate(pairs):
+            start, end = source_column.partition("-")[0], target_column.partition("-")[0]
+            before, after = network.layout.routes.get((start, job)), network.layout.routes.get((job, end))
+            if before and after:
+                lane = _LANES * ((number + 0.5) / len(pairs) - 0.5)
+                middle = [(x, y + lane) for x, y in (*before[1:], *after[:-1])]
+                first = before[0][0], _row(network, start, rows[source_column])
+                last = after[-1][0], _row(network, end, rows[target_column])
+                yield f'<path class="column-edge" d="{_path([first, *middle, last])}"/>'
+
+
+def _row(network: Network, key: str, row: int) -> float:
+    """Return the middle of a column's row."""
+    return network.layout.corners[key][1] + DATASET_HEIGHT + (row + 0.5) * COLUMN_HEIGHT
 
 
 def _path(route: Sequence[Point]) -> str:
@@ -151,6 +200,7 @@ def _box(box: Box, network: Network, colours: dict[str, int], inside_page: bool)
     state = f" {box.state}" if box.state in _STATES else ""
     link = f'<a href="#{box.key}"' if inside_page else "<g"
     left = x + (width / 2 if box.is_job else 14)
+    middle = y + (height if box.is_job else DATASET_HEIGHT) / 2
     anchor = ' text-anchor="middle"' if box.is_job else ""
     note = escape(box.note)
     if box.state and box.note.endswith(box.state):
@@ -162,11 +212,22 @@ def _box(box: Box, network: Network, colours: dict[str, int], inside_page: bool)
         f'<rect class="p{colours[parts[0]]}" x="{x:g}" y="{y:g}" width="5" height="{height:g}" rx="2.5"/>'
         if parts
         else "",
-        f'<text class="title" x="{left:g}" y="{y + height / 2 - 3:g}"{anchor}>{escape(box.title)}</text>',
-        f'<text class="note" x="{left:g}" y="{y + height / 2 + 13:g}"{anchor}>{note}</text>',
+        f'<text class="title" x="{left:g}" y="{middle - 3:g}"{anchor}>{escape(box.title)}</text>',
+        f'<text class="note" x="{left:g}" y="{middle + 13:g}"{anchor}>{note}</text>',
+        *(_column_names_in(network, box.key) if network.unfolded and not box.is_job else ()),
         "</a>" if inside_page else "</g>",
     ]
     return "".join(drawn)
+
+
+def _column_names_in(network: Network, key: str) -> Iterator[str]:
+    (x, y), columns = network.layout.corners[key], network.columns[key]
+    if columns:
+        line = y + DATASET_HEIGHT - 2
+        yield f'<path class="rule" d="M{x + 5:g},{line:g}H{x + network.sizes[key][0]:g}"/>'
+    for row, column in enumerate(columns):
+        at = _row(network, key, row) + 4
+        yield f'<text class="column" x="{x + 14:g}" y="{at:g}">{escape(column_label(column))}</text>'
 
 
 MOST_LINKS = 500

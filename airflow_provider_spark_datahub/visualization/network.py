@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from airflow_provider_spark_datahub.visualization.layout import Layout, Link, Size
@@ -21,7 +21,10 @@ from airflow_provider_spark_datahub.visualization.names import (
 TITLE_SIZE, NOTE_SIZE = 13.0, 11.0
 """Font sizes of the two lines of a box, in pixels."""
 
-_DATASET_HEIGHT, _JOB_HEIGHT = 44.0, 40.0
+DATASET_HEIGHT, _JOB_HEIGHT = 44.0, 40.0
+"""Heights of boxes, in pixels: of a dataset without its columns."""
+COLUMN_HEIGHT = 17.0
+COLUMN_SIZE = 11.0
 _PADDING = 30.0
 _LEAST_WIDTH, _MOST_WIDTH = 96.0, 264.0
 _EMS = {
@@ -74,6 +77,11 @@ class ColumnSource:
     job: str
     statement: int = 0
 
+    @property
+    def is_indirect(self) -> bool:
+        """Whether it only decides which rows there are, or in which order, as a filter does."""
+        return self.label.startswith("indirect ")
+
 
 Statement = tuple[str, str]
 """The key of a job, and a query with which it writes a dataset."""
@@ -101,6 +109,7 @@ class Network:
     :param columns: the columns of each dataset; one without a name stands for the dataset as a whole.
     :param statements: the queries that write each dataset.
     :param sizes: width and height of each box, in pixels.
+    :param unfolded: whether the boxes of datasets have room for their columns.
     :param evidence: of each dataset, where its edges are from: the key of the job, whether it writes, and the evidence.
     """
 
@@ -111,10 +120,14 @@ class Network:
     layout: Layout
     sizes: Mapping[str, Size]
     evidence: Mapping[str, tuple[tuple[str, bool, EdgeEvidence], ...]] = field(default_factory=dict)
+    unfolded: bool = False
 
 
-def build_network(graph: Graph) -> Network:
-    """Lay out the lineage of a graph."""
+def build_network(graph: Graph, *, unfolded: bool = False) -> Network:
+    """Lay out the lineage of a graph.
+
+    :param unfolded: see :class:`Network`.
+    """
     with_edges = (step for job in graph.distinct_jobs() for step in job.steps() if _sources(step) or _targets(step))
     jobs = {f"j{number}": job for number, job in enumerate(with_edges, 1)}
     names = ShortNames(graph.instances)
@@ -128,12 +141,13 @@ def build_network(graph: Graph) -> Network:
         links += [(key, keys[urn]) for urn in targets]
     boxes = {keys[urn]: _dataset_box(keys[urn], urn, names.of(urn), tails[urn]) for urn in urns}
     boxes |= {key: _job_box(key, job, states.get(job.urn, ""), failures.get(job.urn, "")) for key, job in jobs.items()}
-    sizes = {key: _size(box) for key, box in boxes.items()}
-    columns = _Columns(graph, jobs, keys)
+    found = _Columns(graph, jobs, keys)
+    columns = found.by_dataset()
+    sizes = {key: _size(box, columns.get(key, ()) if unfolded else ()) for key, box in boxes.items()}
     layout = Layout.of(sizes, links)
     evidence = {key: tuple(_evidence(urn, jobs)) for urn, key in keys.items()}
     drawn = tuple(dict.fromkeys(links))
-    return Network(boxes, drawn, columns.by_dataset(), columns.statements(), layout, sizes, evidence)
+    return Network(boxes, drawn, columns, found.statements(), layout, sizes, evidence, unfolded)
 
 
 def _evidence(urn: str, jobs: Mapping[str, GraphJob]) -> Iterator[tuple[str, bool, EdgeEvidence]]:
@@ -186,10 +200,17 @@ def _job_box(key: str, job: GraphJob, state: str, error: str) -> Box:
     return Box(key, job.urn, _cut(name, TITLE_SIZE), note, name, state, reason)
 
 
-def _size(box: Box) -> Size:
-    wanted = max(_text_width(box.title, TITLE_SIZE), _text_width(box.note, NOTE_SIZE)) + _PADDING
+def column_label(column: NetworkColumn) -> str:
+    """Return a column's name as it fits into a box; one without a name stands for the table as a whole."""
+    return _cut(column.name or "(the table as a whole)", COLUMN_SIZE)
+
+
+def _size(box: Box, columns: Sequence[NetworkColumn]) -> Size:
+    names = [_text_width(column_label(column), COLUMN_SIZE) for column in columns]
+    wanted = max(_text_width(box.title, TITLE_SIZE), _text_width(box.note, NOTE_SIZE), *names) + _PADDING
     width = min(max(_LEAST_WIDTH, wanted), _MOST_WIDTH + _PADDING)
-    return round(width), _JOB_HEIGHT if box.is_job else _DATASET_HEIGHT
+    below = (len(columns) + 0.5) * COLUMN_HEIGHT if columns else 0.0
+    return round(width), _JOB_HEIGHT if box.is_job else DATASET_HEIGHT + below
 
 
 def _text_width(text: str, size: float) -> float:

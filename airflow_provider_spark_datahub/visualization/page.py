@@ -261,7 +261,11 @@ def _lineage(lineage: Network, graph: Graph, empty: str = "") -> Iterator[str]:
     ):
         labels = f'title="{meaning}" aria-label="{meaning}"'
         yield f'<button type="button" class="needs-script" id="zoom-{name}" {labels}>{sign}</button>'
-    yield '</div><div class="view" tabindex="0" role="region" aria-label="Lineage graph; + - and 0 zoom">'
+    if any(lineage.columns.values()):
+        meaning = "Unfold or fold the columns: of the chosen table, or of all"
+        yield f'<button type="button" class="needs-script" id="unfold" title="{meaning}">columns</button>'
+    keys = "+ - and 0 zoom, c shows columns"
+    yield f'</div><div class="view" tabindex="0" role="region" aria-label="Lineage graph; {keys}">'
     yield render_svg(lineage, inside_page=True)
     yield "</div>"
     yield '<p class="legend">'
@@ -286,9 +290,7 @@ def _tables(lineage: Network) -> Iterator[str]:
     if not datasets:
         return
     yield '<section id="tables" class="panel"><div class="bar"><h2>Tables and columns</h2>'
-    if any(
-        _is_indirect(source) for box in datasets for column in lineage.columns[box.key] for source in column.sources
-    ):
+    if any(source.is_indirect for box in datasets for column in lineage.columns[box.key] for source in column.sources):
         yield _FILTER_SWITCH
     yield '<button type="button" class="needs-script" id="every">Open or close all</button></div><div class="inside">'
     is_open = len(datasets) <= _OPEN_TABLES
@@ -414,20 +416,15 @@ def _everywhere(columns: Iterable[NetworkColumn]) -> tuple[ColumnSource, ...]:
     if not others:
         return ()
     shared = set(first).intersection(*others)
-    return tuple(source for source in first if source in shared and _is_indirect(source))
+    return tuple(source for source in first if source in shared and source.is_indirect)
 
 
 def _steps(sources: Iterable[ColumnSource]) -> str:
     """Return attributes for the script: columns that give this one its values, and those that only decide its rows."""
-    values = dict.fromkeys(f"{source.column}@{source.job}" for source in sources if not _is_indirect(source))
-    deciding = dict.fromkeys(f"{source.column}@{source.job}" for source in sources if _is_indirect(source))
+    values = dict.fromkeys(f"{source.column}@{source.job}" for source in sources if not source.is_indirect)
+    deciding = dict.fromkeys(f"{source.column}@{source.job}" for source in sources if source.is_indirect)
     return "".join(
         f' {name}="{" ".join(steps)}"'
         for name, steps in (("data-values", values), ("data-deciding", deciding))
         if steps
     )
-
-
-def _is_indirect(source: ColumnSource) -> bool:
-    """Return whether the source only decides which rows there are, or in which order, as a filter does."""
-    return source.label.startswith("indirect ")

@@ -344,6 +344,43 @@ def test_every_text_has_enough_contrast(show: Open, daily_sales: list[Proposal],
     assert [(text, ratio) for text, ratio in contrasts if ratio < 4.5] == []
 
 
+PICTURE = """const names = (list) => [...list].map((text) => text.textContent);
+    const box = (line, side) => document.getElementById(line.dataset[side]).querySelector("bdi").textContent;
+    const rects = [...document.querySelectorAll(".box .body")].map((body) => body.getBoundingClientRect());
+    const meet = (one, other) => one.left < other.right && other.left < one.right && one.top < other.bottom
+        && other.top < one.bottom;
+    return {columns: names(document.querySelectorAll(".columns .column")),
+        lines: [...document.querySelectorAll(".column-edge")].map((line) =>
+            `${box(line, "from")} > ${box(line, "to")}`),
+        lit: [...document.querySelectorAll(".column-edge.lit")].map((line) => box(line, "from")),
+        overlaps: rects.filter((one, at) => rects.slice(at + 1).some((other) => meet(one, other))).length}"""
+
+
+def test_tables_unfold_their_columns_in_the_picture(chain: Chromium) -> None:
+    assert chain.run(PICTURE) == {"columns": [], "lines": [], "lit": [], "overlaps": 0}
+    chain.find(box(chain, "chain.agg")).click()
+    chain.find("#unfold").click()
+    picture = chain.run(PICTURE)
+    assert (picture["columns"], picture["overlaps"]) == (["customer_id", "total"], 0)
+    # r_tables_chain.py: agg is sum(amount) by customer of base, and the folder written last is a filter of agg.
+    assert sorted(picture["lines"]) == sorted(
+        ["customer_id > customer_id", "amount > total", "customer_id > customer_id", "total > total"]
+    )
+    chain.press(ESCAPE)
+    chain.find("#unfold").click()
+    picture = chain.run(PICTURE)
+    assert (len(picture["columns"]), len(picture["lines"]), picture["overlaps"]) == (14, 9, 0)
+    total = chain.run(
+        "return [...document.querySelectorAll('.columns .column')].find((each) => each.textContent === 'total')"
+    )
+    total.click()
+    assert sorted(chain.run(PICTURE)["lit"]) == ["amount", "amount", "total"]
+    chain.press(ESCAPE)
+    chain.find("#unfold").click()
+    assert chain.run(PICTURE) == {"columns": [], "lines": [], "lit": [], "overlaps": 0}
+    assert chain.complaints() == []
+
+
 CLIPPED = """return [...document.querySelectorAll("main *, header *")].filter((part) => {
     const {left, right, width, height} = part.getBoundingClientRect();
     return part.checkVisibility() && width && height && !part.matches(".skip") && (left < -1 || right > innerWidth + 1);

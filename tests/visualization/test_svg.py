@@ -67,3 +67,28 @@ def test_it_needs_nothing_else(daily_sales: list[Proposal]) -> None:
 
 def test_nothing_is_drawn_of_nothing() -> None:
     assert texts(drawn([]), "title") == []
+
+
+def test_columns_and_their_lines(daily_sales: list[Proposal]) -> None:
+    plain = drawn(daily_sales)
+    assert not texts(plain, "column")
+    network = build_network(build_graph(daily_sales), unfolded=True)
+    root = ET.fromstring(render_svg(network))
+    names = [column.name or "(the table as a whole)" for columns in network.columns.values() for column in columns]
+    assert sorted(texts(root, "column")) == sorted(names)
+    values = {
+        (source.column, column.key)
+        for columns in network.columns.values()
+        for column in columns
+        for source in column.sources
+        if not source.label.startswith("indirect")
+    }
+    lines = [path.attrib["d"] for path in root.iter(f"{NAMESPACE}path") if path.get("class") == "column-edge"]
+    assert len(lines) == len(set(lines)) == len(values) > 0
+    # A line begins and ends in the middle of the rows of its columns: the texts there are 4 px lower.
+    rows = {float(text.attrib["y"]) - 4 for text in root.iter(f"{NAMESPACE}text") if text.get("class") == "column"}
+    for line in lines:
+        points = [tuple(map(float, point.split(","))) for point in re.findall(r"-?[\d.]+,-?[\d.]+", line)]
+        assert {points[0][1], points[-1][1]} <= rows
+    bottom = float(root.attrib["height"])
+    assert all(row < bottom for row in rows)

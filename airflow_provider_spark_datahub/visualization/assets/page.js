@@ -51,6 +51,131 @@
     }
   }
 
+  // Unfolded tables: space is made below their names across the whole drawing, so that the order of boxes stays.
+  const HEAD = 44, ROW = 17, MOST_ROWS = 30, LANES = 26;
+  const make = (name, attributes, text = "") => {
+    const element = document.createElementNS(svg.namespaceURI, name);
+    Object.entries(attributes).forEach(([key, value]) => element.setAttribute(key, value));
+    element.textContent = text;
+    return element;
+  };
+  const layer = svg.querySelector("g"), firstBox = svg.querySelector(".box");
+  const places = new Map([...boxes].map(([key, box]) => {
+    const [x, y, width, height] = ["x", "y", "width", "height"].map((name) => Number(box.querySelector(".body").getAttribute(name)));
+    return [key, { x, y, width, height }];
+  }));
+  const routes = new Map([...lines].map(([key, line]) => [key, line.getAttribute("d").match(/[MLC][^MLC]+/g)
+    .map((step) => step.slice(1).trim().split(" ").pop().split(",").map(Number))]));
+  const columnRows = new Map(tables.map((table) => [table.id, all("tr[data-column]", table)]));
+  const unfolded = new Set();
+  let columnLines = [];
+  const grown = (key) => unfolded.has(key) ? (Math.min(columnRows.get(key).length, MOST_ROWS + 1) + 0.5) * ROW : 0;
+  let spaces = []; // below each unfolded table's name: from which height on, and by how much all is lowered in the end
+  const down = (y) => {
+    let low = 0, high = spaces.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (spaces[middle][0] <= y) low = middle + 1; else high = middle;
+    }
+    return low ? spaces[low - 1][1] : 0;
+  };
+  const lowered = (y) => y + down(y);
+  const makeSpaces = () => {
+    spaces = [];
+    [...unfolded].map((key) => [places.get(key).y, key]).sort(([a], [b]) => a - b)
+      .forEach(([y, key]) => spaces.push([y + HEAD, Math.max(spaces.at(-1)?.[1] ?? 0, down(y) + grown(key))]));
+  };
+  const topOf = (key) => lowered(places.get(key).y);
+  const endOf = (key, y) => y - places.get(key).y + topOf(key);
+  const bent = (points) => points.reduce((drawn, [x, y], number) => {
+    if (!number) return `M${x},${y}`;
+    const [fromX, fromY] = points[number - 1], bend = (x - fromX) / 2;
+    return drawn + (number % 2 && y !== fromY ? `C${fromX + bend},${fromY} ${x - bend},${y} ${x},${y}` : `L${x},${y}`);
+  }, "");
+  const routeOf = (from, to) => {
+    const points = routes.get(`${from} ${to}`);
+    return points && points.map(([x, y], number) =>
+      [x, number === 0 ? endOf(from, y) : number === points.length - 1 ? endOf(to, y) : lowered(y)]);
+  };
+  const rowNumbers = new Map([...columnRows.values()].flatMap((found) => found.map((row, number) => [row.id, number])));
+  const rowOf = (column) => {
+    const key = tableOf(column), row = rowNumbers.get(column) ?? -1;
+    return unfolded.has(key) && row >= 0 ? topOf(key) + HEAD + (Math.min(row, MOST_ROWS) + 0.5) * ROW : topOf(key) + HEAD / 2;
+  };
+  const drawColumnLines = () => {
+    columnLines.forEach((line) => line.remove());
+    columnLines = [];
+    const byJob = new Map(), known = new Map(), drawn = document.createDocumentFragment();
+    const route = (from, to) => {
+      const key = `${from} ${to}`;
+      if (!known.has(key)) known.set(key, routeOf(from, to));
+      return known.get(key);
+    };
+    for (const row of rows.values()) {
+      const values = (row.dataset.values || "").split(" "), rest = deciding?.checked ? (row.dataset.deciding || "").split(" ") : [];
+      for (const [steps, kind] of [[values, ""], [rest, " deciding"]]) for (const step of steps.filter(Boolean)) {
+        const [column, job] = step.split("@");
+        if (!unfolded.has(tableOf(column)) && !unfolded.has(tableOf(row.id))) continue;
+        if (!byJob.has(job)) byJob.set(job, []);
+        byJob.get(job).push([column, row.id, kind]);
+      }
+    }
+    for (const [job, pairs] of byJob) pairs.forEach(([from, to, kind], number) => {
+      const before = route(tableOf(from), job), after = route(job, tableOf(to));
+      if (!before || !after) return;
+      const lane = LANES * ((number + 0.5) / pairs.length - 0.5);
+      const middle = [...before.slice(1), ...after.slice(0, -1)].map(([x, y]) => [x, y + lane]);
+      const path = bent([[before[0][0], rowOf(from)], ...middle, [after.at(-1)[0], rowOf(to)]]);
+      const line = make("path", { class: `column-edge${kind}`, d: path, "data-from": from, "data-to": to });
+      drawn.append(line);
+      columnLines.push(line);
+    });
+    layer.insertBefore(drawn, firstBox);
+  };
+  const listColumns = (key) => {
+    const { x, y, width } = places.get(key), list = make("g", { class: "columns" }), found = columnRows.get(key);
+    list.append(make("path", { class: "rule", d: `M${x + 5},${y + HEAD - 2}H${x + width}` }));
+    const most = Math.floor((width - 26) / 6.6), shortened = (name) => name.length > most ? `${name.slice(0, most - 1)}…` : name;
+    found.slice(0, MOST_ROWS).forEach((row, number) => {
+      const text = make("text", { class: "column", x: x + 14, y: y + HEAD + (number + 0.5) * ROW + 4, "data-column": row.id }, shortened(nameOf(row)));
+      text.addEventListener("click", (event) => { event.preventDefault(); event.stopPropagation(); traceColumn(row); });
+      list.append(text);
+    });
+    if (found.length > MOST_ROWS) list.append(make("text", { class: "note", x: x + 14, y: y + HEAD + (MOST_ROWS + 0.5) * ROW + 4 },
+      `and ${found.length - MOST_ROWS} more`));
+    return list;
+  };
+  const fold = (keys, open) => {
+    keys.filter((key) => columnRows.get(key)?.length).forEach((key) => {
+      if (open === unfolded.has(key)) return;
+      const box = boxes.get(key);
+      if (open) { unfolded.add(key); box.append(listColumns(key)); }
+      else { unfolded.delete(key); box.querySelector(".columns").remove(); }
+      all("rect", box).forEach((part) => part.setAttribute("height", places.get(key).height + grown(key)));
+    });
+    makeSpaces();
+    boxes.forEach((box, key) => {
+      const by = down(places.get(key).y);
+      if (by) box.setAttribute("transform", `translate(0 ${by})`); else box.removeAttribute("transform");
+    });
+    lines.forEach((line, key) => line.setAttribute("d", bent(routeOf(...key.split(" ")))));
+    drawColumnLines();
+    height = lowered(fullHeight);
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.querySelector(".sheet").setAttribute("height", height);
+    zoom(scale);
+    show();
+  };
+  // The chosen table; of a traced column, all tables on its way; else every table.
+  const foldWhat = () => {
+    if (traced && traced.columns === null && columnRows.has(traced.start)) return [traced.start];
+    return [...columnRows.keys()].filter((key) => !traced || traced.boxes.has(key));
+  };
+  const foldOrUnfold = (keys) => {
+    const some = keys.filter((key) => columnRows.get(key)?.length);
+    fold(some, !some.every((key) => unfolded.has(key)));
+  };
+
   const hint = byId("hint"), more = byId("more"), find = byId("find"), found = byId("found"), deciding = byId("deciding");
   const said = hint.textContent;
   let traced = null, opened = [], hits = [], at = -1, matching = null;
@@ -67,6 +192,10 @@
       traced.boxes.forEach((key) => boxes.get(key).classList.add("lit"));
       traced.over.forEach((line) => lines.get(line)?.classList.add("lit"));
       traced.columns?.forEach((column) => rows.get(column).classList.add("lit"));
+      columnLines.filter((line) => traced.columns ? traced.columns.has(line.dataset.from) && traced.columns.has(line.dataset.to)
+        : [line.dataset.from, line.dataset.to].some((column) => tableOf(column) === traced.start))
+        .forEach((line) => line.classList.add("lit"));
+      all(".columns .column", svg).forEach((text) => text.classList.toggle("lit", traced.columns?.has(text.dataset.column) ?? false));
     } else if (matching) {
       boxes.forEach((box, key) => box.classList.toggle("missed", !matching.has(key)));
     }
@@ -128,7 +257,10 @@
     row.scrollIntoView({ block: "nearest" });
   };
 
-  boxes.forEach((box, key) => box.addEventListener("click", (event) => { event.preventDefault(); traceBox(key); }));
+  boxes.forEach((box, key) => {
+    box.addEventListener("click", (event) => { event.preventDefault(); traceBox(key); });
+    box.addEventListener("dblclick", () => foldOrUnfold([key]));
+  });
   rows.forEach((row) => {
     const cell = row.querySelector("th");
     const button = document.createElement("button");
@@ -140,6 +272,7 @@
     button.addEventListener("click", () => traceColumn(row));
   });
   if (deciding) deciding.addEventListener("change", () => {
+    drawColumnLines();
     if (traced && traced.columns) traceColumn(rows.get(traced.start));
   });
   // A link into what is closed, or beside what is traced or looked for.
@@ -200,8 +333,8 @@
     shown.forEach((table) => { table.open = !close; });
   });
 
-  const [width, height] = svg.getAttribute("viewBox").split(" ").slice(2).map(Number);
-  let scale = 1;
+  const [width, fullHeight] = svg.getAttribute("viewBox").split(" ").slice(2).map(Number);
+  let scale = 1, height = fullHeight;
   const zoom = (to, x = view.clientWidth / 2, y = view.clientHeight / 2) => {
     const next = Math.min(Math.max(to, 0.05), 4);
     const left = (view.scrollLeft + x) / scale, top = (view.scrollTop + y) / scale;
@@ -216,10 +349,10 @@
   const fit = (least) => zoom(Math.max(least, Math.min(1, (view.clientWidth - 2) / width,
     Math.max(view.clientHeight, window.innerHeight * 0.6) / height)));
   const act = { "zoom-in": () => zoom(scale * 1.25), "zoom-out": () => zoom(scale / 1.25), "zoom-all": () => fit(0),
-    "zoom-one": () => zoom(1) };
-  Object.entries(act).forEach(([id, action]) => byId(id).addEventListener("click", action));
+    "zoom-one": () => zoom(1), unfold: () => foldOrUnfold(foldWhat()) };
+  Object.entries(act).forEach(([id, action]) => byId(id)?.addEventListener("click", action));
   view.addEventListener("keydown", (event) => {
-    const action = { "+": "zoom-in", "-": "zoom-out", "0": "zoom-all" }[event.key];
+    const action = { "+": "zoom-in", "-": "zoom-out", "0": "zoom-all", "c": "unfold" }[event.key];
     if (action && !event.ctrlKey && !event.metaKey) { event.preventDefault(); act[action](); }
   });
   view.addEventListener("wheel", (event) => {
