@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import struct
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from airflow_provider_spark_datahub.capture.collection import (
     CollectedEvents,
     CollectionReport,
     CollectLimits,
+    DamagedFileError,
     FileFollower,
     Outcome,
     decoded_event,
@@ -33,8 +35,8 @@ from airflow_provider_spark_datahub.files import open_regular
 log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 1024 * 1024
-UNREADABLE_CODECS = ("lz4", "snappy", "lzf")
-"""Values of ``spark.eventLog.compression.codec`` whose framing no common Python library reads."""
+# The library that reads each value of ``spark.eventLog.compression.codec``; none knows the framing of lzf.
+_LIBRARIES = {"zstd": "zstandard", "lz4": "cramjam", "snappy": "cramjam", "lzf": ""}
 
 
 def _open_log(path: Path) -> IO[bytes] | io.BufferedReader:
@@ -44,22 +46,85 @@ def _open_log(path: Path) -> IO[bytes] | io.BufferedReader:
 
     :raises OSError: if the file cannot be opened, or its codec cannot be read here.
     """
-    codecs = {suffix.removeprefix(".") for suffix in path.suffixes}
-    for codec in UNREADABLE_CODECS:
-        if codec in codecs:
-            remedy = "set spark.eventLog.compression.codec=zstd or spark.eventLog.compress=false"
-            raise OSError(f"{path.name} is compressed with {codec}: {remedy}")
-    if "zstd" not in codecs:
+    codec = next((suffix[1:] for suffix in path.suffixes if suffix[1:] in _LIBRARIES), "")
+    if not codec:
         return open_regular(path)
-    if find_spec("zstandard") is None:
-        remedy = "install the Python package zstandard, or set spark.eventLog.compress=false"
-        raise OSError(f"{path.name} is compressed with zstd: {remedy}")
-    return io.BufferedReader(ChunkStream(_decompressed(path)), _BUFFER_BYTES)
+    library = _LIBRARIES[codec]
+    if not library:
+        remedy = "set spark.eventLog.compression.codec=zstd or spark.eventLog.compress=false"
+        raise OSError(f"{path.name} is compressed with {codec}: {remedy}")
+    if find_spec(library) is None:
+        remedy = f"install the Python package {library}, or set spark.eventLog.compress=false"
+        raise OSError(f"{path.name} is compressed with {codec}: {remedy}")
+    return io.BufferedReader(ChunkStream(_decompressed(path, codec)), _BUFFER_BYTES)
 
 
-def _decompressed(path: Path) -> Generator[bytes]:
+def _decompressed(path: Path, codec: str) -> Generator[bytes]:
+    decompressed = {"zstd": decompressed_zstd, "lz4": _decompressed_lz4, "snappy": _decompressed_snappy}[codec]
     with open_regular(path) as stream, suppress(EOFError):
-        yield from decompressed_zstd(stream)
+        yield from decompressed(stream)
+
+
+# The largest block that either codec writes is far below.
+_MAX_BLOCK_BYTES = 64 * 1024 * 1024
+_LZ4_MAGIC = b"LZ4Block"
+# Magic, method and level, compressed length, length, checksum.
+_LZ4_HEADER = struct.Struct("<8sBiiI")
+_LZ4_RAW = 0x10
+_SNAPPY_MAGIC = b"\x82SNAPPY\x00"
+
+
+def _decompressed_lz4(stream: IO[bytes]) -> Generator[bytes]:
+    """Yield the blocks of ``LZ4BlockOutputStream`` of lz4-java, which Spark writes.
+
+    :raises DamagedFileError: if it is not valid.
+    :raises EOFError: if it is cut off.
+    """
+    import cramjam
+
+    while header := stream.read(_LZ4_HEADER.size):
+        if len(header) < _LZ4_HEADER.size:
+            raise EOFError
+        magic, token, compressed_length, length, _ = _LZ4_HEADER.unpack(header)
+        if magic != _LZ4_MAGIC or not (0 <= compressed_length <= _MAX_BLOCK_BYTES and 0 <= length <= _MAX_BLOCK_BYTES):
+            raise DamagedFileError("damaged lz4 file: no block where one should begin")
+        block = _exactly(stream, compressed_length)
+        try:
+            yield block if token & 0xF0 == _LZ4_RAW else bytes(cramjam.lz4.decompress_block(block, output_len=length))
+        except cramjam.DecompressionError as error:
+            raise DamagedFileError(f"damaged lz4 file: {error}") from error
+
+
+def _decompressed_snappy(stream: IO[bytes]) -> Generator[bytes]:
+    """Yield the blocks of ``SnappyOutputStream`` of snappy-java, which Spark writes.
+
+    :raises DamagedFileError: if it is not valid.
+    :raises EOFError: if it is cut off.
+    """
+    import cramjam
+
+    while begin := stream.read(4):
+        if begin == _SNAPPY_MAGIC[:4]:
+            # The rest of the magic, and two versions.
+            _exactly(stream, 12)
+            continue
+        length = int.from_bytes(begin, "big")
+        if length > _MAX_BLOCK_BYTES:
+            raise DamagedFileError("damaged snappy file: no block where one should begin")
+        block = _exactly(stream, length)
+        try:
+            if cramjam.snappy.decompress_raw_len(block) > _MAX_BLOCK_BYTES:
+                raise DamagedFileError("damaged snappy file: a block is too large")
+            yield bytes(cramjam.snappy.decompress_raw(block))
+        except cramjam.DecompressionError as error:
+            raise DamagedFileError(f"damaged snappy file: {error}") from error
+
+
+def _exactly(stream: IO[bytes], count: int) -> bytes:
+    content = stream.read(count)
+    if len(content) < count:
+        raise EOFError
+    return content
 
 
 _CHUNK_BYTES = 1024 * 1024

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 import tracemalloc
@@ -142,17 +143,43 @@ def test_log_of_a_killed_driver_is_read_and_reported_as_incomplete(tmp_path: Pat
     ]
 
 
-@pytest.mark.parametrize("codec", ["lz4", "snappy", "lzf"])
-def test_codec_that_cannot_be_read_is_a_problem_that_says_what_to_set(codec: str, tmp_path: Path) -> None:
-    (tmp_path / f"app-1.{codec}").write_bytes(b"LZ4Block\x15")
+def test_codec_that_cannot_be_read_is_a_problem_that_says_what_to_set(tmp_path: Path) -> None:
+    (tmp_path / "app-1.lzf").write_bytes(b"ZV")
     (tmp_path / "app-2").write_bytes(lines(START, END))
 
     log = EventLog(tmp_path)
 
     assert names(log) == ["ApplicationStart", "ApplicationEnd"]
     (problem,) = log.problems
-    assert codec in problem
+    assert "lzf" in problem
     assert "spark.eventLog.compress=false" in problem
+
+
+@pytest.mark.parametrize("codec", ["lz4", "snappy"])
+def test_logs_that_spark_compressed(codec: str, tmp_path: Path) -> None:
+    """Spark 4.3's own codecs compressed a recorded log: read whole, as a killed driver leaves it, and damaged."""
+    plain = gzip.decompress((RECORDED.parent / "hard_jobs/logs/generations-4.3.0.ndjson.gz").read_bytes())
+    (tmp_path / "app-0").write_bytes(plain)
+    events = list(EventLog(tmp_path))
+    (tmp_path / "app-0").unlink()
+    recorded = (RECORDED / f"generations-4.3.0.{codec}").read_bytes()
+
+    def read(name: str, content: bytes) -> tuple[list[dict[str, Any]], str]:
+        path = tmp_path / name
+        path.write_bytes(content)
+        log = EventLog(tmp_path)
+        found = list(log)
+        path.unlink()
+        return found, " ".join(log.problems)
+
+    assert read(f"app-0.{codec}", recorded) == (events, "")
+    begin, problem = read(f"app-0.{codec}.inprogress", recorded[: len(recorded) // 2])
+    assert len(begin) < len(events)
+    assert begin == events[: len(begin)]
+    assert "was not closed" in problem
+    found, problem = read(f"app-0.{codec}", recorded + b"no block at all, and no end of it, either")
+    assert len(events) >= len(found) > 1
+    assert problem
 
 
 def test_zstd_without_its_library_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
