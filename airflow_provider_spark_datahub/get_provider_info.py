@@ -129,6 +129,12 @@ def _capture_options() -> dict[str, Any]:
             "",
             example="/opt/jars/openlineage-spark_2.13-1.53.0.jar",
         ),
+        "class_archives": _option(
+            "Folder of the archives of Java classes that 'spark-datahub warm' writes: drivers in client mode start "
+            "faster with them. Empty: none are used.",
+            "",
+            example="/opt/airflow/spark_datahub/classes",
+        ),
         "capture": _option(
             "Source of the lineage: 'listener', OpenLineage's; 'event_log', Spark's own event log alone, with "
             "nothing injected; 'auto', the listener, and the log of a job that it did not see.",

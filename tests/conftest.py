@@ -7,6 +7,7 @@ so every worker of pytest-xdist, gets a home of its own here, before any test im
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import tempfile
@@ -25,13 +26,18 @@ for _name in [name for name in os.environ if name.startswith(("AIRFLOW", "OPENLI
     del os.environ[_name]
 os.environ |= {"AIRFLOW_HOME": _HOME, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
 
-# Short Spark jobs spend their time on loading and compiling Java classes. The archive of loaded classes (`make spark`)
-# and the first of Java's two compilers make them four times faster. Without the archive, or with that of another Java,
-# Java goes on in silence.
-_CLASSES = Path(__file__).parents[1] / ".cache" / "spark-classes.jsa"
-os.environ["SPARK_SUBMIT_OPTS"] = (
-    f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile={_CLASSES} -Xlog:disable"
-)
+# Short Spark jobs spend their time on loading and compiling Java classes. The archives of loaded classes (`make setup`)
+# and the first of Java's two compilers make them four times faster. Without archives, or with another Java's, Java goes
+# on in silence. This one is for jobs without the listener, or with jars of their own.
+_CLASSES = Path(__file__).parents[1] / ".cache" / "spark-classes"
+
+
+def _plain_archive() -> str:
+    found = (path for path in _CLASSES.glob("*.json") if not json.loads(path.read_text())["listener"])
+    return "".join(f" -XX:SharedArchiveFile={path.with_suffix('.jsa')}" for path in sorted(found)[-1:])
+
+
+os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC{_plain_archive()} -Xlog:disable"
 
 # No test measures time, and the first example of a process also imports what it tests.
 hypothesis.settings.register_profile("untimed", deadline=None)

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
         lay_over as lay_over,
         notes_below as notes_below,
     )
+    from airflow_provider_spark_datahub.capture.class_archive import (
+        ClassArchiveError as ClassArchiveError,
+        ClassArchives as ClassArchives,
+    )
     from airflow_provider_spark_datahub.capture.collection import (
         COMPRESSED as COMPRESSED,
         EVENT_FOLDER as EVENT_FOLDER,
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture.openlineage_jar import (
         DEFAULT_OPENLINEAGE_JAR as DEFAULT_OPENLINEAGE_JAR,
         IvyResolver as IvyResolver,
+        JarChoice as JarChoice,
         choose_jar as choose_jar,
     )
     from airflow_provider_spark_datahub.capture.remote_spark import (
@@ -86,6 +91,7 @@ else:
         __name__,
         {
             "child_spark": "ChildInjection lay_over notes_below",
+            "class_archive": "ClassArchiveError ClassArchives",
             "collection": (
                 "COMPRESSED EVENT_FOLDER BadLineError CollectedEvents CollectionReport DamagedFileError EventPlace "
                 "EventSource FileFollower Follower Outcome checked_text decompressed follow read_lines"
@@ -96,7 +102,7 @@ else:
                 "S3_SCHEMES Injection LineageInjection ParentRun event_file event_log_folder inject "
                 "inject_event_log overridden_transport unused_path"
             ),
-            "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver choose_jar",
+            "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver JarChoice choose_jar",
             "remote_spark": (
                 "livy_batch livy_submission manifest_environment manifest_of manifest_scala_version manifest_submission"
             ),

@@ -14,11 +14,13 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
+from airflow_provider_spark_datahub.capture.class_archive import ClassArchiveError, ClassArchives
 from airflow_provider_spark_datahub.capture.collection import EVENT_FILE
 from airflow_provider_spark_datahub.capture.injection import (
     LineageInjection,
@@ -64,6 +66,7 @@ class ChildInjection:
 
     :param events_folder: absolute folder of their event files, one for each Spark.
     :param openlineage_jar: see :func:`choose_jar`.
+    :param class_archives: folder of archives of Java classes; ``None`` for none.
     :param event_log: absolute folder for Spark's own event logs, which exists; ``None`` for none.
     """
 
@@ -74,6 +77,7 @@ class ChildInjection:
     facets: dict[str, bool] = field(default_factory=dict)
     openlineage_jar: str = DEFAULT_OPENLINEAGE_JAR
     event_log: str | None = None
+    class_archives: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +86,13 @@ class _SubmitArguments:
 
     :param options: the options before the application, each with its value and its position; ``None`` for a flag.
     :param start: position of the first option.
+    :param application: the script or jar; ``None`` if there is none.
     """
 
     arguments: tuple[str, ...]
     options: tuple[tuple[str, str | None, slice], ...]
     start: int
+    application: str | None = None
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> _SubmitArguments:
@@ -105,7 +111,8 @@ class _SubmitArguments:
             else:
                 break
             position = end
-        return cls(tuple(arguments), tuple(options), start)
+        application = arguments[position] if position < len(arguments) else None
+        return cls(tuple(arguments), tuple(options), start, application)
 
     def value(self, name: str) -> str | None:
         """Return the value of an option; the last one counts."""
@@ -130,6 +137,7 @@ class _SubmitArguments:
             packages=self.value("--packages"),
             driver_class_path=self.value("--driver-class-path"),
             repositories=self.value("--repositories"),
+            application=self.application,
             base_properties=base,
         )
 
@@ -137,7 +145,11 @@ class _SubmitArguments:
         """Return the arguments of another submission. Options that it does not change stay where they are."""
         before = self.properties
         changed = {name: str(value) for name, value in submission.properties.items() if before.get(name) != str(value)}
-        lists = {"--jars": submission.jars, "--packages": submission.packages}
+        lists = {
+            "--jars": submission.jars,
+            "--packages": submission.packages,
+            "--driver-class-path": submission.driver_class_path,
+        }
         lists = {option: value for option, value in lists.items() if value and value != self.value(option)}
         dropped = {
             position
@@ -194,7 +206,11 @@ def rewrite(
     listener = LineageInjection(
         event_file, jar, injection.parent, injection.root, injection.namespace, injection.facets
     )
-    submission = inject(submission, listener).submission
+    users, submission = submission, inject(submission, listener).submission
+    if injection.class_archives and local_driver:
+        with suppress(ClassArchiveError):
+            archives = ClassArchives.at(injection.class_archives)
+            submission = archives.find(users, installation, env, jar).added_to(submission)
     if injection.event_log:
         submission = inject_event_log(submission, Path(injection.event_log), local_driver=local_driver).submission
     replaced = overridden_transport(env, Path.cwd(), Path.home()) if local_driver else None

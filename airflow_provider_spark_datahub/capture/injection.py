@@ -25,6 +25,7 @@ OUR_TRANSPORT = "airflow_datahub"
 USERS_TRANSPORT = "users"
 
 _EXTRA_LISTENERS = "spark.extraListeners"
+_DRIVER_CLASS_PATH = "spark.driver.extraClassPath"
 _DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Without it the listener logs one InaccessibleObjectException with its stack trace per application on Java 17.
 _ADD_OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"
@@ -129,10 +130,20 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
         submission.packages, submission.effective("spark.jars.packages"), lineage.jar.packages
     )
     properties.update({"spark.jars.packages": in_conf} if in_conf else {})
+    class_path = submission.driver_class_path
+    if lineage.jar.class_path:
+        added = ":".join((*submission.effective_driver_class_path(), *lineage.jar.class_path))
+        class_path = added if class_path is not None else None
+        properties.update({} if class_path is not None else {_DRIVER_CLASS_PATH: added})
     private = _moved_from_file(submission, transport)
     return Injection(
         submission=replace(
-            submission, properties=properties, jars=jars, packages=packages, private=submission.private | private
+            submission,
+            properties=properties,
+            jars=jars,
+            packages=packages,
+            driver_class_path=class_path,
+            private=submission.private | private,
         ),
         users_parent=users_parent,
         users_transport=transport[f"{_TRANSPORT}type"] == "composite",

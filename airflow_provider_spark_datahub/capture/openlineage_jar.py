@@ -207,9 +207,10 @@ _SEQ_OF_SCALA: dict[bytes, ScalaVersion] = {
 
 @dataclass(frozen=True, slots=True)
 class JarChoice:
-    """Way of the listener onto the driver's class path.
+    """Way of the listener to the driver; empty if it is there already.
 
-    :param jars: paths or URIs to add to the job's jars; empty if the jar is there already.
+    :param class_path: absolute paths to add to the driver's class path, which no executor fetches.
+    :param jars: paths or URIs to add to the job's jars, which every executor fetches.
     :param packages: Maven coordinates to add to the job's packages.
     :param origin: source of the jar, for the log.
     """
@@ -217,6 +218,7 @@ class JarChoice:
     jars: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     origin: str = ""
+    class_path: tuple[str, ...] = ()
 
 
 class _Resolver(Protocol):
@@ -237,7 +239,8 @@ def choose_jar(
 
     A jar that the job brings itself (jars, packages, driver class path, Spark's own jars folder) is used, and no
     second one is added. Otherwise ``setting`` decides: an absolute path or ``file:`` URI; another URI, which Spark
-    fetches itself; a Maven coordinate; or ``provided``. ``{scala}`` in it stands for Spark's Scala version.
+    fetches itself; a Maven coordinate; or ``provided``. ``{scala}`` in it stands for Spark's Scala version. A file of
+    this machine goes onto the driver's class path if the job brings no jars, packages or application jar of its own.
 
     :param local_driver: the driver runs on this machine (client deploy mode, or a ``local`` master).
     :param resolver: resolves coordinates; required for a coordinate and a local driver.
@@ -368,7 +371,24 @@ class _Chooser:
         if setting.startswith("local:") and not self.local_driver:
             return JarChoice(jars=(setting,), origin=f"{setting}, unchecked: it is on the driver's machine")
         self._check_file(path)
-        return JarChoice(jars=(setting,), origin=setting)
+        return self._local((str(path),), setting) or JarChoice(jars=(setting,), origin=setting)
+
+    def _local(self, files: tuple[str, ...], origin: str) -> JarChoice | None:
+        """Return files of this machine as the driver's class path; ``None`` if the listener must be beside other jars.
+
+        Spark loads a job's jars, packages and application in a class loader below the class path's. There, a listener
+        sees the connectors in them (Iceberg, Delta); on the class path it would not.
+        """
+        submission = self.submission
+        brings_classes = (
+            submission.effective_jars()
+            or submission.effective_packages()
+            or (submission.application or "").lower().endswith(".jar")
+        )
+        runs_elsewhere = not self.local_driver or submission.effective("spark.submit.deployMode") == "cluster"
+        if brings_classes or runs_elsewhere or self.installation is None or any(":" in file for file in files):
+            return None
+        return JarChoice(class_path=files, origin=f"{origin}, on the driver's class path")
 
     def _filled(self, setting: str) -> str:
         if "{scala}" in setting and self.scala is None:
@@ -393,7 +413,8 @@ class _Chooser:
             check(files[0])
         if self.local_driver:
             # The resolved files instead of the coordinate: spark-submit then has nothing left to resolve.
-            return JarChoice(jars=tuple(map(str, files)), origin=str(coordinate))
+            paths = tuple(map(str, files))
+            return self._local(paths, str(coordinate)) or JarChoice(jars=paths, origin=str(coordinate))
         return JarChoice(packages=(str(coordinate),), origin=str(coordinate))
 
     def _check_file(self, path: Path) -> None:

@@ -36,6 +36,7 @@ class Submission:
     :param jars: the ``--jars`` option, comma-separated.
     :param packages: the ``--packages`` option, comma-separated Maven coordinates.
     :param driver_class_path: the ``--driver-class-path`` option.
+    :param application: the script or jar that is submitted, if it is known.
     :param repositories: the ``--repositories`` option, comma-separated URLs.
     :param base_properties: properties of lower priority: those of ``--properties-file`` or ``spark-defaults.conf``.
     :param base_file: the file that they come from.
@@ -48,6 +49,7 @@ class Submission:
     packages: str | None = None
     driver_class_path: str | None = None
     repositories: str | None = None
+    application: str | None = None
     base_properties: Mapping[str, str] = field(default_factory=dict)
     base_file: Path | None = None
     private: frozenset[str] = frozenset()

@@ -21,6 +21,7 @@ _COMMANDS = {
     "diff": ("diff", "Compare two sets of proposals."),
     "coverage": ("coverage", "Count the tasks with and without lineage, with the reasons."),
     "doctor": ("doctor", "Check everything that lineage needs."),
+    "warm": ("warm", "Write archives of Java classes: Spark starts faster."),
     "backfill": ("backfill", "Convert an archive of events with Spark, and deliver it."),
     "pending": ("outbox", "List the entries that are pending or quarantined."),
     "emit": ("outbox", "Deliver the pending entries of the outbox."),

@@ -231,6 +231,9 @@ class _HealthChecks:
             yield _bad("OpenLineage", error.reason, "set [spark_datahub] openlineage_jar to a jar that fits")
         else:
             yield _listener(jar.origin)
+            if options is not None and options.class_archives is not None:
+                archives = capture.ClassArchives.at(options.class_archives)
+                yield from _class_archives(archives, submission, installation, jar)
 
     def _start(self) -> CheckResult | None:
         """Return why ``spark-submit`` does not start; ``None`` if it does, or is not there at all."""
@@ -283,6 +286,27 @@ def _listener(origin: str) -> CheckResult:
         oldest = ".".join(map(str, OLDEST_OPENLINEAGE))
         return _warning("OpenLineage", f"{words}, which is older than {oldest}, the oldest that is supported")
     return _good("OpenLineage", words)
+
+
+def _class_archives(
+    archives: capture.ClassArchives,
+    submission: capture.Submission,
+    installation: capture.SparkInstallation | None,
+    jar: capture.JarChoice,
+) -> Iterator[CheckResult]:
+    """Check that Java maps the archive of classes of a job with the listener on its class path."""
+    try:
+        archive = archives.find(submission, installation, os.environ, jar)
+        problem = archive.problem()
+    except (capture.ClassArchiveError, OSError, subprocess.TimeoutExpired) as error:
+        yield _warning("class archive", f"Spark starts without an archive of Java classes: {error}")
+        return
+    if problem:
+        yield _warning(
+            "class archive", f"Java does not map {archive.path}: {problem}", "run spark-datahub warm --force"
+        )
+    else:
+        yield _good("class archive", f"Java maps {archive.path}")
 
 
 def _spark_version(version: str | None, home: Path | None) -> CheckResult:

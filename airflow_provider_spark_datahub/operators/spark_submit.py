@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture import Submission
     from airflow_provider_spark_datahub.task import Launcher, SparkSubmit
 
+_SUBMITTED = ("conf", "jars", "packages", "driver_class_path", "properties_file")
 STOP_SECONDS = 10.0
 """Time for a stopped spark-submit to disappear."""
 
@@ -65,6 +66,7 @@ class _SubmitLauncher(SubmissionLauncher):
             packages=operator.packages,
             driver_class_path=operator.driver_class_path,
             repositories=getattr(operator, "_repositories", None),
+            application=operator.application,
         )
 
     def spark(self) -> SparkSubmit:
@@ -92,15 +94,16 @@ class _SubmitLauncher(SubmissionLauncher):
     @contextmanager
     def _launching(self, submission: Submission, conf: dict[str, object], file: Path | None) -> Iterator[None]:
         operator = self._operator
-        users = operator.conf, operator.jars, operator.packages, operator.properties_file
+        users = {name: getattr(operator, name) for name in _SUBMITTED}
         operator.conf, operator.jars, operator.packages = conf, submission.jars, submission.packages
-        operator.properties_file = str(file) if file else users[3]
+        operator.driver_class_path = submission.driver_class_path
+        operator.properties_file = str(file) if file else operator.properties_file
         # A hook that was made before would submit without them.
         operator._hook = None
         try:
             yield
         finally:
-            operator.conf, operator.jars, operator.packages, operator.properties_file = users
+            vars(operator).update(users)
             if file is not None:
                 file.unlink(missing_ok=True)
 

@@ -18,6 +18,8 @@ from airflow_provider_spark_datahub.capture import (
     DEFAULT_OPENLINEAGE_JAR,
     EVENT_FOLDER,
     ChildInjection,
+    ClassArchiveError,
+    ClassArchives,
     CollectionReport,
     DriverOutput,
     EventObjects,
@@ -264,9 +266,23 @@ class AttemptLineage:
             s3_transport=not isinstance(events_file, Path),
         )
         log.debug("OpenLineage jar: %s", jar.origin)
+<<<<<<< HEAD
         endpoint = None if isinstance(events_file, Path) else self._connections.s3_endpoint(str(events_file))
         lineage = LineageInjection(str(events_file), jar, *runs, self._options.namespace, self._facets(), endpoint)
         return inject(submission, lineage)
+=======
+        lineage = LineageInjection(str(events_file), jar, *runs, self._options.namespace, self._facets())
+        injection = inject(submission, lineage)
+        if self._options.class_archives is None or not spark.local_driver:
+            return injection
+        try:
+            archive = ClassArchives.at(self._options.class_archives).find(submission, installation, spark.env, jar)
+        except ClassArchiveError as error:
+            log.info("The job starts without an archive of Java classes: %s", error)
+            return injection
+        log.debug("Archive of Java classes: %s", archive.path)
+        return replace(injection, submission=archive.added_to(injection.submission))
+>>>>>>> 772d395 (Executors do not fetch the listener's jar; archives of Java classes, written by spark-datahub warm)
 
     def _new_event_place(self) -> EventPlace:
         options, file = self._options, self._event_file()
@@ -302,6 +318,7 @@ class AttemptLineage:
             self._facets(),
             options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR,
             str(self._event_log.folder) if self._event_log.folder else None,
+            str(options.class_archives) if options.class_archives else None,
         )
 
     def _facets(self) -> dict[str, bool]:

@@ -43,6 +43,7 @@ class LineageOptions:
     :param outbox_location: absolute path of the outbox, or its URI in an object store.
     :param timeout: seconds after Spark's end within which all lineage steps must finish.
     :param openlineage_jar: path, URI, Maven coordinate or ``provided``; empty for the default jar.
+    :param class_archives: folder of the archives of Java classes; ``None`` to use none.
     :param namespace: OpenLineage namespace of the Spark jobs, which becomes the cluster in the URNs of their flows.
     :param keep_event_files: keep event files after their lineage was delivered.
     :param outbox_limits: limits of the outbox; ``None`` for the defaults.
@@ -70,7 +71,11 @@ class LineageOptions:
     emit_periodically: float | None = None
     capture: CaptureMode = "listener"
     on_orphan: OrphanPolicy = "warn"
+<<<<<<< HEAD
     datahub_url: str = ""
+=======
+    class_archives: Path | None = None
+>>>>>>> 772d395 (Executors do not fetch the listener's jar; archives of Java classes, written by spark-datahub warm)
     notes: tuple[str, ...] = ()
     events_store: str | None = None
 
@@ -133,7 +138,21 @@ class LineageConfiguration:
             emit_periodically=self._period(emit_periodically),
             capture=cast("CaptureMode", mode),
             on_orphan=cast("OrphanPolicy", self._one_of(OrphanPolicy, "on_orphan", on_orphan, "warn")),
+            class_archives=self.class_archives,
         )
+
+    @property
+    def class_archives(self) -> Path | None:
+        """Folder of the archives of Java classes; ``None`` to use none.
+
+        :raises OptionError: if it is relative.
+        """
+        folder = Path(self.read("class_archives")).expanduser()
+        if folder == Path():
+            return None
+        if not folder.is_absolute():
+            raise OptionError(f"class_archives is {str(folder)!r}, want an absolute folder")
+        return folder
 
     def _period(self, argument: float | str | None) -> float | None:
         given = argument if argument is not None else self._text("emit_periodically", "0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from airflow_provider_spark_datahub.capture.child_spark import ChildInjection, _
 from airflow_provider_spark_datahub.capture.injection import LISTENER, ParentRun
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 from tests.capture.installations import openlineage_jar, spark_at
+from tests.capture.test_class_archive import Worker
 
 SQL = "org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver"
 # Arguments, and what Spark reads from them: properties, --jars. Application arguments are never options.
@@ -29,6 +31,8 @@ PARSED = [
 def test_arguments_are_parsed_as_spark_parses_them() -> None:
     parsed = [_SubmitArguments.parse(arguments) for arguments, _, _ in PARSED]
     assert [(one.properties, one.value("--jars")) for one in parsed] == [(conf, jars) for _, conf, jars in PARSED]
+    applications = ["job.py", "job.jar", "job.py", None, None, "job.jar", "SparkPi", "--conf", None]
+    assert [one.application for one in parsed] == applications
 
 
 def test_only_what_changed_is_replaced() -> None:
@@ -40,6 +44,8 @@ def test_only_what_changed_is_replaced() -> None:
         *("--conf", "spark.a=9", "--conf", "spark.c=3", "--jars", "x.jar,y.jar", "--packages", "a:b:1"),
         *("--conf", "spark.b=2", "-v", "job.py", "--jars", "theirs"),
     ]
+    changed = Submission(parsed.properties, jars="x.jar", driver_class_path="/ours.jar")
+    assert parsed.with_submission(changed) == ["--driver-class-path", "/ours.jar", *before]
     shell = _SubmitArguments.parse(["pyspark-shell-main", "--name", "x"])
     assert shell.with_submission(Submission({"spark.a": "1"}))[:3] == ["pyspark-shell-main", "--conf", "spark.a=1"]
 
@@ -63,6 +69,20 @@ def test_the_listener_is_added_to_the_users_own(tmp_path: Path) -> None:
     assert "spark.jars" not in parsed.properties, "--jars hides it"
     assert rewritten[-1] == "job.py"
     assert rewrite(["--version"], one, env, "/events/1.ndjson") == (["--version"], "")
+
+
+def test_a_launch_gets_the_archive_of_java_classes(tmp_path: Path) -> None:
+    worker = Worker(tmp_path)
+    one = replace(injection(tmp_path), class_archives=str(worker.archives.folder))
+    archive = worker.build()
+    rewritten, _ = rewrite(["job.py"], one, worker.env, "/events/1.ndjson")
+    properties = _SubmitArguments.parse(rewritten).properties
+    assert f"-XX:SharedArchiveFile={archive.path}" in properties["spark.driver.extraJavaOptions"]
+    assert properties["spark.driver.extraClassPath"] == ":".join(archive.class_path)
+    rewritten, _ = rewrite(["--driver-class-path", "/own.jar", "job.py"], one, worker.env, "/events/1.ndjson")
+    parsed = _SubmitArguments.parse(rewritten)
+    assert "-XX:" not in parsed.properties["spark.driver.extraJavaOptions"]
+    assert parsed.value("--driver-class-path") == f"/own.jar:{worker.listener[0]}"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 DATAHUBS = "datahub.spark.DatahubSparkListener"
 ADD_OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"
 TRANSPORT = "spark.openlineage.transport"
+CLASS_PATH = "spark.driver.extraClassPath"
 
 LINEAGE = LineageInjection(
     events_file="/events/try1.ndjson",
@@ -146,6 +147,21 @@ def test_parent_run_of_the_user_is_left_alone(properties: dict[str, str], in_def
     assert injection.users_parent
     parents = {name for name in injection.submission.properties if "arent" in name}
     assert parents == ({name for name in properties if "arent" in name} if not in_defaults else set())
+
+
+@pytest.mark.parametrize(
+    ("submission", "option", "in_conf"),
+    [
+        (Submission(), None, OURS),
+        (Submission({CLASS_PATH: "/conf:/a.jar"}), None, f"/conf:/a.jar:{OURS}"),
+        (Submission(base_properties={CLASS_PATH: "/a.jar"}), None, f"/a.jar:{OURS}"),
+        (Submission({CLASS_PATH: "/hidden"}, driver_class_path="/lib/*"), f"/lib/*:{OURS}", "/hidden"),
+    ],
+)
+def test_class_path_of_the_user_comes_before_ours(submission: Submission, option: str | None, in_conf: str) -> None:
+    result = inject(submission, replace(LINEAGE, jar=JarChoice(class_path=(OURS,)))).submission
+    assert (result.driver_class_path, result.properties[CLASS_PATH]) == (option, in_conf)
+    assert "spark.jars" not in result.properties
 
 
 def test_parent_without_a_run_is_completed_by_ours() -> None:

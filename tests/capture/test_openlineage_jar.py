@@ -64,14 +64,41 @@ def problem(setting: str, submission: Submission | None = None, **situation: obj
 
 
 @pytest.mark.parametrize("form", ["{jar}", "file:{jar}", "file://{jar}", "local:{jar}"])
-def test_file_that_fits_is_taken_as_it_is_named(spark: SparkInstallation, jar: Path, form: str) -> None:
-    setting = form.format(jar=jar)
-    assert choose_jar(setting, Submission(), installation=spark, local_driver=True).jars == (setting,)
+def test_file_that_fits_goes_to_the_driver_alone(spark: SparkInstallation, jar: Path, form: str) -> None:
+    choice = choose_jar(form.format(jar=jar), Submission(), installation=spark, local_driver=True)
+    assert (choice.class_path, choice.jars) == ((str(jar),), ())
+
+
+def test_file_is_one_of_the_jobs_jars_if_the_job_may_bring_connectors_or_its_driver_runs_elsewhere(
+    spark: SparkInstallation, jar: Path
+) -> None:
+    submissions = [
+        Submission(jars="/delta.jar"),
+        Submission({"spark.jars": "/delta.jar"}),
+        Submission(packages="org.apache.iceberg:iceberg:1"),
+        Submission(base_properties={"spark.jars.packages": "org.apache.iceberg:iceberg:1"}),
+        Submission(application="s3a://jobs/shop.JAR"),
+        Submission({"spark.submit.deployMode": "cluster"}),
+    ]
+    choices = [choose_jar(f"file:{jar}", one, installation=spark, local_driver=True) for one in submissions]
+    choices.append(choose_jar(f"file:{jar}", Submission(), installation=spark, local_driver=False))
+    assert {(choice.class_path, choice.jars) for choice in choices} == {((), (f"file:{jar}",))}
+    choice = choose_jar(str(jar), Submission(application="/jobs/shop.py"), installation=spark, local_driver=True)
+    assert (choice.class_path, choice.jars) == ((str(jar),), ())
+
+
+def test_jar_whose_path_would_be_two_entries_of_a_class_path_is_one_of_the_jobs_jars(
+    spark: SparkInstallation, tmp_path: Path
+) -> None:
+    (tmp_path / "a:b").mkdir()
+    jar = openlineage_jar(tmp_path / "a:b" / "openlineage-spark_2.13-1.53.0.jar")
+    choice = choose_jar(str(jar), Submission(), installation=spark, local_driver=True)
+    assert (choice.class_path, choice.jars) == ((), (str(jar),))
 
 
 def test_scala_in_a_path_is_filled_in(spark: SparkInstallation, jar: Path) -> None:
     setting = str(jar).replace("2.13", "{scala}")
-    assert choose_jar(setting, Submission(), installation=spark, local_driver=True).jars == (str(jar),)
+    assert choose_jar(setting, Submission(), installation=spark, local_driver=True).class_path == (str(jar),)
 
 
 def test_file_of_the_other_scala_version_is_refused(spark: SparkInstallation, tmp_path: Path) -> None:
@@ -155,7 +182,11 @@ def test_coordinate_for_a_local_driver_becomes_its_files(spark: SparkInstallatio
         DEFAULT_OPENLINEAGE_JAR, Submission(), installation=spark, local_driver=True, resolver=repository
     )
     assert repository.asked == [COORDINATE]
-    assert choice == JarChoice(jars=(str(jar), str(tmp_path / "dependency.jar")), origin=COORDINATE)
+    files = (str(jar), str(tmp_path / "dependency.jar"))
+    assert choice == JarChoice(class_path=files, origin=f"{COORDINATE}, on the driver's class path")
+    jars = Submission(jars="/delta.jar")
+    choice = choose_jar(DEFAULT_OPENLINEAGE_JAR, jars, installation=spark, local_driver=True, resolver=repository)
+    assert choice == JarChoice(jars=files, origin=COORDINATE)
 
 
 def test_coordinate_for_a_driver_elsewhere_stays_a_package(spark: SparkInstallation, jar: Path) -> None:

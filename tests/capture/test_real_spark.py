@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.capture.class_archive import ClassArchiveError, ClassArchives
 from airflow_provider_spark_datahub.capture.collection import CollectedEvents, Outcome, decoded_event
 from airflow_provider_spark_datahub.capture.injection import LineageInjection, ParentRun, inject
 from airflow_provider_spark_datahub.capture.openlineage_jar import choose_jar
@@ -21,6 +24,7 @@ from airflow_provider_spark_datahub.capture.spark_submit import Submission
 pytestmark = pytest.mark.spark
 
 REPOSITORY = Path(__file__).parents[2]
+CLASS_ARCHIVES = ClassArchives.at(REPOSITORY / ".cache" / "spark-classes")
 SPARK_SUBMIT = Path(os.environ.get("SPARK_SUBMIT") or REPOSITORY / ".venv-spark/bin/spark-submit")
 OPENLINEAGE_JAR = os.environ.get("OPENLINEAGE_JAR") or str(REPOSITORY / ".cache/jars/openlineage-spark_2.13-1.53.0.jar")
 PARENT = ParentRun("airflow", "shop.build", "01990000-0000-7000-8000-000000000001")
@@ -72,7 +76,11 @@ def injected(properties: Mapping[str, object], env: Mapping[str, str], events_fi
     submission = Submission(properties, base_properties=base_properties(installation, None))
     jar = choose_jar(OPENLINEAGE_JAR, submission, installation=installation, local_driver=True)
     facets = {"environment-properties": False}
-    return inject(submission, LineageInjection(str(events_file), jar, PARENT, ROOT, "analytics", facets)).submission
+    lineage = LineageInjection(str(events_file), jar, PARENT, ROOT, "analytics", facets)
+    injected = inject(submission, lineage).submission
+    with suppress(ClassArchiveError):  # if `make setup` wrote none
+        injected = CLASS_ARCHIVES.find(submission, installation, env, jar).added_to(injected)
+    return injected
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
@@ -97,7 +105,10 @@ def test_transport_of_spark_defaults_gets_every_event_beside_ours(tmp_path: Path
     application.write_text(COPY_JOB)
     env = environment(conf_dir)
 
-    output = submit(injected({}, env, events_file), env, application, application, tmp_path / "out")
+    classes = tmp_path / "classes.log"
+    users: dict[str, object] = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={classes}"}
+    submission = injected(users, env, events_file)
+    output = submit(submission, env, application, application, tmp_path / "out")
 
     ours = events_of(events_file)
     assert sorted(map(identity_of, ours)) == sorted(map(identity_of, events_of(users_file)))
@@ -109,6 +120,10 @@ def test_transport_of_spark_defaults_gets_every_event_beside_ours(tmp_path: Path
     assert parent["job"] == {"namespace": PARENT.namespace, "name": PARENT.job_name}
     assert not any("environment-properties" in event["run"]["facets"] for event in ours)
     assert "InaccessibleObjectException" not in output
+    # The configuration folder is not empty, which Java would refuse in front of Spark's jars.
+    (loaded,) = re.findall(r"\.OpenLineageSparkListener (source: .*)", classes.read_text())
+    is_archived = "SharedArchiveFile" in str(submission.properties["spark.driver.extraJavaOptions"])
+    assert ("shared objects file (top)" in loaded) == is_archived
 
 
 def test_jars_and_java_options_of_the_user_survive(tmp_path: Path) -> None:

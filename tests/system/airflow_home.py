@@ -153,6 +153,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "AIRFLOW__CORE__DAGS_FOLDER": str(Path(__file__).parent / "dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+        "AIRFLOW__SPARK_DATAHUB__CLASS_ARCHIVES": str(REPOSITORY / ".cache" / "spark-classes"),
         "AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR": str(OPENLINEAGE_JAR),
         "PATH": f"{SPARK_ENV / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "PYSPARK_PYTHON": str(SPARK_ENV / "bin/python"),

@@ -31,6 +31,7 @@ from airflow_provider_spark_datahub.task.options import LineageOptions
 from airflow_provider_spark_datahub.task.recovery import recover_entry, remove_delivered_events
 from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.capture.installations import executable, openlineage_jar, spark_at
+from tests.capture.test_class_archive import Worker
 from tests.conversion.builders import query, whole_application
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import CORPUS, RUN_ID, START_MS, connections_to
@@ -729,9 +730,23 @@ def test_the_job_gets_its_location_and_its_parent(one: Try, tmp_path: Path) -> N
         ROOT.run_id,
     )
     assert properties["spark.openlineage.namespace"] == "default"
-    assert properties["spark.jars"] == str(tmp_path / "openlineage-spark_2.13-1.53.0.jar")
+    assert properties["spark.driver.extraClassPath"] == str(tmp_path / "openlineage-spark_2.13-1.53.0.jar")
     assert one.lineage.report.events_file == str(location)
     assert one.lineage.report.warnings == []
+
+
+def test_the_job_gets_an_archive_of_java_classes_if_there_is_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = Worker(tmp_path)
+    one = Try(tmp_path, options={"class_archives": worker.archives.folder})
+    with caplog.at_level("INFO"):
+        assert "-XX:" not in one.inject(None, **worker.env)["spark.driver.extraJavaOptions"]
+    assert "starts without an archive of Java classes" in caplog.text
+    archive = worker.build()
+    properties = one.inject(None, **worker.env)
+    assert f"-XX:SharedArchiveFile={archive.path}" in properties["spark.driver.extraJavaOptions"]
+    assert properties["spark.driver.extraClassPath"] == ":".join(archive.class_path)
 
 
 @pytest.mark.parametrize(

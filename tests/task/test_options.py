@@ -75,7 +75,12 @@ def test_argument_beats_configuration_beats_default(
 
 @pytest.mark.parametrize(
     ("option", "field", "value", "expected"),
-    [("namespace", "namespace", "eu", "eu"), ("keep_events", "keep_event_files", "True", True)],
+    [
+        ("namespace", "namespace", "eu", "eu"),
+        ("keep_events", "keep_event_files", "True", True),
+        ("class_archives", "class_archives", "", None),
+        ("class_archives", "class_archives", "~/classes", Path.home() / "classes"),
+    ],
 )
 def test_options_without_an_argument(
     monkeypatch: pytest.MonkeyPatch, option: str, field: str, value: str, expected: object

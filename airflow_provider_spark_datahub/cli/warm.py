@@ -1,0 +1,100 @@
+"""``spark-datahub warm``: archives of Java classes, with which Spark's drivers start faster."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from airflow_provider_spark_datahub import capture
+from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, say, show_line
+
+
+def warm(
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder of the archives; default: [spark_datahub] class_archives.")
+    ] = None,
+    spark_binary: Annotated[
+        str, typer.Option("--spark-submit", help="The spark-submit command that tasks call.")
+    ] = "spark-submit",
+    openlineage_jar: Annotated[
+        str | None, typer.Option(help="The OpenLineage jar; default: [spark_datahub] openlineage_jar.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write archives anew that fit.")] = False,
+    seconds: Annotated[float, typer.Option(min=1, help="Time for each of the Spark jobs.")] = 1800,
+) -> None:
+    """Write the archives of Java classes that make Spark's drivers start faster, and remove those that fit nothing.
+
+    Two small Spark jobs are run: one with the listener on the driver's class path, and one for jobs that bring jars of
+    their own.
+
+    Exit status: 0 the archives fit; 1 one could not be written; 2 wrong options.
+    """
+    folder, setting = _configured(folder, openlineage_jar)
+    env = dict(os.environ)
+    installation = capture.SparkInstallation.find(spark_binary, env)
+    if installation is None:
+        fail(f"{spark_binary} would start no Spark that is known here: set SPARK_HOME, or use --spark-submit", 2)
+    submission = capture.Submission()
+    resolver = capture.IvyResolver(installation, submission, env, seconds)
+    try:
+        jar = capture.choose_jar(setting, submission, installation=installation, local_driver=True, resolver=resolver)
+    except capture.InjectionError as error:
+        fail(error.reason, EXIT_USAGE)
+    archives = capture.ClassArchives.at(folder)
+    for path, reason in archives.remove_outdated():
+        say(f"Removed {path}: {reason}")
+    try:
+        for line in _written(archives, installation, env, jar.class_path, force=force, seconds=seconds):
+            show_line(line)
+    except (capture.ClassArchiveError, OSError) as error:
+        fail(f"The archive was not written: {error}", EXIT_INCOMPLETE)
+
+
+def _written(
+    archives: capture.ClassArchives,
+    installation: capture.SparkInstallation,
+    env: Mapping[str, str],
+    listener: tuple[str, ...],
+    *,
+    force: bool,
+    seconds: float,
+) -> Iterator[str]:
+    """Write the archives, and yield a line for each."""
+    for on_class_path in dict.fromkeys((listener, ())):
+        what = "with the listener" if on_class_path or not listener else "for jobs with jars of their own"
+        try:
+            found = archives.find(capture.Submission(), installation, env, capture.JarChoice(class_path=on_class_path))
+        except capture.ClassArchiveError:
+            found = None
+        if found is not None and not force:
+            yield f"{found.path} fits ({what})"
+            continue
+        started = time.monotonic()
+        beside = () if on_class_path else listener
+        archive = archives.build(installation, env, on_class_path, beside, seconds=seconds)
+        size = Path(archive.path).stat().st_size / 2**20
+        yield f"{archive.path} written ({what}): {size:.0f} MiB in {time.monotonic() - started:.0f} s"
+
+
+def _configured(folder: Path | None, openlineage_jar: str | None) -> tuple[Path, str]:
+    """Return the folder and the jar, from the options or else from Airflow's configuration.
+
+    :raises typer.Exit: if there is no folder.
+    """
+    if folder is None or openlineage_jar is None:
+        from airflow_provider_spark_datahub.hooks.airflow_context import configuration
+        from airflow_provider_spark_datahub.task import OptionError
+
+        try:
+            folder = folder or configuration().class_archives
+        except OptionError as error:
+            fail(str(error), EXIT_USAGE)
+        openlineage_jar = openlineage_jar or configuration().read("openlineage_jar")
+    if folder is None:
+        fail("Name a folder: --folder, or [spark_datahub] class_archives, which makes tasks use it", EXIT_USAGE)
+    return folder, openlineage_jar or capture.DEFAULT_OPENLINEAGE_JAR
