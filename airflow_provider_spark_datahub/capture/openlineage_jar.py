@@ -341,6 +341,7 @@ class _Chooser:
             listener.jars + transport.jars,
             listener.packages + transport.packages,
             f"{listener.origin}, {transport.origin}",
+            listener.class_path + transport.class_path,
         )
 
     def _entries_of_the_job(self) -> Iterator[str]:
@@ -388,7 +389,7 @@ class _Chooser:
         runs_elsewhere = not self.local_driver or submission.effective("spark.submit.deployMode") == "cluster"
         if brings_classes or runs_elsewhere or self.installation is None or any(":" in file for file in files):
             return None
-        return JarChoice(class_path=files, origin=f"{origin}, on the driver's class path")
+        return JarChoice(class_path=files, origin=origin)
 
     def _filled(self, setting: str) -> str:
         if "{scala}" in setting and self.scala is None:

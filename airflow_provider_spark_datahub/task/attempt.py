@@ -265,13 +265,9 @@ class AttemptLineage:
             scala_version=versions.scala_version if versions else spark.scala_version,
             s3_transport=not isinstance(events_file, Path),
         )
-        log.debug("OpenLineage jar: %s", jar.origin)
-<<<<<<< HEAD
+        log.debug("OpenLineage jar: %s%s", jar.origin, ", on the driver's class path" if jar.class_path else "")
         endpoint = None if isinstance(events_file, Path) else self._connections.s3_endpoint(str(events_file))
         lineage = LineageInjection(str(events_file), jar, *runs, self._options.namespace, self._facets(), endpoint)
-        return inject(submission, lineage)
-=======
-        lineage = LineageInjection(str(events_file), jar, *runs, self._options.namespace, self._facets())
         injection = inject(submission, lineage)
         if self._options.class_archives is None or not spark.local_driver:
             return injection
@@ -282,7 +278,6 @@ class AttemptLineage:
             return injection
         log.debug("Archive of Java classes: %s", archive.path)
         return replace(injection, submission=archive.added_to(injection.submission))
->>>>>>> 772d395 (Executors do not fetch the listener's jar; archives of Java classes, written by spark-datahub warm)
 
     def _new_event_place(self) -> EventPlace:
         options, file = self._options, self._event_file()

@@ -71,11 +71,8 @@ class LineageOptions:
     emit_periodically: float | None = None
     capture: CaptureMode = "listener"
     on_orphan: OrphanPolicy = "warn"
-<<<<<<< HEAD
     datahub_url: str = ""
-=======
     class_archives: Path | None = None
->>>>>>> 772d395 (Executors do not fetch the listener's jar; archives of Java classes, written by spark-datahub warm)
     notes: tuple[str, ...] = ()
     events_store: str | None = None
 
