@@ -2,9 +2,9 @@
 
 This is Java's class data sharing, with dynamic archives (Java 13 and later). An archive fits one Java, one Spark, and
 one class path. Only the beginning of the class path counts: the entries up to the last one that a class came from,
-unchanged and in this order. Spark puts its configuration folder before its jars, and Java refuses a folder that is not empty. So the
-driver's class path begins with Spark's jars then, and has the configuration folder behind them. No file is found
-elsewhere by that, since an archive is not used if a name in the configuration folder is in a jar as well.
+unchanged and in this order. Spark puts its configuration folder before its jars, and Java refuses a folder that is not
+empty. So the driver's class path begins with Spark's jars then, and has the configuration folder behind them. No file
+is found elsewhere by that, since an archive is not used if a name in the configuration folder is in a jar as well.
 
 A mapped archive is code. It is used only if nobody but this user (or root) could have written it.
 """

@@ -338,10 +338,10 @@ class _Chooser:
             )
         transport = self._package(Coordinate("io.openlineage", _S3_TRANSPORT, version["version"]))
         return JarChoice(
-            listener.jars + transport.jars,
+            # In one class loader, and behind Spark's own jars: the transport brings others' libraries.
+            listener.class_path + listener.jars + transport.class_path + transport.jars,
             listener.packages + transport.packages,
             f"{listener.origin}, {transport.origin}",
-            listener.class_path + transport.class_path,
         )
 
     def _entries_of_the_job(self) -> Iterator[str]:
@@ -378,7 +378,8 @@ class _Chooser:
         """Return files of this machine as the driver's class path; ``None`` if the listener must be beside other jars.
 
         Spark loads a job's jars, packages and application in a class loader below the class path's. There, a listener
-        sees the connectors in them (Iceberg, Delta); on the class path it would not.
+        sees the connectors in them (Iceberg, Delta); on the class path it would not. What the listener needs beside its
+        own jar stays there, too: the class path comes before Spark's own jars.
         """
         submission = self.submission
         brings_classes = (
@@ -387,7 +388,7 @@ class _Chooser:
             or (submission.application or "").lower().endswith(".jar")
         )
         runs_elsewhere = not self.local_driver or submission.effective("spark.submit.deployMode") == "cluster"
-        if brings_classes or runs_elsewhere or self.installation is None or any(":" in file for file in files):
+        if brings_classes or runs_elsewhere or self.installation is None or len(files) > 1 or ":" in files[0]:
             return None
         return JarChoice(class_path=files, origin=origin)
 

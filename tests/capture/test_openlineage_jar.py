@@ -183,10 +183,10 @@ def test_coordinate_for_a_local_driver_becomes_its_files(spark: SparkInstallatio
     )
     assert repository.asked == [COORDINATE]
     files = (str(jar), str(tmp_path / "dependency.jar"))
-    assert choice == JarChoice(class_path=files, origin=COORDINATE)
-    jars = Submission(jars="/delta.jar")
-    choice = choose_jar(DEFAULT_OPENLINEAGE_JAR, jars, installation=spark, local_driver=True, resolver=repository)
     assert choice == JarChoice(jars=files, origin=COORDINATE)
+    alone = Repository((jar,))
+    choice = choose_jar(DEFAULT_OPENLINEAGE_JAR, Submission(), installation=spark, local_driver=True, resolver=alone)
+    assert choice == JarChoice(class_path=(str(jar),), origin=COORDINATE)
 
 
 def test_coordinate_for_a_driver_elsewhere_stays_a_package(spark: SparkInstallation, jar: Path) -> None:
