@@ -197,14 +197,18 @@ class _Chain:
                 yield Step(job, evidence, tuple(map(self.link, inputs)), ", ".join(lineage.labels()))
 
 
+# Transformations of columns that OpenLineage does not report (conversion rules, section 4.2).
+_SOURCE_OF_LABEL = {"parsed sql": "STATEMENT", "parsed plan": "SPARK_PLAN"}
+
+
 def _of_column(evidence: EdgeEvidence | None, lineage: ColumnLineage) -> EdgeEvidence | None:
     """Return the evidence of an edge with only the queries whose statement gave the column."""
     statement = lineage.query()
-    is_parsed = "parsed sql" in lineage.labels()
+    sources = [_SOURCE_OF_LABEL[label] for label in lineage.labels() if label in _SOURCE_OF_LABEL]
+    source = sources[0] if sources else "EVENT" if evidence is None else evidence.source
     if evidence is None:
-        return EdgeEvidence("STATEMENT" if is_parsed else "EVENT", (EdgeQuery("", statement),)) if statement else None
+        return EdgeEvidence(source, (EdgeQuery("", statement),) if statement else ()) if statement or sources else None
     queries = tuple(query for query in evidence.queries if not statement or query.statement == statement)
-    source = "STATEMENT" if is_parsed else evidence.source
     return EdgeEvidence(source, queries or evidence.queries, 0 if queries else evidence.more)
 
 

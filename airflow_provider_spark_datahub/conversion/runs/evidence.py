@@ -168,7 +168,7 @@ def _not_written(run: RunState) -> _Rejected:
             change = "dropped" if state.lifecycle == DROP else "renamed"
             yield "output", dataset, f"the table was {change}, not written", "Deviation 9"
         else:
-            yield "output", dataset, "the table was created or altered, and got no data", "section 7.1"
+            yield "output", dataset, "the query creates or alters the table, and puts no data into it", "section 7.1"
 
 
 def _under_other_names(run: RunState, renamed: RunState) -> _Rejected:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, islice
 from typing import Any
 
@@ -259,9 +260,10 @@ class _Edges:
 
     def inputs(self) -> dict[str, JobDataset]:
         """Return the read datasets, by URN, with those that only column lineage names (Deviation 8)."""
-        reads, phantoms = self._reads()
+        reads, phantoms = self._reads
         return self._by_urn(touched for _, read in reads for touched in read if touched[0] not in phantoms)
 
+    @cached_property
     def _reads(self) -> tuple[list[tuple[RunState, _Touched]], set[DatasetId]]:
         """Return what each run read, and those datasets among it that are phantoms."""
         reads = [(run, self._read(run, written)) for run, written in self._written]
@@ -269,7 +271,7 @@ class _Edges:
 
     def add_evidence(self, lineage: Lineage, evidence: Evidence) -> None:
         """Add to the edges which queries gave them."""
-        reads, phantoms = self._reads()
+        reads, phantoms = self._reads
         kept = [(run, [item for item in read if item[0] not in phantoms]) for run, read in reads]
         for datasets, touched in ((lineage.inputs, kept), (lineage.outputs, self._written)):
             for urn, properties in evidence.properties((run, self._named(read)) for run, read in touched).items():
@@ -278,7 +280,7 @@ class _Edges:
     def rejected(self, reported: Sequence[RunState], lineage: Lineage) -> Iterator[RejectedEdge]:
         """Yield the datasets of the reported runs that are not edges, with the reasons."""
         runs = [run for run, _ in self._written]
-        _, phantoms = self._reads()
+        _, phantoms = self._reads
         for edge in rejected_edges(reported, runs, self._urn, in_flight=self._in_flight, phantoms=phantoms):
             if edge.urn not in (lineage.inputs if edge.kind == "input" else lineage.outputs):
                 yield edge
