@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 _ATTEMPTS = 5
 _FIRST_BYTES = 16_384
+_PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +113,14 @@ def write_durably(
     draft = os.path.join(folder, f".{secrets.token_hex(8)}.draft")
     renamed = False
     try:
-        with _created(draft, access, sync=sync) as file:
-            file.writelines(chunks)
+        descriptor = _created(draft, access, sync=sync)
+        try:
+            for chunk in _joined(chunks):
+                _write_all(descriptor, chunk)
             if sync:
-                file.flush()
-                os.fsync(file.fileno())
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         os.replace(draft, path)
         renamed = True
     finally:
@@ -129,22 +133,43 @@ def write_durably(
             sync_path(folder)
 
 
-def _created(draft: str, access: FileAccess, *, sync: bool) -> BinaryIO:
+def _joined(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in fewer pieces, each of them for one system call."""
+    pieces: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        pieces.append(chunk)
+        size += len(chunk)
+        if size >= _PIECE_BYTES:
+            yield b"".join(pieces)
+            pieces, size = [], 0
+    yield b"".join(pieces)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    written = os.write(descriptor, content)
+    while written < len(content):
+        # A disk that is nearly full takes a part.
+        content = content[written:]
+        written = os.write(descriptor, content)
+
+
+def _created(draft: str, access: FileAccess, *, sync: bool) -> int:
     """Open a new draft; repeat if another process finds the folder empty and removes it first."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     for attempt in range(_ATTEMPTS):
         with suppress(FileNotFoundError):
             if attempt:
                 make_folder(os.path.dirname(draft), sync=sync, access=access)
-            return _with_mode(os.fdopen(os.open(draft, flags, access.file), "wb"), access)
+            return _with_mode(os.open(draft, flags, access.file), access)
     make_folder(os.path.dirname(draft), sync=sync, access=access)
-    return _with_mode(os.fdopen(os.open(draft, flags, access.file), "wb"), access)
+    return _with_mode(os.open(draft, flags, access.file), access)
 
 
-def _with_mode(file: BinaryIO, access: FileAccess) -> BinaryIO:
+def _with_mode(descriptor: int, access: FileAccess) -> int:
     if access.exact:
-        os.fchmod(file.fileno(), access.file)
-    return file
+        os.fchmod(descriptor, access.file)
+    return descriptor
 
 
 def make_folder(folder: str | Path, *, sync: bool = True, access: FileAccess = _UMASK_ACCESS) -> None:
@@ -153,14 +178,17 @@ def make_folder(folder: str | Path, *, sync: bool = True, access: FileAccess = _
     :param sync: whether they survive a crash of the machine.
     :param access: of the folders that are made.
     """
-    if os.path.isdir(folder):
-        return
     parent = os.path.dirname(folder) or os.curdir
-    make_folder(parent, sync=sync, access=access)
-    with suppress(FileExistsError):
+    try:
         os.mkdir(folder, access.folder)
-        if access.exact:
-            os.chmod(folder, access.folder)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        make_folder(parent, sync=sync, access=access)
+        with suppress(FileExistsError):
+            os.mkdir(folder, access.folder)
+    if access.exact:
+        os.chmod(folder, access.folder)
     if sync:
         sync_path(parent)
 

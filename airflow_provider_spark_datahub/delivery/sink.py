@@ -176,13 +176,13 @@ class DeliveryRecord:
     A thread that is left behind at the deadline may go on writing. This does not change a :class:`Delivery` that was
     read before.
 
-    :param seconds: that the delivery may take.
+    :ivar seconds: that the delivery may take.
     :ivar patient: whether to go on until the deadline, even if the server cannot be reached.
     """
 
     def __init__(self, items: Sequence[OutboxItem], seconds: float = math.inf, *, patient: bool = False) -> None:
         self.patient = patient
-        self._seconds = seconds
+        self.seconds = seconds
         self._outage = False
         self._lock = threading.Lock()
         self._pending: dict[int, OutboxItem] = dict(enumerate(items))
@@ -232,7 +232,7 @@ class DeliveryRecord:
     def expire(self, problem: str) -> None:
         """Record that the deadline passed; ``problem`` is reported unless an earlier attempt failed."""
         with self._lock:
-            self._outage = self._outage or self._seconds >= SILENCE_SECONDS
+            self._outage = self._outage or self.seconds >= SILENCE_SECONDS
             self._problem = self._problem or self._failed_attempt or problem
 
     def stop(self, problem: str, outage_after: float | None = None) -> None:
@@ -241,7 +241,7 @@ class DeliveryRecord:
         :param outage_after: seconds after which this problem means an outage of the server; ``None`` if it never does.
         """
         with self._lock:
-            self._outage = self._outage or (outage_after is not None and self._seconds >= outage_after)
+            self._outage = self._outage or (outage_after is not None and self.seconds >= outage_after)
             self._problem = self._problem or problem
 
     def delivery(self) -> Delivery:
@@ -281,23 +281,21 @@ class Sink(ABC):
         :param patient: try until the deadline even if the server cannot be reached. Otherwise a refused connection
             ends the delivery after about a second, for items that something else keeps.
         """
-        record = DeliveryRecord(items, deadline.remaining(), patient=patient)
-        if not {self.takes}.issuperset(map(type, items)):
-            record.stop(f"{self.describe()} cannot be used with this connection ({self._other_kind()}).")
-        elif items and not run_with_deadline(deadline, lambda: self.send(record, deadline)):
-            record.expire(f"{self.describe()} did not acknowledge everything before the time for lineage was over.")
-        delivery = record.delivery()
-        log.debug(
-            "Delivered %d of %d items to %s: %d rejected, %d pending (%s)",
-            *(delivery.delivered, len(items), self.describe(), len(delivery.rejected), len(delivery.pending)),
-            delivery.problem,
-        )
-        return delivery
+        sending = Sending(self, items, patient=patient)
+        in_time = not items or run_with_deadline(deadline, lambda: sending.run(deadline))
+        return sending.outcome(in_time=in_time)
 
-    def _other_kind(self) -> str:
+    def refusal(self, items: Sequence[OutboxItem]) -> str | None:
+        """Return why the sink is not for these items; ``None`` if it is."""
+        if {self.takes}.issuperset(map(type, items)):
+            return None
         if self.takes is RawEvent:
-            return "it takes OpenLineage events, and this is a proposal to DataHub: name it as openlineage_conn_id"
-        return "it takes proposals to DataHub, and this is an OpenLineage event: do not name it as openlineage_conn_id"
+            text = "it takes OpenLineage events, and this is a proposal to DataHub: name it as openlineage_conn_id"
+        else:
+            text = (
+                "it takes proposals to DataHub, and this is an OpenLineage event: do not name it as openlineage_conn_id"
+            )
+        return f"{self.describe()} cannot be used with this connection ({text})."
 
     def check(self, deadline: Deadline) -> list[CheckResult]:  # noqa: ARG002 (for sinks that ask a server)
         """Check what can be checked before the deadline without writing; the list may be empty."""
@@ -328,3 +326,37 @@ class Sink(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Sending:
+    """Delivery of some items to one sink, which may run in a thread that is left behind at the deadline."""
+
+    def __init__(self, sink: Sink, items: Sequence[OutboxItem], *, patient: bool = False) -> None:
+        self._sink = sink
+        self._items = items
+        self._record = DeliveryRecord(items, 0.0, patient=patient)
+
+    def run(self, deadline: Deadline) -> None:
+        """Send the items."""
+        self._record.seconds = deadline.remaining()
+        refusal = self._sink.refusal(self._items)
+        if refusal is not None:
+            self._record.stop(refusal)
+        elif self._items:
+            self._sink.send(self._record, deadline)
+
+    def outcome(self, *, in_time: bool) -> Delivery:
+        """Return the result.
+
+        :param in_time: whether :meth:`run` ended.
+        """
+        server = self._sink.describe()
+        if not in_time:
+            self._record.expire(f"{server} did not acknowledge everything before the time for lineage was over.")
+        delivery = self._record.delivery()
+        log.debug(
+            "Delivered %d of %d items to %s: %d rejected, %d pending (%s)",
+            *(delivery.delivered, len(self._items), server, len(delivery.rejected), len(delivery.pending)),
+            delivery.problem,
+        )
+        return delivery

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections import Counter
@@ -142,7 +143,7 @@ class TaskDelivery:
         # An outbox of its own, since the end of the attempt, in another thread, has another deadline.
         outbox = self._connections.outbox(self._options)
         outbox.storage.deadline = deadline
-        lease = Lease.take(outbox.storage, self._group, self._lease_seconds(deadline))
+        lease = Lease.take(outbox.storage, self._group, self._lease_seconds(deadline), run=self._run)
         if lease is None:
             return
         with lease:
@@ -248,7 +249,8 @@ class TaskDelivery:
         """Hold the lease of the task instance's entries, if no other drainer holds it."""
         with suppress(OSError):
             self._outbox.storage.deadline = deadline
-            self._lease = Lease.take(self._outbox.storage, self._group, self._lease_seconds(deadline))
+            seconds = self._lease_seconds(deadline)
+            self._lease = Lease.take(self._outbox.storage, self._group, seconds, run=self._run, delivers=False)
         try:
             yield
         finally:
@@ -430,14 +432,30 @@ class TaskDelivery:
         self._report.outbox_entry = str(own)
         self._delivered_name = own.name
         if self._lease is not None:
-            self._deliver_leased(own, deadline)
+            if self._has_turn(self._lease, deadline):
+                self._deliver_leased(own, deadline)
+            else:
+                self._add_reason("it is pending: another run of this task is being delivered")
             return
-        lease = Lease.wait_for(self._outbox.storage, self._group, deadline, seconds=self._lease_seconds(deadline))
+        seconds = self._lease_seconds(deadline)
+        lease = Lease.wait_for(self._outbox.storage, self._group, deadline, seconds=seconds, run=self._run)
         if lease is None:
             self._add_reason("it is pending: another drainer of the outbox holds the entries of this task")
             return
         with lease:
             self._deliver_leased(own, deadline)
+
+    def _has_turn(self, lease: Lease, deadline: Deadline) -> bool:
+        try:
+            return lease.take_turn(deadline)
+        except OSError as error:
+            log.debug("Delivering without a turn: %s", error)
+            return True
+
+    @property
+    def _run(self) -> str:
+        """The DAG run, for leases: its task instances deliver at the same time."""
+        return hashlib.sha256(self._key.run_id.encode()).hexdigest()[:12]
 
     def _lease_seconds(self, deadline: Deadline) -> float:
         return deadline.remaining() + _LEASE_MARGIN

@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
-from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent, Rejection, Sink
+from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, OutboxItem, RawEvent, Rejection, Sink
 from tests.delivery.outboxes import MemoryStorage, key, put
 from tests.delivery.samples import patch, upsert
 
@@ -32,7 +32,7 @@ FLIPS = 2_000
 
 
 class Remembering(Sink):
-    """Takes everything, in the caller's thread."""
+    """Takes everything."""
 
     name = "remembering"
 
@@ -42,18 +42,13 @@ class Remembering(Sink):
     def describe(self) -> str:
         return "a list"
 
-    def deliver(
-        self,
-        items: Sequence[OutboxItem],
-        deadline: Deadline,  # noqa: ARG002 (as in Sink)
-        *,
-        patient: bool = False,  # noqa: ARG002
-    ) -> Delivery:
-        self.arrived += [text_of(item) for item in items]
-        return Delivery(len(items), stored=True)
+    def refusal(self, items: Sequence[OutboxItem]) -> None:
+        """Events, too."""
 
-    def send(self, record: Any, deadline: Deadline) -> None:
-        raise NotImplementedError
+    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (as in Sink)
+        items = record.pending()
+        self.arrived += [text_of(item) for _, item in items]
+        record.confirm(items, stored=True)
 
 
 def text_of(item: OutboxItem) -> str:

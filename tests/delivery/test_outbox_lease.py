@@ -192,6 +192,7 @@ def test_hosts_with_wrong_clocks_hold_a_lease_one_at_a_time(tmp_path: Path, monk
 def test_an_error_while_it_is_taken_leaves_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither if the lease can be removed, nor if that fails, too."""
     storage = LocalStorage(tmp_path)
+    taken(storage).release()  # from now on it knows the storage's time, and looks before it writes
     names = storage.names
 
     def fail(_: object) -> Any:
@@ -208,3 +209,41 @@ def test_an_error_while_it_is_taken_leaves_no_lease(tmp_path: Path, monkeypatch:
         assert len(files(tmp_path)) == (0 if removable else 1)
         taken(storage).release()
     assert files(tmp_path) == []
+
+
+def test_one_lease_for_many_groups_leaves_out_what_others_hold(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    groups = [(f"shop.{task}-0123", "89abcdef") for task in ("build", "load", "test")]
+    held = Lease.take(storage, groups[1])
+    assert held is not None
+    several = Lease.take_some(storage, groups, 60.0)
+    assert several is not None
+    assert several.groups == {groups[0], groups[2]}
+    assert [Lease.take(storage, group) is None for group in groups] == [True] * 3
+    assert Lease.take_some(storage, groups, 60.0) is None
+    held.release()
+    taken = Lease.take_some(storage, groups, 60.0)
+    assert taken is not None
+    assert taken.groups == {groups[1]}
+    several.release()
+    taken.release()
+    assert files(tmp_path) == []
+
+
+def test_runs_of_a_task_are_delivered_in_turn_but_not_instances_of_one_run(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    one, sibling, other = ((f"shop.build-{digit * 20}", "89abcdef") for digit in "012")
+    lease = Lease.take(storage, one, run="first")
+    beside = Lease.take(storage, sibling, run="first")
+    assert lease is not None
+    assert beside is not None
+    beside.release()
+    assert Lease.take(storage, other, run="second") is None
+    assert Lease.take_some(storage, [other], 60.0) is None
+    later = Lease.take(storage, other, run="second", delivers=False)
+    assert later is not None
+    assert not later.take_turn(Deadline.after(0))
+    lease.release()
+    assert later.take_turn(Deadline.after(0))
+    assert Lease.take(storage, one, run="first") is None
+    assert Lease.take(storage, (other[0], "another connection")) is not None

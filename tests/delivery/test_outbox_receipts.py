@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits, SettledBatch
 from airflow_provider_spark_datahub.delivery.sink import Delivery
-from tests.delivery.outboxes import Recording, files, key, outbox_at, put, receipts_in
+from tests.delivery.outboxes import MemoryStorage, Recording, files, key, outbox_at, put, receipts_in
+from tests.delivery.samples import upsert
 
 
 @pytest.fixture
@@ -112,3 +115,36 @@ def test_what_is_superseded_is_counted_and_said(outbox: Outbox) -> None:
     assert (drained.settled, drained.delivered, drained.superseded) == (1, 0, 2)
     assert "2 proposals superseded by later runs" in drained.sentence
     assert drained.to_obj()["superseded"] == 2
+
+
+def test_each_receipt_of_a_mapped_task_is_read_once_by_a_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of indexes of one task were kept, and those of a later run are delivered already."""
+
+    class Counting(MemoryStorage):
+        counts: ClassVar[Counter[str]] = Counter()
+
+        def stored(self, folder: str) -> dict[str, int]:
+            self.counts[f"list {folder.partition('/')[0]}"] += 1
+            return super().stored(folder)
+
+        def read(self, name: str) -> bytes:
+            self.counts[f"read {name.partition('/')[0]}"] += 1
+            return super().read(name)
+
+    monkeypatch.setattr(SettledBatch, "SECONDS", 3_600.0)
+    outbox, size = Outbox(Counting()), 150
+    runs = {
+        run: [
+            put(outbox, key(map_index=index, run_id=run), [upsert("job", run), upsert(f"{run}{index}")])
+            for index in range(size)
+        ]
+        for run in ("first", "second")
+    }
+    sink = Recording()
+    Drain(outbox, lambda _: (sink, None)).run([entry.name for entry in runs["second"]])
+    Counting.counts.clear()
+    drained = Drain(outbox, lambda _: (sink, None)).run()
+    assert (drained.settled, drained.delivered, drained.superseded) == (size, size, size)
+    assert Counting.counts["read receipts"] == size
+    assert Counting.counts["list receipts"] <= size / SettledBatch.MOST + 4
+    assert Counting.counts["list leases"] <= 2 * (size / SettledBatch.MOST + 2)

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_with_deadline
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_in_turn, run_with_deadline
 from tests.patience import HANGS, not_outlasting
 
 
@@ -43,3 +43,30 @@ def test_raises_the_calls_error(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught:
         run_with_deadline(Deadline.after(10), fail)
     assert caught.value is error
+
+
+def test_calls_in_turn_each_have_their_deadline() -> None:
+    release, calls = threading.Event(), list[int]()
+    after = [lambda seconds=seconds: Deadline.after(seconds) for seconds in (10, 10, 0.05, 10)]
+
+    def call(number: int) -> None:
+        calls.append(number)
+        if number == 2:
+            assert_released(release)
+
+    turns = [(begin, lambda _, number=number: call(number)) for number, begin in enumerate(after)]
+    assert run_in_turn(turns) == (2, None)
+    release.set()
+    assert calls == [0, 1, 2]
+    assert run_in_turn([]) == (0, None)
+
+
+def test_calls_in_turn_end_with_the_first_that_may_not_begin_or_fails() -> None:
+    def fail(_: Deadline) -> None:
+        raise error
+
+    error, calls = ValueError("bug"), list[Deadline]()
+    good = (lambda: Deadline.after(10), calls.append)
+    assert run_in_turn([good, (lambda: None, calls.append), good]) == (1, None)
+    assert run_in_turn([good, (good[0], fail), good]) == (1, error)
+    assert len(calls) == 2

@@ -59,6 +59,22 @@ def test_entries_that_another_drainer_holds_are_pending(tmp_path: Path) -> None:
     assert report.outbox_entry == str(entry)
 
 
+def test_an_attempt_waits_for_the_delivery_of_another_run(tmp_path: Path) -> None:
+    sink = Recording()
+    one, report = delivery(tmp_path, sink)
+    another = AttemptKey("shop", "another run", "build", -1, 1).instance, GROUP[1]
+    lease = Lease.take(LocalStorage(tmp_path), another, run="another")
+    assert lease is not None
+    deadline = Deadline.after(0.2)
+    with one.leased(deadline):
+        one.deliver(upserts(2), deadline, spark_succeeded=True)
+        assert (report.delivered, report.pending, sink.arrived) == (0, 2, [])
+        assert report.reason == "it is pending: another run of this task is being delivered"
+        lease.release()
+        one.deliver(upserts(2), Deadline.after(30), spark_succeeded=True)
+    assert (report.delivered, outbox_at(tmp_path).names()) == (2, [])
+
+
 def test_delivery_waits_for_another_drainer_within_its_time(tmp_path: Path) -> None:
     sink = Recording()
     one, report = delivery(tmp_path, sink)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_in_turn
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, Entry, Outbox, SettledBatch
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hash
 from airflow_provider_spark_datahub.delivery.outbox.lease import LEASE_SECONDS, Lease
-from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Sink
+from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Sending, Sink
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,11 @@ Finish = Callable[[Entry, bool], Entry | None]
 The second argument says whether a later attempt of the task has begun; then the entry's own is certainly over.
 """
 
+_Group = tuple[str, str]
+_Groups = dict[_Group, list[EntryName]]
+"""Names of entries by :attr:`EntryName.group`."""
+_MOST_BYTES = 16 * 1024 * 1024
+"""About how much of all entries is in memory at the same time."""
 _PASSES = 5
 """How often a drain comes back to the entries that other drainers held."""
 
@@ -76,21 +82,50 @@ def deliver_in_order(
     for number, entry in enumerate(listed):
         later = listed[number + 1 :]
         try:
-            settlement = _finish_and_deliver(entry, later, send, finish, batch)
+            ready = _prepared(entry, later, finish)
+            if isinstance(ready, _Ready):
+                ready = ready.settled(send(ready.entry, ready.sent), batch)
         except EntryFormatError as error:
-            entry.set_aside(str(error))
-            settlement = _Settlement(entry, None, None, str(error))
-        if settled is not None and settlement.is_delivered:
-            settled(settlement.entry)
-        yield settlement
-        if settlement.remaining is not None:
+            ready = _damaged(entry, error)
+        if settled is not None and ready.is_delivered:
+            settled(ready.entry)
+        yield ready
+        if ready.remaining is not None:
             log.debug("Skipped %d entries behind %s", len(later), entry)
             return
 
 
-def _finish_and_deliver(
-    entry: Entry, later: Sequence[Entry], send: _Send, finish: Finish | None, batch: SettledBatch | None
-) -> _Settlement:
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """Entry whose delivery may begin.
+
+    :param sent: its items, without those that would overwrite something newer.
+    """
+
+    entry: Entry
+    items: int
+    sent: Sequence[OutboxItem]
+
+    def settled(self, delivery: Delivery, batch: SettledBatch | None) -> _Settlement:
+        """Record the delivery, and return what became of the entry."""
+        superseded, entry = self.items - len(self.sent), self.entry
+        remaining = entry.settle(delivery, self.sent, superseded, batch)
+        max_age = entry.outbox.limits.max_age
+        if remaining is not None and remaining.age > max_age:
+            remaining.quarantine(
+                f"it waited longer than {max_age / DAY_SECONDS:g} days (outbox_max_age); at last: {delivery.problem}"
+            )
+            remaining = None
+        return _Settlement(entry, delivery, remaining, superseded=superseded)
+
+
+def _damaged(entry: Entry, error: EntryFormatError) -> _Settlement:
+    entry.set_aside(str(error))
+    return _Settlement(entry, None, None, str(error))
+
+
+def _prepared(entry: Entry, later: Sequence[Entry], finish: Finish | None) -> _Ready | _Settlement:
+    """Return an entry's delivery, or what became of the entry if there is nothing to deliver."""
     ready: Entry | None = entry
     if entry.manifest.state == "unfinished":
         followed = any(other.name.try_number > entry.name.try_number for other in later)
@@ -98,27 +133,16 @@ def _finish_and_deliver(
     if ready is None:
         log.debug("Its attempt is not over: %s", entry)
         return _Settlement(entry, None, entry)
-    return _deliver(ready, later, send, batch)
-
-
-def _deliver(entry: Entry, later: Sequence[Entry], send: _Send, batch: SettledBatch | None) -> _Settlement:
-    receipt, newer = entry.outbox.receipts.find(entry.name, entry.manifest)
+    items = ready.items()
+    asked = {digits for item in items if (digits := upsert_hash(item)) is not None}
+    receipt, newer = entry.outbox.receipts.find(ready.name, ready.manifest, asked)
     if receipt is not None:
-        entry.discard()
-        return _Settlement(entry, None, None)
+        ready.discard()
+        return _Settlement(ready, None, None)
     newer.update(digits for other in later for digits in other.manifest.upserts)
-    items = entry.items()
-    sent = [item for item in items if upsert_hash(item) not in newer] if newer else list(items)
-    log.debug("Delivering %d of %d items of %s", len(sent), len(items), entry)
-    delivery = send(entry, sent)
-    remaining = entry.settle(delivery, sent, len(items) - len(sent), batch)
-    max_age = entry.outbox.limits.max_age
-    if remaining is not None and remaining.age > max_age:
-        remaining.quarantine(
-            f"it waited longer than {max_age / DAY_SECONDS:g} days (outbox_max_age); at last: {delivery.problem}"
-        )
-        remaining = None
-    return _Settlement(entry, delivery, remaining, superseded=len(items) - len(sent))
+    sent = [item for item in items if upsert_hash(item) not in newer] if newer else items
+    log.debug("Delivering %d of %d items of %s", len(sent), len(items), ready)
+    return _Ready(ready, len(items), sent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +227,8 @@ class Drain:
     drained: _DrainResult = field(default_factory=_DrainResult)
     _sinks: dict[str, tuple[Sink | None, str | None]] = field(default_factory=dict)
     _refusing: set[str] = field(default_factory=set)
-    _leases: list[Lease] = field(default_factory=list)
     _settled_tasks: set[str] = field(default_factory=set)
+    _most: int = SettledBatch.MOST
 
     def run(self, names: Iterable[EntryName] | None = None) -> _DrainResult:
         """Deliver the entries.
@@ -212,13 +236,13 @@ class Drain:
         :param names: of the entries; ``None``: all of the outbox.
         :raises OSError: if the outbox cannot be listed, or expired receipts cannot be removed.
         """
-        self._batch = SettledBatch(self.outbox)
         self._deadline = Deadline.after(self.limits.seconds if self.limits.seconds is not None else float("inf"))
-        listed = self.outbox.names() if names is None else names
-        groups = Counter(name.group for name in listed if self._is_wanted(name))
-        log.debug("Draining %d entries of %d task instances in %s", groups.total(), len(groups), self.outbox)
+        groups = self._groups(names)
+        log.debug("Draining %d entries of %d task instances in %s", _count(groups), len(groups), self.outbox)
         try:
-            self._drain_groups(groups)
+            with self.outbox.receipts.remembered() as refresh:
+                self._refresh = refresh
+                self._drain_groups(groups)
             if names is None:
                 self.outbox.usage.measure()
                 self.outbox.expire_receipts()
@@ -226,23 +250,23 @@ class Drain:
                 for task in self._settled_tasks:
                     self.outbox.expire_receipts(task)
         finally:
-            self._commit()
             for sink, _ in self._sinks.values():
                 if sink is not None:
                     sink.close()
         log.debug("Drained %s: %s", self.outbox, self.drained.sentence)
         return self.drained
 
-    def _drain_groups(self, groups: Counter[tuple[str, str]]) -> None:
-        for number in range(1, _PASSES + 1):
-            groups = Counter({group: count for group, count in groups.items() if not self._drain_group(group, count)})
-            self._commit()
-            if not groups or self._stopped():
-                break
-            if number < _PASSES:
-                # Others hold these. They finish soon, or die and leave a lease that expires.
-                self.sleep(min(self._deadline.remaining(), number * (0.1 + random.random() / 5)))
-        self.drained.elsewhere = groups.total()
+    def _groups(self, names: Iterable[EntryName] | None) -> _Groups:
+        """Return the names of the entries to deliver, and of those with which they go, by age."""
+        listed = self.outbox.names() if names is None else [*names]
+        chosen = dict.fromkeys(name.group for name in listed if self._is_wanted(name))
+        if names is not None:
+            listed = [name for instance in {group[0] for group in chosen} for name in self.outbox.names(instance)]
+        groups: _Groups = {group: [] for group in chosen}
+        for name in listed:
+            if name.group in groups:
+                groups[name.group].append(name)
+        return {group: sorted(of_group) for group, of_group in groups.items()}
 
     def _is_wanted(self, name: EntryName) -> bool:
         if self.wanted is None:
@@ -250,96 +274,275 @@ class Drain:
         entry = self.outbox.entry(name)
         return entry is not None and self.wanted(entry.manifest)
 
+    def _drain_groups(self, groups: _Groups) -> None:
+        for number in range(1, _PASSES + 1):
+            groups = self._drain_once(groups)
+            if not groups or self._stopped():
+                break
+            if number < _PASSES:
+                # Others hold these. They finish soon, or die and leave a lease that expires.
+                self.sleep(min(self._deadline.remaining(), number * (0.1 + random.random() / 5)))
+        self.drained.elsewhere = _count(groups)
+
+    def _drain_once(self, groups: _Groups) -> _Groups:
+        """Return the groups that others hold."""
+        held: _Groups = {}
+        waiting = deque(groups.items())
+        while waiting:
+            chunk = self._next_chunk(waiting)
+            try:
+                seconds = max(LEASE_SECONDS, 2 * self.limits.entry_seconds)
+                lease = Lease.take_some(self.outbox.storage, chunk, seconds) if chunk else None
+            except OSError as error:
+                log.debug("Skipped %d entries: %s", _count(chunk), error)
+                self.drained.problems[str(error)] = None
+                for group in chunk:
+                    self._close(group, chunk)
+                continue
+            taken = lease.groups if lease is not None else ()
+            held.update((group, names) for group, names in chunk.items() if group not in taken)
+            if lease is not None:
+                left = self._drain_leased(lease, {group: chunk[group] for group in chunk if group in taken})
+                waiting.extendleft(reversed(left.items()))
+        return held
+
+    def _next_chunk(self, waiting: deque[tuple[_Group, list[EntryName]]]) -> _Groups:
+        """Return the groups to deliver next, under one lease."""
+        chunk: _Groups = {}
+        while waiting and len(chunk) < self._most:
+            group, chunk_names = waiting.popleft()
+            chunk[group] = chunk_names
+            if self._stopped() or self.refuses(group):
+                reason = "the drain is at its limit" if self._stopped() else "its connection refuses deliveries"
+                log.debug("Skipped %d entries of %s: %s", len(chunk_names), ".".join(group), reason)
+                self._close(group, chunk)
+        return chunk
+
     def _stopped(self) -> bool:
         enough = self.limits.entries is not None and self.drained.settled >= self.limits.entries
         return enough or self._deadline.expired
 
-    def _drain_group(self, group: tuple[str, str], count: int) -> bool:
-        """Return whether the group is processed; False if another drainer holds it."""
-        if self._stopped() or (self.connection or group[1]) in self._refusing:
-            reason = "the drain is at its limit" if self._stopped() else "its connection refuses deliveries"
-            log.debug("Skipped %d entries of %s: %s", count, ".".join(group), reason)
-            self.drained.waiting += count
-        else:
-            try:
-                lease = Lease.take(self.outbox.storage, group, max(LEASE_SECONDS, 2 * self.limits.entry_seconds))
-                if lease is None:
-                    return False
-                self._leases.append(lease)
-                self._drain_leased(group, lease)
-            except OSError as error:
-                log.debug("Skipped the rest of %s: %s", ".".join(group), error)
-                self.drained.problems[str(error)] = None
-            except Exception as error:  # noqa: BLE001 (a defect that one entry hits must not stop the others)
-                self._report_defect(group, error)
-            if not self._batch or self._batch.is_due:
-                self._commit()
-        if self.progress:
+    def _step(self, count: int) -> None:
+        if self.progress and count:
             self.progress(count)
-        return True
 
-    def _commit(self) -> None:
-        """Remove the settled entries, and release the leases."""
+    def _drain_leased(self, lease: Lease, groups: _Groups) -> _Groups:
+        """Deliver entries until the batch is due; return the groups whose turn has not come."""
+        batch, due = SettledBatch(self.outbox), Deadline.after(SettledBatch.SECONDS)
+        left: dict[_Group, list[Entry]] = {}
         try:
-            self._batch.commit()
+            size = 0
+            for group, names in groups.items():
+                left[group] = self._entries(group, names, whole=size < _MOST_BYTES)
+                size += sum(entry.size for entry in left[group])
+            left = {group: entries for group, entries in left.items() if entries}
+            while left and not self._stopped() and lease.renew():
+                begun = self._deliver_heads(left, lease, batch, due)
+                if due.expired or not begun:
+                    break
+            # A slow server has its entries read only as fast as it takes them.
+            self._most = min(SettledBatch.MOST, max(1, 2 * (len(groups) - len(left)))) if left else SettledBatch.MOST
         except OSError as error:
+            log.debug("Skipped the rest of %d task instances: %s", len(left), error)
             self.drained.problems[str(error)] = None
-        for lease in self._leases:
+            for group in [*left]:
+                self._close(group, left)
+        finally:
+            try:
+                batch.commit()
+            except OSError as error:
+                self.drained.problems[str(error)] = None
             lease.release()
-        self._leases.clear()
+        return {group: [entry.name for entry in entries] for group, entries in left.items()}
 
-    def _report_defect(self, group: tuple[str, str], error: Exception) -> None:
+    def _entries(self, group: _Group, names: Sequence[EntryName], *, whole: bool) -> list[Entry]:
+        """Return the entries of a group; those that another drainer has settled since they were listed are gone."""
+        whole = whole and len(names) == 1  # of several, the others may have to stay
+        entries = [entry for name in names if (entry := self.outbox.entry(name, whole=whole))]
+        self._step(len(names) - len(entries))
+        if not entries:
+            log.debug("Nothing is left of %s", ".".join(group))
+        return entries
+
+    def _deliver_heads(self, left: dict[_Group, list[Entry]], lease: Lease, batch: SettledBatch, due: Deadline) -> int:
+        """Deliver the first entry of each group, as far as the time of the batch goes.
+
+        :param left: entries whose turn has not come; groups without any are removed.
+        :returns: how many deliveries began.
+        """
+        # Of several runs of a task, each must see what the others left, and the oldest goes first.
+        self._refresh()
+        heads: list[tuple[_Group, _Ready]] = []
+        size = 0
+        most = len(left) if self.limits.entries is None else self.limits.entries - self.drained.settled
+        for group in [*left]:
+            # The conversion of a killed task's events takes seconds.
+            if len(heads) >= most or size > _MOST_BYTES or (heads and due.expired) or not lease.renew():
+                break
+            if ready := self._prepare(group, left):
+                heads.append((group, ready))
+                size += ready.entry.size
+        if not lease.renew():
+            return 0
+        heads.sort(key=lambda head: head[1].entry.name.created_ms)
+        turns = [_Turn(self, ready, lease, due, is_first=not number) for number, (_, ready) in enumerate(heads)]
+        ended, error = run_in_turn([(turn.begin, turn.run) for turn in turns])
+        for number, ((group, ready), turn) in enumerate(zip(heads, turns, strict=True)):
+            if turn.deadline is not None:
+                with self._costs_only_its_group(group, left):
+                    if number == ended and error is not None:
+                        raise error
+                    delivery = turn.delivery(in_time=number < ended)
+                    self._record(group, left, ready.settled(delivery, batch))
+        return sum(turn.deadline is not None for turn in turns)
+
+    def _prepare(self, group: _Group, left: dict[_Group, list[Entry]]) -> _Ready | None:
+        """Return the delivery of a group's first entry; entries before it that need none are removed."""
+        if self.refuses(group):
+            self._close(group, left)
+        while group in left:
+            with self._costs_only_its_group(group, left):
+                entry, later = left[group][0], left[group][1:]
+                whole = entry if entry.is_read else self.outbox.entry(entry.name, whole=True)
+                if whole is None:
+                    self._remove_head(group, left)
+                    continue
+                try:
+                    ready = _prepared(whole, later, self.finish)
+                except EntryFormatError as error:
+                    ready = _damaged(whole, error)
+                if isinstance(ready, _Ready):
+                    left[group][0] = ready.entry
+                    return ready
+                self._record(group, left, ready)
+        return None
+
+    def _record(self, group: _Group, left: dict[_Group, list[Entry]], settlement: _Settlement) -> None:
+        if self.settled is not None and settlement.is_delivered:
+            self.settled(settlement.entry)
+        drained = self.drained
+        drained.superseded += settlement.superseded
+        if delivery := settlement.delivery:
+            drained.delivered += delivery.delivered
+            drained.rejected += len(delivery.rejected)
+            if delivery.problem:
+                drained.problems[delivery.problem] = None
+        if settlement.remaining is not None:
+            log.debug("Skipped %d entries behind %s", len(left[group]) - 1, settlement.entry)
+            self._close(group, left)
+            return
+        if settlement.damage is not None:
+            drained.corrupt += 1
+            drained.problems[f"{settlement.entry} was set aside: {settlement.damage}"] = None
+        else:
+            drained.settled += 1
+            self._settled_tasks.add(settlement.entry.manifest.key.task)
+        self._remove_head(group, left)
+
+    def _remove_head(self, group: _Group, left: dict[_Group, list[Entry]]) -> None:
+        del left[group][0]
+        self._step(1)
+        if not left[group]:
+            del left[group]
+
+    def _close(self, group: _Group, left: MutableMapping[_Group, Any]) -> None:
+        """Leave the rest of a group in the outbox."""
+        count = len(left.pop(group, ()))
+        self.drained.waiting += count
+        self._step(count)
+
+    @contextmanager
+    def _costs_only_its_group(self, group: _Group, left: dict[_Group, list[Entry]]) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            log.debug("Skipped the rest of %s: %s", ".".join(group), error)
+            self.drained.problems[str(error)] = None
+            self._close(group, left)
+        except Exception as error:  # noqa: BLE001 (a defect that one entry hits must not stop the others)
+            self._report_defect(group, error)
+            self._close(group, left)
+
+    def _report_defect(self, group: _Group, error: Exception) -> None:
         from airflow_provider_spark_datahub.conversion import redacted_trace
 
         log.warning("Could not deliver the entries of %s.\n%s", ".".join(group), redacted_trace(error))
         self.drained.problems[f"{'.'.join(group)}: {type(error).__name__}; the log has its trace"] = None
 
-    def _drain_leased(self, group: tuple[str, str], lease: Lease) -> None:
-        instance, connection = group
-        # What another drainer has settled since is not listed any more.
-        entries = [entry for entry in self.outbox.entries(instance) if entry.name.connection == connection]
-        settled = corrupt = 0
-        try:
-            delivered = deliver_in_order(entries, self._send_under(lease), self.finish, self.settled, self._batch)
-            for settlement in delivered:
-                if settlement.damage is not None:
-                    corrupt += 1
-                    self.drained.problems[f"{settlement.entry} was set aside: {settlement.damage}"] = None
-                elif settlement.remaining is None:
-                    settled += 1
-                    self._settled_tasks.add(settlement.entry.manifest.key.task)
-                self.drained.superseded += settlement.superseded
-                if delivery := settlement.delivery:
-                    self.drained.delivered += delivery.delivered
-                    self.drained.rejected += len(delivery.rejected)
-                    if delivery.problem:
-                        self.drained.problems[delivery.problem] = None
-                if self._stopped() or not lease.renew():
-                    break
-        finally:
-            self.drained.settled += settled
-            self.drained.corrupt += corrupt
-            self.drained.waiting += len(entries) - settled - corrupt
+    def refuses(self, group: _Group) -> bool:
+        """Return whether the connection of a group refuses deliveries."""
+        return (self.connection or group[1]) in self._refusing
 
-    def _send_under(self, lease: Lease) -> _Send:
-        def send(entry: Entry, items: Sequence[OutboxItem]) -> Delivery:
-            # Another connection to DataHub is not for raw events.
-            instead = self.connection if entry.manifest.content == "proposals" else None
-            connection = instead or entry.manifest.connection_id
-            if connection not in self._sinks:
-                self._sinks[connection] = self.open_sink(connection)
-            sink, problem = self._sinks[connection]
-            breaker = self.breaker(connection)
-            problem = problem if sink is None else breaker.refusal()
-            if sink is None or problem is not None:
-                log.debug("Connection %s refuses deliveries: %s", connection, problem)
-                # The entries behind it need not be read.
-                self._refusing.add(instead or entry.name.connection)
-                return Delivery(0, pending=tuple(items), problem=problem)
+    def seconds_for(self, group: _Group, *, is_first: bool) -> float | None:
+        """Return how long a delivery may take; ``None`` if it may not begin, unless it is the first of its batch."""
+        if not is_first and (self._stopped() or self.refuses(group)):
+            return None
+        return min(self.limits.entry_seconds, self._deadline.remaining())
+
+    def sink_of(self, entry: Entry) -> tuple[str, Sink | None, str | None]:
+        """Return the connection of an entry, and its sink or the reason why there is none."""
+        # Another connection to DataHub is not for raw events.
+        instead = self.connection if entry.manifest.content == "proposals" else None
+        connection = instead or entry.manifest.connection_id
+        if connection not in self._sinks:
+            self._sinks[connection] = self.open_sink(connection)
+        return connection, *self._sinks[connection]
+
+    def refuse(self, entry: Entry, connection: str, problem: str | None) -> None:
+        """Leave the other entries of a connection that refuses deliveries unread."""
+        log.debug("Connection %s refuses deliveries: %s", connection, problem)
+        instead = self.connection if entry.manifest.content == "proposals" else None
+        self._refusing.add(instead or entry.name.connection)
+
+
+def _count(groups: _Groups) -> int:
+    return sum(map(len, groups.values()))
+
+
+class _Turn:
+    """Delivery of one entry, when its turn in a batch comes.
+
+    :ivar deadline: of the delivery; ``None`` if it has not begun.
+    """
+
+    def __init__(self, drain: Drain, ready: _Ready, lease: Lease, due: Deadline, *, is_first: bool) -> None:
+        self._drain = drain
+        self._ready = ready
+        self._lease = lease
+        self._due = due
+        self._is_first = is_first
+        self._connection, self._sink, self._refusal = drain.sink_of(ready.entry)
+        self._sending = Sending(self._sink, ready.sent) if self._sink is not None else None
+        self._delivery: Delivery | None = None
+        self.deadline: Deadline | None = None
+
+    def begin(self) -> Deadline | None:
+        """Return the deadline of the delivery; ``None`` if it may not begin any more."""
+        seconds = self._drain.seconds_for(self._ready.entry.name.group, is_first=self._is_first)
+        if seconds is not None and (self._is_first or not self._due.expired):
             # Nothing begins after the lease has ended: another drainer may hold it then.
-            seconds = min(self.limits.entry_seconds, self._deadline.remaining(), lease.until.remaining())
-            delivery = sink.deliver(items, Deadline.after(seconds))
-            breaker.record(delivery)
-            return delivery
+            self.deadline = Deadline.after(min(seconds, self._lease.until.remaining()))
+        return self.deadline
 
-        return send
+    def run(self, deadline: Deadline) -> None:
+        """Deliver, unless the connection refuses."""
+        breaker = self._drain.breaker(self._connection)
+        if self._sending is not None:
+            self._refusal = breaker.refusal()
+        if self._sending is None or self._refusal is not None:
+            self._drain.refuse(self._ready.entry, self._connection, self._refusal)
+            self._delivery = Delivery(0, pending=tuple(self._ready.sent), problem=self._refusal)
+            return
+        self._sending.run(deadline)
+        self._delivery = self._sending.outcome(in_time=True)
+        breaker.record(self._delivery)
+
+    def delivery(self, *, in_time: bool) -> Delivery:
+        """Return the result of a delivery that began.
+
+        :param in_time: whether :meth:`run` ended.
+        """
+        if (not in_time or self._delivery is None) and self._sending is not None:
+            self._delivery = self._sending.outcome(in_time=False)
+            self._drain.breaker(self._connection).record(self._delivery)
+        return self._delivery or Delivery(0, pending=tuple(self._ready.sent), problem=self._refusal)

@@ -17,12 +17,12 @@ from functools import partial
 from typing import Any
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.format import (
     CORRUPT,
     EVENTS_SUFFIX,
     PENDING,
     QUARANTINED,
+    Body,
     EntryFormatError,
     EntryName,
     Manifest,
@@ -75,9 +75,21 @@ class Entry:
     outbox: Outbox = field(repr=False, compare=False)
     name: EntryName
     manifest: Manifest
+    _lines: tuple[bytes, Body] | None = field(default=None, repr=False, compare=False)
+    """The lines behind the manifest, unchecked, if they are read already."""
 
     def __str__(self) -> str:
         return self.outbox.describe(self.name)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all of it was read, and not the manifest alone."""
+        return self._lines is not None
+
+    @property
+    def size(self) -> int:
+        """How many bytes of it are in memory, if it was read."""
+        return len(self._lines[0]) if self._lines is not None else 0
 
     @property
     def age(self) -> float:
@@ -93,6 +105,8 @@ class Entry:
         """
         if self.outbox.is_aside(self.name):
             return ()
+        if self._lines is not None:
+            return self.manifest.read_items(*self._lines)
         manifest, items = Manifest.read_entry(self.outbox.storage.read(self.name.path))
         self.name.check(manifest)
         if manifest.progress != self.manifest.progress:
@@ -139,14 +153,15 @@ class Entry:
                 f"{len(sent)} were sent, {self.manifest.pending} were pending"
             )
         manifest = self._after(delivery, sent, superseded)
-        self._keep_delivered(delivery, sent, manifest)
+        receipt_manifest = manifest.receipt(self.outbox.storage.now_ms(), stored=delivery.stored)
+        self._keep_delivered(delivery, sent, receipt_manifest)
         with self._storage_errors():
             if delivery.rejected:
                 self._quarantine([(rejection.reason, rejection.item) for rejection in delivery.rejected], manifest)
             if delivery.pending and manifest.upserts:
                 self.outbox.receipts.write_part(self.name, manifest)
             if not delivery.pending:
-                receipt = self.outbox.receipts.write(self.name, manifest, stored=delivery.stored, sync=batch is None)
+                receipt = self.outbox.receipts.write(self.name, receipt_manifest, sync=batch is None)
                 remove = partial(self._remove_settled, keep_events=bool(manifest.rejected))
                 if batch is None:
                     remove()
@@ -192,31 +207,38 @@ class Entry:
     def _keep_delivered(self, delivery: Delivery, sent: Sequence[OutboxItem], manifest: Manifest) -> None:
         """Keep the delivered proposals for the pages that show lineage; a failure is only logged."""
         left = {id(item) for item in (*delivery.pending, *(each.item for each in delivery.rejected))}
-        items = [item for item in sent if id(item) not in left]
+        items = [item for item in sent if id(item) not in left] if left else sent
         if not items or manifest.content != "proposals":
             return
-        kept = replace(manifest.receipt(self.outbox.storage.now_ms(), stored=delivery.stored), pending=len(items))
+        kept = replace(manifest, pending=len(items))
         name = f"{receipt_name(self.name, manifest, DELIVERED).removesuffix('.json')}-{manifest.delivered}.jsonl.gz"
+        if self._lines is not None and len(items) == self.manifest.pending:
+            lines, body = self._lines
+            content = kept.to_line(body) + lines
+        else:
+            content = b"".join(kept.entry_lines(items))
         try:
-            self.outbox.storage.write(name, [gzip.compress(b"".join(kept.entry_lines(items)), 1, mtime=0)], sync=False)
+            self.outbox.storage.write(name, [gzip.compress(content, 1, mtime=0)], sync=False)
         except OSError as error:
             log.warning("Could not keep what was delivered of %s: %s.", self, error.strerror or error)
 
     def _after(self, delivery: Delivery, sent: Sequence[OutboxItem], superseded: int) -> Manifest:
         before = self.manifest
-        undelivered = {*_upsert_hashes(delivery.pending), *_upsert_hashes(each.item for each in delivery.rejected)}
-        delivered = [digits for digits in _upsert_hashes(sent) if digits not in undelivered]
+        delivered = _upsert_hashes(sent)
+        if delivery.pending or delivery.rejected:
+            undelivered = {*_upsert_hashes(delivery.pending), *_upsert_hashes(each.item for each in delivery.rejected)}
+            delivered = tuple(digits for digits in delivered if digits not in undelivered)
         return replace(
             before,
             pending=len(delivery.pending),
             delivered=before.delivered + delivery.delivered,
             rejected=before.rejected + len(delivery.rejected),
             superseded=before.superseded + superseded,
-            upserts=tuple(dict.fromkeys((*before.upserts, *delivered))),
+            upserts=tuple(dict.fromkeys((*before.upserts, *delivered))) if before.upserts else delivered,
         )
 
     def _rewrite(self, step: str, manifest: Manifest, items: Sequence[OutboxItem], *, check: bool = False) -> Entry:
-        entry = replace(self, manifest=manifest)
+        entry = replace(self, manifest=manifest, _lines=None)
         with self._storage_errors():
             self.outbox.write(step, entry, items, check=check)
         return entry
@@ -241,7 +263,7 @@ class Entry:
     def _remove_settled(self, *, keep_events: bool) -> None:
         with self._storage_errors():
             self._remove(keep_events=keep_events)
-            if self.manifest.delivered:
+            if self.manifest.delivered:  # it was delivered in part before
                 self.outbox.receipts.remove_part(self.name, self.manifest)
 
     def _storage_errors(self) -> AbstractContextManager[None]:
@@ -256,26 +278,17 @@ class SettledBatch:
     """
 
     MOST = 64
+    """How many of them a batch should have."""
     SECONDS = 0.5
+    """How long the first of them should be kept waiting."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._receipts: list[str] = []
         self._removals: list[Callable[[], None]] = []
-        self._due = Deadline.after(self.SECONDS)
-
-    def __len__(self) -> int:
-        return len(self._receipts)
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it is large or old enough to be committed."""
-        return len(self) >= self.MOST or (bool(self) and self._due.expired)
 
     def add(self, receipt: str, remove: Callable[[], None]) -> None:
         """Add an entry by its receipt's name. :param remove: removes it."""
-        if not self:
-            self._due = Deadline.after(self.SECONDS)
         self._receipts.append(receipt)
         self._removals.append(remove)
 
@@ -512,10 +525,19 @@ class Outbox:
             if entry is not None:
                 yield entry
 
-    def entry(self, name: EntryName) -> Entry | None:
-        """Return the entry of a name; ``None`` if it is gone, corrupt, or of another version of the format."""
+    def entry(self, name: EntryName, *, whole: bool = False) -> Entry | None:
+        """Return the entry of a name; ``None`` if it is gone, corrupt, or of another version of the format.
+
+        :param whole: read its items, too, which :meth:`Entry.items` checks.
+        """
         try:
-            return Entry(self, name, self._manifest(name, name.path))
+            if not whole:
+                return Entry(self, name, self._manifest(name, name.path))
+            content = self.storage.read(name.path)
+            end = content.find(b"\n") + 1 or len(content)
+            manifest, body = Manifest.read_described(content[:end], len(content))
+            name.check(manifest)
+            return Entry(self, name, manifest, (content[end:], body))
         except OtherVersionError as error:
             log.warning("The outbox's entry %s is left alone: %s.", self.storage.describe(name.path), error)
         except (EntryFormatError, NotRegularFileError) as error:

@@ -45,13 +45,9 @@ class OtherVersionError(EntryFormatError):
 _SEAL = b',"sha256":"'
 
 
-def seal(obj: dict[str, Any], body: Iterable[bytes] = ()) -> bytes:
+def seal(obj: dict[str, Any], body: Iterable[bytes] | Body = ()) -> bytes:
     """Return the first line of an object: JSON with the length and the checksum of ``body``, and its own checksum."""
-    digest, size = hashlib.sha256(), 0
-    for chunk in body:
-        digest.update(chunk)
-        size += len(chunk)
-    described = {"bytes": size, "sha256": digest.hexdigest()}
+    described = body if isinstance(body, Body) else Body.of(body)
     head = _encode({"format": FORMAT, "version": _FORMAT_VERSION, **obj, "body": described})[:-1]
     return _sealed(head)
 
@@ -60,11 +56,20 @@ def _sealed(head: bytes) -> bytes:
     return head + _SEAL + hashlib.sha256(head).hexdigest().encode() + b'"}\n'
 
 
-class _Body(msgspec.Struct, frozen=True, kw_only=True):
+class Body(msgspec.Struct, frozen=True, kw_only=True):
     """Length and checksum of everything behind the first line of an object."""
 
     size: int = msgspec.field(name="bytes")
     sha256: str
+
+    @classmethod
+    def of(cls, chunks: Iterable[bytes]) -> Body:
+        """Return the description of these bytes."""
+        digest, size = hashlib.sha256(), 0
+        for chunk in chunks:
+            digest.update(chunk)
+            size += len(chunk)
+        return cls(size=size, sha256=digest.hexdigest())
 
     def check(self, body: bytes) -> None:
         """Check that ``body`` is whole.
@@ -77,7 +82,7 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True):
             raise EntryFormatError("the lines behind its first line do not match their checksum")
 
 
-def unseal(line: bytes) -> tuple[dict[str, Any], _Body]:
+def unseal(line: bytes) -> tuple[dict[str, Any], Body]:
     """Return the fields of a first line that :func:`seal` made, and the description of what follows it.
 
     :raises OtherVersionError: if it has another version of the format.
@@ -94,7 +99,7 @@ def unseal(line: bytes) -> tuple[dict[str, Any], _Body]:
     if not whole:
         raise EntryFormatError("its first line does not match its checksum")
     try:
-        body = msgspec.convert(obj["body"], _Body)
+        body = msgspec.convert(obj["body"], Body)
     except (KeyError, msgspec.ValidationError) as error:
         raise EntryFormatError(f"its first line does not describe what follows it: {error}") from error
     return {name: value for name, value in obj.items() if name not in _ENVELOPE}, body
@@ -150,7 +155,7 @@ class Manifest:
         """State and counts, which change with each step of the entry."""
         return self.state, self.pending, self.delivered, self.rejected, self.superseded
 
-    def to_line(self, body: Iterable[bytes] = ()) -> bytes:
+    def to_line(self, body: Iterable[bytes] | Body = ()) -> bytes:
         """Return the manifest as a line of JSON, sealed with the lines that follow it."""
         return seal({name: getattr(self, name) for name in _FIELDS}, body)
 
@@ -190,10 +195,18 @@ class Manifest:
         :param size: of the whole object, in bytes.
         :raises EntryFormatError: as :meth:`read`; but the lines behind the first are only counted.
         """
+        return cls.read_described(line, size)[0]
+
+    @classmethod
+    def read_described(cls, line: bytes, size: int) -> tuple[Self, Body]:
+        """Return the same, and the description of the lines behind the first.
+
+        :raises EntryFormatError: as :meth:`read_beginning`.
+        """
         obj, body = unseal(line)
         if len(line) + body.size != size:
             raise EntryFormatError(f"{size - len(line)} bytes follow its first line, which says {body.size}")
-        return cls.from_obj(obj)
+        return cls.from_obj(obj), body
 
     @classmethod
     def _read_whole(cls, content: bytes) -> tuple[Self, bytes]:
@@ -213,11 +226,24 @@ class Manifest:
 
         :raises EntryFormatError: if it is damaged, incomplete, or not an entry.
         """
-        manifest, body = cls._read_whole(content)
-        items = _items(body)
-        if len(items) != manifest.pending:
-            raise EntryFormatError(f"it holds {len(items)} proposals where its manifest says {manifest.pending}")
-        return manifest, items
+        manifest, lines = cls._read_whole(content)
+        return manifest, manifest._items(lines)
+
+    def read_items(self, lines: bytes, body: Body) -> tuple[OutboxItem, ...]:
+        """Return the items of an entry.
+
+        :param lines: everything behind the first line.
+        :param body: their description in the first line.
+        :raises EntryFormatError: if they are damaged or incomplete.
+        """
+        body.check(lines)
+        return self._items(lines)
+
+    def _items(self, lines: bytes) -> tuple[OutboxItem, ...]:
+        items = _items(lines)
+        if len(items) != self.pending:
+            raise EntryFormatError(f"it holds {len(items)} proposals where its manifest says {self.pending}")
+        return items
 
     def quarantine_lines(self, rejected: Iterable[tuple[str, OutboxItem]]) -> list[bytes]:
         """Return the lines of an object in the quarantine: the manifest, then one line per item with the reason."""
@@ -333,7 +359,12 @@ def upsert_hash(item: OutboxItem) -> str | None:
     """Return 12 hexadecimal digits for the aspect that an item replaces; ``None`` if it replaces none."""
     if isinstance(item, RawEvent) or item.change_type != "UPSERT" or item.aspect_name in _TIMESERIES:
         return None
-    return _hash(f"{item.entity_urn}\n{item.aspect_name}", 12)
+    return _aspect_hash(item.entity_urn, item.aspect_name)
+
+
+@lru_cache(maxsize=8192)  # asked for before a delivery and after it
+def _aspect_hash(urn: str, aspect: str) -> str:
+    return _hash(f"{urn}\n{aspect}", 12)
 
 
 def _hash(text: str, digits: int) -> str:

@@ -8,7 +8,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -84,72 +84,157 @@ _abandoned: set[str] = set()
 """Leases of this process that it could not remove."""
 
 
+_Group = tuple[str, str]
+"""Task instance and connection: :attr:`EntryName.group
+<airflow_provider_spark_datahub.delivery.outbox.format.EntryName.group>`."""
+_MANY = f"{LEASES}/many."
+"""Beginning of the names of leases whose groups are only in their content."""
+
+
 @dataclass(slots=True)
 class Lease:
-    """Right to deliver one group of entries until it expires. A context manager that releases itself.
+    """Right to deliver groups of entries until it expires. A context manager that releases itself.
 
-    Taking and renewing it raise OSError if the outbox refuses.
+    Two leases exclude each other if they have a group in common, or if both deliver different runs of one task: DataHub
+    keeps what it receives last. Taking and renewing a lease raise OSError if the outbox refuses.
 
+    :param groups: to which it extends.
     :param until: the moment at which it ends for its holder: a delivery under it begins nothing later.
+    :param run: the DAG run of its groups; empty if that is not known.
+    :param delivers: False if it only keeps others away from its groups, until :meth:`take_turn`.
     """
 
     _storage: OutboxStorage = field(repr=False)
     name: str
+    groups: frozenset[_Group]
     seconds: float
     until: Deadline
+    run: str = ""
+    delivers: bool = True
 
     @classmethod
-    def take(cls, storage: OutboxStorage, group: tuple[str, str], seconds: float = LEASE_SECONDS) -> Self | None:
+    def take(
+        cls,
+        storage: OutboxStorage,
+        group: _Group,
+        seconds: float = LEASE_SECONDS,
+        *,
+        run: str = "",
+        delivers: bool = True,
+    ) -> Self | None:
         """Take the lease of a group of entries; return ``None`` if another process holds it.
 
-        Each holder writes an object of its own, and holds the lease if it then sees no other one. If two come at the
-        same time, the one with the later listing sees the other's object, since a listing shows everything written
-        before it. So they never both hold it, though both may have to come again. This needs neither locks nor
-        conditional writes.
-
-        :param group: task instance and connection: :attr:`EntryName.group
-            <airflow_provider_spark_datahub.delivery.outbox.format.EntryName.group>`.
         :param seconds: after which others ignore it, by the wall clocks of the hosts.
+        :param run: as in the class; other instances of the run do not exclude this one.
+        :param delivers: as in the class.
         """
-        # One folder for all groups: making and removing a folder for each costs more than the lease itself.
-        prefix = f"{LEASES}/{'.'.join(group)}."
-        others = [name for name in storage.names(LEASES) if name.startswith(prefix)]
-        if storage.knows_time and any(_is_held(storage, name) for name in others):
-            log.debug("Lease refused, another process holds it: %s", prefix)
+        name = f"{LEASES}/{'.'.join(group)}.{secrets.token_hex(8)}.json"
+        return cls(storage, name, frozenset([group]), seconds, Deadline.after(seconds), run, delivers)._taken()
+
+    @classmethod
+    def take_some(cls, storage: OutboxStorage, groups: Iterable[_Group], seconds: float) -> Self | None:
+        """Take one lease for those of the groups that nobody else holds; return ``None`` if there are none.
+
+        It costs as much as the lease of one group.
+        """
+        name = f"{_MANY}{secrets.token_hex(8)}.json"
+        return cls(storage, name, frozenset(groups), seconds, Deadline.after(seconds))._taken()
+
+    def _taken(self) -> Self | None:
+        """Write the lease, and return it with the groups that it holds then.
+
+        Each holder writes an object of its own, and holds what no other object that it then sees excludes. If two come
+        at the same time, the one with the later listing sees the other's object, since a listing shows everything
+        written before it. So they never both hold a group, though both may have to come again. This needs neither locks
+        nor conditional writes.
+        """
+        self.seconds = min(self.seconds, _MOST_SECONDS)
+        if self._storage.knows_time:
+            self.groups -= self._excluded()[0]
+        if not self.groups:
+            log.debug("Lease refused, other processes hold its groups: %s", self.name)
             return None
-        seconds = min(seconds, _MOST_SECONDS)
-        lease = cls(storage, f"{prefix}{secrets.token_hex(8)}.json", seconds, Deadline.after(seconds))
         try:
-            storage.write(lease.name, [_content(storage, seconds)], sync=False)
-            storage.observe_time(lease.name)
-            others = [name for name in storage.names(LEASES) if name.startswith(prefix) and name != lease.name]
-            held = any(_is_held(storage, name) for name in others)
+            self._write()
+            self._storage.observe_time(self.name)
+            excluded, over = self._excluded()
+            self.groups -= excluded
+            if excluded and self.groups:
+                self._write()
         except OSError:
-            lease.release()
+            self.release()
             raise
-        if held:
-            lease.release()
-            log.debug("Lease refused, another process came at the same time: %s", prefix)
+        if not self.groups:
+            self.release()
+            log.debug("Lease refused, another process came at the same time: %s", self.name)
             return None
-        for name in others:
+        for name in over:
             with suppress(OSError):
-                storage.remove(name)
-        log.debug("Lease taken for %.0f s: %s", seconds, lease.name)
-        return lease
+                self._storage.remove(name)
+        log.debug("Lease taken for %d groups and %.0f s: %s", len(self.groups), self.seconds, self.name)
+        return self
+
+    def _excluded(self) -> tuple[set[_Group], list[str]]:
+        """Return the groups that other leases exclude from this one, and the names of leases that are over."""
+        tasks: dict[_Group, list[_Group]] = {}
+        for group in self.groups:
+            tasks.setdefault(_task(group), []).append(group)
+        excluded, over = set[_Group](), []
+        # One folder for all groups: making and removing a folder for each costs more than the lease itself.
+        for name in self._storage.names(LEASES):
+            named = _named_group(name)
+            if name == self.name or not (name.startswith(_MANY) or (named and _task(named) in tasks)):
+                continue
+            holder = _holder(self._storage, name)
+            if holder is None:
+                over.append(name)
+                continue
+            for theirs in holder.groups or ([named] if named else []):
+                if theirs in self.groups:
+                    excluded.add(theirs)
+                if self.delivers and holder.delivers and not (self.run and self.run == holder.run):
+                    excluded.update(tasks.get(_task(theirs), ()))
+        return excluded, over
+
+    def _write(self) -> None:
+        until = Deadline.after(self.seconds)
+        groups = sorted(self.groups) if self.name.startswith(_MANY) else []
+        holder = _Holder.this(self._storage, self.seconds, groups, self.run, delivers=self.delivers)
+        self._storage.write(self.name, [seal(msgspec.structs.asdict(holder))], sync=False)
+        self.until = until
+
+    def take_turn(self, deadline: Deadline, sleep: Callable[[float], None] = time.sleep) -> bool:
+        """Begin to deliver, as soon as nobody delivers another run of the task.
+
+        :returns: False if that is not before the deadline.
+        """
+        while not self.delivers:
+            self.delivers = True
+            self._write()
+            if not self._excluded()[0]:
+                break
+            self.delivers = False
+            self._write()
+            if deadline.expired:
+                log.debug("Another run of the task is being delivered: %s", self.name)
+                return False
+            sleep(min(deadline.remaining(), 0.05 + secrets.randbelow(200) / 1000))
+        return True
 
     @classmethod
     def wait_for(
         cls,
         storage: OutboxStorage,
-        group: tuple[str, str],
+        group: _Group,
         deadline: Deadline,
         *,
         seconds: float = LEASE_SECONDS,
+        run: str = "",
         sleep: Callable[[float], None] = time.sleep,
     ) -> Self | None:
         """Take the lease as soon as nobody else holds it; return ``None`` if that is not before the deadline."""
         while True:
-            lease = cls.take(storage, group, seconds)
+            lease = cls.take(storage, group, seconds, run=run)
             if lease is not None or deadline.expired:
                 return lease
             # Two that wait for each other must not go on in step.
@@ -164,9 +249,7 @@ class Lease:
             log.debug("Lease expired: %s", self.name)
             return False
         if self.until.remaining() < self.seconds / 2:
-            until = Deadline.after(self.seconds)
-            self._storage.write(self.name, [_content(self._storage, self.seconds)], sync=False)
-            self.until = until
+            self._write()
             log.debug("Lease renewed for %.0f s: %s", self.seconds, self.name)
         return True
 
@@ -192,6 +275,7 @@ class _Holder(msgspec.Struct):
 
     :param started: :func:`process_start` of the process.
     :param expires_ms: by the clock of the holder; :attr:`seconds` later than it was written.
+    :param groups: if its name does not say it.
     """
 
     machine: str
@@ -199,28 +283,45 @@ class _Holder(msgspec.Struct):
     started: int | None
     expires_ms: int
     seconds: float
+    groups: list[_Group] = []
+    run: str = ""
+    delivers: bool = True
+
+    @classmethod
+    def this(cls, storage: OutboxStorage, seconds: float, groups: list[_Group], run: str, *, delivers: bool) -> Self:
+        """Return the content of a lease of this process, from now on."""
+        process, expires_ms = os.getpid(), round(storage.now_ms() + seconds * 1000)
+        return cls(machine(), process, process_start(process), expires_ms, seconds, groups, run, delivers)
 
 
-def _is_held(storage: OutboxStorage, name: str) -> bool:
+def _named_group(name: str) -> _Group | None:
+    parts = name.removeprefix(f"{LEASES}/").rsplit(".", 3)
+    return (parts[0], parts[1]) if len(parts) == 4 else None
+
+
+def _task(group: _Group) -> _Group:
+    """Return the readable part of a task instance's name, which is that of its task, and the connection.
+
+    Tasks with nearly the same names may share it, and then exclude each other without need.
+    """
+    return group[0].rpartition("-")[0], group[1]
+
+
+def _holder(storage: OutboxStorage, name: str) -> _Holder | None:
+    """Return the content of a lease; ``None`` if nobody holds it any more."""
     if name in _abandoned:
-        return False
+        return None
     try:
         holder = msgspec.convert(unseal(storage.read(name))[0], _Holder)
     except (FileNotFoundError, NotRegularFileError, EntryFormatError, msgspec.ValidationError) as error:
         log.debug("Not a lease: %s: %s", name, error)
-        return False
+        return None
     # By the storage's clock, if it has one: it wrote the lease, and knows what time it is now.
     written_ms = storage.modified_ms(name)
     expires_ms = holder.expires_ms if written_ms is None else written_ms + holder.seconds * 1000
     now_ms = storage.now_ms()
     is_current = now_ms < expires_ms <= now_ms + (_MOST_SECONDS + _ROUNDING_SECONDS) * 1000
-    return is_current and not is_gone(holder.machine, holder.process, holder.started)
+    return holder if is_current and not is_gone(holder.machine, holder.process, holder.started) else None
 
 
 _ROUNDING_SECONDS = 2.0
-
-
-def _content(storage: OutboxStorage, seconds: float) -> bytes:
-    process = os.getpid()
-    expires_ms = round(storage.now_ms() + seconds * 1000)
-    return seal(msgspec.structs.asdict(_Holder(machine(), process, process_start(process), expires_ms, seconds)))

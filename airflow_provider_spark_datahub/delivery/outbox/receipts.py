@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from airflow_provider_spark_datahub.delivery.outbox.format import RECEIPTS, EntryFormatError, EntryName, Manifest
@@ -13,6 +15,9 @@ from airflow_provider_spark_datahub.files import NotRegularFileError
 
 log = logging.getLogger(__name__)
 
+_PART = ".part.json"
+_MOST_TASKS = 256
+"""Tasks whose receipts are remembered at the same time."""
 DELIVERED = "delivered"
 """Folder of the proposals that were delivered."""
 
@@ -21,32 +26,112 @@ _RECEIPT_NAME = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class _ReceiptName:
-    name: str
     created_ms: int
+    name: str
     try_number: int
     connection: str
     instance_hash: str
 
-    def is_newer_than(self, entry: EntryName, storage: OutboxStorage) -> bool:
-        """Return whether it is of a later attempt or run.
-
-        Attempts are ordered by their numbers, runs by time. A host whose clock is ahead makes entries from the future;
-        but nothing was made after the storage wrote it, and nothing that is still to come has been delivered.
-        """
-        if self.instance_hash == _instance_hash(entry):
-            return self.try_number > entry.try_number
-        made_ms = _made_ms(storage, self.created_ms, self.name)
-        return _made_ms(storage, entry.created_ms, entry.path) < made_ms <= storage.now_ms() + _ROUNDING_MS
+    @classmethod
+    def parse(cls, name: str) -> _ReceiptName | None:
+        """Return the parts of a receipt's name; ``None`` if it is none."""
+        match = _RECEIPT_NAME.fullmatch(name)
+        return cls(int(match[2]), name, int(match[3]), match[4], match[6]) if match else None
 
 
 _ROUNDING_MS = 1_000
 
 
 def _made_ms(storage: OutboxStorage, created_ms: int, name: str) -> int:
+    """Return when an entry or a receipt was made: nothing was made after the storage wrote it."""
     written_ms = storage.modified_ms(name)
     return created_ms if written_ms is None else min(created_ms, written_ms)
+
+
+class _TaskReceipts:
+    """Receipts of one task over its runs. Each is read once, and only if something older is about to be delivered.
+
+    :ivar is_fresh: False if other processes may have written some since they were listed.
+    """
+
+    def __init__(self, storage: OutboxStorage, task: str) -> None:
+        self._storage = storage
+        self._folder = f"{RECEIPTS}/{task}"
+        self._listed = set[str]()
+        self._unread: list[_ReceiptName] = []
+        self._runs: dict[tuple[str, str], list[tuple[int, str]]] = {}
+        """By connection and aspect: when the newest receipts of two task instances were made that name it."""
+        self._attempts: dict[tuple[str, str], list[tuple[int, tuple[str, ...]]]] = {}
+        """By connection and task instance: attempts and the aspects that they delivered."""
+        self.is_fresh = False
+
+    def refresh(self) -> None:
+        """List those that other processes have written since."""
+        if self.is_fresh:
+            return
+        names = self._storage.names(self._folder)
+        added = [name for name in names if name not in self._listed]
+        # What is known of one that is gone stays true. Parts grow.
+        self._listed = {name for name in names if not name.endswith(_PART)}
+        self._unread = sorted({*self._unread, *(receipt for name in added if (receipt := _ReceiptName.parse(name)))})
+        self.is_fresh = True
+
+    def find(
+        self, entry: EntryName, manifest: Manifest, asked: Collection[str] | None
+    ) -> tuple[Manifest | None, set[str]]:
+        """See :meth:`Receipts.find`."""
+        self.refresh()
+        own_name, instance = receipt_name(entry, manifest), _instance_hash(entry)
+        own = _read_receipt(self._storage, own_name) if own_name in self._listed else None
+        if not self._listed and not self._unread:
+            return own, set()
+        made_ms = _made_ms(self._storage, entry.created_ms, entry.path)
+        self._read_newer(entry, made_ms, own_name)
+        newer = {
+            digits
+            for number, delivered in self._attempts.get((entry.connection, instance), ())
+            if number > entry.try_number
+            for digits in delivered
+        }
+        candidates = asked if asked is not None else [key[1] for key in self._runs]
+        newer.update(
+            digits
+            for digits in candidates
+            if any(ms > made_ms and other != instance for ms, other in self._runs.get((entry.connection, digits), ()))
+        )
+        return own, newer
+
+    def _read_newer(self, entry: EntryName, made_ms: int, own_name: str) -> None:
+        unread, instance = self._unread, _instance_hash(entry)
+        start = bisect_right(unread, made_ms, key=lambda receipt: receipt.created_ms)
+        chosen = [receipt for receipt in unread[:start] if receipt.instance_hash == instance] + unread[start:]
+        kept = [receipt for receipt in unread[:start] if receipt.instance_hash != instance]
+        for receipt in chosen:
+            wanted = receipt.connection == entry.connection and receipt.name != own_name
+            if not wanted or not self._read(receipt, instance):
+                kept.append(receipt)
+        self._unread = sorted(kept)
+
+    def _read(self, receipt: _ReceiptName, instance: str) -> bool:
+        """Learn what a receipt says; False if it is not to be believed yet, since it is from the future."""
+        receipt_ms = _made_ms(self._storage, receipt.created_ms, receipt.name)
+        # A host whose clock is ahead makes entries from the future, but what is to come has not been delivered.
+        is_future = receipt_ms > self._storage.now_ms() + _ROUNDING_MS
+        if is_future and receipt.instance_hash != instance:
+            return False
+        manifest = _read_receipt(self._storage, receipt.name)
+        if manifest is None:
+            return True
+        attempts = self._attempts.setdefault((receipt.connection, receipt.instance_hash), [])
+        attempts.append((receipt.try_number, manifest.upserts))
+        for digits in () if is_future else manifest.upserts:
+            runs = self._runs.setdefault((receipt.connection, digits), [])
+            known = {other: ms for ms, other in runs}
+            known[receipt.instance_hash] = max(receipt_ms, known.get(receipt.instance_hash, 0))
+            runs[:] = sorted(((ms, other) for other, ms in known.items()), reverse=True)[:2]
+        return True
 
 
 class Receipts:
@@ -57,11 +142,16 @@ class Receipts:
 
     def __init__(self, storage: OutboxStorage) -> None:
         self._storage = storage
+        self._tasks: dict[str, _TaskReceipts] = {}
+        self._remembers = False
 
-    def write(self, entry: EntryName, manifest: Manifest, *, stored: bool | None, sync: bool = True) -> str:
-        """Write the receipt of an entry, and return its name."""
+    def write(self, entry: EntryName, manifest: Manifest, *, sync: bool = True) -> str:
+        """Write the receipt of an entry, and return its name.
+
+        :param manifest: :meth:`.Manifest.receipt`.
+        """
         name = receipt_name(entry, manifest)
-        self._storage.write(name, [manifest.receipt(self._storage.now_ms(), stored=stored).to_line()], sync=sync)
+        self._storage.write(name, [manifest.to_line()], sync=sync)
         return name
 
     def write_part(self, entry: EntryName, manifest: Manifest) -> None:
@@ -76,20 +166,44 @@ class Receipts:
         """Remove the result of :meth:`write_part`, if there is one."""
         self._storage.remove(_part_name(entry, manifest))
 
-    def find(self, entry: EntryName, manifest: Manifest) -> tuple[Manifest | None, set[str]]:
+    def find(
+        self, entry: EntryName, manifest: Manifest, asked: Collection[str] | None = None
+    ) -> tuple[Manifest | None, set[str]]:
         """Return the receipt of an entry that was settled before, and what newer receipts say was delivered.
 
+        Attempts are ordered by their numbers, runs by time.
+
+        :param asked: hashes of the aspects that matter; ``None`` for all.
         :returns: the entry's own receipt, if there is one; and hashes of the aspects that later attempts and runs of
             the task delivered to the same connection.
         """
-        own, newer = None, set[str]()
-        for receipt in self._names(manifest.key.task):
-            if receipt.name == receipt_name(entry, manifest):
-                own = self._read(receipt.name)
-            elif receipt.connection == entry.connection and receipt.is_newer_than(entry, self._storage):
-                later = self._read(receipt.name)
-                newer.update(later.upserts if later else ())
-        return own, newer
+        task = manifest.key.task
+        receipts = self._tasks.get(task)
+        if receipts is None:
+            if len(self._tasks) >= _MOST_TASKS:
+                self._tasks.clear()
+            receipts = self._tasks[task] = _TaskReceipts(self._storage, task)
+        if not self._remembers:
+            self._tasks.clear()
+        return receipts.find(entry, manifest, asked)
+
+    @contextmanager
+    def remembered(self) -> Iterator[Callable[[], None]]:
+        """Read each receipt once only, while the context is open.
+
+        :returns: a function to call whenever other processes may have written receipts: those are read then.
+        """
+
+        def refresh() -> None:
+            for receipts in self._tasks.values():
+                receipts.is_fresh = False
+
+        self._remembers = True
+        try:
+            yield refresh
+        finally:
+            self._remembers = False
+            self._tasks.clear()
 
     def expire(self, before_ms: float, oldest_ms: Callable[[], float], task: str | None = None) -> int:
         """Remove the receipts of entries that were made before two moments, of one or all tasks; return their number.
@@ -113,19 +227,20 @@ class Receipts:
 
     def _names(self, task: str | None) -> Iterator[_ReceiptName]:
         for name in self._storage.names(f"{RECEIPTS}/{task}" if task else RECEIPTS):
-            match = _RECEIPT_NAME.fullmatch(name)
-            if match:
-                yield _ReceiptName(name, int(match[2]), int(match[3]), match[4], match[6])
+            receipt = _ReceiptName.parse(name)
+            if receipt is not None:
+                yield receipt
 
-    def _read(self, name: str) -> Manifest | None:
-        """Return a receipt; ``None`` if it is gone or damaged, in which case some aspects are sent again."""
-        try:
-            return Manifest.read(self._storage.read(name))
-        except FileNotFoundError:
-            log.debug("Another process has just removed %s", name)
-        except (EntryFormatError, NotRegularFileError) as error:
-            log.warning("The receipt %s is ignored: %s.", self._storage.describe(name), error)
-        return None
+
+def _read_receipt(storage: OutboxStorage, name: str) -> Manifest | None:
+    """Return a receipt; ``None`` if it is gone or damaged, in which case some aspects are sent again."""
+    try:
+        return Manifest.read(storage.read(name))
+    except FileNotFoundError:
+        log.debug("Another process has just removed %s", name)
+    except (EntryFormatError, NotRegularFileError) as error:
+        log.warning("The receipt %s is ignored: %s.", storage.describe(name), error)
+    return None
 
 
 def receipt_name(entry: EntryName, manifest: Manifest, folder: str = RECEIPTS) -> str:
@@ -135,7 +250,7 @@ def receipt_name(entry: EntryName, manifest: Manifest, folder: str = RECEIPTS) -
 
 
 def _part_name(entry: EntryName, manifest: Manifest) -> str:
-    return f"{receipt_name(entry, manifest).removesuffix('.json')}.part.json"
+    return f"{receipt_name(entry, manifest).removesuffix('.json')}{_PART}"
 
 
 def _instance_hash(entry: EntryName) -> str:

@@ -126,6 +126,7 @@ class OutboxStorage(ABC):
 _DEPTH = 1
 """Levels of folders below a folder that are listed with it; an outbox has no deeper ones."""
 _SYNC_THREADS = 16
+_SYNC_ALONE_SECONDS = 0.002
 _RESERVE_BYTES = 1024 * 1024
 """Space that new entries leave on the disk: a drain writes a lease and a receipt before it frees any."""
 _GROWING = ("pending/", "delivered/")
@@ -250,13 +251,19 @@ class LocalStorage(OutboxStorage):
 
 
 def _sync_at_once(paths: Sequence[str]) -> None:
+    """Sync files or folders: one after the other as long as that is fast, as in memory, and then all at once."""
+    started, done = time.monotonic(), 0
+    while done < len(paths) and time.monotonic() - started < _SYNC_ALONE_SECONDS:
+        sync_path(paths[done])
+        done += 1
+    rest = paths[done:]
     try:
-        with ThreadPoolExecutor(min(_SYNC_THREADS, len(paths)), thread_name_prefix="lineage-sync") as threads:
-            for _ in threads.map(sync_path, paths):
+        with ThreadPoolExecutor(min(_SYNC_THREADS, len(rest) or 1), thread_name_prefix="lineage-sync") as threads:
+            for _ in threads.map(sync_path, rest):
                 pass
     except RuntimeError:
         # The interpreter is about to end, and starts no more threads.
-        for path in paths:
+        for path in rest:
             sync_path(path)
 
 
