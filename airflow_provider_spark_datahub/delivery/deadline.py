@@ -157,7 +157,7 @@ class _Turns:
             return not self._left_behind
 
     def leave_behind(self) -> bool:
-        """Begin no further call if the one that has the turn is beyond its deadline; return whether it is."""
+        """Begin no further call if the current one is beyond its deadline; return whether it is."""
         with self._lock:
             self._left_behind = self.deadline is not None and self.deadline.expired
             return self._left_behind

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from airflow_provider_spark_datahub.delivery.failure import Backoff
 from airflow_provider_spark_datahub.delivery.sink import Delivery
 from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
 from tests.delivery.samples import upserts
+from tests.patience import PATIENCE
+from tests.reliability.bad_servers import serving
 from tests.servers.certificates import make_certificate
 
 
@@ -96,3 +99,32 @@ def test_the_client_can_show_a_certificate(server: str, certificate: tuple[Path,
     assert deliver(server, [], **trusted, **shown).delivered == 2
     assert deliver(server, [], **trusted, client_certificate_path=str(both)).delivered == 2
     assert deliver(server, [], **trusted, retry_max_times=0).delivered == 0
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_connection_whose_headers_drip_is_closed_at_the_deadline(scheme: str, certificate: tuple[Path, Path]) -> None:
+    """Otherwise its thread and its socket stay for as long as the server likes."""
+    import datahub.emitter.rest_emitter  # noqa: F401 (takes a second, which would count)
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    begun, closed = threading.Event(), threading.Event()
+
+    def drip(connection: socket.socket, closing: threading.Event) -> None:
+        stream = context.wrap_socket(connection, server_side=True) if scheme == "https" else connection
+        with stream:
+            stream.recv(65536)
+            begun.set()
+            stream.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            try:
+                while not closing.wait(0.02):
+                    stream.sendall(b".")
+            except OSError:
+                closed.set()
+
+    with serving(drip) as address:
+        extra = {"ca_certificate_path": str(certificate[0])} if scheme == "https" else {}
+        sink = RestSink(RestSettings.from_connection(ConnectionParts(f"{scheme}://{address}", extra=extra)))
+        delivery = sink.deliver(upserts(1), Deadline.after(1.5))
+        assert closed.wait(PATIENCE) or not begun.is_set()
+    assert delivery.delivered == 0

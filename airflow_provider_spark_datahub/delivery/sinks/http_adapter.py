@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import io
 import logging
+import socket
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
@@ -54,6 +61,52 @@ class Answer:
         return "text/html" in self.response.headers.get("Content-Type", "").lower()
 
 
+class _Connection(HTTPConnection):
+    """Connection that is closed at the deadline, if the status and the headers of an answer have not come by then.
+
+    A timeout of the socket bounds the wait for the next byte only.
+    """
+
+    def __init__(self, *args: Any, deadline: Deadline, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._deadline = deadline
+
+    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]  # as urllib3 does
+        """Wait for an answer until the deadline."""
+        with _cut(self, self._deadline):
+            return super().getresponse()
+
+
+class _TlsConnection(HTTPSConnection):
+    """The same with TLS."""
+
+    def __init__(self, *args: Any, deadline: Deadline, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._deadline = deadline
+
+    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]  # as urllib3 does
+        """Wait for an answer until the deadline."""
+        with _cut(self, self._deadline):
+            return super().getresponse()
+
+
+@contextmanager
+def _cut(connection: HTTPConnection, deadline: Deadline) -> Iterator[None]:
+    def close() -> None:
+        log.debug("The deadline passed before the headers of an answer were complete: the connection is closed")
+        with suppress(OSError):
+            if connection.sock is not None:
+                connection.sock.shutdown(socket.SHUT_RDWR)  # a thread that waits for bytes wakes up
+
+    timer = threading.Timer(min(deadline.remaining(), threading.TIMEOUT_MAX), close)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 class BoundedAdapter(HTTPAdapter):
     """Adapter that sends a request once, and reads the answer until the deadline and up to a size.
 
@@ -93,6 +146,13 @@ class BoundedAdapter(HTTPAdapter):
         if failure is not None:
             raise AnswerError(failure, response)
         return response
+
+    def get_connection_with_tls_context(self, *args: Any, **options: Any) -> HTTPConnectionPool:
+        """Return the pool for a request, whose connections end with the deadline."""
+        pool = super().get_connection_with_tls_context(*args, **options)
+        pool.ConnectionCls = _TlsConnection if isinstance(pool, HTTPSConnectionPool) else _Connection
+        pool.conn_kw["deadline"] = self._deadline
+        return pool
 
     def largest_answer(self, request: requests.PreparedRequest) -> int:  # noqa: ARG002 (for subclasses)
         """Return the number of bytes to read of the answer to a request."""
