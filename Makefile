@@ -98,6 +98,9 @@ build: dev ## wheel and sdist in dist/, checked by twine
 # The time of the last commit: the same commit gives the same bytes.
 RELEASE_ENV = env SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)
 
+# The address of the public repository's page, for the metadata of wheel and sdist (hatch_build.py).
+export PROJECT_URL ?=
+
 .PHONY: release
 release: build ## build, and prove that a second build gives the same bytes; dist/sbom.cdx.json lists what users get
 	@rm -rf build/again
@@ -106,6 +109,7 @@ release: build ## build, and prove that a second build gives the same bytes; dis
 	$(STEP) "SBOM (CycloneDX)" bash scripts/sbom "$(UV)" "$(BIN)" dist/sbom.cdx.json
 	@rm -rf build/again
 	@ls -l dist
+	@echo "$(if $(PROJECT_URL),Addresses in the metadata: below $(PROJECT_URL),The metadata has NO ADDRESSES: set PROJECT_URL to the public repository's page before you publish this.)"
 
 .PHONY: hooks
 hooks: dev ## run the checks of .pre-commit-config.yaml on every commit

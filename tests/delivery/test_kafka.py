@@ -140,8 +140,8 @@ def test_a_registry_at_a_wrong_address(target: Target) -> None:
     assert "HTTP status code 404" in str(delivery.problem)
 
 
-def checked(sink: KafkaSink) -> tuple[CheckStatus, str]:
-    (finding,) = sink.check(Deadline.after(8))
+def checked(sink: KafkaSink, seconds: float = 8) -> tuple[CheckStatus, str]:
+    (finding,) = sink.check(Deadline.after(seconds))
     return finding.status, finding.message
 
 
@@ -165,6 +165,9 @@ def test_a_check_writes_nothing(target: Target) -> None:
     ],
 )
 def test_what_a_check_finds(target: Target, changes: dict[str, Any], words: str) -> None:
-    status, message = checked(target.sink(**changes))
-    assert status is CheckStatus.BAD
+    for seconds in (2, 8, 32):  # on a busy machine, the first may be too few to learn why
+        status, message = checked(target.sink(**changes), seconds)
+        assert status is CheckStatus.BAD
+        if words in message:
+            break
     assert words in message

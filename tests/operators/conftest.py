@@ -1,26 +1,18 @@
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.operators.tries import FakeSpark
+from tests.operators.tries import FakeSpark, configure_airflow
 
 
 @pytest.fixture(autouse=True)
 def airflow_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections, and locations below the test's folder."""
-    connections = {
-        "SPARK_DEFAULT": {"conn_type": "spark", "host": "local[1]"},
-        "DATAHUB_FILE": {"conn_type": "datahub-file", "host": str(tmp_path / "sink" / "lineage.jsonl")},
-    }
-    for name, connection in connections.items():
-        monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps(connection))
-    for kind in ("events", "outbox"):
-        monkeypatch.setenv(f"AIRFLOW__SPARK_DATAHUB__{kind.upper()}_LOCATION", str(tmp_path / kind))
+    configure_airflow(tmp_path, monkeypatch.setenv)
     monkeypatch.delenv("SPARK_HOME", raising=False)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
+from unittest.mock import Mock
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -25,6 +26,7 @@ from airflow_provider_spark_datahub.capture.collection import FileFollower
 from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
+from airflow_provider_spark_datahub.delivery import failure
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
@@ -35,7 +37,16 @@ from airflow_provider_spark_datahub.task import attempt as task_lineage
 from airflow_provider_spark_datahub.task.attempt import AttemptLineage
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.options import LineageConfiguration
-from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag, execute, operator_with_lineage, raised_by
+from tests.operators.tries import (
+    FakeSpark,
+    TaskInstance,
+    configure_airflow,
+    context_of,
+    dag,
+    execute,
+    operator_with_lineage,
+    raised_by,
+)
 
 
 @dataclass(frozen=True)
@@ -107,8 +118,8 @@ def outcome(operator: SparkSubmitOperator, ending: Ending, spark: FakeSpark) -> 
     with ending.arrange(spark):
         try:
             return execute(operator, context_of(operator)), None
-        except BaseException as failure:  # noqa: BLE001 (whatever it is, it is compared)
-            return None, failure
+        except BaseException as raised:  # noqa: BLE001 (whatever it is, it is compared)
+            return None, raised
 
 
 def let_lineage_threads_end() -> None:
@@ -124,39 +135,63 @@ def plain(**arguments: Any) -> SparkSubmitOperator:
     )
 
 
-def assert_ends_as_plain(spark: FakeSpark, ending: Ending) -> None:
-    result, failure = outcome(operator_with_lineage(spark), ending, spark)
-    expected_result, expected_failure = outcome(plain(), ending, spark)
-    assert result == expected_result
+@contextmanager
+def case(folder: Path, name: str) -> Iterator[tuple[FakeSpark, pytest.MonkeyPatch]]:
+    """Give one case of a table a Spark, and locations, of its own."""
+    own = folder / name
+    own.mkdir()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        configure_airflow(own, monkeypatch.setenv)
+        monkeypatch.setattr(failure, "_breakers", {})
+        spark = FakeSpark(own, monkeypatch.setenv)
+        spark.writes("a_csv_join_agg")
+        yield spark, monkeypatch
+        let_lineage_threads_end()
+
+
+def plain_outcome(folder: Path, ending: Ending) -> tuple[object, BaseException | None]:
+    """Return how a task of the plain operator ends."""
+    with case(folder, "plain") as (spark, _):
+        found = outcome(plain(), ending, spark)
+        assert len(spark.runs) == 1
+        return found
+
+
+def assert_same(
+    name: str,
+    ending: Ending,
+    found: tuple[object, BaseException | None],
+    expected: tuple[object, BaseException | None],
+) -> None:
+    """Compare what the operators returned or raised."""
+    assert found[0] == expected[0], name
     if ending.raised is not None:
-        assert failure is expected_failure is ending.raised
+        assert found[1] is expected[1] is ending.raised, name
     else:
-        assert type(failure) is type(expected_failure)
-        assert str(failure).partition("Error code is")[2] == str(expected_failure).partition("Error code is")[2]
-    assert len(spark.runs) == 2
+        assert type(found[1]) is type(expected[1]), name
+        assert str(found[1]).partition("Error code is")[2] == str(expected[1]).partition("Error code is")[2], name
 
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_with_lineage(spark: FakeSpark, ending: Ending) -> None:
-    spark.writes("a_csv_join_agg")
-    assert_ends_as_plain(spark, ending)
+def test_with_lineage(tmp_path: Path, ending: Ending) -> None:
+    with case(tmp_path, "with lineage") as (spark, _):
+        found = outcome(operator_with_lineage(spark), ending, spark)
+        assert len(spark.runs) == 1
+    assert_same("with lineage", ending, found, plain_outcome(tmp_path, ending))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_with_a_failure_in_a_step(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, ending: Ending, step: str) -> None:
-    spark.writes("a_csv_join_agg")
-    calls: list[str] = []
-
-    def fail(*_: object, **__: object) -> NoReturn:
-        calls.append(step)
-        raise LineageBugError(step)
-
-    monkeypatch.setattr(*STEPS[step], fail)
-    assert_ends_as_plain(spark, ending)
-    let_lineage_threads_end()
-    assert calls
+def test_with_a_failure_in_a_step(tmp_path: Path, ending: Ending) -> None:
+    expected = plain_outcome(tmp_path, ending)
+    for step in STEPS:
+        with case(tmp_path, step) as (spark, monkeypatch):
+            fail = Mock(side_effect=LineageBugError(step))
+            monkeypatch.setattr(*STEPS[step], fail)
+            assert_same(step, ending, outcome(operator_with_lineage(spark), ending, spark), expected)
+            assert len(spark.runs) == 1, step
+            let_lineage_threads_end()
+            assert fail.called, step
 
 
 @pytest.mark.parametrize(
@@ -175,47 +210,39 @@ def test_a_failure_in_a_step_is_reported(spark: FakeSpark, monkeypatch: pytest.M
     assert f"lineage failed: LineageBugError: bug in {step}" in context["ti"].xcoms["lineage_report"]["reason"]
 
 
-@pytest.mark.parametrize("step", ["collecting", "converting", "delivering", "settling", "the report"])
 @pytest.mark.parametrize("ending", [ENDINGS["success"], ENDINGS["exit 1"]], ids=["success", "exit 1"])
-def test_the_tasks_time_over_in_a_step_after_the_job(
-    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, ending: Ending, step: str
-) -> None:
-    spark.writes("a_csv_join_agg")
+def test_the_tasks_time_over_in_a_step_after_the_job(tmp_path: Path, ending: Ending) -> None:
+    expected = plain_outcome(tmp_path, ending)
+    for step in ("collecting", "converting", "delivering", "settling", "the report"):
+        with case(tmp_path, step) as (spark, monkeypatch):
+            monkeypatch.setattr(*STEPS[step], Mock(side_effect=AirflowTaskTimeout(step)))
+            if step == "delivering":
+                monkeypatch.setattr(AttemptLineage, "announce", lambda self: None)  # noqa: ARG005 (a method)
+            assert_same(step, ending, outcome(operator_with_lineage(spark), ending, spark), expected)
+            assert len(spark.runs) == 1, step
 
-    def fail(*_: object, **__: object) -> NoReturn:
-        raise AirflowTaskTimeout(step)
 
-    monkeypatch.setattr(*STEPS[step], fail)
-    if step == "delivering":
-        monkeypatch.setattr(AttemptLineage, "announce", lambda self: None)  # noqa: ARG005 (a method)
-    assert_ends_as_plain(spark, ending)
+WRONG_SETTINGS: dict[str, dict[str, Any]] = {
+    "no connection": {"datahub_conn_id": "missing"},
+    "a connection of Spark": {"datahub_conn_id": "spark_default"},
+    "no jar": {"openlineage_jar": "/missing.jar"},
+    "relative location": {"events_location": "relative"},
+    "unknown setting": {"lineage": {"unknown": 1}},
+    "no number": {"lineage_timeout": "soon"},
+    "no boolean": {"enabled": "maybe"},
+    "OpenLineage disabled": {"conf": {"spark.openlineage.disabled": "true"}},
+    "a transport of the user": {"conf": {"spark.openlineage.transport.url": "http://x"}},
+}
 
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"datahub_conn_id": "missing"},
-        {"datahub_conn_id": "spark_default"},
-        {"openlineage_jar": "/missing.jar"},
-        {"events_location": "relative"},
-        {"lineage": {"unknown": 1}},
-        {"lineage_timeout": "soon"},
-        {"enabled": "maybe"},
-        {"conf": {"spark.openlineage.disabled": "true"}},
-        {"conf": {"spark.openlineage.transport.url": "http://x"}},
-    ],
-    ids=str,
-)
-def test_with_wrong_settings(spark: FakeSpark, ending: Ending, arguments: dict[str, Any]) -> None:
-    spark.writes("a_csv_join_agg")
-    users = {name: value for name, value in arguments.items() if name == "conf"}
-    _, failure = outcome(operator_with_lineage(spark, **arguments), ending, spark)
-    _, expected = outcome(plain(**users), ending, spark)
-    assert type(failure) is type(expected)
-    if ending.raised is not None:
-        assert failure is expected
-    assert len(spark.runs) == 2
+def test_with_wrong_settings(tmp_path: Path, ending: Ending) -> None:
+    expected = plain_outcome(tmp_path, ending)
+    for name, arguments in WRONG_SETTINGS.items():
+        with case(tmp_path, name) as (spark, _):
+            found = outcome(operator_with_lineage(spark, **arguments), ending, spark)
+            assert_same(name, ending, found, expected)
+            assert len(spark.runs) == 1, name
 
 
 def test_a_store_of_task_state_that_fails(spark: FakeSpark) -> None:

@@ -168,6 +168,18 @@ def dag() -> DAG:
     return DAG("shop", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC))
 
 
+def configure_airflow(folder: Path, environment: Callable[[str, str], None]) -> None:
+    """Give Airflow connections, and the package's locations below a folder."""
+    connections = {
+        "SPARK_DEFAULT": {"conn_type": "spark", "host": "local[1]"},
+        "DATAHUB_FILE": {"conn_type": "datahub-file", "host": str(folder / "sink" / "lineage.jsonl")},
+    }
+    for name, connection in connections.items():
+        environment(f"AIRFLOW_CONN_{name}", json.dumps(connection))
+    for kind in ("events", "outbox"):
+        environment(f"AIRFLOW__SPARK_DATAHUB__{kind.upper()}_LOCATION", str(folder / kind))
+
+
 class FakeSpark:
     """A Spark whose ``spark-submit`` on the PATH is :data:`SPARK_SUBMIT`.
 
@@ -182,8 +194,13 @@ class FakeSpark:
             executable(home / "bin" / command, SPARK_SUBMIT)
         self._folder.mkdir()
         self.jar = str(openlineage_jar(folder / "openlineage-spark_2.13-1.53.0.jar"))
-        environment("FAKE_SPARK", str(self._folder))
-        environment("PATH", f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}")
+        self._commands = home / "bin"
+        self.use()
+
+    def use(self) -> None:
+        """Make this the Spark on the PATH, which it is when it is made."""
+        self._environment("FAKE_SPARK", str(self._folder))
+        self._environment("PATH", f"{self._commands}{os.pathsep}{os.environ['PATH']}")
 
     def writes(self, events: str | bytes, argument: str | None = None) -> None:
         """The events of the next runs: a case of the corpus, or what the file is to hold.

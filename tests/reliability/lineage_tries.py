@@ -15,7 +15,7 @@ CASE = "a_csv_join_agg"
 POLICIES = ("warn", "retry", "fail")
 ENOUGH = 60.0
 """Seconds for lineage if the sink answers: more than a busy machine needs."""
-BUDGETS = (2.0, 8.0, 32.0)
+BUDGETS = (1.0, 4.0, 16.0, 64.0)
 """Seconds for lineage if it waits until they are over; on a busy machine the first may be too few for one answer."""
 
 SetEnvironment = Callable[[str, str], None]
@@ -44,9 +44,13 @@ def connect(environment: SetEnvironment, **connection: Any) -> None:
 def prepare(folder: Path, environment: SetEnvironment) -> FakeSpark:
     """Return a Spark; all that lineage keeps is below ``folder``."""
     environment("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+    _locate(folder, environment)
+    return FakeSpark(folder, environment)
+
+
+def _locate(folder: Path, environment: SetEnvironment) -> None:
     for kind in ("events", "outbox"):
         environment(f"AIRFLOW__SPARK_DATAHUB__{kind.upper()}_LOCATION", str(folder / kind))
-    return FakeSpark(folder, environment)
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,11 @@ class FirstAttempt:
     @property
     def outbox(self) -> Path:
         return self.folder / "outbox"
+
+    def use(self, environment: SetEnvironment) -> None:
+        """Make the folders and the Spark of this attempt those of the next attempt, too."""
+        _locate(self.folder, environment)
+        self.spark.use()
 
     @property
     def words(self) -> str:

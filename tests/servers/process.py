@@ -48,7 +48,7 @@ class Server:
     :param log: what it prints.
     """
 
-    def __init__(self, command: Sequence[str], answers: Callable[[], bool], log: Path, *, seconds: float = 60) -> None:
+    def __init__(self, command: Sequence[str], answers: Callable[[], bool], log: Path, *, seconds: float = 180) -> None:
         self._command = command
         self._answers = answers
         self._log = log

@@ -55,7 +55,7 @@ class S3(Server):
     def _answering(self) -> bool:
         try:
             return requests.get(self.url, timeout=2).status_code == 403
-        except requests.ConnectionError:
+        except (requests.ConnectionError, requests.Timeout):
             return False
 
     @contextmanager

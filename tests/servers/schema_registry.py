@@ -26,7 +26,7 @@ class SchemaRegistry(Server):
     def _answering(self) -> bool:
         try:
             return requests.get(f"{self.url}/subjects", timeout=2).status_code == 200
-        except requests.ConnectionError:
+        except (requests.ConnectionError, requests.Timeout):
             return False
 
     def subjects(self) -> list[str]:

@@ -9,9 +9,9 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,23 +59,30 @@ class AirflowHome:
     """
 
     folder: Path
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str]
+    warm: WarmAirflow
 
     @classmethod
-    def create(cls, folder: Path, template: Path) -> AirflowHome:
-        """Return a new home.
+    @contextmanager
+    def create(cls, folder: Path, template: Path) -> Iterator[AirflowHome]:
+        """Give a new home.
 
         :param template: the migrated database that all homes are copies of; made if it is missing.
         """
-        home = cls(folder, _environment(folder))
+        environment = _environment(folder)
+        with WarmAirflow.start(environment) as warm:
+            home = cls(folder, environment, warm)
+            home._migrate(template)
+            yield home
+
+    def _migrate(self, template: Path) -> None:
         with template.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not template.exists():
-                code, output = home._airflow("db", "migrate", environment=home.environment)
+                code, output = self._airflow("db", "migrate", environment=self.environment)
                 assert code == 0, output
-                shutil.copyfile(folder / _DATABASE, template)
-        shutil.copyfile(template, folder / _DATABASE)
-        return home
+                shutil.copyfile(self.folder / _DATABASE, template)
+        shutil.copyfile(template, self.folder / _DATABASE)
 
     def dags_test(self, dag_id: str, folder: Path, connections: Mapping[str, Json], **variables: object) -> DagTest:
         """Run a DAG of ``dags/``.
@@ -130,18 +137,43 @@ class AirflowHome:
 
     def _airflow(self, *arguments: str, environment: Mapping[str, str]) -> tuple[int, str]:
         log = self.folder / f"{'-'.join(arguments[:3])}.log"
-        with log.open("w") as stream:
-            done = subprocess.run(
-                [str(Path(sys.executable).parent / "airflow"), *arguments],
-                env=dict(environment),
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                timeout=DAG_TEST_SECONDS,
-                check=False,
-            )
-        return done.returncode, log.read_text(errors="replace")
+        code = self.warm.run(arguments, environment, self.folder, log)
+        return code, log.read_text(errors="replace")
+
+
+@dataclass(frozen=True)
+class WarmAirflow:
+    """A process that has imported Airflow, and forks for each command (``warm_airflow.py``)."""
+
+    process: subprocess.Popen[str]
+
+    @classmethod
+    @contextmanager
+    def start(cls, environment: Mapping[str, str]) -> Iterator[WarmAirflow]:
+        """Start the process, and end it afterwards."""
+        with subprocess.Popen(
+            [sys.executable, "-P", str(Path(__file__).parent / "warm_airflow.py")],
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:  # ends when its standard input is closed
+            yield cls(process)
+
+    def run(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> int:
+        """Return the exit status of ``airflow`` with these arguments."""
+        command = {
+            "arguments": arguments,
+            "environment": dict(environment),
+            "folder": str(folder),
+            "log": str(log),
+            "seconds": DAG_TEST_SECONDS,
+        }
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
 
 
 def _environment(folder: Path) -> dict[str, str]:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
 import subprocess
 import sys
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterable
+from email import message_from_bytes
+from importlib.metadata import Distribution
 from pathlib import Path
+from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 UV = ROOT / ".cache" / "uv-venv" / "bin" / "uv"
@@ -46,14 +54,61 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a clean environment with the wheel and what it depends on."""
+    """The interpreter of a clean environment with the wheel and what it depends on, and nothing else.
+
+    The dependencies are links to those that are installed here: to install and compile them again takes a minute.
+    """
     assert UV.exists(), f"{UV} is missing: run `make setup`"
     (wheel,) = dist.glob("*.whl")
     environment = tmp_path_factory.mktemp("clean") / "venv"
     run(UV, "venv", "--quiet", "--python", sys.executable, environment)
     interpreter = environment / "bin" / "python"
-    run(UV, "pip", "install", "--quiet", "--python", interpreter, "-c", ROOT / "requirements" / "dev.txt", wheel)
+    run(UV, "pip", "install", "--quiet", "--no-deps", "--python", interpreter, wheel)
+    (packages,) = environment.glob("lib/python3*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        wheels = message_from_bytes(archive.read(metadata))
+    link(installed_for(wheels.get_all("Requires-Dist", [])), packages)
+    run(UV, "pip", "check", "--quiet", "--python", interpreter)
     return interpreter
+
+
+def installed_for(requirements: Iterable[str]) -> list[Distribution]:
+    """Return what is installed here for requirements, and for what these require."""
+    found: dict[str, Distribution] = {}
+    seen: set[tuple[str, str]] = set()
+    wanted = [(Requirement(text), "") for text in requirements]
+    while wanted:
+        requirement, extra = wanted.pop()
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        for of_extra in {"", *requirement.extras}:
+            if (requirement.name, of_extra) not in seen:
+                seen.add((requirement.name, of_extra))
+                found[requirement.name] = distribution = importlib.metadata.distribution(requirement.name)
+                wanted += [(Requirement(text), of_extra) for text in distribution.requires or ()]
+    return list(found.values())
+
+
+def link(distributions: list[Distribution], packages: Path) -> None:
+    """Link the files of distributions into an environment, by folders where a folder holds nothing else."""
+    wanted = {distribution.name for distribution in distributions}
+    owners: dict[Path, set[str]] = defaultdict(set)
+    for distribution in importlib.metadata.distributions():
+        for file in distribution.files or ():
+            for path in (Path(file), *Path(file).parents):
+                owners[path].add(distribution.name)
+    installed = Path(str(distributions[0].locate_file("")))
+    folders = [Path()]
+    while folders:
+        folder = folders.pop()
+        for source in (installed / folder).iterdir():
+            path = folder / source.name
+            if source.name == "__pycache__" or (owners[path] and owners[path] <= wanted):
+                (packages / path).symlink_to(source)
+            elif owners[path] & wanted:
+                (packages / path).mkdir()
+                folders.append(path)
 
 
 def test_metadata(dist: Path) -> None:
@@ -61,9 +116,23 @@ def test_metadata(dist: Path) -> None:
     run(sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir())
 
 
+def test_a_build_names_the_repository_of_project_url_and_no_other() -> None:
+    def metadata(url: str) -> Any:
+        return json.loads(run(sys.executable, "-m", "hatchling", "metadata", folder=ROOT, PROJECT_URL=url))
+
+    assert "urls" not in metadata("")
+    assert set(metadata("https://example.org/team/repository/")["urls"].values()) == {
+        "https://example.org/team/repository",
+        "https://example.org/team/repository/blob/main/CHANGELOG.md",
+        "https://example.org/team/repository/issues",
+    }
+    with pytest.raises(AssertionError, match="it must be the repository's https:// address"):
+        metadata("repository")
+
+
 def test_the_wheel_is_a_provider_and_the_example_parses(python: Path, tmp_path: Path) -> None:
     home = {"AIRFLOW_HOME": str(tmp_path), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
-    providers = run(python.parent / "airflow", "providers", "list", "--output", "json", folder=tmp_path, **home)
+    providers = run(python, "-m", "airflow", "providers", "list", "--output", "json", folder=tmp_path, **home)
     assert "airflow-provider-spark-datahub" in providers
     parsed = json.loads(run(python, "-c", PARSE, ROOT / "example_dags", folder=tmp_path, **home).splitlines()[-1])
     assert parsed == {
