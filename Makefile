@@ -111,6 +111,10 @@ release: build ## build, and prove that a second build gives the same bytes; dis
 	@ls -l dist
 	@echo "$(if $(PROJECT_URL),Addresses in the metadata: below $(PROJECT_URL),The metadata has NO ADDRESSES: set PROJECT_URL to the public repository's page before you publish this.)"
 
+.PHONY: matrix
+matrix: dev spark ## install, core tests and demo on other versions (docs/compatibility.md); ROWS="airflow-3.1 …" selects
+	@$(BIN)/python scripts/matrix.py $(ROWS)
+
 .PHONY: hooks
 hooks: dev ## run the checks of .pre-commit-config.yaml on every commit
 	@$(BIN)/pre-commit install

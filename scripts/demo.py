@@ -12,13 +12,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DEMO = ROOT / ".cache" / "demo"
+# Other versions run in places of their own (scripts/matrix.py).
+DEMO = Path(os.environ.get("DEMO_FOLDER", ROOT / ".cache" / "demo"))
 LAKE = DEMO / "shop"
 SINK = DEMO / "lineage.jsonl"
 PAGE = DEMO / "lineage.html"
 LOG = DEMO / "airflow.log"
-SPARK_VENV = ROOT / ".venv-spark"
-JAR = ROOT / ".cache" / "jars" / "openlineage-spark_2.13-1.53.0.jar"
+SPARK_VENV = Path(os.environ.get("DEMO_SPARK_VENV", ROOT / ".venv-spark"))
+# Empty: the coordinate that the operator takes by itself.
+JAR = os.environ.get("DEMO_JAR", str(ROOT / ".cache" / "jars" / "openlineage-spark_2.13-1.53.0.jar"))
 DAG = "shop_lineage"
 # Lines of Airflow's log that show its progress.
 MILESTONES = {"running task <": "Task runs", " Lineage: ": "Lineage: ", "The job runs without lineage": "No lineage"}
@@ -28,7 +30,7 @@ ORDERS, CUSTOMERS = 20_000, 500
 def main() -> int:
     """Run the demo; 0 where the DAG succeeded."""
     started = time.monotonic()
-    for needed in (SPARK_VENV / "bin" / "spark-submit", JAR):
+    for needed in (SPARK_VENV / "bin" / "spark-submit", *([Path(JAR)] if JAR else [])):
         if not needed.exists():
             print(f"{needed} is missing: run `make setup`.", file=sys.stderr)
             return 1
@@ -61,7 +63,7 @@ def _environment() -> dict[str, str]:
         "AIRFLOW_HOME": str(DEMO / "airflow"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "example_dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR": str(JAR),
+        **({"AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR": JAR} if JAR else {}),
         "SPARK_HOME": str(spark),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": str(SPARK_VENV / "bin" / "python"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,3 +117,11 @@ def test_identifiers_that_the_architecture_names_exist() -> None:
     source = "\n".join(module.read_text() for module in PACKAGE.rglob("*.py"))
     assert len(identifiers) > 50
     assert sorted(name for name in identifiers if not re.search(rf"\b{name}\b", source)) == []
+
+
+def test_the_table_of_versions_is_that_of_the_results() -> None:
+    matrix = runpy.run_path(str(ROOT / "scripts" / "matrix.py"))
+    results = json.loads(matrix["RESULTS"].read_text())
+    page = matrix["PAGE"].read_text()
+    table = page.partition(matrix["BEGIN"])[2].partition(matrix["END"])[0].strip()
+    assert table == matrix["table"](results).strip(), "run `python scripts/matrix.py --table`"

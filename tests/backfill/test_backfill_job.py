@@ -8,7 +8,7 @@ import os
 import subprocess
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from airflow_provider_spark_datahub.backfill.plan import APPLICATION, BackfillPlan
+from airflow_provider_spark_datahub.backfill.plan import BackfillPlan
 from airflow_provider_spark_datahub.conversion.archive.replay import (
     ArchiveFilter,
 )
@@ -33,16 +33,44 @@ SPARK = REPOSITORY / ".venv-spark" / "bin"
 OPTIONS = {"materialize_dataset": True, "include_schema_metadata": True, "capture_operations": True}
 LARGE_EVENTS = 9000
 
-Submit = Callable[[BackfillPlan], "subprocess.CompletedProcess[str]"]
 Place = tuple[str, int, bytes]
 
 
-def submit(plan: BackfillPlan) -> subprocess.CompletedProcess[str]:
+@dataclass(frozen=True)
+class Done:
+    """End of a backfill."""
+
+    code: int
+    report: str
+
+
+@dataclass(frozen=True)
+class Backfills:
+    """A Spark that runs one backfill after the other; starting one takes longer than most of them."""
+
+    process: subprocess.Popen[str]
+
+    def run(self, plan: BackfillPlan) -> Done:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(plan.to_json() + "\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                return Done(**json.loads(line))
+        raise AssertionError("Spark ended")
+
+
+@pytest.fixture(scope="module")
+def backfills() -> Iterator[Backfills]:
     env = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
     env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(REPOSITORY), "PYSPARK_PYTHON": str(SPARK / "python")}
-    command = [str(SPARK / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
-    command += [str(APPLICATION), plan.to_json()]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=500)
+    env["PYSPARK_SUBMIT_ARGS"] = "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
+    command = [str(SPARK / "python"), "-P", str(Path(__file__).with_name("jobs_in_turn.py"))]
+    with subprocess.Popen(
+        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:  # ends when its standard input is closed
+        yield Backfills(process)
 
 
 def lines(path: str, content: bytes) -> Iterator[Place]:
@@ -110,14 +138,14 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("wanted", [ArchiveFilter(), ArchiveFilter(run_history=True, applications=("a*", "b*"))])
 def test_an_archive_of_any_layout_comes_to_the_bytes_of_the_converter(
-    archive: tuple[Path, list[Place]], wanted: ArchiveFilter, tmp_path: Path
+    archive: tuple[Path, list[Place]], backfills: Backfills, wanted: ArchiveFilter, tmp_path: Path
 ) -> None:
     root, _ = archive
     plan = BackfillPlan(
         (str(root),), str(tmp_path / "out"), (OPTIONS,), None, None, wanted.applications, wanted.run_history, 3
     )
-    done = submit(plan)
-    assert done.returncode == 0, done.stdout
+    done = backfills.run(plan)
+    assert done.code == 0, done.report
     reference = expected(archive, plan)
     out = tmp_path / "out"
     written = parts(out)
@@ -147,11 +175,11 @@ def test_an_archive_of_any_layout_comes_to_the_bytes_of_the_converter(
 
 
 def test_a_second_backfill_into_a_folder_is_refused_and_the_same_one_has_nothing_to_do(
-    archive: tuple[Path, list[Place]], tmp_path: Path
+    archive: tuple[Path, list[Place]], backfills: Backfills, tmp_path: Path
 ) -> None:
     root, _ = archive
     plan = BackfillPlan((str(root / "tries"),), str(tmp_path / "out"), dry_run=True)
-    assert submit(plan).returncode == 0
+    assert backfills.run(plan).code == 0
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["runs"] == 3
     assert not (tmp_path / "out" / "proposals").exists()
 
@@ -159,16 +187,16 @@ def test_a_second_backfill_into_a_folder_is_refused_and_the_same_one_has_nothing
     work = tmp_path / "out" / "_work"
     (work / "converting.json").unlink()
     (work / "converted" / "part-99999.zstd.parquet").write_bytes(b"half of")
-    done = submit(replace(plan, dry_run=False))
-    assert done.returncode == 0, done.stdout
-    assert "reading has been done already" in done.stdout
-    assert "converting has been done already" not in done.stdout
+    done = backfills.run(replace(plan, dry_run=False))
+    assert done.code == 0, done.report
+    assert "reading has been done already" in done.report
+    assert "converting has been done already" not in done.report
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["runs"] == 3
     first = parts(tmp_path / "out")
-    again = submit(replace(plan, dry_run=False))
-    assert "has been converted already" in again.stdout
+    again = backfills.run(replace(plan, dry_run=False))
+    assert "has been converted already" in again.report
     assert parts(tmp_path / "out") == first
 
-    refused = submit(replace(plan, run_history=True))
-    assert refused.returncode == 2
-    assert "holds the results of another backfill" in refused.stdout
+    refused = backfills.run(replace(plan, run_history=True))
+    assert refused.code == 2
+    assert "holds the results of another backfill" in refused.report

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from airflow_provider_spark_datahub.backfill import packing as packed_links
 from airflow_provider_spark_datahub.backfill.indexing import SCHEMA
@@ -55,6 +55,7 @@ def resolved(tasks: Iterable[Iterable[EventHead]]) -> set[Link]:
 
 
 @pytest.mark.slow
+@settings(max_examples=30)
 @given(st.lists(st.lists(HEAD, max_size=6), max_size=4))
 def test_the_selected_links_join_the_same_groups_as_all_links(tasks: list[list[EventHead]]) -> None:
     everything = [link for heads in tasks for head in heads for link in head.links()]

@@ -165,6 +165,7 @@ def test_a_check_writes_nothing(target: Target) -> None:
     ],
 )
 def test_what_a_check_finds(target: Target, changes: dict[str, Any], words: str) -> None:
+    message = ""
     for seconds in (2, 8, 32):  # on a busy machine, the first may be too few to learn why
         status, message = checked(target.sink(**changes), seconds)
         assert status is CheckStatus.BAD

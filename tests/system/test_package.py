@@ -69,13 +69,12 @@ def python(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         wheels = message_from_bytes(archive.read(metadata))
     link(installed_for(wheels.get_all("Requires-Dist", [])), packages)
-    run(UV, "pip", "check", "--quiet", "--python", interpreter)
     return interpreter
 
 
 def installed_for(requirements: Iterable[str]) -> list[Distribution]:
     """Return what is installed here for requirements, and for what these require."""
-    found: dict[str, Distribution] = {}
+    found: dict[str, tuple[Distribution, list[Requirement]]] = {}
     seen: set[tuple[str, str]] = set()
     wanted = [(Requirement(text), "") for text in requirements]
     while wanted:
@@ -85,9 +84,11 @@ def installed_for(requirements: Iterable[str]) -> list[Distribution]:
         for of_extra in {"", *requirement.extras}:
             if (requirement.name, of_extra) not in seen:
                 seen.add((requirement.name, of_extra))
-                found[requirement.name] = distribution = importlib.metadata.distribution(requirement.name)
-                wanted += [(Requirement(text), of_extra) for text in distribution.requires or ()]
-    return list(found.values())
+                if requirement.name not in found:
+                    distribution = importlib.metadata.distribution(requirement.name)
+                    found[requirement.name] = distribution, [Requirement(text) for text in distribution.requires or ()]
+                wanted += [(child, of_extra) for child in found[requirement.name][1]]
+    return [distribution for distribution, _ in found.values()]
 
 
 def link(distributions: list[Distribution], packages: Path) -> None:
@@ -95,9 +96,10 @@ def link(distributions: list[Distribution], packages: Path) -> None:
     wanted = {distribution.name for distribution in distributions}
     owners: dict[Path, set[str]] = defaultdict(set)
     for distribution in importlib.metadata.distributions():
+        name = distribution.name  # reads all of the metadata each time
         for file in distribution.files or ():
             for path in (Path(file), *Path(file).parents):
-                owners[path].add(distribution.name)
+                owners[path].add(name)
     installed = Path(str(distributions[0].locate_file("")))
     folders = [Path()]
     while folders:

@@ -35,11 +35,8 @@ def serve() -> None:
     os.environ[_LIBRARY] = "1"  # nothing is initialized before the fork
     for module in _IMPORTED:
         importlib.import_module(module)
-    from airflow.models import import_all_models
-    from sqlalchemy.orm import configure_mappers
-
-    import_all_models()
-    configure_mappers()
+    importlib.import_module("airflow.models").import_all_models()
+    importlib.import_module("sqlalchemy.orm").configure_mappers()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
@@ -68,10 +65,8 @@ def _run(command: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(command["environment"])
     sys.argv = ["airflow", *command["arguments"]]
-    from airflow import __main__, settings
-
-    settings.initialize()
-    __main__.main()
+    importlib.import_module("airflow.settings").initialize()
+    importlib.import_module("airflow.__main__").main()
 
 
 if __name__ == "__main__":
