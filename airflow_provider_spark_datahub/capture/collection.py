@@ -61,7 +61,7 @@ class Outcome(enum.Enum):
     )
     UNREADABLE = "the event file cannot be read"
     REPLACED = "the event file was cut or replaced while the job wrote it: what it held before may not have been read"
-    TIMED_OUT = "the time for reading events was used up before the end of the event file"
+    TIMED_OUT = "the time for reading events was used up before all of them were converted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
         parse_time_ms as parse_time_ms,
     )
     from airflow_provider_spark_datahub.conversion.facets.run import DataInterval as DataInterval, RunType as RunType
+    from airflow_provider_spark_datahub.conversion.interruption import (
+        OutOfTimeError as OutOfTimeError,
+        time_limit as time_limit,
+    )
     from airflow_provider_spark_datahub.conversion.proposals import (
         Proposal as Proposal,
         ProposalFormatError as ProposalFormatError,
@@ -71,5 +75,6 @@ else:
             "runs.lineage": "JobDataset",
             "setting_names": "SettingsError",
             "settings": "LineageSettings",
+            "interruption": "OutOfTimeError time_limit",
         },
     )

@@ -329,6 +329,15 @@ def is_parent_folder(folder: str, path: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
 
 
+def parent_folders(path: str) -> Iterator[str]:
+    """Yield the folders around a path, the innermost first, without a slash at their ends."""
+    end = path.rfind("/")
+    while end >= 0:
+        if not path.endswith("/", 0, end):
+            yield path[:end]
+        end = path.rfind("/", 0, end)
+
+
 def _cut(path: str, partition: LinearPattern) -> str:
     return partition.sub("", path).removesuffix("/")
 

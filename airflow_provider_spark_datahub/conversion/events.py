@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import Raw
 
+from airflow_provider_spark_datahub.conversion.interruption import in_time
+
 _T = TypeVar("_T")
 
 TERMINAL_TYPES = frozenset({"COMPLETE", "FAIL", "ABORT"})
@@ -59,7 +61,8 @@ class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def __getitem__(self, name: str) -> JsonObject:
         """Return the facet, decoded; empty if it is missing or not a JSON object."""
-        return as_object(self.facets.get(name))
+        facet = self.facets.get(name)
+        return _NO_OBJECT if facet is None else as_object(facet)
 
     def kept(self, name: str) -> JsonObject | bytes:
         """Return the facet for :func:`as_object` to decode later, without keeping the whole event's text alive."""
@@ -81,18 +84,44 @@ class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
 class EventDataset(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Dataset of an event with its facets.
 
-    :param output_facets: ``outputFacets``, which describe what the run wrote; not decoded if the event came as text.
+    :param output_facets: ``outputFacets``, which describe what the run wrote.
     :param input_facets: ``inputFacets``, which describe what the run read; not decoded if the event came as text.
     """
 
     id: DatasetId
     facets: Facets
-    output_facets: object = None
+    output_facets: Facets = Facets()
     input_facets: object = None
 
 
 SPARK_LOG = "https://spark.apache.org/docs/latest/monitoring.html"
 """The producer of events that are made from Spark's own event log."""
+
+
+class _RunNames(NamedTuple):
+    """Names in the facets of a run, which every event is asked for. A missing name is empty."""
+
+    parent_run_id: str
+    application: tuple[str, str]
+    engine: str
+    hive_session_id: str
+
+
+class _JobTexts(NamedTuple):
+    """Texts in the facets of a job, which every event is asked for."""
+
+    job_type: str
+    sql: str
+    description: str | None
+    owner_names: tuple[str, ...]
+    is_streaming: bool
+
+
+class _Job(msgspec.Struct, frozen=True, eq=False, gc=False):
+    name: str
+    namespace: str
+    facets: Facets
+    texts: _JobTexts
 
 
 class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -101,9 +130,8 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
     :param type: event type in upper case.
     :param time_ms: ``eventTime`` in ms since the epoch; ``None`` if it is missing or unreadable.
     :param run_id: run id in lower case.
-    :param job_type: ``APPLICATION``, ``SQL_JOB``, ``RDD_JOB`` … from the ``jobType`` job facet.
-    :param parent_run_id: run id in the ``parent`` run facet, in lower case.
-    :param sql: statement of the ``sql`` job facet.
+    :param names: names in the facets of the run.
+    :param job: the job; the events of a run share it.
     """
 
     type: str
@@ -111,15 +139,10 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
     producer: str
     run_id: str
     run_facets: Facets
-    job_namespace: str
-    job_name: str
-    job_facets: Facets
+    names: _RunNames
+    job: _Job
     inputs: tuple[EventDataset, ...]
     outputs: tuple[EventDataset, ...]
-
-    job_type: str
-    parent_run_id: str
-    sql: str
 
     @classmethod
     def parse(cls, event: object) -> RunEvent:
@@ -137,14 +160,64 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
         return _of_object(event)
 
     @property
+    def job_namespace(self) -> str:
+        """The job's namespace."""
+        return self.job.namespace
+
+    @property
+    def job_name(self) -> str:
+        """The job's name."""
+        return self.job.name
+
+    @property
+    def job_facets(self) -> Facets:
+        """The job's facets."""
+        return self.job.facets
+
+    @property
+    def job_type(self) -> str:
+        """``APPLICATION``, ``SQL_JOB``, ``RDD_JOB`` … from the ``jobType`` job facet."""
+        return self.job.texts.job_type
+
+    @property
+    def sql(self) -> str:
+        """The statement of the ``sql`` job facet."""
+        return self.job.texts.sql
+
+    @property
+    def description(self) -> str | None:
+        """The text of the ``documentation`` job facet."""
+        return self.job.texts.description
+
+    @property
+    def owner_names(self) -> tuple[str, ...]:
+        """The owners in the ``ownership`` job facet."""
+        return self.job.texts.owner_names
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether the ``jobType`` job facet calls it a part of a streaming query."""
+        return self.job.texts.is_streaming
+
+    @property
+    def parent_run_id(self) -> str:
+        """The run id in the ``parent`` run facet, in lower case."""
+        return self.names.parent_run_id
+
+    @property
     def application_names(self) -> tuple[str, str]:
         """The Spark application's own name and that of its session; each is empty if the event does not carry it."""
-        return self.run_facets.once(_application_names)
+        return self.names.application
+
+    @property
+    def engine(self) -> str:
+        """The name in the ``processing_engine`` run facet, in lower case."""
+        return self.names.engine
 
     @property
     def hive_session_id(self) -> str:
         """The id of the Hive session that the run belongs to, or empty."""
-        return self.run_facets.once(_hive_session_id)
+        return self.names.hive_session_id
 
     @property
     def is_of_hive(self) -> bool:
@@ -155,19 +228,7 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
             or self.job_namespace.startswith("hive://")
         ):
             return True
-        if self.job_type == APPLICATION or self.job_type in QUERY_TYPES:
-            return False
-        return as_text(self.run_facets["processing_engine"].get("name")).lower() == "hive"
-
-    @property
-    def description(self) -> str | None:
-        """The text of the ``documentation`` job facet."""
-        return self.job_facets.once(_description)
-
-    @property
-    def owner_names(self) -> list[str]:
-        """The owners in the ``ownership`` job facet."""
-        return self.job_facets.once(_owner_names)
+        return self.engine == "hive" and self.job_type != APPLICATION and self.job_type not in QUERY_TYPES
 
     @property
     def airflow_tags(self) -> list[str] | None:
@@ -175,23 +236,28 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.run_facets.once(_airflow_tags)
 
 
-def _application_names(run_facets: Facets) -> tuple[str, str]:
-    details = as_text(run_facets["spark_applicationDetails"].get("appName"))
-    properties = as_object(run_facets["spark_properties"].get("properties"))
-    return details.strip(), as_text(properties.get("spark.app.name")).strip()
+def _run_names(facets: Facets) -> _RunNames:
+    properties = as_object(facets["spark_properties"].get("properties"))
+    return _RunNames(
+        parent_run_id=as_text(as_object(facets["parent"].get("run")).get("runId")).strip().lower(),
+        application=(
+            as_text(facets["spark_applicationDetails"].get("appName")).strip(),
+            as_text(properties.get("spark.app.name")).strip(),
+        ),
+        engine=as_text(facets["processing_engine"].get("name")).lower(),
+        hive_session_id=as_text(facets["hive_session"].get("sessionId")).strip(),
+    )
 
 
-def _hive_session_id(run_facets: Facets) -> str:
-    return as_text(run_facets["hive_session"].get("sessionId")).strip()
-
-
-def _description(job_facets: Facets) -> str | None:
-    return as_text(job_facets["documentation"].get("description")) or None
-
-
-def _owner_names(job_facets: Facets) -> list[str]:
-    owners = as_objects(job_facets["ownership"].get("owners"))
-    return [name for owner in owners if (name := as_text(owner.get("name")).strip())]
+def _job_texts(facets: Facets) -> _JobTexts:
+    job_type, owners = facets["jobType"], as_objects(facets["ownership"].get("owners"))
+    return _JobTexts(
+        job_type=as_text(job_type.get("jobType")),
+        sql=as_text(facets["sql"].get("query")),
+        description=as_text(facets["documentation"].get("description")) or None,
+        owner_names=tuple(name for owner in owners if (name := as_text(owner.get("name")).strip())),
+        is_streaming=job_type.get("processingType") == "STREAMING",
+    )
 
 
 def _airflow_tags(run_facets: Facets) -> list[str] | None:
@@ -243,12 +309,6 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-class _Job(msgspec.Struct, frozen=True, eq=False, gc=False):
-    name: str
-    namespace: str
-    facets: Facets
-
-
 class _WireRun(msgspec.Struct, gc=False, rename="camel"):
     run_id: str
     facets: Raw = Raw(b"{}")
@@ -292,10 +352,17 @@ def _read_once(read: Callable[[bytes], _T]) -> Callable[[Raw], _T]:
     It remembers only a few long texts: a table may have hundreds of columns.
     """
     read_short, read_long = lru_cache(maxsize=512)(read), lru_cache(maxsize=8)(read)
+    last: tuple[bytes, _T] | None = None
 
     def read_again(part: Raw) -> _T:
+        nonlocal last
         text = bytes(part)
-        return read_short(text) if len(text) <= _LONG_BYTES else read_long(text)
+        # To compare a text with that of the event before is much faster than to hash it.
+        if last is not None and text == last[0]:
+            return last[1]
+        result = read_short(text) if len(text) <= _LONG_BYTES else read_long(text)
+        last = text, result
+        return result
 
     return read_again
 
@@ -308,14 +375,20 @@ def _facets(text: bytes) -> Facets:
 @_read_once
 def _job(text: bytes) -> _Job:
     job = _decode_job(text)
-    return _Job(job.name, job.namespace, Facets(job.facets))
+    facets = Facets(job.facets)
+    return _Job(job.name, job.namespace, facets, _job_texts(facets))
 
 
 @_read_once
 def _datasets(text: bytes) -> tuple[EventDataset, ...]:
     return tuple(
-        EventDataset(dataset_id(wire.namespace, wire.name), _facets(wire.facets), wire.output_facets, wire.input_facets)
-        for wire in _decode_datasets(text)
+        EventDataset(
+            dataset_id(wire.namespace, wire.name),
+            _facets(wire.facets),
+            Facets(as_object(wire.output_facets)),
+            wire.input_facets,
+        )
+        for wire in in_time(_decode_datasets(text))
         if wire.namespace or wire.name
     )
 
@@ -358,12 +431,13 @@ def _of_object(obj: object) -> RunEvent:
     run, job = as_object(obj.get("run")), as_object(obj.get("job"))
     if not run:
         raise EventError("not a run event: it has no run (dataset events and job events carry no lineage of a run)")
+    job_facets = _facets_of_object(job)
     return _checked(
         as_text(obj.get("eventType")),
         as_text(obj.get("eventTime")),
         as_text(obj.get("producer")),
         (as_text(run.get("runId")), _facets_of_object(run)),
-        _Job(as_text(job.get("name")), as_text(job.get("namespace")), _facets_of_object(job)),
+        _Job(as_text(job.get("name")), as_text(job.get("namespace")), job_facets, _job_texts(job_facets)),
         tuple(_datasets_of_objects(obj.get("inputs"))),
         tuple(_datasets_of_objects(obj.get("outputs"))),
     )
@@ -378,7 +452,10 @@ def _datasets_of_objects(value: object) -> Iterator[EventDataset]:
         identity = DatasetId(as_text(dataset.get("namespace")), as_text(dataset.get("name")))
         if any(identity):
             yield EventDataset(
-                identity, _facets_of_object(dataset), dataset.get("outputFacets"), dataset.get("inputFacets")
+                identity,
+                _facets_of_object(dataset),
+                Facets(as_object(dataset.get("outputFacets"))),
+                dataset.get("inputFacets"),
             )
 
 
@@ -396,30 +473,17 @@ def _checked(
         raise EventError("run.runId is missing")
     if not job.name.strip("."):
         raise EventError(f"job.name is {job.name!r}: no flow can be named after it")
-    job_type, sql = job.facets.once(_job_type_and_statement)
     return RunEvent(
         type=event_type.upper(),
         time_ms=parse_time_ms(event_time),
         producer=producer,
         run_id=run_id,
         run_facets=run_facets,
-        job_namespace=job.namespace,
-        job_name=job.name,
-        job_facets=job.facets,
+        names=run_facets.once(_run_names),
+        job=job,
         inputs=inputs,
         outputs=outputs,
-        job_type=job_type,
-        parent_run_id=run_facets.once(_parent_run_id),
-        sql=sql,
     )
-
-
-def _job_type_and_statement(job_facets: Facets) -> tuple[str, str]:
-    return as_text(job_facets["jobType"].get("jobType")), as_text(job_facets["sql"].get("query"))
-
-
-def _parent_run_id(run_facets: Facets) -> str:
-    return as_text(as_object(run_facets["parent"].get("run")).get("runId")).strip().lower()
 
 
 def parse_time_ms(value: object) -> int | None:

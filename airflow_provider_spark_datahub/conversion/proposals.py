@@ -117,6 +117,7 @@ class SharedObject(dict[str, Any]):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
+@lru_cache(maxsize=4096)
 def pointer_part(text: str) -> str:
     """Escape a part of the path in a patch operation, which is a JSON pointer (RFC 6901)."""
     return text.replace("~", "~0").replace("/", "~1")

@@ -11,12 +11,16 @@ from typing import Any
 
 from airflow_provider_spark_datahub.conversion.diagnostics import cut
 from airflow_provider_spark_datahub.conversion.events import EventError
+from airflow_provider_spark_datahub.conversion.interruption import check_time, in_time
 from airflow_provider_spark_datahub.conversion.linear_regexp import LinearPattern, linear_pattern
 from airflow_provider_spark_datahub.printable import printable_lines
 
 # Spark's default of spark.redaction.regex, and "credential" (conversion rules, section 5).
 _SECRET_WORDS = r"secret|password|token|access[.]?key|credential"
 _SECRET_KEY = re.compile(_SECRET_WORDS, re.IGNORECASE)
+# All texts that the pattern matches, and more words before an assigned secret.
+_WORDS_OF_KEYS = ("secret", "password", "token", "accesskey", "access.key", "credential")
+_WORDS_OF_ASSIGNMENTS = (*_WORDS_OF_KEYS, "passwd", "pwd")
 REDACTED = "*********(redacted)"
 """Spark's own replacement of a secret."""
 
@@ -38,6 +42,13 @@ _ASSIGNMENT = re.compile(
 )
 
 
+# What the matches begin with.
+_URL = re.compile("://")
+_ORACLE = re.compile("jdbc:oracle:", re.IGNORECASE)
+_WORD = re.compile(f"{_SECRET_WORDS}|passwd|pwd", re.IGNORECASE)
+_LONGEST_BEGIN = 16
+_UNCHECKED_CHARACTERS = 64 * 1024
+
 MAX_TEXT = 2_000_000
 """Characters of a text that are searched for secrets, in a few seconds at worst; the rest is cut off."""
 _TURNS = 3
@@ -57,7 +68,7 @@ def redact(key: str, value: str, pattern: str | None = None) -> str:
 
 
 def _redact(key: str, value: str, pattern: str | None) -> str:
-    if _SECRET_KEY.search(key) or (pattern and _matches(pattern, key)):
+    if _has_any(key, _WORDS_OF_KEYS) or (pattern and _matches(pattern, key)):
         return REDACTED
     return redact_text(value)
 
@@ -68,12 +79,48 @@ _redact_again = lru_cache(maxsize=4096)(_redact)
 def redact_text(text: str) -> str:
     """Return a free text (SQL, a description, a URL) without ``user:password@`` and without assigned secrets."""
     text = cut(text, MAX_TEXT)
-    if _SECRET_KEY.search(text) or "pwd" in text.lower() or "passwd" in text.lower():
+    if _has_any(text, _WORDS_OF_ASSIGNMENTS):
         # Before the URLs, where an `@` in an assigned password would look like the end of a login.
-        text = _ASSIGNMENT.sub(rf"\g<key>\g<between>{REDACTED}", text)
-    if "jdbc:oracle:" in text.lower():
-        text = _ORACLE_LOGIN.sub(r"\1", text)
+        text = _replaced(_ASSIGNMENT, _WORD, rf"\g<key>\g<between>{REDACTED}", text)
+    if ":" in text and "jdbc:oracle:" in text.lower():
+        text = _replaced(_ORACLE_LOGIN, _ORACLE, r"\1", text)
     return redact_url(text) if "://" in text else text
+
+
+def _replaced(pattern: re.Pattern[str], begin: re.Pattern[str], replacement: str, text: str) -> str:
+    """Return the text with all matches replaced, as by ``pattern.sub``; in a long text, check the time on the way.
+
+    :param begin: what each match begins with, at most :data:`_LONGEST_BEGIN` characters. The engine cannot be
+        interrupted, but it can look for the next begin in a part of the text.
+    :raises OutOfTimeError: if the time of the conversion is over.
+    """
+    if len(text) <= _UNCHECKED_CHARACTERS:
+        return pattern.sub(replacement, text)
+    parts: list[str] = []
+    done = at = checked = 0
+    while at < len(text):
+        if at - checked >= _UNCHECKED_CHARACTERS:
+            check_time()
+            checked = at
+        end = at + _UNCHECKED_CHARACTERS
+        found = begin.search(text, at, end + _LONGEST_BEGIN)
+        matched = found and pattern.match(text, found.start())
+        if matched:
+            parts += (text[done : matched.start()], matched.expand(replacement))
+            done = at = matched.end()
+        else:
+            at = found.start() + 1 if found else end
+    return "".join((*parts, text[done:]))
+
+
+def _has_any(text: str, words: tuple[str, ...]) -> bool:
+    """Return whether a text has any of the words, in upper or lower case.
+
+    Most texts have none, and this is found out some twenty times as fast as by the pattern. Beyond ASCII, the pattern
+    knows letters that have an S or a K as their upper case.
+    """
+    lower = text.lower()
+    return any(word in lower for word in words) or (not text.isascii() and _SECRET_KEY.search(text) is not None)
 
 
 _MAX_DEPTH = 100
@@ -88,6 +135,7 @@ def event_without_secrets(event: bytes) -> bytes:
     its digits.
 
     :raises EventError: if the event cannot be decoded, or its own pattern of secret keys cannot be applied.
+    :raises OutOfTimeError: if the time of the conversion is over.
     """
     try:
         decoded = _decode(event.decode())
@@ -129,9 +177,9 @@ def _without_secrets(key: str, value: Any, pattern: str | None, depth: int = 0) 
     if depth > _MAX_DEPTH and isinstance(value, dict | list):
         return _TOO_DEEP
     if isinstance(value, dict):
-        return {name: _without_secrets(name, item, pattern, depth + 1) for name, item in value.items()}
+        return {name: _without_secrets(name, item, pattern, depth + 1) for name, item in in_time(value.items())}
     if isinstance(value, list):
-        return [_without_secrets(key, item, pattern, depth + 1) for item in value]
+        return [_without_secrets(key, item, pattern, depth + 1) for item in in_time(value)]
     return value
 
 
@@ -145,7 +193,7 @@ def redact_url(text: str) -> str:
     text = cut(text, MAX_TEXT)
     # The rest of a broken URL may look like another one. A text that needs more turns was made to take long.
     for _ in range(_TURNS):
-        if "@" not in text or (without := _URL_USERINFO.sub(r"\1", text)) == text:
+        if "@" not in text or (without := _replaced(_URL_USERINFO, _URL, r"\1", text)) == text:
             return text
         text = without
     return REDACTED

@@ -185,7 +185,7 @@ _flow = lru_cache(maxsize=1024)(FlowIdentity)
 def _orchestrator(event: RunEvent, settings: LineageSettings) -> str:
     if settings.orchestrator:
         return settings.orchestrator
-    engine = event.run_facets.once(_engine)
+    engine = event.engine.strip()
     if engine:
         return engine
     matched = _OPENLINEAGE_PRODUCER.fullmatch(event.producer)
@@ -198,10 +198,6 @@ def _orchestrator(event: RunEvent, settings: LineageSettings) -> str:
         f"the platform that ran the job is unknown: the producer {event.producer!r} is not a known one, and the event "
         "has no processing_engine facet; set 'orchestrator'"
     )
-
-
-def _engine(run_facets: Facets) -> str:
-    return as_text(run_facets["processing_engine"].get("name")).strip().lower()
 
 
 def job_id_and_name(event: RunEvent, settings: LineageSettings) -> tuple[str, str]:

@@ -431,10 +431,12 @@ class AttemptLineage:
                 self.delivery.record_end(self._record.to_obj())
             events = self._events_at_the_end(deadline)
             collected = events.collect(deadline)
-            if events.out_of_time and self.delivery.leave_unfinished(collected):
-                self.report.seconds = round(time.monotonic() - started, 3)
-                return self.report
-            self.conversion = events.finish(end.spark_succeeded)
+            self.conversion = events.finish_in_time(end.spark_succeeded, deadline)
+            if self.conversion is None:
+                if self.delivery.leave_unfinished(collected):
+                    self.report.seconds = round(time.monotonic() - started, 3)
+                    return self.report
+                self.conversion = events.finish(end.spark_succeeded)
             self._describe(collected, self.conversion, end.failure)
             proposals = events.proposals(self._attempt.ended(end.end_ms, end.result), self.conversion)
             own_edges = patched_edges(proposals)

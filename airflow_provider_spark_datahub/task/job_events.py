@@ -8,7 +8,15 @@ from itertools import islice
 from time import monotonic
 
 from airflow_provider_spark_datahub.capture import CollectionReport, EventPlace, Outcome, checked_text, follow
-from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending, LineageSettings, Proposal
+from airflow_provider_spark_datahub.conversion import (
+    Conversion,
+    Converter,
+    Ending,
+    LineageSettings,
+    OutOfTimeError,
+    Proposal,
+    time_limit,
+)
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.task.raw_events import RawEvents
@@ -33,7 +41,7 @@ class JobEvents:
     :ivar raw: the raw events, if they are collected.
     :ivar saw_everything: whether :meth:`finish` converts everything that was ever read, including what
         :meth:`snapshot` converted.
-    :ivar out_of_time: whether :meth:`collect` had to leave events unread.
+    :ivar out_of_time: whether :meth:`collect` had to leave events unread, or the time was over within an event.
     """
 
     def __init__(
@@ -113,8 +121,12 @@ class JobEvents:
     def collect(self, deadline: Deadline) -> CollectionReport:
         """Read the remaining events, as far as the time lasts (:attr:`out_of_time`)."""
         report = self._report
-        for event in self._file.rest(lambda: deadline.expired) if self._file else ():
-            self._add(event)
+        try:
+            with time_limit(lambda: deadline.expired):
+                for event in self._file.rest(lambda: deadline.expired) if self._file else ():
+                    self._add(event)
+        except OutOfTimeError:
+            report.outcome, report.detail = Outcome.TIMED_OUT, f"within event {report.events}"
         log.debug("Collected %d events, %d bytes: %s", report.events, report.bytes_read, report.sentence)
         self._converter.restart_log()
         self._log_complete = self._event_log.read(self._converter, lambda: deadline.expired)
@@ -131,8 +143,23 @@ class JobEvents:
         """Whether Spark's event log is all there is: a job without the listener leaves no event file."""
         return self._report.outcome is Outcome.MISSING and self._converter.reads_plans and self._has_event_log
 
+    def finish_in_time(self, succeeded: bool, deadline: Deadline) -> Conversion | None:
+        """Convert everything that was read; return ``None`` if the time does not last (:attr:`out_of_time`).
+
+        :param succeeded: whether spark-submit succeeded.
+        """
+        if self.out_of_time:
+            return None
+        try:
+            with time_limit(lambda: deadline.expired):
+                return self.finish(succeeded)
+        except OutOfTimeError:
+            self.out_of_time = True
+            self._report.outcome, self._report.detail = Outcome.TIMED_OUT, "they were read, but not converted"
+            return None
+
     def finish(self, succeeded: bool) -> Conversion:
-        """Convert everything that was read.
+        """Convert everything that was read, however long it takes.
 
         :param succeeded: whether spark-submit succeeded.
         """

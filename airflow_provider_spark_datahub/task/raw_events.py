@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import CollectionReport, EventPlace, Outcome, checked_text, follow
-from airflow_provider_spark_datahub.conversion import EventError, event_without_secrets
+from airflow_provider_spark_datahub.conversion import (
+    EventError,
+    OutOfTimeError,
+    event_without_secrets,
+    time_limit,
+)
 from airflow_provider_spark_datahub.delivery import RawEvent
 from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryName, OutboxError
 from airflow_provider_spark_datahub.task.report import LineageReport
@@ -48,8 +53,12 @@ class RawEvents:
         """Read an event file until ``expired`` returns True."""
         follower = follow(events_file, checked_text())
         events = cls(follower.report)
-        for event in follower.rest(expired):
-            events.add(event)
+        try:
+            with time_limit(expired):
+                for event in follower.rest(expired):
+                    events.add(event)
+        except OutOfTimeError:
+            events.report.outcome, events.report.detail = Outcome.TIMED_OUT, f"within event {events.report.events}"
         return events
 
     @property

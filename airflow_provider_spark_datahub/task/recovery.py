@@ -197,10 +197,10 @@ def _converted(entry: Entry, record: AttemptRecord, place: EventPlace, deadline:
     event_log = SparkEventLog(record.event_log, is_own=record.own_event_log, events_file=record.events_file)
     events = JobEvents(record.settings, place, event_log, keep_raw=backend is not None)
     report = events.collect(deadline)
-    if events.out_of_time:
+    conversion = events.finish_in_time(succeeded, deadline)
+    if conversion is None:
         log.debug("No time was left to convert %s after %d events", entry, report.events)
         return None
-    conversion = events.finish(succeeded)
     proposals = events.proposals(record.task_try, conversion)
     if record.keep_events or not was_read(report):
         entry = entry.update(redo=replace(record, keep_events=True).to_obj())

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.capture.collection import FileFollower
+from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
+from airflow_provider_spark_datahub.conversion.interruption import OutOfTimeError
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
 from airflow_provider_spark_datahub.task.job_events import JobEvents
@@ -141,11 +143,11 @@ def test_an_attempt_that_no_converter_understands_stops_nobody_else(
         recover_entry(left, Deadline.after(60))
 
 
-@pytest.mark.parametrize("policy", ["warn", "retry"])
+@pytest.mark.parametrize(("policy", "read"), [("warn", 10), ("retry", 10), ("warn", 23)])
 def test_events_beyond_the_budget_are_converted_later(
-    policy: str, spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    policy: str, read: int, spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time is over in the middle of the file, as in one of gigabytes."""
+    """The time is over in the middle of the file, as in one of gigabytes, or within the conversion."""
     sink = tmp_path / "sink" / "lineage.jsonl"
     expected = spark_edges(spark, sink)
     rest = FileFollower.rest
@@ -154,13 +156,19 @@ def test_events_beyond_the_budget_are_converted_later(
         checks = iter(range(10))
         return rest(self, lambda: next(checks, None) is None)
 
+    def out_of_time(*_: Any, **__: Any) -> Conversion:
+        raise OutOfTimeError
+
     with monkeypatch.context() as patched:
-        patched.setattr(FileFollower, "rest", interrupted)
+        if read == 10:
+            patched.setattr(FileFollower, "rest", interrupted)
+        else:
+            patched.setattr(Converter, "finish", out_of_time)
         operator, ti = operator_with_lineage(spark, lineage_on_failure=policy), TaskInstance(max_tries=1)
         with contextlib.suppress(LineagePendingError):
             execute(operator, context_of(operator, ti))
     report = ti.xcoms["lineage_report"]
-    assert (report["events"], report["failed"], report["delivered"]) == (10, True, 0)
+    assert (report["events"], report["failed"], report["delivered"]) == (read, True, 0)
     assert "converts all events" in report["reason"]
     assert spark_edges_in(sink) == []
     (entry,) = outbox_at(tmp_path / "outbox").entries()

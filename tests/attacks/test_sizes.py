@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import io
 import json
+import random
+from itertools import count
+from pathlib import Path
 
 import pytest
 import zstandard
 
 from airflow_provider_spark_datahub.capture.collection import decompressed_zstd
+from airflow_provider_spark_datahub.conversion import redaction
 from airflow_provider_spark_datahub.conversion.columns import facet as columns
-from airflow_provider_spark_datahub.conversion.convert import Converter
+from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
+from airflow_provider_spark_datahub.conversion.interruption import OutOfTimeError, time_limit
+from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.task.job_events import JobEvents
+from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.operators.tries import CORPUS
 
 COLUMNS, INPUTS, LIMIT = 1000, 10, 95
@@ -51,7 +60,7 @@ def test_column_lineage_beyond_the_limit_is_not_decoded(as_text: bool, monkeypat
 def test_what_is_left_out_is_counted() -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(columns, "MAX_READ_PAIRS", LIMIT)
-        columns._cached_columns.cache_clear()
+        columns._cached_long_columns.cache_clear()
         converter = Converter(LineageSettings())
         for line in (CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines():
             event = json.loads(line)
@@ -62,7 +71,7 @@ def test_what_is_left_out_is_counted() -> None:
     (kind,) = conversion.diagnostics.truncations
     assert "column edges left out" in kind
     assert conversion.diagnostics.truncations[kind] >= COLUMNS * INPUTS - LIMIT
-    columns._cached_columns.cache_clear()
+    columns._cached_long_columns.cache_clear()
 
 
 def test_a_small_compressed_file_does_not_fill_the_memory() -> None:
@@ -71,3 +80,91 @@ def test_a_small_compressed_file_does_not_fill_the_memory() -> None:
     sizes = list(map(len, decompressed_zstd(io.BytesIO(bomb))))
     assert sum(sizes) == 2**28
     assert max(sizes) <= 2**24
+
+
+def _wide_event(many: int) -> bytes:
+    """Return an event with so many inputs, and so many columns of its output."""
+    event = json.loads((CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()[2])
+    event["inputs"] = [{"namespace": "s3://b", "name": f"/t{index}", "facets": {}} for index in range(many)]
+    fields = {
+        f"c{index}": {"inputFields": [{"namespace": "s3://b", "name": f"/t{index}", "field": "a"}]}
+        for index in range(many)
+    }
+    event["outputs"] = [{"namespace": "s3://b", "name": "/out", "facets": {"columnLineage": {"fields": fields}}}]
+    return json.dumps(event).encode()
+
+
+def test_the_time_is_checked_within_one_event() -> None:
+    many = 3000
+    text = _wide_event(many)
+
+    def convert(until: int) -> tuple[int, int]:
+        """Return how many inputs there are, and how often the time was checked."""
+        checks = count()
+        with time_limit(lambda: next(checks) >= until):
+            converter = Converter(LineageSettings())
+            converter.add(text)
+            return len(converter.finish(Ending(True)).inputs), next(checks)
+
+    found, needed = convert(10**6)
+    # The datasets are read, folded and named; the columns are decoded, read and written.
+    assert (found, needed >= 6 * many // 1000) == (many, True)
+    for until in (0, 4):
+        # What was interrupted leaves nothing behind that a later conversion would take for a result.
+        columns._cached_long_columns.cache_clear()
+        with pytest.raises(OutOfTimeError):
+            convert(until)
+    assert convert(10**6)[0] == many
+
+
+def _checks_within(text: str) -> int:
+    checks = count()
+    with time_limit(lambda: next(checks) < 0):
+        redact_text(text)
+    return next(checks)
+
+
+def test_the_time_is_checked_within_one_text() -> None:
+    for text in ("password " * 50_000, "://a:" * 50_000 + "@" * 50_000, "pwd='x' " * 50_000):
+        assert _checks_within(text) >= len(text) // 2**17
+        with pytest.raises(OutOfTimeError), time_limit(lambda: True):
+            redact_text(text)
+
+
+def test_a_long_text_is_redacted_as_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In parts, as by one substitution."""
+    words = ["password", "token=", "pwd", "://u:p@h", "://a:12345", "jdbc:oracle:thin:a/b@", "accessKey=>'", "Secret"]
+    words += [*" ='\"\\{}@/\n", "x" * 30, "é", "123"]
+    rng = random.Random(1)
+    texts = ["".join(rng.choices(words, k=rng.randint(1, 60))) for _ in range(500)]
+    expected = list(map(redact_text, texts))
+    monkeypatch.setattr(redaction, "_UNCHECKED_CHARACTERS", 7)
+    assert list(map(redact_text, texts)) == expected
+
+
+def test_events_that_took_too_long_are_left_with_their_position(tmp_path: Path) -> None:
+    path = tmp_path / "events.ndjson"
+    small = (CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()[0]
+    path.write_bytes(small + b"\n" + _wide_event(5000) + b"\n")
+    never = Deadline.after(3600)
+
+    def deadline_after(checks: int) -> Deadline:
+        times = iter(range(checks))
+        return Deadline(1.0, lambda: float(next(times, None) is None))
+
+    def collected(deadline: Deadline, until: Deadline) -> tuple[JobEvents, Conversion | None]:
+        columns._cached_long_columns.cache_clear()
+        events = JobEvents(LineageSettings(), path, SparkEventLog(None))
+        assert events.collect(deadline).events == 2
+        return events, events.finish_in_time(True, until)
+
+    for times, where in (
+        ((deadline_after(6), never), "within event 2"),
+        ((never, deadline_after(2)), "they were read, but not converted"),
+    ):
+        events, conversion = collected(*times)
+        assert (conversion, events.out_of_time) == (None, True)
+        assert where in events._report.sentence
+    events, conversion = collected(never, never)
+    assert conversion is not None
+    assert len(conversion.inputs) == 5000

@@ -139,7 +139,7 @@ def test_description(facet: Any, expected: str | None) -> None:
     ],
 )
 def test_owners(facet: Any, expected: list[str]) -> None:
-    assert parsed(job_facets={"ownership": facet}).owner_names == expected
+    assert parsed(job_facets={"ownership": facet}).owner_names == tuple(expected)
 
 
 def test_an_event_that_says_nothing() -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     dataset_id,
 )
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
+from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 
 _LINEAGE = "lineage"
@@ -81,11 +82,13 @@ class DatasetColumns:
     :param sql: statement of the query, or empty.
     """
 
-    __slots__ = ("_content", "_texts", "sql")
+    __slots__ = ("_content", "_direct", "_names", "_texts", "sql")
 
     def __init__(self, texts: _Texts, sql: str) -> None:
         self._texts = texts
         self._content: _Content | None = None
+        self._names: dict[DatasetId, set[str]] | None = None
+        self._direct: frozenset[str] | None = None
         self.sql = redact_text(sql.strip())
 
     @property
@@ -103,6 +106,15 @@ class DatasetColumns:
     def inputs(self) -> tuple[DatasetId, ...]:
         """All datasets that it names, including those without an edge."""
         return self._read().inputs
+
+    @property
+    def direct(self) -> frozenset[str]:
+        """The output columns that have a direct transformation."""
+        if self._direct is None:
+            self._direct = frozenset(
+                column for edge in self.edges if edge.upstreams and _is_direct(edge) for column in edge.downstreams
+            )
+        return self._direct
 
     @property
     def left_out(self) -> int:
@@ -126,7 +138,8 @@ class DatasetColumns:
             return None
         lineage, schema = texts
         if isinstance(lineage, bytes) and isinstance(schema, bytes):
-            return _cached_columns(lineage, schema, sql)
+            cached = _cached_columns if len(lineage) <= _SHORT_BYTES else _cached_long_columns
+            return cached(lineage, schema, sql)
         return cls(texts, sql)
 
     @classmethod
@@ -147,11 +160,14 @@ class DatasetColumns:
         )
         return self._copy(edges, map(named, self.inputs), self.sql)
 
-    def within(self, known: Mapping[DatasetId, Collection[str]]) -> DatasetColumns:
+    def within(self, known: Mapping[DatasetId, frozenset[str]]) -> DatasetColumns:
         """Return it without the columns that datasets do not have; the same object if there are none.
 
         :param known: columns of datasets in lower case. The columns of other datasets stay.
         """
+        # Mostly, all inputs are plain columns that the datasets have.
+        if all(names <= known.get(dataset, names) for dataset, names in self._names_of_inputs().items()):
+            return self
 
         def exists(column: ColumnId) -> bool:
             names = known.get(column.dataset)
@@ -168,6 +184,14 @@ class DatasetColumns:
         )
         return self._copy((edge for edge in edges if edge.upstreams), self.inputs, self.sql)
 
+    def _names_of_inputs(self) -> dict[DatasetId, set[str]]:
+        if self._names is None:
+            self._names = {}
+            for edge in in_time(self.edges):
+                for dataset, field in edge.upstreams:
+                    self._names.setdefault(dataset, set()).add(field.lower())
+        return self._names
+
     def without_sql(self) -> DatasetColumns:
         """Return a copy without the statement."""
         return self._copy(self.edges, self.inputs, "")
@@ -181,6 +205,10 @@ class DatasetColumns:
         if self._content is None:
             self._content = _read(*map(_readable, self._texts))
         return self._content
+
+
+def _is_direct(edge: ColumnEdge) -> bool:
+    return any(part.startswith("DIRECT") for part in edge.transform.split(","))
 
 
 def _facets_of_output(job_facets: Facets, output: EventDataset) -> Facets:
@@ -211,9 +239,14 @@ def _dataset_inputs(entry: JsonObject) -> list[JsonObject]:
 
 
 @lru_cache(maxsize=16)
-def _cached_columns(lineage: bytes, schema: bytes, sql: str) -> DatasetColumns:
+def _cached_long_columns(lineage: bytes, schema: bytes, sql: str) -> DatasetColumns:
     """Share one object: the events of a query repeat its column lineage, which may be hundreds of kilobytes."""
     return DatasetColumns(_Texts(lineage, schema), sql)
+
+
+# The next run of a job repeats it too.
+_SHORT_BYTES = 4 * 1024
+_cached_columns = lru_cache(maxsize=256)(_cached_long_columns.__wrapped__)
 
 
 def _texts(facets: Facets) -> _Texts | None:
@@ -302,7 +335,7 @@ def _decoded(lineage: JsonObject | bytes) -> _Facet:
     facet = as_object(lineage)
     fields: dict[str, list[_Input]] = {}
     pairs = left_out = 0
-    for name, field in as_object(facet.get("fields")).items():
+    for name, field in in_time(as_object(facet.get("fields")).items()):
         items = as_object(field).get("inputFields")
         count = len(items) if isinstance(items, list) else 0
         if pairs + count > MAX_READ_PAIRS:
@@ -321,7 +354,7 @@ def _decoded_text(lineage: bytes) -> _Facet:
     facet = _decode_facet(lineage)
     fields: dict[str, list[_Input]] = {}
     pairs = left_out = 0
-    for name, text in facet.fields.items():
+    for name, text in in_time(facet.fields.items()):
         # Most facets are far below the limit: their columns need not be counted before.
         if pairs + len(text) // _SHORTEST_INPUT > MAX_READ_PAIRS and (
             pairs + (more := len(_decode_wire_field(text).input_fields)) > MAX_READ_PAIRS
@@ -353,7 +386,7 @@ def _tolerant_inputs(items: object) -> list[_Input]:
 
 def _read(lineage: JsonObject | bytes, schema: JsonObject | bytes) -> _Content:
     facet = _decoded(lineage)
-    edges = [ColumnEdge((name,), *_inputs(items)) for name, items in facet.fields.items() if name]
+    edges = [ColumnEdge((name,), *_inputs(items)) for name, items in in_time(facet.fields.items()) if name]
     if facet.dataset:
         columns = dict.fromkeys([*facet.fields, *field_names(schema)])
         edges += _dataset_edges(facet.dataset, tuple(column for column in columns if column))

@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.conversion.diagnostics import (
     cut,
 )
 from airflow_provider_spark_datahub.conversion.events import DatasetId
+from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 _SHORTEST_COLUMN_URN = len('"urn:li:schemaField:(urn:li:dataset:(urn:li:dataPlatform:p,t,EI),c)",')
@@ -149,17 +150,22 @@ def _lineages(lineages: list[_Lineage], left_out: int) -> _Lineages:
     return _Lineages(lineages, pairs, characters, left_out)
 
 
-@lru_cache(maxsize=16)
 def _fine_grained(
     output: str, columns: DatasetColumns, names: tuple[tuple[DatasetId, str], ...], limits: _Limits
 ) -> _Lineages:
+    # The events of a query repeat its column lineage, and so does the next run of its job. Long ones take memory.
+    read = _read_few if len(columns.edges) <= _FEW_EDGES else _read_many
+    return read(output, columns, names, limits)
+
+
+def _read(output: str, columns: DatasetColumns, names: tuple[tuple[DatasetId, str], ...], limits: _Limits) -> _Lineages:
     urn_of = dict(names)
     sql = cut(columns.sql, limits.sql)
     lineages: list[_Lineage] = []
     left_out = columns.left_out
     # Equal values are one object: a wide table has thousands of lineages.
     downstreams: dict[str, list[str]] = {}
-    for edge in columns.edges:
+    for edge in in_time(columns.edges):
         pairs = len(edge.upstreams) * len(edge.downstreams)
         if len(edge.downstreams) > 1 and pairs > limits.pairs:
             left_out += pairs
@@ -170,6 +176,10 @@ def _fine_grained(
         lineages += _lineages_of(edge, [downstreams[column] for column in edge.downstreams], sql, urn_of)
     every = _lineages(lineages, left_out)
     return _deduplicated([every]) if len(downstreams) < len(lineages) else every
+
+
+_FEW_EDGES = 32
+_read_few, _read_many = lru_cache(maxsize=256)(_read), lru_cache(maxsize=16)(_read)
 
 
 # Length of the JSON around the URNs and the text of one lineage.

@@ -349,14 +349,9 @@ def short_statement(statement: str) -> str:
     return redact_text(" ".join(statement.split()))[:80]
 
 
-def direct_columns(state: DatasetState) -> set[str]:
+def direct_columns(state: DatasetState) -> frozenset[str]:
     """Return the columns of an output that have a direct transformation."""
-    return {
-        column
-        for edge in (state.columns.edges if state.columns is not None else ())
-        if edge.upstreams and any(part.startswith("DIRECT") for part in edge.transform.split(","))
-        for column in edge.downstreams
-    }
+    return state.columns.direct if state.columns is not None else frozenset()
 
 
 def _missing(state: DatasetState) -> list[str]:

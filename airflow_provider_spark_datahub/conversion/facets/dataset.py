@@ -508,9 +508,9 @@ class OutputStatistics(NamedTuple):
     files: int | None = None
 
     @classmethod
-    def read(cls, output_facets: object) -> OutputStatistics:
+    def read(cls, output_facets: Facets) -> OutputStatistics:
         """Read the ``outputStatistics`` facet of an output."""
-        facet = as_object(as_object(output_facets).get("outputStatistics"))
+        facet = output_facets["outputStatistics"]
         return cls(_count(facet, "rowCount"), _count(facet, "size"), _count(facet, "fileCount"))
 
 
@@ -522,16 +522,13 @@ def _count(facet: JsonObject, key: str) -> int | None:
     return value if type(value) is int and 0 <= value <= _MAX_COUNT else None
 
 
-def read_partitions(output_facets: object) -> tuple[str, ...]:
+def read_partitions(output_facets: Facets) -> tuple[str, ...]:
     """Return the partitions that the run wrote, sorted, from the ``subset`` facet of an output.
 
     They are named by the producer, or as ``year=2026/month=1``.
     """
-    # Hardly any producer sends this facet: decoding is rarely worthwhile.
-    if not output_facets or (type(output_facets) is Raw and b"ubset" not in bytes(output_facets)):
-        return ()
-    facets = as_object(output_facets)
-    condition = as_object(as_object(facets.get("subset", facets.get("outputSubset"))).get("outputCondition"))
+    subset = output_facets["subset" if "subset" in output_facets else "outputSubset"]
+    condition = as_object(subset.get("outputCondition"))
     if condition.get("type") != "partition":
         return ()
     names = (_partition_name(partition) for partition in as_objects(condition.get("partitions")))

@@ -166,7 +166,7 @@ class RunDetails:
     def of(event: RunEvent) -> RunDetails | None:
         """Read the details in an event's facets; ``None`` if there are none."""
         details = event.run_facets.once(_details)
-        if not event.job_facets.once(_is_streaming):
+        if not event.is_streaming:
             return details
         return replace(details or NO_DETAILS, run_type="STREAMING")
 
@@ -202,10 +202,6 @@ class RunDetails:
 
 
 NO_DETAILS = RunDetails()
-
-
-def _is_streaming(facets: Facets) -> bool:
-    return facets["jobType"].get("processingType") == "STREAMING"
 
 
 def _details(facets: Facets) -> RunDetails | None:

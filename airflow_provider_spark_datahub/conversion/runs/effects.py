@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -16,7 +17,7 @@ from itertools import chain
 
 from msgspec import structs
 
-from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, is_parent_folder
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, parent_folders
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId, JsonObject
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
 from airflow_provider_spark_datahub.conversion.runs.fold import (
@@ -229,8 +230,10 @@ class _Generations:
 
     def _at(self, dataset: DatasetId, index: int) -> _Generation | None:
         """Return the generation that a name stands for at the time of an event, if the application wrote it."""
-        lives = self._by_name.get(self._key(dataset), ())
-        return next((generation for begin, generation in reversed(lives) if begin <= index), None)
+        lives = self._by_name.get(self._key(dataset), [])
+        # They are in the order of their beginnings.
+        begun = bisect_right(lives, index, key=operator.itemgetter(0))
+        return lives[begun - 1][1] if begun else None
 
     def _set(self, dataset: DatasetId, index: int, generation: _Generation | None) -> None:
         self._by_name.setdefault(self._key(dataset), []).append((index, generation))
@@ -476,21 +479,25 @@ def with_folders(run: RunState) -> RunState:
     If a query reads files that it lists one by one, or by a pattern, OpenLineage's inputs name their folder, and its
     column lineage names each file. They are the same data.
     """
-    listed = {
-        dataset: folder
+    outside = [
+        dataset
         for _, state in run.written
         if state.columns is not None
         for dataset in state.columns.inputs
-        if dataset not in run.inputs and (folder := _folder_of(dataset, run.inputs))
-    }
+        if dataset not in run.inputs
+    ]
+    if not outside:
+        return run
+    by_length = sorted(run.inputs, key=lambda folder: len(folder.name))
+    folders = {(folder.namespace, folder.name.rstrip("/")): folder for folder in by_length}
+    listed = {dataset: folder for dataset in outside if (folder := _folder_of(dataset, folders))}
     return _renamed(run, partial(_named_in, listed)) if listed else run
 
 
-def _folder_of(dataset: DatasetId, inputs: Iterable[DatasetId]) -> DatasetId | None:
-    """Return the innermost of these folders around a path, or ``None``."""
-    around = (
-        folder
-        for folder in inputs
-        if folder.namespace == dataset.namespace and is_parent_folder(folder.name, dataset.name)
-    )
-    return max(around, key=lambda folder: len(folder.name), default=None)
+def _folder_of(dataset: DatasetId, folders: Mapping[tuple[str, str], DatasetId]) -> DatasetId | None:
+    """Return the innermost of these folders around a path, or ``None``.
+
+    :param folders: by namespace and path, without a slash at its end.
+    """
+    around = ((dataset.namespace, path) for path in parent_folders(dataset.name))
+    return next((folders[key] for key in around if key in folders), None)

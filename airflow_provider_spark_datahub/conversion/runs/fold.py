@@ -26,7 +26,6 @@ from airflow_provider_spark_datahub.conversion.events import (
     EventDataset,
     JsonObject,
     RunEvent,
-    as_object,
 )
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
     NOT_COUNTED,
@@ -38,6 +37,7 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
 )
 from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
+from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
 
@@ -202,10 +202,7 @@ def _shows_work(event: RunEvent) -> bool:
     """Return whether an event shows a Spark job of the query, or what the query wrote."""
     if "spark_jobDetails" in event.run_facets:
         return True
-    for dataset in event.outputs:
-        if dataset.output_facets and "outputStatistics" in as_object(dataset.output_facets):
-            return True
-    return False
+    return any("outputStatistics" in dataset.output_facets for dataset in event.outputs)
 
 
 def _first(key: str, events: Iterable[Sequence[Mapping[str, str]]]) -> str:
@@ -315,10 +312,10 @@ class Fold:
         self._add_properties(run, event, index)
         if self._settings.capture_test_results:
             run.checks = (run.checks or {}) | Check.of(event)
-        for dataset in event.inputs:
+        for dataset in in_time(event.inputs):
             self._add_dataset(run.inputs, dataset, index)
         with_columns = self._settings.capture_column_level_lineage
-        for dataset in event.outputs:
+        for dataset in in_time(event.outputs):
             state = self._add_dataset(run.outputs, dataset, index)
             columns = DatasetColumns.read(dataset, event.job_facets, run.sql) if with_columns else None
             if columns is not None:
@@ -332,9 +329,8 @@ class Fold:
         layers = PropertyLayers.of(event, spark_plan=self._settings.capture_spark_plan)
         if not any(known is layers for _, known in run.properties):
             run.properties.append((index, layers))
-        owners = event.owner_names
-        if owners:
-            run.owners = tuple(dict.fromkeys((*run.owners, *owners)))
+        if event.owner_names:
+            run.owners = tuple(dict.fromkeys((*run.owners, *event.owner_names)))
 
     def _add_dataset(self, known: dict[DatasetId, DatasetState], dataset: EventDataset, index: int) -> DatasetState:
         state = known.get(dataset.id)

@@ -21,7 +21,7 @@ from airflow_provider_spark_datahub.conversion.columns.sql import (
     short_statement,
     with_columns_of_statements,
 )
-from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, is_parent_folder
+from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, parent_folders
 from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, Diagnostics, RejectedEdge, TextLimit
 from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId, JsonObject
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
@@ -33,6 +33,7 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     field_names,
     schema_metadata,
 )
+from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.runs.effects import under_last_names, with_folders, with_known_columns
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
@@ -146,12 +147,12 @@ def _without_inner(same: list[Operation]) -> Iterator[Operation]:
 class JobDataset(msgspec.Struct):
     """Dataset of a job, with the content of its aspects.
 
-    :param ids: OpenLineage's names of it.
+    :param ids: OpenLineage's names of it, each once.
     :param schema: the ``schemaMetadata`` aspect.
     """
 
     name: DatasetName
-    ids: list[DatasetId] = []
+    ids: dict[DatasetId, None] = {}
     schema: dict[str, Any] | None = None
     metadata: DatasetMetadata = NO_METADATA
     edge_properties: Mapping[str, str] = {}
@@ -195,7 +196,8 @@ class Lineage(msgspec.Struct, gc=False):
         if settings.capture_columns_from_sql and settings.capture_column_level_lineage:
             runs, diagnostics.column_gaps = with_columns_of_statements(runs, namer)
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
-        runs = under_last_names(tuple(with_folders(with_known_columns(run)) for run in runs), namer)
+        known = tuple(with_folders(with_known_columns(run)) if run.outputs else run for run in runs)
+        runs = under_last_names(known, namer)
         edges = _Edges(runs, namer, in_flight=in_flight, settings=settings, limit=limit)
         lineage = cls(
             inputs=edges.inputs(),
@@ -256,12 +258,12 @@ class _Edges:
 
     def outputs(self) -> dict[str, JobDataset]:
         """Return the written datasets, by URN."""
-        return self._by_urn(touched for _, written in self._written for touched in written)
+        return self._by_urn([touched for _, written in self._written for touched in written])
 
     def inputs(self) -> dict[str, JobDataset]:
         """Return the read datasets, by URN, with those that only column lineage names (Deviation 8)."""
         reads, phantoms = self._reads
-        return self._by_urn(touched for _, read in reads for touched in read if touched[0] not in phantoms)
+        return self._by_urn([touched for _, read in reads for touched in read if touched[0] not in phantoms])
 
     @cached_property
     def _reads(self) -> tuple[list[tuple[RunState, _Touched]], set[DatasetId]]:
@@ -366,30 +368,27 @@ class _Edges:
             for dataset in run.inputs
             if run.start_ms < first_write_ms.get(dataset, 0)
         }
-        paths: dict[str, list[str]] = {}
-        for dataset in touched:
-            paths.setdefault(dataset.namespace, []).append(dataset.name)
+        around = {(dataset.namespace, folder) for dataset in touched for folder in parent_folders(dataset.name)}
         return {
             dataset
             for dataset in listed - by_queries - before
-            if dataset in touched
-            or any(is_parent_folder(dataset.name, path) for path in paths.get(dataset.namespace, ()))
+            if dataset in touched or (dataset.namespace, dataset.name.rstrip("/")) in around
         }
 
-    def _by_urn(self, datasets: Iterable[tuple[DatasetId, DatasetState]]) -> dict[str, JobDataset]:
+    def _by_urn(self, datasets: _Touched) -> dict[str, JobDataset]:
         found: dict[str, JobDataset] = {}
         schemas: dict[str, tuple[int, JsonObject | bytes]] = {}
         metadata: dict[str, Mapping[str, tuple[int, JsonObject]]] = {}
-        for dataset, state in datasets:
+        for dataset, state in in_time(datasets):
             name = self._namer.name(dataset)
             if name is None:
                 continue
             urn = name.urn
             entry = found.get(urn)
             if entry is None:
-                found[urn] = JobDataset(name, [dataset])
-            elif dataset not in entry.ids:
-                entry.ids.append(dataset)
+                found[urn] = JobDataset(name, {dataset: None})
+            else:
+                entry.ids[dataset] = None
             if state.schema is not None and _replaces(state, schemas.get(urn)):
                 schemas[urn] = (state.schema_index, state.schema)
             if state.metadata:
@@ -398,7 +397,7 @@ class _Edges:
             read = DatasetMetadata.read({facet_name: facet for facet_name, (_, facet) in facets.items()})
             found[urn].metadata = replace(read, description=self._limit.text(read.description))
         if self._with_schemas:
-            for urn, (_, schema) in schemas.items():
+            for urn, (_, schema) in in_time(schemas.items()):
                 self._describe(found[urn], schema)
         return dict(sorted(found.items())) if len(found) > 1 else found
 

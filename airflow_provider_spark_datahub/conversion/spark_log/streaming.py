@@ -442,7 +442,7 @@ def _with(
     for dataset in named:
         name = namer.name(dataset)
         if name is not None:
-            found.setdefault(name.urn, JobDataset(name, [dataset], edge_properties=evidence))
+            found.setdefault(name.urn, JobDataset(name, {dataset: None}, edge_properties=evidence))
     return dict(sorted(found.items()))
 
 

@@ -1,0 +1,168 @@
+"""What one huge event or application costs: twice as much for twice the size, if nothing is quadratic.
+
+    python benchmarks/event_size.py                    # CPU, memory and checks of the time, for n and 2 n
+    python benchmarks/event_size.py --instructions     # instructions (valgrind), for n and 2 n
+
+Shapes: ``inputs`` of one run; ``columns`` of one output, with ten inputs each; ``files`` that only column lineage
+names, below as many folders; ``listings``: an RDD job reads as many folders as a query; ``partitions``: files that are
+one dataset by ``file_partition_regexp``; ``generations`` of one table, created and dropped again and again.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from time import process_time
+from typing import Any
+
+RUN = "01a1fd1c-36c1-768b-a400-{:012d}"
+SETTINGS = {
+    "materialize_dataset": True,
+    "include_schema_metadata": True,
+    "file_partition_regexp": "/day=.*",
+}
+Event = dict[str, Any]
+
+
+def event(number: int, kind: str, inputs: list[Event], outputs: list[Event], job_type: str = "SQL_JOB") -> bytes:
+    """Return an event of one application. :param number: of the run; 0 is the application's own."""
+    facets: Event = {"processing_engine": {"name": "spark"}, "spark_jobDetails": {}}
+    if number:
+        facets["parent"] = {"run": {"runId": RUN.format(0)}}
+    return json.dumps(
+        {
+            "eventType": kind,
+            "eventTime": f"2026-01-01T00:{number // 60 % 60:02d}:{number % 60:02d}Z",
+            "producer": "https://github.com/OpenLineage/OpenLineage/tree/1.34.0/integration/spark",
+            "run": {"runId": RUN.format(number), "facets": facets},
+            "job": {"namespace": "default", "name": "app.query", "facets": {"jobType": {"jobType": job_type}}},
+            "inputs": inputs,
+            "outputs": outputs,
+        }
+    ).encode()
+
+
+def dataset(name: str, **facets: Any) -> Event:
+    """Return a dataset in a bucket."""
+    return {"namespace": "s3://bucket", "name": name, "facets": facets}
+
+
+def _column(names: list[str], field: str) -> Event:
+    return {"inputFields": [{"namespace": "s3://bucket", "name": name, "field": field} for name in names]}
+
+
+def inputs(count: int) -> Iterator[bytes]:
+    """Yield one event with so many inputs."""
+    yield event(1, "COMPLETE", [dataset(f"/lake/t{index}") for index in range(count)], [dataset("/lake/out")])
+
+
+def columns(count: int) -> Iterator[bytes]:
+    """Yield one event with so many output columns, each of ten inputs."""
+    names = [f"/lake/t{index}" for index in range(10)]
+    lineage = {"fields": {f"c{index}": _column(names, f"s{index}") for index in range(count)}}
+    schema = {"fields": [{"name": f"c{index}", "type": "string"} for index in range(count)]}
+    yield event(1, "COMPLETE", list(map(dataset, names)), [dataset("/out", schema=schema, columnLineage=lineage)])
+
+
+def files(count: int) -> Iterator[bytes]:
+    """Yield one event that names so many folders, and in its column lineage a file of each."""
+    lineage = {"fields": {f"c{index}": _column([f"/lake/t{index}/f.csv"], "s") for index in range(count)}}
+    folders = [dataset(f"/lake/t{index}") for index in range(count)]
+    yield event(1, "COMPLETE", folders, [dataset("/out", columnLineage=lineage)])
+
+
+def listings(count: int) -> Iterator[bytes]:
+    """Yield an RDD job that reads so many folders, and a query that reads as many others."""
+    yield event(1, "COMPLETE", [dataset(f"/raw/t{index}") for index in range(count)], [], "RDD_JOB")
+    yield event(2, "COMPLETE", [dataset(f"/lake/t{index}/f") for index in range(count)], [dataset("/out")])
+
+
+def partitions(count: int) -> Iterator[bytes]:
+    """Yield one event with so many files of one dataset."""
+    yield event(1, "COMPLETE", [dataset(f"/lake/t/day={index}") for index in range(count)], [dataset("/out")])
+
+
+def generations(count: int) -> Iterator[bytes]:
+    """Yield the events of an application that creates and drops a table so many times."""
+    yield event(0, "START", [], [], "APPLICATION")
+    for number in range(1, 2 * count, 2):
+        for more, state in ((0, "OVERWRITE"), (1, "DROP")):
+            change = {"lifecycleStateChange": state}
+            yield event(number + more, "COMPLETE", [], [dataset("/lake/t", lifecycleStateChange=change)])
+
+
+SHAPES: dict[str, tuple[Callable[[int], Iterator[bytes]], int]] = {
+    "inputs": (inputs, 50_000),
+    "columns": (columns, 50_000),
+    "files": (files, 10_000),
+    "listings": (listings, 10_000),
+    "partitions": (partitions, 10_000),
+    "generations": (generations, 5_000),
+}
+"""Each with its n."""
+
+
+def convert(shape: str, count: int) -> None:
+    """Convert in this process, and print what it took."""
+    from airflow_provider_spark_datahub.conversion import Converter, Ending, LineageSettings, time_limit
+
+    settings, checks = LineageSettings.from_mapping(SETTINGS), 0
+
+    def expired() -> bool:
+        nonlocal checks
+        checks += 1
+        return False
+
+    make, _ = SHAPES[shape]
+    texts = list(make(count))
+    converter = Converter(settings)
+    gc.disable()
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, process_time()
+    with time_limit(expired):
+        for text in texts:
+            converter.add(text)
+        proposals = converter.finish(Ending(True)).proposals(settings)
+    seconds = process_time() - started
+    memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    print(
+        f"{shape:12s} {count:8,d} {sum(map(len, texts)) / 1e6:7.1f} MB {seconds:7.2f} s CPU {memory:6.0f} MiB more, "
+        f"{len(proposals):7,d} proposals, {checks:4d} checks of the time"
+    )
+
+
+def instructions(shape: str, count: int) -> int:
+    """Return the instructions of a process that converts."""
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        raise SystemExit("valgrind is not installed")
+    command = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, __file__, shape]
+    run = subprocess.run([*command, str(count)], capture_output=True, text=True, check=True)
+    found = re.search(r"Collected : (\d+)", run.stderr)
+    if found is None:
+        raise SystemExit(run.stderr)
+    return int(found[1])
+
+
+def main(arguments: list[str]) -> None:
+    """Run what the command line asks for."""
+    if len(arguments) == 2:
+        convert(arguments[0], int(arguments[1]))
+        return
+    for shape, (_, most) in SHAPES.items():
+        if arguments == ["--instructions"]:
+            # The start of the process, n and 2 n.
+            start, once, twice = (instructions(shape, count) for count in (1, most // 10, most // 5))
+            print(f"{shape:12s} {once - start:15,d} {twice - start:15,d} {(twice - start) / (once - start):.2f} times")
+        else:
+            for count in (most, 2 * most):
+                subprocess.run([sys.executable, __file__, shape, str(count)], check=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
