@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import storage as object_storage
 from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox, OutboxError
+from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
 from tests.delivery.outboxes import put
+from tests.patience import PATIENCE
 
 
 @pytest.fixture
@@ -81,6 +84,10 @@ class Failing:
         del path
         self._act()
 
+    def modified(self, path: str) -> object:
+        del path
+        return self._act()
+
 
 class ClientError(Exception):
     """A client's own error."""
@@ -109,3 +116,44 @@ def test_nor_beyond_half_of_the_time_that_is_left() -> None:
     storage.deadline = Deadline.after(1.2, clock=lambda: 0.0)
     with pytest.raises(TimeoutError, match=r"no answer within 0\.6 s"):
         storage.write("x", [b""])
+
+
+def test_the_clock_is_the_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this host and the store, the store is right; S3 says it in whole seconds, in answers and in listings."""
+    memory: Any = import_module("fsspec.implementations.memory")
+    files, now = memory.MemoryFileSystem(), time.time
+    moments = dict[str, datetime]()
+
+    class Store(type(files)):  # type: ignore[misc]
+        def pipe_file(self, path: str, value: bytes, **options: Any) -> None:
+            super().pipe_file(path, value, **options)
+            moments[path] = datetime.fromtimestamp(int(now()), UTC)
+
+        def modified(self, path: str) -> datetime:
+            return moments[path]
+
+        def find(self, path: str, **options: Any) -> dict[str, Any]:
+            found = super().find(path, **options)
+            return {name: {"size": info["size"], "LastModified": moments[name]} for name, info in found.items()}
+
+    for ahead in (7_200.0, -7_200.0, 0.0):
+        monkeypatch.setattr(time, "time", lambda ahead=ahead: now() + ahead)
+        storage = ObjectStorage(Store(), f"/clock{ahead}", "memory://clock")
+        knew_time = storage.knows_time
+        entry = put(Outbox(storage))
+        assert (knew_time, storage.knows_time) == (False, True)
+        assert abs(entry.name.created_ms - now() * 1000) < 1000 * PATIENCE
+        lease = Lease.take(storage, entry.name.group)
+        assert lease is not None
+        monkeypatch.setattr(time, "time", now)
+        assert Lease.take(ObjectStorage(Store(), f"/clock{ahead}", "memory://clock"), entry.name.group) is None
+        lease.release()
+
+
+def test_without_the_stores_clock_the_hosts_is_used() -> None:
+    def fail() -> None:
+        raise NotImplementedError
+
+    storage = ObjectStorage(Failing(fail), "bucket", "s3://bucket")
+    storage.observe_time("x")
+    assert (storage.knows_time, storage.modified_ms("x")) == (True, None)

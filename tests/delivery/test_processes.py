@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox.lease import is_gone, machine, process_start
+from airflow_provider_spark_datahub.delivery.outbox.lease import Lease, is_gone, machine, process_start
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 
 
 def test_this_process_runs() -> None:
@@ -53,3 +56,43 @@ def test_hosts_and_containers_that_share_name_and_namespace(tmp_path: Path, monk
     finally:
         machine.cache_clear()
     assert machine() == here
+
+
+_IN_A_NAMESPACE = """
+import os, sys, time
+from pathlib import Path
+from airflow_provider_spark_datahub.delivery.outbox.lease import Lease, is_gone, machine, process_start
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
+lease = Lease.take(LocalStorage(Path(sys.argv[1])), ("shop.build-0123", "89abcdef"))
+known = sys.argv[2:] and is_gone(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+print(lease is not None, bool(known), os.getpid(), process_start(os.getpid()), machine(), sep="|", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_processes_of_two_namespaces_with_the_same_number_are_kept_apart(tmp_path: Path) -> None:
+    """As in two containers of one host: to each of them, the other's process is one of its own numbers."""
+    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if shutil.which("unshare") is None:
+        pytest.skip("unshare is not installed")
+    probe = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
+    if probe.returncode != 0:
+        pytest.skip(f"no namespace of process ids can be made here: {probe.stderr.strip()}")
+
+    def start(*known: str) -> tuple[subprocess.Popen[str], list[str]]:
+        code = [sys.executable, "-c", _IN_A_NAMESPACE, str(tmp_path), *known]
+        process = subprocess.Popen([*command, *code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        return process, process.stdout.readline().strip().split("|")
+
+    first, (took, _, number, started, name) = start()
+    second, (took_too, gone, other_number, _, other_name) = start(name, number, started)
+    try:
+        assert (took, took_too, gone) == ("True", "False", "False")
+        assert number == other_number == "1"
+        assert name != other_name
+        assert Lease.take(LocalStorage(tmp_path), ("shop.build-0123", "89abcdef")) is None
+    finally:
+        for process in (first, second):
+            process.communicate("")

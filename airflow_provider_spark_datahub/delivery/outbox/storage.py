@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -28,10 +29,6 @@ from airflow_provider_spark_datahub.files import (
 log = logging.getLogger(__name__)
 
 
-_TOLERANCE_MS = 1_000.0
-"""Differences of clocks that do not matter; file systems round times."""
-
-
 class OutboxStorage(ABC):
     """Place where an outbox keeps its objects.
 
@@ -43,6 +40,8 @@ class OutboxStorage(ABC):
     """
 
     deadline: Deadline | None = None
+    _tolerance_ms = 1_000.0
+    """Differences of clocks that do not matter; file systems round times."""
     _ahead_ms: float | None = None
     """How far the storage's clock is ahead of this host's, if it is known."""
 
@@ -68,7 +67,7 @@ class OutboxStorage(ABC):
         modified_ms = self.modified_ms(name)
         if modified_ms is not None:
             ahead_ms = modified_ms - time.time() * 1000
-            self._ahead_ms = ahead_ms if abs(ahead_ms) > _TOLERANCE_MS else 0.0
+            self._ahead_ms = ahead_ms if abs(ahead_ms) > self._tolerance_ms else 0.0
 
     @abstractmethod
     def describe(self, name: str = "") -> str:
@@ -284,12 +283,29 @@ class _FileSystem(Protocol):
     def cat(self, path: list[str], *, on_error: str) -> Mapping[str, bytes | Exception]: ...
     def pipe_file(self, path: str, value: bytes) -> None: ...
     def rm_file(self, path: str) -> None: ...
+    def modified(self, path: str) -> object: ...
+
+
+_MODIFIED = ("LastModified", "last_modified", "updated", "mtime")
+"""Names under which clients of S3, Azure Blob Storage and GCS list the time of an object."""
+
+
+def _milliseconds(moment: object) -> int | None:
+    """Return a time in ms since the epoch, rounded up, since stores cut it to seconds: nothing was written later."""
+    if isinstance(moment, str):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(moment)
+    if not isinstance(moment, datetime):
+        return None
+    milliseconds = round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    return milliseconds + 999 if milliseconds % 1000 == 0 else milliseconds
 
 
 class ObjectStorage(OutboxStorage):
     """Objects of a store below a prefix. A listing must contain everything that was written before it, as on S3.
 
-    Its time is this host's: S3 refuses requests of a host whose clock is wrong by more than 15 minutes.
+    Its time is the store's, from the last modification of its objects, in whole seconds; this host's if the client does
+    not know that.
 
     Each request ends within :data:`REQUEST_SECONDS`, and within half of the time until :attr:`deadline`.
 
@@ -297,9 +313,11 @@ class ObjectStorage(OutboxStorage):
     :param uri: the same for people, without secrets.
     """
 
-    _ahead_ms = 0.0
+    _tolerance_ms = 2_000.0
 
     def __init__(self, file_system: _FileSystem, root: str, uri: str) -> None:
+        self._modified_ms: dict[str, int] = {}
+        """As the latest listings say."""
         self._fs = file_system
         self._root = root.rstrip("/")
         self._uri = uri.rstrip("/")
@@ -320,8 +338,32 @@ class ObjectStorage(OutboxStorage):
             listing = self._request(folder, find)
         except FileNotFoundError:
             return {}
-        sizes = {path.removeprefix(f"{self._root}/"): int(info.get("size") or 0) for path, info in listing.items()}
-        return {name: sizes[name] for name in sorted(sizes) if name.startswith(f"{folder}/")}
+        infos = {path.removeprefix(f"{self._root}/"): info for path, info in listing.items()}
+        for name, info in infos.items():
+            modified_ms = _milliseconds(next((info[key] for key in _MODIFIED if key in info), None))
+            if modified_ms is not None:
+                self._modified_ms[name] = modified_ms
+        return {name: int(infos[name].get("size") or 0) for name in sorted(infos) if name.startswith(f"{folder}/")}
+
+    def modified_ms(self, name: str) -> int | None:
+        """Return the store's time of an object, from a listing or by one HEAD request."""
+        if name not in self._modified_ms:
+            try:
+                moment = self._request(name, lambda: self._fs.modified(f"{self._root}/{name}"))
+            except OSError as error:
+                log.debug("The store does not say when %s was written: %s", self.describe(name), error)
+                return None
+            modified_ms = _milliseconds(moment)
+            if modified_ms is None:
+                return None
+            self._modified_ms[name] = modified_ms
+        return self._modified_ms[name]
+
+    def observe_time(self, name: str) -> None:
+        """Learn the store's time, unless its client cannot tell it."""
+        self._modified_ms.pop(name, None)
+        super().observe_time(name)
+        self._ahead_ms = self._ahead_ms or 0.0
 
     def read(self, name: str) -> bytes:
         """Return the content of an object."""
@@ -342,6 +384,7 @@ class ObjectStorage(OutboxStorage):
     def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:  # noqa: ARG002 (always lasting)
         """Write an object by one PUT or one multipart upload: it appears when it is complete."""
         content = b"".join(chunks)
+        self._modified_ms.pop(name, None)
         self._request(name, lambda: self._fs.pipe_file(f"{self._root}/{name}", content))
 
     def remove(self, name: str) -> None:
