@@ -44,6 +44,9 @@ class Store:
     def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
         return self.objects[path][start:end]
 
+    def modified(self, path: str) -> object:
+        raise NotImplementedError
+
     def rm_file(self, path: str) -> None:
         del self.objects[path]
 

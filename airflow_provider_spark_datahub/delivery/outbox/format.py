@@ -102,10 +102,9 @@ def unseal(line: bytes) -> tuple[dict[str, Any], Body]:
         body = msgspec.convert(obj["body"], Body)
     except (KeyError, msgspec.ValidationError) as error:
         raise EntryFormatError(f"its first line does not describe what follows it: {error}") from error
-    return {name: value for name, value in obj.items() if name not in _ENVELOPE}, body
-
-
-_ENVELOPE = frozenset({"format", "version", "body", "sha256"})
+    for name in ("format", "version", "body", "sha256"):
+        obj.pop(name, None)
+    return obj, body
 
 
 @dataclass(frozen=True, slots=True)

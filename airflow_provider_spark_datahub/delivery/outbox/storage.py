@@ -360,7 +360,7 @@ class ObjectStorage(OutboxStorage):
         return self._modified_ms[name]
 
     def observe_time(self, name: str) -> None:
-        """Learn the store's time, unless its client cannot tell it."""
+        """Learn the store's time, unless its client does not know it."""
         self._modified_ms.pop(name, None)
         super().observe_time(name)
         self._ahead_ms = self._ahead_ms or 0.0
