@@ -9,12 +9,13 @@ machine. Prints the median of each, and what it adds to the plain task of the sa
     rest         the same, to a server that takes everything, in another process
     followed     the same, and the running job's lineage every second (``emit_periodically``)
     coordinate   as ``rest``, with the jar by its Maven coordinate, which is resolved before the job
+    shared       as ``rest``, with the archive of Java classes that ``spark-datahub warm`` wrote
 
 Three jobs: ``demo`` is ``example_dags/jobs/build_orders.py`` on a real Spark. The others are a ``spark-submit`` that
 takes four seconds to leave events, so that before and after can be seen without Spark's noise: ``recorded`` those of a
 recorded job (71 events, 0.4 MB), ``wide`` 16 MB (122 events, 300 columns each).
 
-    python benchmarks/task_cost.py [--runs N] [--kinds plain,rest] [demo] [recorded] [wide]
+    python benchmarks/task_cost.py [--runs N] [--kinds plain,rest] [--archives FOLDER] [demo] [recorded] [wide]
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-JAR = ROOT / ".cache" / "jars" / "openlineage-spark_2.13-1.53.0.jar"
-SPARK_ENV = ROOT / ".venv-spark"
+JAR = (ROOT / ".cache" / "jars" / "openlineage-spark_2.13-1.53.0.jar").resolve()
+SPARK_ENV = (ROOT / ".venv-spark").resolve()
 COORDINATE = "io.openlineage:openlineage-spark_{scala}:1.53.0"
-KINDS = ("plain", "listener", "file", "rest", "followed", "coordinate")
+KINDS = ("plain", "listener", "file", "rest", "followed", "coordinate", "shared")
+ARCHIVES = "AIRFLOW__SPARK_DATAHUB__CLASS_ARCHIVES"
 SUBMIT_SECONDS = 4
 FIGURES = (
     "before: wall", "before: CPU", "during: wall", "during: CPU of the task", "during: CPU of Spark",
@@ -155,6 +157,8 @@ def _note_around(holder: type, name: str, moments: list[Moment], afterwards: Cal
 def figures_of(kind: str, job: str, folder: Path, environment: Mapping[str, str]) -> list[float]:
     """:data:`FIGURES` of one task, which runs in a new process."""
     given = {**environment, "TASK_COST_KIND": kind, "TASK_COST_JOB": job}
+    if kind != "shared":
+        del given[ARCHIVES]
     command = [_airflow(), "dags", "test", "task_cost"]
     done = subprocess.run(command, env=given, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -180,7 +184,7 @@ def gms() -> Iterator[str]:
             server.kill()
 
 
-def environment(folder: Path, url: str) -> dict[str, str]:
+def environment(folder: Path, url: str, archives: Path) -> dict[str, str]:
     """An Airflow of its own, with a migrated database."""
     connections = {
         "spark_default": {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}},
@@ -191,6 +195,7 @@ def environment(folder: Path, url: str) -> dict[str, str]:
         **os.environ,
         **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(one) for name, one in connections.items()},
         "AIRFLOW_HOME": str(folder / "airflow"),
+        ARCHIVES: str(archives),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
         "PYTHONPATH": str(ROOT),
@@ -245,13 +250,19 @@ def main() -> None:
     """Print a table for each job."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--kinds", default=",".join(KINDS[:-1]))
+    parser.add_argument("--kinds", default=",".join(KINDS[:-2]))
+    parser.add_argument(
+        "--archives", type=Path, help="archives of Java classes; default: written before the first task"
+    )
     parser.add_argument("jobs", nargs="*", default=["demo", "recorded", "wide"])
     wanted = parser.parse_args()
     kinds = list(dict.fromkeys(["plain", *wanted.kinds.split(",")]))
     with tempfile.TemporaryDirectory() as place, gms() as url:
         folder = Path(place)
-        base = environment(folder, url)
+        base = environment(folder, url, wanted.archives or folder / "classes")
+        if "shared" in kinds and not wanted.archives:
+            warm = [str(Path(sys.executable).with_name("spark-datahub")), "warm", "--openlineage-jar", str(JAR)]
+            subprocess.run([*warm, "--spark-submit", str(SPARK_ENV / "bin" / "spark-submit")], env=base, check=True)
         for job in wanted.jobs:
             own = {**base, "PATH": f"{lay_out(job, folder)}{os.pathsep}{base['PATH']}"}
             figures: dict[str, list[list[float]]] = {kind: [] for kind in kinds}

@@ -83,8 +83,11 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture.spark_submit import (
         DriverOutput as DriverOutput,
         InjectionError as InjectionError,
+        PropertiesFile as PropertiesFile,
         RunningSubmit as RunningSubmit,
         Submission as Submission,
+        remove_abandoned_properties as remove_abandoned_properties,
+        temporary_folder as temporary_folder,
     )
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -107,6 +110,9 @@ else:
                 "livy_batch livy_submission manifest_environment manifest_of manifest_scala_version manifest_submission"
             ),
             "spark_installation": "ScalaVersion SparkInstallation SparkVersions base_file base_properties",
-            "spark_submit": "DriverOutput InjectionError RunningSubmit Submission",
+            "spark_submit": (
+                "DriverOutput InjectionError PropertiesFile RunningSubmit Submission remove_abandoned_properties "
+                "temporary_folder"
+            ),
         },
     )

@@ -30,7 +30,7 @@ from airflow_provider_spark_datahub.capture.injection import (
     overridden_transport,
 )
 from airflow_provider_spark_datahub.capture.openlineage_jar import DEFAULT_OPENLINEAGE_JAR, IvyResolver, choose_jar
-from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation, base_properties
+from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation, base_file, base_properties
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 
 RESOLVE_SECONDS = 60.0
@@ -141,14 +141,18 @@ class _SubmitArguments:
             base_properties=base,
         )
 
-    def with_submission(self, submission: Submission) -> list[str]:
-        """Return the arguments of another submission. Options that it does not change stay where they are."""
+    def with_submission(self, submission: Submission, properties_file: Path | None = None) -> list[str]:
+        """Return the arguments of another submission. Options that it does not change stay where they are.
+
+        :param properties_file: stands in for the arguments' own.
+        """
         before = self.properties
         changed = {name: str(value) for name, value in submission.properties.items() if before.get(name) != str(value)}
         lists = {
             "--jars": submission.jars,
             "--packages": submission.packages,
             "--driver-class-path": submission.driver_class_path,
+            "--properties-file": str(properties_file) if properties_file else None,
         }
         lists = {option: value for option, value in lists.items() if value and value != self.value(option)}
         dropped = {
@@ -173,11 +177,12 @@ def _option_at(arguments: Sequence[str], position: int) -> tuple[str, str | None
 
 
 def rewrite(
-    arguments: Sequence[str], injection: ChildInjection, env: Mapping[str, str], event_file: str
+    arguments: Sequence[str], injection: ChildInjection, env: Mapping[str, str], event_file: str, private: Path
 ) -> tuple[list[str], str]:
     """Return the arguments of ``SparkSubmit`` with the listener, and a note for the user; empty if there is none.
 
     :param env: environment of the launch, with ``SPARK_HOME`` and the user's ``SPARK_CONF_DIR``.
+    :param private: folder for a file of the properties that may not be on a command line.
     :raises InjectionError: if lineage cannot be added without risk to the job.
     :raises OSError: if the properties file cannot be read.
     """
@@ -192,7 +197,7 @@ def rewrite(
     installation = SparkInstallation.find("spark-submit", env)
     properties_file = parsed.value("--properties-file")
     base = base_properties(installation, properties_file, also_defaults="--load-spark-defaults" in parsed.names)
-    submission = parsed.submission(base)
+    submission = replace(parsed.submission(base), base_file=base_file(installation, properties_file))
     if off := submission.disabled_by(env):
         raise InjectionError(f"{off} switches the OpenLineage listener off")
     local_driver = (parsed.value("--deploy-mode") or submission.effective("spark.submit.deployMode")) != "cluster"
@@ -215,7 +220,9 @@ def rewrite(
         submission = inject_event_log(submission, Path(injection.event_log), local_driver=local_driver).submission
     replaced = overridden_transport(env, Path.cwd(), Path.home()) if local_driver else None
     note = f"the OpenLineage transport of {replaced} gets none of this job's events" if replaced else ""
-    return parsed.with_submission(replace(submission, base_properties={})), note
+    properties, file = submission.hand_over(private)
+    submission = replace(submission, properties=properties, base_properties={})
+    return parsed.with_submission(submission, file.path if file else None), note
 
 
 _SPARK_ENV = """# Written for one Airflow task: adds OpenLineage to every spark-submit below it.
@@ -284,7 +291,9 @@ def main() -> None:
     rewritten, note = arguments, ""
     try:
         if java_class == _SPARK_SUBMIT:
-            rewritten, note = rewrite(arguments, injection, os.environ, str(events / f"{name}{EVENT_FILE}"))
+            rewritten, note = rewrite(
+                arguments, injection, os.environ, str(events / f"{name}{EVENT_FILE}"), Path(folder)
+            )
     except (InjectionError, OSError) as error:
         note = f"a Spark of this task ran without lineage: {error}"
     if note:

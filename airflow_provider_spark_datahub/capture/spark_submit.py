@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import select
 import signal
+import stat
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +30,86 @@ class InjectionError(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+_PRIVATE = "spark-datahub-"
+_STARTING_SECONDS = 60.0
+"""Time for a spark-submit whose task was killed to read its properties."""
+
+
+@dataclass(frozen=True, slots=True)
+class PropertiesFile:
+    """File of Spark properties that only this user can read, locked for as long as its process lives."""
+
+    path: Path
+    _descriptor: int
+
+    @classmethod
+    def write(cls, lines: Iterable[bytes], folder: Path | None) -> Self:
+        """Write a new file.
+
+        :raises OSError: if it cannot be written.
+        """
+        descriptor, path = tempfile.mkstemp(".conf", _PRIVATE, folder)  # with the mode 0600
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with os.fdopen(descriptor, "wb", closefd=False) as file:
+                file.writelines(lines)
+        except OSError:
+            os.close(descriptor)
+            Path(path).unlink()
+            raise
+        return cls(Path(path), descriptor)
+
+    def remove(self) -> None:
+        """Remove the file."""
+        self.path.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Return a context with a private folder for properties files, locked for as long as its process lives."""
+    with tempfile.TemporaryDirectory(prefix=_PRIVATE, ignore_cleanup_errors=True) as folder:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield Path(folder)
+        finally:
+            os.close(descriptor)
+
+
+def remove_abandoned_properties(folder: Path | None = None) -> list[Path]:
+    """Remove the properties files of this user's killed processes, and return them; the folders stay.
+
+    :param folder: the folder for temporary files; the system's by default.
+    """
+    removed = []
+    for path in (folder or Path(tempfile.gettempdir())).glob(f"{_PRIVATE}*"):
+        with suppress(OSError), _abandoned(path) as files:
+            for file in files:
+                file.unlink()
+                removed.append(file)
+    return removed
+
+
+@contextmanager
+def _abandoned(path: Path) -> Iterator[list[Path]]:
+    """Return a context with the properties files at a path that no process has locked; nobody locks them meanwhile.
+
+    :raises OSError: if a process has, or if the path cannot be opened.
+    """
+    status = path.lstat()
+    is_ours = status.st_uid == os.geteuid() and (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
+    if not is_ours or time.time() - status.st_mtime < _STARTING_SECONDS:
+        yield []
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield [*path.glob(f"{_PRIVATE}*.conf")] if path.is_dir() else [path] if path.suffix == ".conf" else []
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +138,13 @@ class Submission:
     base_file: Path | None = None
     private: frozenset[str] = frozenset()
 
-    def hand_over(self) -> tuple[dict[str, object], Path | None]:
+    def hand_over(self, folder: Path | None = None) -> tuple[dict[str, object], PropertiesFile | None]:
         """Return the properties for the command line, and a new ``--properties-file`` that holds the private ones.
 
         Spark reads one such file only, so this one begins with the content of the file that it replaces. Only its owner
         can read it. The caller removes it.
 
+        :param folder: for the file; the system's folder for temporary files by default.
         :returns: ``None`` for the file if there are no private properties.
         :raises OSError: if the file cannot be written.
         """
@@ -68,14 +153,8 @@ class Submission:
         content = self.base_file.read_bytes() if self.base_file is not None else b""
         # Two line ends: the last line of the content may go on in the next one.
         lines = [content, b"\n\n", *(_property_line(name, str(self.properties[name])) for name in sorted(self.private))]
-        descriptor, path = tempfile.mkstemp(".conf", "spark-datahub-")  # with the mode 0600
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.writelines(lines)
-        except OSError:
-            Path(path).unlink()
-            raise
-        return {name: value for name, value in self.properties.items() if name not in self.private}, Path(path)
+        file = PropertiesFile.write(lines, folder)
+        return {name: value for name, value in self.properties.items() if name not in self.private}, file
 
     def effective(self, name: str) -> str | None:
         """Return the value that Spark would see for a property; ``None`` if it is not set."""

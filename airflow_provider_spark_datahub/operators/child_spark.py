@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.decorators.pyspark import _PySparkDecoratedOperator
@@ -121,18 +119,19 @@ class _ChildLauncher:
         self._operator = operator
 
     def inject(self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
-        from airflow_provider_spark_datahub.capture import lay_over
+        from airflow_provider_spark_datahub.capture import lay_over, temporary_folder
 
         injection = attempt.inject_below(parent, root)
-        folder = tempfile.TemporaryDirectory(prefix="spark-datahub-", ignore_cleanup_errors=True)
-        changes = lay_over(Path(folder.name), injection, self._environment())
-        return self._launching(folder, changes)
+        with ExitStack() as stack:
+            folder = stack.enter_context(temporary_folder())
+            changes = lay_over(folder, injection, self._environment())
+            return self._launching(stack.pop_all(), changes)
 
     def _environment(self) -> Mapping[str, str]:
         return {**os.environ, **(getattr(self._operator, "env", None) or {})}
 
     @contextmanager
-    def _launching(self, folder: tempfile.TemporaryDirectory[str], changes: Mapping[str, str | None]) -> Iterator[None]:
+    def _launching(self, folder: ExitStack, changes: Mapping[str, str | None]) -> Iterator[None]:
         operator, env = self._operator, getattr(self._operator, "env", None)
         before = {name: os.environ.get(name) for name in changes}
         with folder:

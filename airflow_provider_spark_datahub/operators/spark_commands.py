@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_jdbc import SparkJDBCOperator
@@ -23,7 +24,7 @@ from airflow_provider_spark_datahub.operators.spark_submit import (
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_spark_datahub.capture import Submission
+    from airflow_provider_spark_datahub.capture import PropertiesFile, Submission
     from airflow_provider_spark_datahub.task import Launcher, SparkSubmit
 
 
@@ -35,6 +36,13 @@ class SparkJDBCDatahubOperator(SparkSubmitDatahubOperator, SparkJDBCOperator):
     """
 
     template_fields: Sequence[str] = (*SparkJDBCOperator.template_fields, *SparkLineageOperator.lineage_fields)
+    _handed_over: PropertiesFile | None = None
+
+    def _get_hook(self) -> Any:
+        hook = super()._get_hook()
+        if self._handed_over is not None:
+            hook._properties_file = str(self._handed_over.path)
+        return hook
 
     def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
         return _JDBCLauncher(self)
@@ -48,6 +56,13 @@ class SparkSqlDatahubOperator(SparkLineageOperator, SparkSqlOperator):
     """
 
     template_fields: Sequence[str] = (*SparkSqlOperator.template_fields, *SparkLineageOperator.lineage_fields)
+    _handed_over: PropertiesFile | None = None
+
+    def _get_hook(self) -> Any:
+        hook: Any = super()._get_hook()
+        if self._handed_over is not None:
+            hook.run_query = partial(hook.run_query, ["--properties-file", str(self._handed_over.path)])
+        return hook
 
     def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
         return _SqlLauncher(self)
@@ -96,16 +111,23 @@ class _JDBCLauncher(SubmissionLauncher):
             local_driver=extra.get("deploy-mode") != "cluster",
         )
 
+    def launching(self, submission: Submission) -> AbstractContextManager[None]:
+        # Now, since a failure here must not be one of the task.
+        return self._launching(submission, *submission.hand_over())
+
     @contextmanager
-    def launching(self, submission: Submission) -> Iterator[None]:
+    def _launching(
+        self, submission: Submission, conf: dict[str, object], file: PropertiesFile | None
+    ) -> Iterator[None]:
         operator = self._operator
         users = operator._spark_conf, operator._spark_jars
-        operator._spark_conf, operator._spark_jars = dict(submission.properties), submission.jars
-        operator._hook = None
+        operator._spark_conf, operator._spark_jars = conf, submission.jars
+        operator._hook, operator._handed_over = None, file
         try:
             yield
         finally:
             operator._spark_conf, operator._spark_jars = users
+            _remove(file)
 
     def stop(self) -> None:
         super(SparkLineageOperator, self._operator).on_kill()
@@ -129,15 +151,20 @@ class _SqlLauncher(SubmissionLauncher):
 
         return SparkSubmit(binary="spark-sql", env=os.environ, local_driver=True)
 
+    def launching(self, submission: Submission) -> AbstractContextManager[None]:
+        # Now, since a failure here must not be one of the task.
+        return self._launching(*submission.hand_over())
+
     @contextmanager
-    def launching(self, submission: Submission) -> Iterator[None]:
+    def _launching(self, conf: dict[str, object], file: PropertiesFile | None) -> Iterator[None]:
         operator = self._operator
         users = operator._conf
-        operator._conf, operator._hook = dict(submission.properties), None
+        operator._conf, operator._hook, operator._handed_over = conf, None, file
         try:
             yield
         finally:
             operator._conf = users
+            _remove(file)
 
     def stop(self) -> None:
         super(SparkLineageOperator, self._operator).on_kill()
@@ -158,6 +185,11 @@ def _properties_of_text(text: str) -> dict[str, str]:
             raise InjectionError(f"the Spark property {part!r} has no value: give 'conf' as a dict")
         properties[name] = value
     return properties
+
+
+def _remove(file: PropertiesFile | None) -> None:
+    if file is not None:
+        file.remove()
 
 
 def _extra(conn_id: str) -> dict[str, Any]:

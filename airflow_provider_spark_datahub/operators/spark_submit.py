@@ -6,7 +6,6 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.providers.common.compat.sdk import BaseOperator, Context
 
-    from airflow_provider_spark_datahub.capture import Submission
+    from airflow_provider_spark_datahub.capture import PropertiesFile, Submission
     from airflow_provider_spark_datahub.task import Launcher, SparkSubmit
 
 _SUBMITTED = ("conf", "jars", "packages", "driver_class_path", "properties_file")
@@ -92,12 +91,14 @@ class _SubmitLauncher(SubmissionLauncher):
         return self._launching(submission, *submission.hand_over())
 
     @contextmanager
-    def _launching(self, submission: Submission, conf: dict[str, object], file: Path | None) -> Iterator[None]:
+    def _launching(
+        self, submission: Submission, conf: dict[str, object], file: PropertiesFile | None
+    ) -> Iterator[None]:
         operator = self._operator
         users = {name: getattr(operator, name) for name in _SUBMITTED}
         operator.conf, operator.jars, operator.packages = conf, submission.jars, submission.packages
         operator.driver_class_path = submission.driver_class_path
-        operator.properties_file = str(file) if file else operator.properties_file
+        operator.properties_file = str(file.path) if file else operator.properties_file
         # A hook that was made before would submit without them.
         operator._hook = None
         try:
@@ -105,7 +106,7 @@ class _SubmitLauncher(SubmissionLauncher):
         finally:
             vars(operator).update(users)
             if file is not None:
-                file.unlink(missing_ok=True)
+                file.remove()
 
     def stop(self) -> None:
         """Stop the job, and wait until spark-submit is gone, so that it writes no more events."""

@@ -42,6 +42,7 @@ from airflow_provider_spark_datahub.capture import (
     inject,
     notes_below,
     overridden_transport,
+    remove_abandoned_properties,
     unused_path,
 )
 from airflow_provider_spark_datahub.conversion import DatasetId, patched_edges, redact_text
@@ -171,7 +172,12 @@ class AttemptLineage:
     # -- before the submit
 
     def handle_orphans(self) -> None:
-        """Report each spark-submit that an earlier attempt, whose task was killed, left running here, or stop it."""
+        """Report each spark-submit that an earlier attempt, whose task was killed, left running here, or stop it.
+
+        Properties files that killed tasks of this user left are removed, since they hold credentials.
+        """
+        for path in remove_abandoned_properties():
+            log.debug("Removed the properties file that a killed task left: %s", path)
         for record in self.delivery.killed_attempts():
             for process in RunningSubmit.find(record.events_file, record.event_log or ""):
                 whose = f"the spark-submit of attempt {record.task_try.try_number}, whose task was killed,"

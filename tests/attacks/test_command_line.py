@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,11 @@ from airflow_provider_spark_datahub.capture.spark_installation import (
     base_file,
     base_properties,
 )
-from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.capture.spark_submit import (
+    PropertiesFile,
+    Submission,
+    remove_abandoned_properties,
+)
 from tests.capture.test_inject import LINEAGE
 from tests.capture.test_real_spark import (
     OPENLINEAGE_JAR,
@@ -62,15 +68,16 @@ def test_a_real_job_keeps_its_secrets_off_the_command_line(tmp_path: Path) -> No
         )
         jar = choose_jar(OPENLINEAGE_JAR, submission, installation=installation, local_driver=True)
         injected = inject(submission, LineageInjection(str(events_file), jar, PARENT, ROOT, "analytics")).submission
-        properties, file = injected.hand_over()
-        assert file is not None
+        properties, handed = injected.hand_over()
+        assert handed is not None
+        file = handed.path
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         command = [str(SPARK_SUBMIT), "--master", "local[1]", "--properties-file", str(file)]
         for name, value in properties.items():
             command += ["--conf", f"{name}={value}"]
         command += [str(application), str(application), str(tmp_path / "out"), str(tmp_path / "seen")]
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
-        file.unlink()
+        handed.remove()
     assert done.returncode == 0, done.stderr
     seen = (tmp_path / "seen").read_text()
     assert "SparkSubmit" in seen
@@ -121,9 +128,31 @@ def test_values_are_the_same_from_the_file(value: str, tmp_path: Path) -> None:
     shown, file = submission.hand_over()
     assert shown == {"spark.public": "p"}
     assert file is not None
-    read = _read_properties(file)
-    file.unlink()
+    read = _read_properties(file.path)
+    file.remove()
     assert read == {"spark.a": "b", "spark.last": "c", "spark.my value": value.strip()}
+
+
+def test_a_killed_tasks_file_is_removed_by_the_next_attempt_on_its_host(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys; from pathlib import Path; "
+        "from airflow_provider_spark_datahub.capture.spark_submit import PropertiesFile, temporary_folder; "
+        "file = PropertiesFile.write([b'a=b'], None); "
+        "context = temporary_folder(); PropertiesFile.write([b'a=b'], context.__enter__()); "
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(left) == 2
+    assert remove_abandoned_properties(tmp_path) == [], "a spark-submit may just read it"
+    running = PropertiesFile.write([b"c=d"], tmp_path)
+    (tmp_path / "spark-datahub-link").symlink_to(tmp_path / "users")
+    os.mkfifo(tmp_path / "spark-datahub-fifo.conf")
+    for path in [*tmp_path.glob("*"), *left]:
+        os.utime(path, (1, 1), follow_symlinks=False)
+    assert sorted(remove_abandoned_properties(tmp_path)) == sorted(left)
+    assert running.path.exists()
+    running.remove()
 
 
 def test_only_what_was_in_a_file_is_private() -> None:

@@ -60,7 +60,7 @@ def test_the_listener_is_added_to_the_users_own(tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf/spark-defaults.conf").write_text("spark.extraListeners com.example.Own\nspark.jars base.jar\n")
     one = injection(tmp_path)
-    rewritten, note = rewrite(["--jars", "users.jar", "job.py"], one, env, "/events/1.ndjson")
+    rewritten, note = rewrite(["--jars", "users.jar", "job.py"], one, env, "/events/1.ndjson", tmp_path)
     parsed = _SubmitArguments.parse(rewritten)
     assert note == ""
     assert parsed.properties["spark.extraListeners"] == f"com.example.Own,{LISTENER}"
@@ -68,18 +68,36 @@ def test_the_listener_is_added_to_the_users_own(tmp_path: Path) -> None:
     assert parsed.value("--jars") == f"users.jar,{one.openlineage_jar}"
     assert "spark.jars" not in parsed.properties, "--jars hides it"
     assert rewritten[-1] == "job.py"
-    assert rewrite(["--version"], one, env, "/events/1.ndjson") == (["--version"], "")
+    assert rewrite(["--version"], one, env, "/events/1.ndjson", tmp_path) == (["--version"], "")
+
+
+def test_credentials_of_a_file_stay_off_the_command_line(tmp_path: Path) -> None:
+    env = {"SPARK_HOME": str(spark_at(tmp_path / "spark")), "SPARK_CONF_DIR": str(tmp_path / "conf")}
+    transport = "spark.openlineage.transport"
+    users = f"{transport}.type http\n{transport}.url http://h:1\n{transport}.auth.apiKey hunter2\nspark.a b\n"
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/spark-defaults.conf").write_text(users)
+    (tmp_path / "users.conf").write_text(users)
+    (tmp_path / "task").mkdir()
+    for arguments in (["job.py"], ["--properties-file", str(tmp_path / "users.conf"), "job.py"]):
+        rewritten, _ = rewrite(arguments, injection(tmp_path), env, "/events/1.ndjson", tmp_path / "task")
+        assert "hunter2" not in " ".join(rewritten)
+        assert rewritten.count("--properties-file") == 1
+        file = Path(str(_SubmitArguments.parse(rewritten).value("--properties-file")))
+        assert (file.parent, file.stat().st_mode & 0o777) == (tmp_path / "task", 0o600)
+        assert f"{transport}.transports.users.auth.apiKey=hunter2" in file.read_text().splitlines()
+        assert "spark.a b" in file.read_text()
 
 
 def test_a_launch_gets_the_archive_of_java_classes(tmp_path: Path) -> None:
     worker = Worker(tmp_path)
     one = replace(injection(tmp_path), class_archives=str(worker.archives.folder))
     archive = worker.build()
-    rewritten, _ = rewrite(["job.py"], one, worker.env, "/events/1.ndjson")
+    rewritten, _ = rewrite(["job.py"], one, worker.env, "/events/1.ndjson", tmp_path)
     properties = _SubmitArguments.parse(rewritten).properties
     assert f"-XX:SharedArchiveFile={archive.path}" in properties["spark.driver.extraJavaOptions"]
     assert properties["spark.driver.extraClassPath"] == ":".join(archive.class_path)
-    rewritten, _ = rewrite(["--driver-class-path", "/own.jar", "job.py"], one, worker.env, "/events/1.ndjson")
+    rewritten, _ = rewrite(["--driver-class-path", "/own.jar", "job.py"], one, worker.env, "/events/1.ndjson", tmp_path)
     parsed = _SubmitArguments.parse(rewritten)
     assert "-XX:" not in parsed.properties["spark.driver.extraJavaOptions"]
     assert parsed.value("--driver-class-path") == f"/own.jar:{worker.listener[0]}"
@@ -96,7 +114,7 @@ def test_a_launch_gets_the_archive_of_java_classes(tmp_path: Path) -> None:
 def test_a_launch_that_cannot_have_lineage(tmp_path: Path, arguments: list[str], reason: str) -> None:
     env = {"SPARK_HOME": str(spark_at(tmp_path / "spark"))}
     with pytest.raises(InjectionError, match=reason):
-        rewrite(arguments, injection(tmp_path), env, "/events/1.ndjson")
+        rewrite(arguments, injection(tmp_path), env, "/events/1.ndjson", tmp_path)
 
 
 def test_a_folder_that_sparks_scripts_would_not_find(tmp_path: Path) -> None:
