@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import SparkLog
 from airflow_provider_spark_datahub.conversion.spark_log.run_events import run_events, unnamed_sources
 from airflow_provider_spark_datahub.conversion.spark_log.streaming import coalesce_with_queries
-from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostLineage, with_columns_of_plans
+from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostLineage, with_lineage_of_plans
 
 DEDUPLICATED_RUNS, RECENT_EVENTS = 10_000, 1_000
 """With so many runs, those with equal content are merged, except for the runs of the latest events."""
@@ -302,7 +302,7 @@ class Converter:
             log = logged.get(id(application))
             known = with_effects(application, *(log.without_effect(application.runs) if log is not None else ()))
             if log is not None and self._settings.capture_column_level_lineage:
-                known = with_columns_of_plans(known, log, self._settings, symlinks)
+                known = with_lineage_of_plans(known, log, self._settings, symlinks)
             effective.append(known)
         return coalesce_with_queries(effective, logs, symlinks, self._settings, ending, log_complete=log_complete)
 

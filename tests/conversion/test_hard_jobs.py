@@ -102,6 +102,21 @@ def test_what_is_missing_is_said(recording: str, with_log: bool) -> None:
         assert named or is_stream or target not in conversion.outputs, target
 
 
+def test_gaps_have_the_reason_that_a_plan_shows() -> None:
+    gaps = converted("python_code-4.3.0", with_log=True).diagnostics.gaps
+    for output, reason in {
+        "collected": "those that the driver held",
+        "pandas": "the driver held the rows",
+        "mapped": "the job's own code makes the rows (MapInPandas)",
+        "best": "(FlatMapGroupsInPandas)",
+        "first": "a checkpoint that the log does not show, or of one of several",
+    }.items():
+        (gap,) = (gap for gap in gaps if f"/out/pc/{output},PROD" in gap)
+        assert reason in gap.partition("In Spark's plan, ")[2]
+    (gap,) = converted("recursive-4.3.0", with_log=True).diagnostics.gaps
+    assert "BatchScan tickets" in gap
+
+
 def test_refused_writes_and_outputs_without_inputs_are_named() -> None:
     gaps = converted("not_written-4.3.0").diagnostics.gaps
     assert "not written, as Spark refused or failed to do it: " + _FILE_WRITE + ".old_error" in gaps

@@ -270,7 +270,7 @@ def columns_of_query(
     :raises StatementError: if the sources of the columns are not certain, or sqlglot is not installed.
     """
     if not relation.startswith("("):
-        table = _of_database(relation, read)
+        table = table_of_database(relation, read)
         if table is None:
             raise StatementError(f"no dataset of the job matches {relation}")
         return {column: (ColumnId(table, column),) for column in wanted}
@@ -293,7 +293,7 @@ def columns_of_query(
             columns = tuple(sorted(named | set(wanted) if query.find(exp.Star) else named))
 
             def resolve(name: str) -> Table | None:
-                table = _of_database(name, read)
+                table = table_of_database(name, read)
                 return Table(table, columns) if table is not None else None
 
             return _sources(query, _with_plain_names(query, resolve), dialect)
@@ -303,7 +303,7 @@ def columns_of_query(
         raise _failure(error) from error
 
 
-def _of_database(name: str, tables: Iterable[DatasetId]) -> DatasetId | None:
+def table_of_database(name: str, tables: Iterable[DatasetId]) -> DatasetId | None:
     """Return the only one of a database's tables that a name can mean, or ``None``."""
     plain = name.replace('"', "").replace("`", "").lower()
     found = {table for table in tables if f".{table.name.replace(chr(34), '').lower()}".endswith(f".{plain}")}
@@ -344,9 +344,9 @@ def with_columns_of_statements(
     return tuple(filled), tuple(gaps)
 
 
-def short_statement(statement: str) -> str:
-    """Return the beginning of a statement on one line, without secrets."""
-    return redact_text(" ".join(statement.split()))[:80]
+def short_statement(statement: str, length: int = 80) -> str:
+    """Return the beginning of a statement on one line, without secrets. The length is in characters."""
+    return redact_text(" ".join(statement.split()))[:length]
 
 
 def direct_columns(state: DatasetState) -> frozenset[str]:

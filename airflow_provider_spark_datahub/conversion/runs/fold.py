@@ -72,6 +72,7 @@ class DatasetState(msgspec.Struct, gc=False):
     :param previous: the old name of a renamed dataset.
     :param partitions: the written partitions, if the producer reports them.
     :param layer: format of a table, such as ``iceberg``, if the producer reports it.
+    :param gap: why Spark's plan does not show where its rows come from.
     :param is_metadata: a metadata table stands for the table, whose columns it does not have.
     :param metadata: facets of its metadata by name, each with the index of its event; ``None`` if there are none.
     """
@@ -85,6 +86,7 @@ class DatasetState(msgspec.Struct, gc=False):
     statistics: OutputStatistics = NOT_COUNTED
     layer: str = ""
     is_metadata: bool = False
+    gap: str = ""
     metadata: dict[str, tuple[int, JsonObject]] | None = None
 
 

@@ -97,7 +97,9 @@ class PlanColumns:
         # Jobs may call their executions what they like.
         if own is not None and not written and (CHECKPOINT in description or " at " not in description):
             self._keep(lineage.output(own), result)
-        return ExecutionColumns(written, {name: sources for name, sources in result.values() if name and sources})
+        return ExecutionColumns(
+            written, {name: sources for name, sources in result.values() if name and sources}, lineage.ends
+        )
 
     def _keep(self, output: tuple[str, ...], result: _Result) -> None:
         origins = {column: sources for column, (_, sources) in result.items()}
@@ -111,10 +113,12 @@ class ExecutionColumns(NamedTuple):
 
     :param written: the sinks that its plans name, with the columns that are written to each.
     :param result: the columns of the rows that it gives: those of a micro-batch, for instance.
+    :param ends: why the plans do not show where columns come from, in the order of the plans.
     """
 
     written: list[tuple[PlanDataset, WrittenColumns]]
     result: WrittenColumns
+    ends: tuple[str, ...]
 
 
 def written_columns(plans: Sequence[str]) -> list[tuple[PlanDataset, WrittenColumns]]:
@@ -199,6 +203,7 @@ class _Lineage:
         self._kept: _Origins = {}
         self._batches: list[list[str]] = []
         self._loops: dict[str, list[list[str]]] = {}
+        self._ends: dict[str, None] = {}
         self._names: dict[str, str] = {}
         self._sources: dict[str, dict[ColumnSource, None]] = {}
         self._derived: dict[str, dict[str, Derivation]] = {}
@@ -213,6 +218,11 @@ class _Lineage:
         if subquery_id and root:
             self._names[subquery_id] = name
             self._derive(subquery_id, root[:1], Derivation.IDENTITY)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Why the plans do not show where columns come from."""
+        return tuple(self._ends)
 
     def output(self, tree: _Tree) -> tuple[str, ...]:
         """Return the ids of the columns that a plan gives; empty if they are not known."""
@@ -302,6 +312,10 @@ class _Lineage:
                 for column in output:
                     self._sources.setdefault(column, {})[ColumnSource(dataset, self._names.get(column, ""))] = None
             self._read_rows(described, output)
+            if not any(column in self._sources or column in self._kept for column in output):
+                self._ends.update(dict.fromkeys(_reasons(described)))
+        elif node.children:
+            self._ends.update(dict.fromkeys(_reasons(described)))
         if described.head == "UnionLoop":
             self._close_loop(described, output, inputs)
         return self._evaluated(node, output)
@@ -409,6 +423,26 @@ class _Lineage:
                 # The name of an aggregate holds the names of its columns.
                 end = found.start() - len(name)
         return references
+
+
+_CODE = re.compile(
+    r"(?:Python)?(?:Map|FlatMap)(?:CoGroups|Groups)?(?:In(?:Pandas|Arrow)\w*)|(?:Map|FlatMap)(?:Elements|Partitions|Groups\w*)"
+)
+
+
+def _reasons(described: DescribedNode) -> Iterator[str]:
+    """Yield why a node does not show where its rows come from."""
+    head = described.head
+    if _CODE.fullmatch(head):
+        yield f"the job's own code makes the rows ({head})"
+    elif head == "LocalTableScan":
+        yield "the driver held the rows (LocalTableScan)"
+    elif head == "Scan ExistingRDD" and CHECKPOINT in described.body:
+        yield "the rows are those of a checkpoint that the log does not show, or of one of several"
+    elif head == "Scan ExistingRDD" and " SQLExecutionRDD[" not in described.body:
+        yield "the rows are those of an RDD, or those that the driver held (Scan ExistingRDD)"
+    elif head.startswith(("Scan ", "BatchScan ")) and head != "Scan ExistingRDD":
+        yield f"the source has no name of a dataset ({head})"
 
 
 def _query_in(node: _Node) -> list[str] | None:

@@ -34,7 +34,10 @@ _SINKS = {
     "CreateHiveTableAsSelectCommand": (_QUOTED, r"\[Database: (?P<database>\w+), TableName: (?P<name>\w+)\]"),
     "InsertIntoHiveTable": (_QUOTED,),
     "SaveAsV1TableCommand": (_QUOTED,),
-    "SaveIntoDataSourceCommand": (r"\S*\.delta\.\S+, \[(?:[^\]]*, )?path=(?P<path>[^,\]]+)",),
+    "SaveIntoDataSourceCommand": (
+        r"\S*\.delta\.\S+, \[(?:[^\]]*, )?path=(?P<path>[^,\]]+)",
+        r"\S*\.JdbcRelationProvider@\S+, \[(?:[^\]]*, )?dbtable=(?P<relation>[^,\]]+)",
+    ),
     "MergeIntoCommand": (rf"Delta\[version=\d+, {_PATH}\]",),
     "UpdateCommand": (rf"Delta\[version=\d+, {_PATH}\], {_QUOTED}", rf"Delta\[version=\d+, {_PATH}\]"),
     "DeleteCommand": (_QUOTED,),
@@ -175,7 +178,8 @@ def _sinks(head: str, arguments: str) -> Iterator[PlanDataset]:
                 table = f"{named['database']}.{named['name']}"
             path = named.get("path") or ""
             if "..." not in path:
-                yield PlanDataset(path, _unquoted(table), named.get("catalog") or "")
+                catalog, relation = named.get("catalog") or "", named.get("relation") or ""
+                yield PlanDataset(path, _unquoted(table), catalog, relation)
             return
 
 

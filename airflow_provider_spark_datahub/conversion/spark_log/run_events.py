@@ -57,7 +57,8 @@ def unnamed_sources(application: LoggedApplication) -> list[str]:
     names = _Names(application)
     found: set[str] = set()
     for parts in application.root_executions(with_micro_batches=False):
-        found.update(dataset.table for dataset in _datasets(parts) if names.dataset(dataset) is None)
+        unnamed = (dataset for dataset in _datasets(parts) if names.dataset(dataset) is None)
+        found.update(dataset.table or f"JDBC table {dataset.relation}" for dataset in unnamed)
         for node in (node for part in parts for node in described_nodes(part.plan)):
             relation, hidden = node.relation(), _HIDDEN.search(f"{node.head} {node.arguments}")
             if relation is not None:

@@ -25,6 +25,8 @@ from airflow_provider_spark_datahub.conversion.columns.sql import (
     Steps,
     columns_of_query,
     direct_columns,
+    short_statement,
+    table_of_database,
 )
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, table_and_selector
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
@@ -39,6 +41,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplic
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     CHECKPOINT,
     ColumnSource,
+    ExecutionColumns,
     PlanColumns,
     WrittenColumns,
 )
@@ -208,7 +211,7 @@ class _ReportedNames:
     def resolve(self, named: PlanDataset) -> DatasetName | _Unknown:
         dataset = self.dataset(named)
         name = self.namer.name(dataset) if dataset is not None else None
-        return name or _Unknown(named.table or named.path)
+        return name or _Unknown(named.table or named.path or named.relation)
 
     def dataset(self, named: PlanDataset) -> DatasetId | None:
         path = location_of(named.path, self.default_fs) if named.path else None
@@ -230,16 +233,17 @@ class _ReportedNames:
 # -- columns of reported executions
 
 
-def with_columns_of_plans(
+def with_lineage_of_plans(
     application: Application,
     logged: LoggedApplication,
     settings: LineageSettings,
     symlinks: Mapping[DatasetId, DatasetId],
 ) -> Application:
-    """Return the application with the columns that its plans show, for output columns without any from OpenLineage.
+    """Return the application with what its plans show of reported executions, and OpenLineage does not.
 
-    A run belongs to the execution that began or ended in the same millisecond, and a sink of the plan is the run's
-    output of that name.
+    These are the columns of outputs that have none, and the outputs of queries that have none: those of an INSERT into
+    several tables. A run belongs to the execution that began or ended in the same millisecond, and a sink of the plan
+    is the run's output of that name.
 
     :param symlinks: the tables behind paths.
     """
@@ -249,26 +253,33 @@ def with_columns_of_plans(
     has_checkpoints = any(CHECKPOINT in execution.plan for execution in logged.executions.values())
     plans = PlanColumns()
     filled: dict[str, RunState] = {}
+    added: dict[str, RunState] = {}
     for parts in logged.root_executions():
         times = {time for part in parts for time in (("start", part.start_ms), ("end", part.end_ms))}
         matched = {run.run_id for time in times for run in by_time.get(time, ())}
         runs = {run_id: filled.get(run_id, by_id[run_id]) for run_id in sorted(matched)}
-        if not has_checkpoints and not any(map(_lacks_columns, runs.values())):
+        is_silent = bool(runs) and not any(run.outputs for run in runs.values()) and any(map(_wrote_data, parts))
+        if not has_checkpoints and not is_silent and not any(map(_lacks_columns, runs.values())):
             continue
         found = plans.of([part.plan for part in parts], parts[0].description)
-        of_rows = any(CHECKPOINT in part.plan for part in parts)
-        for sink, written in found.written if runs else ():
-            filled |= columns.fill(runs, sink, written, of_rows=of_rows)
-            runs |= {run_id: filled[run_id] for run_id in runs if run_id in filled}
-    if not filled:
+        if is_silent and not any(part.failed or part.end_ms is None for part in parts):
+            run = columns.with_outputs(next(iter(runs.values())), parts)
+            if run.outputs:
+                added[run.run_id] = columns.filled({run.run_id: run}, found).get(run.run_id, run)
+            continue
+        filled |= columns.filled(runs, found, of_rows=any(CHECKPOINT in part.plan for part in parts))
+    if not filled and not added:
         return application
-    return replace(application, runs=tuple(filled.get(run.run_id, run) for run in application.runs))
+    runs_of_plans = (
+        (filled.get(run.run_id, run), *([added[run.run_id]] if run.run_id in added else ())) for run in application.runs
+    )
+    return replace(application, runs=tuple(chain.from_iterable(runs_of_plans)))
 
 
 def _by_time(runs: Iterable[RunState]) -> dict[tuple[str, int | None], list[RunState]]:
     found: dict[tuple[str, int | None], list[RunState]] = {}
     for run in runs:
-        if run.written and not run.failure:
+        if run.is_query and not run.failure and not run.refused:
             if run.started:
                 found.setdefault(("start", run.start_ms), []).append(run)
             if run.ended:
@@ -308,20 +319,40 @@ class _ReportedColumns:
     namer: DatasetNamer
     steps: Steps = field(default_factory=Steps)
 
-    def fill(
-        self, runs: Mapping[str, RunState], sink: PlanDataset, written: WrittenColumns, *, of_rows: bool
+    def with_outputs(self, run: RunState, parts: Sequence[SqlExecution]) -> RunState:
+        """Return what a run wrote by the plans of its execution, as far as their names are those of datasets."""
+        sinks = PlanDatasets.of(part.plan for part in parts).sinks
+        named = (dataset for sink in sinks if (dataset := self.names.dataset(sink)) is not None)
+        return structs.replace(
+            run, inputs={}, outputs={dataset: DatasetState() for dataset in named}, properties=[], is_logged=True
+        )
+
+    def filled(
+        self, runs: Mapping[str, RunState], found: ExecutionColumns, *, of_rows: bool = False
     ) -> dict[str, RunState]:
-        """Return the runs that wrote a sink, with the columns that none of them has.
+        """Return the runs that wrote the sinks of an execution, with the columns that none of them has.
 
         :param of_rows: the execution read the rows of a checkpoint.
         """
+        filled: dict[str, RunState] = {}
+        for sink in dict.fromkeys(sink for sink, _ in found.written) if runs else ():
+            filled |= self._fill({**runs, **filled}, sink, found, of_rows=of_rows)
+        return filled
+
+    def _fill(
+        self, runs: Mapping[str, RunState], sink: PlanDataset, found: ExecutionColumns, *, of_rows: bool
+    ) -> dict[str, RunState]:
         target = self.names.resolve(sink)
         outputs = [
             (run, dataset, state)
             for run in runs.values()
             for dataset, state in run.written
-            if self.namer.name(dataset) == target
+            if self.namer.name(dataset) == target or (sink.relation and table_of_database(sink.relation, [dataset]))
         ]
+        written: WrittenColumns = {}
+        for named, columns_of_sink in found.written:
+            if named == sink:
+                written |= columns_of_sink
         known = {column.lower() for _, _, state in outputs for column in direct_columns(state)}
         filled = {}
         for run, dataset, state in outputs:
@@ -334,11 +365,13 @@ class _ReportedColumns:
             ]
             if edges:
                 columns = state.columns or DatasetColumns.of((), run.sql)
-                filled[run.run_id] = structs.replace(
-                    run,
-                    inputs=_with_files(run.inputs, edges) if of_rows else run.inputs,
-                    outputs={**run.outputs, dataset: structs.replace(state, columns=columns.with_edges(edges))},
-                )
+                changed = structs.replace(state, columns=columns.with_edges(edges))
+            elif found.ends and not known:
+                changed = structs.replace(state, gap=short_statement(", and ".join(found.ends), 200))
+            else:
+                continue
+            inputs = _with_files(run.inputs, edges) if of_rows else run.inputs
+            filled[run.run_id] = structs.replace(run, inputs=inputs, outputs={**run.outputs, dataset: changed})
         return filled
 
     @staticmethod
