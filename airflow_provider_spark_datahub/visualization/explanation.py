@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from textwrap import wrap
 from typing import Any
@@ -86,7 +86,7 @@ class Explanation:
         """
         rejected = diagnostics.rejected_edges if diagnostics else ()
         target = _Names(graph, (edge.urn for edge in rejected)).find(name)
-        chain = _Chain(graph).link(target)
+        chain = _Chains(graph).link(target)
         readers = [
             (job, job.evidence.get(f"<{target.dataset}"))
             for job in graph.distinct_jobs()
@@ -154,47 +154,55 @@ class _Names:
 # -- chains
 
 
-@dataclass(slots=True)
-class _Chain:
+class _Chains:
     """Chains of a graph. A dataset or column is explained once, so that chains of any graph end."""
 
-    graph: Graph
-    _seen: set[Column] = field(default_factory=set)
-    _depth: int = 0
+    def __init__(self, graph: Graph) -> None:
+        self._seen: set[Column] = set()
+        self._depth = 0
+        self._writers: dict[str, list[GraphJob]] = {}
+        self._columns: dict[Column, list[tuple[GraphJob, ColumnLineage]]] = {}
+        for job in graph.distinct_jobs():
+            for urn in job.outputs:
+                self._writers.setdefault(urn, []).append(job)
+            for lineage in job.columns:
+                self._columns.setdefault(_plain(lineage.output), []).append((job, lineage))
 
     def link(self, column: Column, *, is_loose: bool = False) -> Link:
         if column in self._seen or self._depth >= _MOST_STEPS:
             return Link(column, is_repeated=True, is_loose=is_loose)
         self._seen.add(column)
         self._depth += 1
-        of_job = self._column_steps if column.path else self._dataset_steps
-        steps = [step for job in self.graph.distinct_jobs() for step in of_job(job, column)]
+        steps = tuple(self._column_steps(column) if column.path else self._dataset_steps(column.dataset))
         self._depth -= 1
-        return Link(column, tuple(steps), is_loose=is_loose)
+        return Link(column, steps, is_loose=is_loose)
 
-    def _dataset_steps(self, job: GraphJob, dataset: Column) -> Iterator[Step]:
-        urn = dataset.dataset
-        if urn not in job.outputs:
-            return
-        evidence = job.evidence.get(f">{urn}")
-        writes = {query.run_id for query in evidence.queries} if evidence else set()
-        all_writes = {query.run_id for edge, found in job.evidence.items() if edge[0] == ">" for query in found.queries}
-        sources = []
-        for source in job.inputs:
-            found = job.evidence.get(f"<{source}")
-            reads = {query.run_id for query in found.queries} if found else set()
-            if not reads & all_writes or not writes:
-                sources.append(self.link(Column(source, ""), is_loose=True))
-            elif reads & writes:
-                sources.append(self.link(Column(source, "")))
-        yield Step(job, evidence, tuple(sources))
+    def _dataset_steps(self, urn: str) -> Iterator[Step]:
+        for job in self._writers.get(urn, ()):
+            evidence = job.evidence.get(f">{urn}")
+            writes = {query.run_id for query in evidence.queries} if evidence else set()
+            edges = (found for edge, found in job.evidence.items() if edge.startswith(">"))
+            all_writes = {query.run_id for found in edges for query in found.queries}
+            sources = []
+            for source in job.inputs:
+                found = job.evidence.get(f"<{source}")
+                reads = {query.run_id for query in found.queries} if found else set()
+                if not reads & all_writes or not writes:
+                    sources.append(self.link(Column(source, ""), is_loose=True))
+                elif reads & writes:
+                    sources.append(self.link(Column(source, "")))
+            yield Step(job, evidence, tuple(sources))
 
-    def _column_steps(self, job: GraphJob, column: Column) -> Iterator[Step]:
-        for lineage in job.columns:
-            if lineage.output.dataset == column.dataset and plain_path(lineage.output.path) == column.path:
-                inputs = [Column(source.dataset, plain_path(source.path)) for source in lineage.inputs]
-                evidence = _of_column(job.evidence.get(f">{column.dataset}"), lineage)
-                yield Step(job, evidence, tuple(map(self.link, inputs)), ", ".join(lineage.labels()))
+    def _column_steps(self, column: Column) -> Iterator[Step]:
+        for job, lineage in self._columns.get(column, ()):
+            evidence = _of_column(job.evidence.get(f">{column.dataset}"), lineage)
+            sources = tuple(self.link(_plain(source)) for source in lineage.inputs)
+            yield Step(job, evidence, sources, ", ".join(lineage.labels()))
+
+
+def _plain(column: Column) -> Column:
+    """Return a column with its path as people write it, without the types of DataHub's version 2."""
+    return Column(column.dataset, plain_path(column.path))
 
 
 # Transformations of columns that OpenLineage does not report (conversion rules, section 4.2).
