@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,16 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 DAG = "siblings"
 
 
+def received(metrics: socket.socket) -> Counter[str]:
+    """Return what came by StatsD's protocol, and how often."""
+    metrics.setblocking(False)
+    found: Counter[str] = Counter()
+    with suppress(BlockingIOError):
+        while True:
+            found.update(metrics.recv(65_536).decode().splitlines())
+    return found
+
+
 def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(airflow_home: AirflowHome, tmp_path: Path) -> None:
     environment = {"SPARK_HOME": str(tmp_path / "spark")}
     spark = FakeSpark(tmp_path, environment.__setitem__)
@@ -25,6 +38,11 @@ def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(airflow_home: Airf
         write_events(spark, number)
     sink = tmp_path / "lineage.jsonl"
     connections = {"datahub_file": {"conn_type": "datahub-file", "host": str(sink)}}
+
+    metrics = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    metrics.bind(("127.0.0.1", 0))
+    metrics.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+    statsd = {"ON": True, "HOST": "127.0.0.1", "PORT": metrics.getsockname()[1]}
 
     def run(numbers: str) -> dict[str, StoredEdges]:
         run = airflow_home.dags_test(
@@ -34,6 +52,7 @@ def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(airflow_home: Airf
             NUMBERS=numbers,
             AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION=tmp_path / "outbox",
             AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR=spark.jar,
+            **{f"AIRFLOW__METRICS__STATSD_{name}": value for name, value in statsd.items()},
             **environment,
         )
         assert run.succeeded, run.output
@@ -44,6 +63,12 @@ def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(airflow_home: Airf
     found = run("1,2,3")
     assert found[task_job(DAG, "copy")].outputs == datasets("out", range(1, 4))
     assert found[SPARK_JOB].outputs == datasets("out", range(1, 4)) | last
+    counted = received(metrics)
+    metrics.close()
+    assert counted["airflow.spark_datahub.tasks.with_lineage:1|c"] == 4
+    assert sum(count for name, count in counted.items() if name.startswith("airflow.spark_datahub.added:")) == 4
+    delivered = "airflow.spark_datahub.proposals.delivered:"
+    assert sum(int(name.removeprefix(delivered)[:-2]) for name in counted if name.startswith(delivered)) > 0
 
     catalogue = Catalogue.of_file(sink)
     catalogue.assert_strict()
