@@ -1,0 +1,133 @@
+"""Lineage as Airflow's servers know it: reports in XCom, task instances, and the configured outbox."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from airflow.models import import_all_models
+from airflow.models.base import Base
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
+from sqlalchemy import create_engine, insert
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import StaticPool
+
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, Scope
+from airflow_provider_spark_datahub.task import XCOM_KEY
+from tests.delivery.outboxes import outbox_at, put
+
+MORNING = datetime(2026, 1, 1, 6, tzinfo=UTC)
+
+
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """An empty database of Airflow's own models."""
+    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+    import_all_models()
+    Base.metadata.create_all(engine)
+
+    @contextmanager
+    def create_session() -> Iterator[Session]:
+        with Session(engine) as session:
+            yield session
+
+    monkeypatch.setattr("airflow.utils.session.create_session", create_session)
+    with Session(engine) as session:
+        yield session
+    engine.dispose()
+
+
+def report(session: Session, dag_id: str, run_id: str, task_id: str, hour: int, value: object, index: int = -1) -> None:
+    row = {
+        "dag_run_id": crc32(f"{dag_id}/{run_id}".encode()),
+        "task_id": task_id,
+        "map_index": index,
+        "key": XCOM_KEY,
+        "dag_id": dag_id,
+        "run_id": run_id,
+        "value": json.dumps(value),
+        "timestamp": MORNING.replace(hour=hour),
+    }
+    session.execute(insert(XComModel).values(row))
+    session.commit()
+
+
+def instance(session: Session, task_id: str, state: str, index: int = -1) -> None:
+    row = {
+        "id": uuid.uuid4(),
+        "task_id": task_id,
+        "dag_id": "shop",
+        "run_id": "monday",
+        "map_index": index,
+        "state": state,
+        "pool": "default_pool",
+        "pool_slots": 1,
+        "try_number": 1,
+        "max_tries": 0,
+    }
+    session.execute(insert(TaskInstance.__table__).values(row))  # type: ignore[arg-type]
+    session.commit()
+
+
+def test_reports_by_dag_run_task_and_time(database: Session) -> None:
+    report(database, "shop", "monday", "build", 1, {"events": 1})
+    report(database, "shop", "monday", "copy", 2, {"events": 2}, index=7)
+    report(database, "shop", "tuesday", "build", 3, {"events": 3})
+    report(database, "other", "monday", "build", 4, {"events": 4})
+    report(database, "shop", "monday", "odd", 5, ["not a report"])
+    source = LineageSource()
+
+    def events(*arguments: object, **more: object) -> list[int]:
+        return [each.report["events"] for each in source.reports(*arguments, **more)]  # type: ignore[arg-type]
+
+    assert events(None) == [4, 3, 2, 1]
+    assert events(["shop"]) == [3, 2, 1]
+    assert events(None, most=2) == [4]  # of the newest two, one is no report
+    assert events(["shop"], Scope("shop", "monday")) == [2, 1]
+    assert events(["shop"], Scope("shop", "monday", "build")) == [1]
+    assert events(["shop"], Scope("shop", "monday", "copy", 7)) == [2]
+    assert events(None, since=MORNING.replace(hour=3)) == [4, 3]
+    newest = source.reports(["other"])[0]
+    assert newest.key == AttemptKey("other", "monday", "build", -1, 0)
+    assert newest.time == 1767240000000
+
+
+def test_a_run_has_the_records_of_its_tasks_and_of_its_end(
+    database: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = tmp_path / "sink.jsonl"
+    connection = {"conn_type": "datahub-file", "host": str(sink)}
+    monkeypatch.setenv("AIRFLOW_CONN_SINK", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION", str(tmp_path / "outbox"))
+    outbox = outbox_at(tmp_path / "outbox")
+    for task_id, index in (("build", -1), ("copy", 0), ("copy", 1), ("", -1)):
+        if task_id:
+            instance(database, task_id, "success", index)
+        put(outbox, AttemptKey("shop", "monday", task_id, index, 1), connection="sink")
+    put(outbox, AttemptKey("shop", "tuesday", "build", -1, 1), connection="sink")
+    source = LineageSource()
+    of_run = source.records(Scope("shop", "monday"))
+    assert sorted((each.key.task_id, each.key.map_index) for each in of_run) == [
+        ("", -1), ("build", -1), ("copy", 0), ("copy", 1),
+    ]  # fmt: skip
+    assert [each.key.map_index for each in source.records(Scope("shop", "monday", "copy", 1))] == [1]
+    assert source.deliver(Scope("shop", "monday")).startswith("4 entries settled")
+    assert sink.exists()
+    assert [each.key.run_id for each in source.newest(None, None, undelivered=True)] == ["tuesday"]
+
+
+def test_an_attempt_is_over_when_airflow_is_done_with_its_task_instance(database: Session) -> None:
+    states = {"build": "running", "failed": "failed", "again": "up_for_retry", "skipped": "skipped"}
+    for task_id, state in states.items():
+        instance(database, task_id, state)
+    source = LineageSource()
+    over = [task_id for task_id in (*states, "gone") if source._is_over(AttemptKey("shop", "monday", task_id, -1, 1))]
+    assert over == ["failed", "skipped"]
