@@ -24,11 +24,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.servers.process import free_port
 
 HIDE = """
-import importlib.metadata as metadata
-found = metadata.distributions
-def distributions(**kwargs):
-    return (each for each in found(**kwargs) if "spark-datahub" not in str(each.metadata["Name"]))
-metadata.distributions = distributions
+import importlib.metadata
+import importlib_metadata
+for module in (importlib.metadata, importlib_metadata):
+    def distributions(found=module.distributions, **kwargs):
+        return (each for each in found(**kwargs) if "spark-datahub" not in str(each.metadata["Name"]))
+    module.distributions = distributions
 """
 START_SECONDS = 300
 

@@ -46,18 +46,26 @@ class AssetEvents:
     :param outlets: those of the task.
     :param task_run_urn: the task run in DataHub.
     :param templates: as in :func:`asset_uri`.
+    :param with_partitions: the events of declared outlets get the written partitions as keys.
     :ivar uris: of the assets that have an event.
     :ivar warnings: declared outlets that were not written, and datasets that no outlet declares.
     """
 
     def __init__(
-        self, context: Any, outlets: Sequence[Any], task_run_urn: str, templates: Mapping[str, str] | None = None
+        self,
+        context: Any,
+        outlets: Sequence[Any],
+        task_run_urn: str,
+        templates: Mapping[str, str] | None = None,
+        *,
+        with_partitions: bool = False,
     ) -> None:
         self._events = context["outlet_events"]
         self._aliases = [outlet for outlet in outlets if isinstance(outlet, AssetAlias)]
         self._declared = [outlet for outlet in outlets if not isinstance(outlet, AssetAlias)]
         self._task_run_urn = task_run_urn
         self._templates = templates
+        self._with_partitions = with_partitions
         self.uris: list[str] = []
         self.warnings: list[str] = []
 
@@ -69,6 +77,7 @@ class AssetEvents:
             extra = self._extra(dataset)
             if uri in declared:
                 self._events[declared[uri]].extra.update(extra)
+                self._add_partitions(self._events[declared[uri]], uri, dataset)
             elif self._aliases:
                 for alias in self._aliases:
                     self._add(self._events[alias], uri, extra)
@@ -85,6 +94,15 @@ class AssetEvents:
                 yield str(Asset(uri=asset_uri(dataset, self._templates)).uri), dataset
             except ValueError as error:
                 self.warnings.append(f"no asset event for {dataset.urn}: {error}")
+
+    def _add_partitions(self, accessor: Any, uri: str, dataset: WrittenDataset) -> None:
+        if not self._with_partitions or not dataset.partitions:
+            return
+        try:
+            accessor.add_partitions(list(dataset.partitions))
+        except (AttributeError, ValueError) as error:
+            # Airflow before 3.3, or a name that is too long for a key.
+            self.warnings.append(f"the event of {uri} has no partition keys: {error}")
 
     def _add(self, accessor: Any, uri: str, extra: dict[str, Any]) -> None:
         """Add an event for the asset of this URI as some DAG declares it, under whatever name, or for a new asset."""

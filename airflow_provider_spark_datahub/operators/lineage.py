@@ -381,7 +381,8 @@ class TaskLineage:
         from airflow_provider_spark_datahub.hooks.assets import AssetEvents
 
         templates = emit_assets if isinstance(emit_assets, Mapping) else None
-        events = AssetEvents(self._context, outlets, attempt.run_urn, templates)
+        with_partitions = bool(getattr(task, "asset_partitions", False))
+        events = AssetEvents(self._context, outlets, attempt.run_urn, templates, with_partitions=with_partitions)
         events.emit(attempt.written)
         report.assets = events.uris
         report.warnings += events.warnings
@@ -470,6 +471,8 @@ class SparkLineageOperator(BaseOperator):
         ``spark_datahub`` unless the task's ``outlets`` have one; or the URIs of assets by DataHub's platform, as
         templates (``{"hive": "hive://prod/{path}"}``), for the others as with ``True``. ``False`` for no events even if
         the outlets have an alias. It is not templated by Jinja.
+    :param asset_partitions: give the event of a declared outlet the partitions that the job wrote as partition keys, if
+        the events name them (Airflow 3.3). Such an event triggers only DAGs that are scheduled on partitions.
     :param enabled: ``False`` for the other operator as it is.
     """
 
@@ -500,6 +503,7 @@ class SparkLineageOperator(BaseOperator):
         capture: str | None = None,
         on_orphan: str | None = None,
         emit_assets: bool | Mapping[str, str] | None = None,
+        asset_partitions: bool = False,
         enabled: bool | str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -517,6 +521,7 @@ class SparkLineageOperator(BaseOperator):
         self.on_orphan = on_orphan
         self.enabled = enabled
         self.emit_assets = emit_assets
+        self.asset_partitions = asset_partitions
         if emit_assets and not any(isinstance(outlet, AssetAlias) for outlet in self.outlets):
             self.outlets = [*self.outlets, AssetAlias(_ALIAS)]
 

@@ -31,7 +31,7 @@ MORNING = datetime(2026, 1, 1, 6, tzinfo=UTC)
 def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     """An empty database of Airflow's own models."""
     engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-    import_all_models()
+    import_all_models()  # type: ignore[no-untyped-call]
     Base.metadata.create_all(engine)
 
     @contextmanager
@@ -73,7 +73,7 @@ def instance(session: Session, task_id: str, state: str, index: int = -1) -> Non
         "try_number": 1,
         "max_tries": 0,
     }
-    session.execute(insert(TaskInstance.__table__).values(row))  # type: ignore[arg-type]
+    session.execute(insert(TaskInstance.__table__).values(row))
     session.commit()
 
 
@@ -90,7 +90,7 @@ def test_reports_by_dag_run_task_and_time(database: Session) -> None:
 
     assert events(None) == [4, 3, 2, 1]
     assert events(["shop"]) == [3, 2, 1]
-    assert events(None, most=2) == [4]  # of the newest two, one is no report
+    assert events(None, most=2) == [4]  # the newest one is not a report
     assert events(["shop"], Scope("shop", "monday")) == [2, 1]
     assert events(["shop"], Scope("shop", "monday", "build")) == [1]
     assert events(["shop"], Scope("shop", "monday", "copy", 7)) == [2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite
 from airflow_provider_spark_datahub.hooks.assets import asset_uri
 from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
-from tests.conversion.builders import urn
+from tests.conversion.builders import file, query, urn, whole_application
 from tests.operators.tries import (
     RUN_ID,
     FakeSpark,
@@ -99,6 +100,33 @@ def test_declared_outlets_are_compared_with_what_was_written(spark: FakeSpark) -
     ti = TaskInstance()
     execute(operator, {**context_of(operator, ti), "outlet_events": OutletEventAccessors()})
     assert "it is not known which outlets" in " ".join(ti.xcoms["lineage_report"]["warnings"])
+
+
+def test_partitions_are_keys_of_a_declared_outlet(spark: FakeSpark) -> None:
+    """In OpenLineage's own form of a write of two partitions; the recorded job wrote none."""
+    condition = {"type": "partition", "partitions": [{"dimensions": {"day": "2026-01-01"}}, {"identifier": "late"}]}
+    written = file("/lake/daily") | {"outputFacets": {"subset": {"outputCondition": condition}}}
+    application = whole_application(query("START"), query(inputs=[file("/lake/raw")], outputs=[written]))
+    events_file = "".join(f"{json.dumps(event)}\n" for event in application).encode()
+    declared = Asset("file:///lake/daily")
+
+    def keys(**arguments: Any) -> tuple[set[str], list[str]]:
+        spark.writes(events_file)
+        operator = operator_with_lineage(spark, outlets=[declared], **arguments)
+        ti, events = TaskInstance(), OutletEventAccessors()
+        execute(operator, {**context_of(operator, ti), "outlet_events": events})
+        report = ti.xcoms["lineage_report"]
+        assert report["assets"] == ["file:///lake/daily"]
+        return events[declared].partition_keys, report["warnings"]
+
+    settings = {"capture_operations": True}
+    assert keys(lineage=settings) == (set(), [])
+    assert keys(lineage=settings, asset_partitions=True) == ({"day=2026-01-01", "late"}, [])
+    condition["partitions"] = [{"identifier": "x" * 251}]
+    events_file = "".join(f"{json.dumps(event)}\n" for event in application).encode()
+    found, (warning,) = keys(lineage=settings, asset_partitions=True)
+    assert found == set()
+    assert warning.startswith("the event of file:///lake/daily has no partition keys: partition_key must be at most")
 
 
 @pytest.mark.parametrize("state", [TaskState(), None])
