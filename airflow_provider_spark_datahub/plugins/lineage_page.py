@@ -244,9 +244,8 @@ def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> R
     )
     section = render_attempts("Delivery", rows, actions=actions, token=_token(user) if may_edit else "", more=more)
     graph = build_graph(proposal for record in records for proposal in record.proposals)
-    return _page(
-        graph, Frame(title, (section,), (), read_asset("actions.js"), "" if graph.read else _why_empty(reports))
-    )
+    empty = "" if graph.read else _why_empty(reports)
+    return _page(graph, Frame(title, (section,), read_asset("actions.js"), empty))
 
 
 def _may_edit(dag_id: str, user: Any) -> bool:

@@ -48,16 +48,16 @@ class Frame:
 
     :param title: in place of the page's own.
     :param sections: HTML before the page's own sections, in which names are already escaped.
-    :param below: likewise, after the drawing.
     :param script: runs beside the page's own.
     :param empty: why there is no lineage, in place of the page's own sentence; HTML is escaped.
+    :param below: HTML after the drawing, in which names are already escaped.
     """
 
     title: str = ""
     sections: tuple[str, ...] = ()
-    below: tuple[str, ...] = ()
     script: str = ""
     empty: str = ""
+    below: tuple[str, ...] = ()
 
 
 def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = None) -> str:
