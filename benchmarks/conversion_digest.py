@@ -17,6 +17,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,8 @@ def _damage(line: bytes, rng: random.Random) -> bytes:
                 if isinstance(value, dict) and rng.random() < 0.3:
                     value[f"{key}_"] = value.pop(key)
                 else:
-                    value[key] = rng.choice(WRONG)
+                    # A copy: the same list twice could be put into itself.
+                    value[key] = deepcopy(rng.choice(WRONG))
                 break
             value = value[key]
     return json.dumps(event, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
