@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +97,12 @@ def _check_regular(path: str | Path, mode: int) -> None:
 
 
 def write_durably(
-    path: str | Path, chunks: Iterable[bytes], *, sync: bool = True, access: FileAccess = _UMASK_ACCESS
+    path: str | Path,
+    chunks: Iterable[bytes],
+    *,
+    sync: bool = True,
+    access: FileAccess = _UMASK_ACCESS,
+    rename: Callable[[str, str], None] | None = None,
 ) -> None:
     """Replace the content of ``path`` by ``chunks``; make its folder if it is missing.
 
@@ -107,6 +112,7 @@ def write_durably(
     :param sync: False if the file may be lost or damaged by a crash of the machine; others see it completely or not at
         all in any case.
     :param access: of the file, and of folders that are made; by default, what the umask gives.
+    :param rename: puts the finished file into its place; ``None`` for ``os.replace``.
     :raises OSError: if the disk is full, the folder is read-only ...; ``path`` is unchanged.
     """
     folder = os.path.dirname(path) or os.curdir
@@ -121,7 +127,7 @@ def write_durably(
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.replace(draft, path)
+        (rename or os.replace)(draft, os.fspath(path))
         renamed = True
     finally:
         if not renamed:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from tests.delivery.outboxes import files
+from tests.patience import HANGS, not_outlasting
 
 
 def test_written_objects_are_listed_and_read(tmp_path: Path) -> None:
@@ -82,3 +84,30 @@ def test_what_it_makes_belongs_to_its_user_alone(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert [path for path in tmp_path.rglob("*") if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+
+
+def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it writes later does not replace something newer."""
+    storage, goes_on, ended = LocalStorage(tmp_path), threading.Event(), threading.Event()
+    sync, unlink = os.fsync, os.unlink
+
+    def hang(descriptor: int) -> None:
+        assert goes_on.wait(HANGS)
+        sync(descriptor)
+
+    def note(path: str) -> None:
+        unlink(path)
+        ended.set()
+
+    (tmp_path / "records").mkdir()
+    storage.deadline = Deadline.after(0.2)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", hang)
+        patched.setattr(os, "unlink", note)
+        with not_outlasting(0.2), pytest.raises(TimeoutError, match=r"did not sync it within 0\.5 s"):
+            storage.write("records/x", [b"older"])
+        storage.write("records/x", [b"newer"], sync=False)
+        goes_on.set()
+        assert ended.wait(HANGS)
+    assert storage.read("records/x") == b"newer"
+    assert [path.name for path in (tmp_path / "records").iterdir()] == ["x"]

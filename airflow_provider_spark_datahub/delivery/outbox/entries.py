@@ -404,7 +404,7 @@ class Outbox:
         now_ms = self.storage.now_ms()
         entry = self._named(Manifest(key, connection_id, now_ms, state="unfinished", events=events, redo=redo))
         try:
-            self._overflow.keep(entry.name, entry.manifest.to_line())
+            self._overflow.keep(entry.name, entry.manifest.to_line(), self.storage.deadline)
         except OSError as error:
             log.debug("Not kept beside the outbox either: %s", error)
             return None
@@ -474,7 +474,7 @@ class Outbox:
         except OSError:
             if self._overflow is None or entry.name not in self._aside or entry.manifest.state != "unfinished":
                 raise
-            self._overflow.keep(entry.name, lines[0])
+            self._overflow.keep(entry.name, lines[0], self.storage.deadline)
         log.debug("Entry %s, %d items in %d bytes: %s", step, len(items), size, entry)
 
     def check_room(self, size: int, created_ms: int | None = None) -> None:

@@ -11,9 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.format import PENDING, EntryName
 from airflow_provider_spark_datahub.delivery.outbox.lease import is_gone, machine, process_start
-from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, FileAccess, open_regular, write_durably
+from airflow_provider_spark_datahub.delivery.outbox.storage import write_in_time
+from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, FileAccess, open_regular
 
 log = logging.getLogger(__name__)
 
@@ -73,12 +75,12 @@ class Overflow:
         """Return the path of this process's record of an entry."""
         return self._path(name, _Owner.this())
 
-    def keep(self, name: EntryName, line: bytes) -> None:
+    def keep(self, name: EntryName, line: bytes, deadline: Deadline | None) -> None:
         """Write a record durably.
 
         :raises OSError: if this disk refuses it, too.
         """
-        write_durably(self.path(name), [line], access=self._access)
+        write_in_time(str(self.path(name)), [line], deadline, self._access)
         log.debug("Kept beside the outbox: %s", self.path(name))
 
     def remove(self, name: EntryName) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -212,7 +213,11 @@ class LocalStorage(OutboxStorage):
         """
         if name.startswith(_GROWING):
             self._check_reserve()
-        write_durably(f"{self._root}/{name}", chunks, sync=sync, access=self._access)
+        path = f"{self._root}/{name}"
+        if sync:
+            write_in_time(path, chunks, self.deadline, self._access)
+        else:
+            write_durably(path, chunks, sync=False, access=self._access)
 
     def _check_reserve(self) -> None:
         with suppress(FileNotFoundError):  # the first entry makes the folder
@@ -266,12 +271,45 @@ def _sync_at_once(paths: Sequence[str]) -> None:
             sync_path(path)
 
 
+def write_in_time(path: str, chunks: Iterable[bytes], deadline: Deadline | None, access: FileAccess) -> None:
+    """Write a file durably, within :func:`_request_seconds`: a busy disk may take many seconds to sync one.
+
+    :raises TimeoutError: if that takes longer. The file may still appear if only the sync of its folder is missing.
+    :raises OSError: as :func:`.write_durably`.
+    """
+    if deadline is None:
+        write_durably(path, chunks, access=access)
+        return
+    lock, left_behind = threading.Lock(), False
+
+    def rename(draft: str, goal: str) -> None:
+        with lock:
+            if left_behind:
+                raise TimeoutError("the disk was too slow")  # something newer may be in its place
+            os.replace(draft, goal)
+
+    seconds = _request_seconds(deadline)
+    if not run_with_deadline(
+        Deadline.after(seconds), lambda: write_durably(path, chunks, access=access, rename=rename)
+    ):
+        with lock:
+            left_behind = True
+        raise TimeoutError(errno.ETIMEDOUT, f"the disk did not sync it within {seconds:.1f} s", path)
+
+
 T = TypeVar("T")
 
 REQUEST_SECONDS = 10.0
-"""How long the store may take for one request, with its client's own retries."""
+"""How long a disk may take to sync a file, or a store for one request, with its client's own retries."""
 LEAST_SECONDS = 0.5
-"""How long one request may take even if less is left until the deadline."""
+"""How long that may take even if less is left until the deadline."""
+
+
+def _request_seconds(deadline: Deadline | None) -> float:
+    """Return how long one step of a storage may take: half of the time that is left at most."""
+    if deadline is None:
+        return REQUEST_SECONDS
+    return min(REQUEST_SECONDS, max(LEAST_SECONDS, deadline.remaining() / 2))
 
 
 class _FileSystem(Protocol):
@@ -394,9 +432,7 @@ class ObjectStorage(OutboxStorage):
 
     def _request(self, name: str, call: Callable[[], T]) -> T:
         answer: list[T] = []
-        seconds = REQUEST_SECONDS
-        if self.deadline is not None:
-            seconds = min(seconds, max(LEAST_SECONDS, self.deadline.remaining() / 2))
+        seconds = _request_seconds(self.deadline)
         try:
             in_time = run_with_deadline(Deadline.after(seconds), lambda: answer.append(call_library(call, OSError)))
         except LibraryError as error:
