@@ -1,6 +1,6 @@
 """Install, core tests and demo on the versions of ``docs/compatibility.md``, whose table this script writes.
 
-    python scripts/matrix.py [ROW ...] [--keep] [--table]
+    python scripts/matrix.py [ROW ...] [--step core|demo] [--keep] [--table]
 
 Each row gets an environment in ``.cache/matrix``, and each Spark one more; one row at a time, and its environment is
 removed after it unless ``--keep`` is given. What happened goes to ``docs/compatibility.json``: a row that is not there,
@@ -85,6 +85,9 @@ def main() -> int:
     """Run rows; 0 if every step of them passed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"one of {', '.join(row.name for row in ROWS)}")
+    parser.add_argument(
+        "--step", choices=("core", "demo"), help="only this one, and the install; keeps the other's result"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the environments of the rows")
     parser.add_argument("--table", action="store_true", help="run nothing, write the table")
     options = parser.parse_args()
@@ -94,7 +97,7 @@ def main() -> int:
     failed = False
     for row in () if options.table else ROWS:
         if not options.rows or row.name in options.rows:
-            result = _run(row)
+            result = _run(row, options.step)
             failed |= any(step != "passed" for step in result["steps"].values())
             _save(row, result)
             if not options.keep:
@@ -127,9 +130,9 @@ def _save(row: Row, result: Mapping[str, Any]) -> None:
     )
 
 
-def _run(row: Row) -> dict[str, Any]:
+def _run(row: Row, only: str | None) -> dict[str, Any]:
     print(f"==> {row.name}", flush=True)
-    steps: dict[str, str] = {}
+    steps: dict[str, str] = dict(_results().get(row.name, {}).get("steps", {})) if only else {}
     result = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "versions": {}, "steps": steps}
     python, spark = MATRIX / row.name / "bin" / "python", MATRIX / f"spark-{row.spark.removesuffix('.*')}"
     if not row.python:
@@ -140,13 +143,15 @@ def _run(row: Row) -> dict[str, Any]:
     if steps["install"] != "passed":
         return result
     result["versions"] = _versions(python, spark)
-    if row.python:  # else `make test` has run all of the suite
+    if row.python and only != "demo":  # without a Python, `make test` has run all of the suite
         tests = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default"]
         environment = {"PYTHONPATH": str(ROOT)}
         steps["core"] = _step(row, "core", [[*tests, "-m", NOT_CORE, *CORE]], environment)
-    steps["demo"] = _step(row, "demo", [[str(python), str(ROOT / "scripts/demo.py")]], _demo_environment(row, spark))
-    if steps["demo"] == "passed" and not _has_lineage(MATRIX / f"{row.name}-demo" / "lineage.jsonl"):
-        steps["demo"] = "failed: edges are missing"
+    if only != "core":
+        demo = [str(python), str(ROOT / "scripts/demo.py")]
+        steps["demo"] = _step(row, "demo", [demo], _demo_environment(row, spark))
+        if steps["demo"] == "passed" and not _has_lineage(MATRIX / f"{row.name}-demo" / "lineage.jsonl"):
+            steps["demo"] = "failed: edges are missing"
     return result
 
 
@@ -190,11 +195,11 @@ def _versions(python: Path, spark: Path) -> dict[str, str]:
     freeze = subprocess.run([UV, "pip", "freeze", "--python", python], capture_output=True, text=True, check=True)
     installed = dict(re.findall(r"^([\w.-]+)==(\S+)$", freeze.stdout, re.MULTILINE))
     version = subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout
-    release = next(spark.glob("lib/python3*/site-packages/pyspark/version.py")).read_text()
+    [pyspark] = spark.glob("lib/python3*/site-packages/pyspark-*.dist-info")
     return {
         "Python": version.removeprefix("Python ").strip(),
         **{shown: installed.get(name, "none") for shown, name in SHOWN.items()},
-        "Spark": re.findall(r'"([\d.]+)', release)[0],
+        "Spark": pyspark.name.removeprefix("pyspark-").removesuffix(".dist-info"),
     }
 
 
@@ -216,7 +221,8 @@ def _step(row: Row, name: str, commands: Iterable[list[str]], environment: Mappi
             )
             if done.returncode != 0:
                 print(f"    {name}: failed, see {log}", flush=True)
-                counts = re.findall(r"\d+ failed|\d+ errors?", log.read_text().splitlines()[-1])
+                last = (log.read_text().splitlines() or [""])[-1]
+                counts = re.findall(r"\d+ failed|\d+ passed|\d+ errors?", last)
                 return f"failed{': ' if counts else ''}{', '.join(counts)}"
     print(f"    {name}: passed", flush=True)
     return "passed"

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from airflow.configuration import conf
 from airflow.listeners.listener import get_listener_manager
-from airflow.sdk import BaseHook, BaseOperator
+from airflow.providers.common.compat.sdk import BaseHook
+from airflow.sdk import BaseOperator
 
 import airflow_provider_spark_datahub
 from airflow_provider_spark_datahub import get_provider_info as provider

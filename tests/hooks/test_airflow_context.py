@@ -15,7 +15,6 @@ from airflow.providers.openlineage.plugins import macros
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Asset, TaskGroup, task, task_group
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.injection import ParentRun
@@ -30,6 +29,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import (
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run
 from airflow_provider_spark_datahub.hooks.airflow_context import _UpstreamTasks
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from tests.airflow_versions import DagSerialization
 from tests.conversion.builders import find
 from tests.operators import tries
 from tests.operators.tries import RUN_ID, START_MS, TaskInstance, context_of

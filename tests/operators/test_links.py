@@ -6,12 +6,12 @@ import json
 
 import pytest
 from airflow.sdk import DAG, BaseOperator, BaseOperatorLink
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_spark_datahub.get_provider_info import get_provider_info
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator
 from airflow_provider_spark_datahub.operators.links import LINKS
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from tests.airflow_versions import DagSerialization
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, execute, operator_with_lineage
 
 NAMES = {"DataHub run": "_link_DatahubRunLink", "DataHub task": "_link_DatahubJobLink"}

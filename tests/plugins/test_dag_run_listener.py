@@ -15,13 +15,13 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun as RunTreeDagRun
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
+from tests.airflow_versions import DagSerialization
 from tests.delivery.outboxes import outbox_at
 from tests.delivery.samples import upserts
 from tests.operators.tries import RUN_ID, START_MS, DagRun, killed_last_attempt
@@ -52,8 +52,8 @@ def _own_threads() -> Iterator[None]:
 
 
 def let_threads_finish() -> None:
-    assert dag_run_listener._keeper().wait(30)
-    assert dag_run_listener._deliveries().wait(30)
+    assert dag_run_listener._keeper().wait(300)
+    assert dag_run_listener._deliveries().wait(300)
 
 
 @pytest.fixture(autouse=True)
@@ -258,7 +258,7 @@ def test_all_is_in_the_outbox_while_a_delivery_hangs(
         lineage_task("a", datahub_conn_id="one")
     for number in range(4):
         dag_run_listener.on_dag_run_success(DagRun(dag=dag, end_date=END, run_id=f"manual__{number}"), "")
-    assert dag_run_listener._keeper().wait(30)
+    assert dag_run_listener._keeper().wait(300)
     kept = {entry.manifest.key.run_id for entry in outbox_at(sinks / "outbox").entries()}
     assert kept == {f"manual__{number}" for number in range(4)}
     assert (

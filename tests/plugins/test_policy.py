@@ -13,7 +13,6 @@ from airflow.providers.apache.spark.operators.spark_jdbc import SparkJDBCOperato
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG, task
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_spark_datahub.operators.child_spark import ChildSparkOperator
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator
@@ -21,6 +20,7 @@ from airflow_provider_spark_datahub.operators.links import LINKS
 from airflow_provider_spark_datahub.operators.spark_commands import SparkJDBCDatahubOperator
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import policy
+from tests.airflow_versions import DagSerialization
 from tests.operators.conftest import _nothing_goes_on, airflow_configuration, spark  # noqa: F401 (fixtures)
 from tests.operators.tries import FakeSpark, context_of, execute
 
