@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from importlib.metadata import version
 from typing import Any
+
+AIRFLOW = tuple(int(part) for part in version("apache-airflow").split(".")[:2])
 
 _SERIALIZATION = importlib.import_module("airflow.serialization.serialized_objects")
 
