@@ -13,6 +13,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -68,10 +69,15 @@ class _WorkThread:
             if self._backlog is not None and len(self._steps) >= self._backlog:
                 return False
             self._steps.append(step)
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=self._daemon)
-                self._thread.start()
-            return True
+            if self._thread is not None and self._thread.is_alive():
+                return True
+            thread = threading.Thread(target=self._run, name=self._name, daemon=self._daemon)
+            with suppress(RuntimeError):  # from Python 3.12 on, a process that ends starts no thread
+                thread.start()
+                self._thread = thread
+                return True
+        self._run()
+        return True
 
     def wait(self, seconds: float) -> bool:
         """Wait until all steps are done, or the time is up.

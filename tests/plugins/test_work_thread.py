@@ -7,6 +7,7 @@ import sys
 import threading
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -52,6 +53,16 @@ def test_one_step_at_a_time_and_a_limited_backlog() -> None:
     goes_on.set()
     assert thread.wait(30)
     assert done == ["first", "second"]
+
+
+def test_a_process_that_ends_and_starts_no_thread_calls_the_step_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = Mock(side_effect=RuntimeError("can't create new thread at interpreter shutdown"))
+    monkeypatch.setattr(threading.Thread, "start", refusal)
+    called: list[int] = []
+    thread = _WorkThread("work", daemon=True)
+    assert thread.submit(lambda: called.append(1))
+    assert called == [1]
+    assert thread.wait(0)
 
 
 def test_waiting_for_nothing_takes_no_time() -> None:
