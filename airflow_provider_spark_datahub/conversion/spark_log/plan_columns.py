@@ -12,7 +12,13 @@ from enum import IntEnum
 from itertools import product
 from typing import NamedTuple
 
-from airflow_provider_spark_datahub.conversion.spark_log.plans import DescribedNode, PlanDataset, described_nodes
+from airflow_provider_spark_datahub.conversion.spark_log.plans import (
+    CLONE,
+    MERGE,
+    DescribedNode,
+    PlanDataset,
+    described_nodes,
+)
 
 # A tree of the plan, or of one of its subqueries: a line for each node. An empty line ends it.
 _TREE = re.compile(
@@ -36,6 +42,8 @@ _PLAN_ID_OF_SUBQUERY = re.compile(r"\bSubquery (?P<reference>(?:scalar-)?subquer
 _LISTS_ITS_COLUMNS = frozenset(
     {"InsertIntoHadoopFsRelationCommand", "InsertIntoHiveTable", "CreateDataSourceTableAsSelectCommand"}
 )
+_ACTIONS = "actions: ["
+_ACTION = re.compile(r"`(?P<column>[^`]+)` = ")
 _RELATION = re.compile(r"\bRelation \[(?P<columns>[^\]]*)\] \w+")
 _OPEN, _CLOSE = "([{", ")]}"
 # Columns by which Iceberg finds the rows that a statement changes.
@@ -98,7 +106,10 @@ class PlanColumns:
         if own is not None and not written and (CHECKPOINT in description or " at " not in description):
             self._keep(lineage.output(own), result)
         return ExecutionColumns(
-            written, {name: sources for name, sources in result.values() if name and sources}, lineage.ends
+            written,
+            {name: sources for name, sources in result.values() if name and sources},
+            lineage.ends,
+            frozenset(lineage.merged),
         )
 
     def _keep(self, output: tuple[str, ...], result: _Result) -> None:
@@ -113,12 +124,14 @@ class ExecutionColumns(NamedTuple):
 
     :param written: the sinks that its plans name, with the columns that are written to each.
     :param result: the columns of the rows that it gives: those of a micro-batch, for instance.
+    :param merged: sinks of MERGE statements. OpenLineage may report one clause of several.
     :param ends: why the plans do not show where columns come from, in the order of the plans.
     """
 
     written: list[tuple[PlanDataset, WrittenColumns]]
     result: WrittenColumns
     ends: tuple[str, ...]
+    merged: frozenset[PlanDataset]
 
 
 def written_columns(plans: Sequence[str]) -> list[tuple[PlanDataset, WrittenColumns]]:
@@ -204,6 +217,7 @@ class _Lineage:
         self._batches: list[list[str]] = []
         self._loops: dict[str, list[list[str]]] = {}
         self._ends: dict[str, None] = {}
+        self.merged: set[PlanDataset] = set()
         self._names: dict[str, str] = {}
         self._sources: dict[str, dict[ColumnSource, None]] = {}
         self._derived: dict[str, dict[str, Derivation]] = {}
@@ -246,10 +260,32 @@ class _Lineage:
         """Yield the sinks of a tree with the columns that are written to them."""
         for node in tree.nodes.values():
             output = tree.outputs.get(node.children[0]) if node.children else _query_in(node)
+            if CLONE in node.described.arguments:
+                # The rest are Delta's own queries.
+                self._ends = {"it clones a table, which the plan does not name": None}
+            if node.described.head == MERGE:
+                for sink in node.described.sinks():
+                    self.merged.add(sink)
+                    yield sink, self._merged(node.described.arguments)
+                continue
             for sink in node.described.sinks():
                 named = zip(self._target_names(node, output), output, strict=True) if output else ()
                 origins = {name: self._origins(column) for name, column in named if name and name not in _ROW_IDS}
                 yield sink, {name: sources for name, sources in origins.items() if sources}
+
+    def _merged(self, arguments: str) -> WrittenColumns:
+        """Return the columns that the clauses of a MERGE set, such as ``[Update [actions: [`name` = label#12]]]``."""
+        written: WrittenColumns = {}
+        for clause in arguments.split(_ACTIONS)[1:]:
+            for action in _items(_to_closing_bracket(clause)):
+                found = _ACTION.match(action)
+                expression = action[found.end() :] if found is not None else ""
+                for column in self._references(expression):
+                    for source, derivation in self._origins(column).items():
+                        sources = written.setdefault(found["column"] if found is not None else "", {})
+                        kind = max(derivation, self._kind_of(expression))
+                        sources[source] = max(kind, sources.get(source, kind))
+        return written
 
     def _target_names(self, node: _Node, output: list[str]) -> list[str]:
         """Return the names of the target's columns: those that a command lists, or those of the query."""
@@ -441,7 +477,7 @@ def _reasons(described: DescribedNode) -> Iterator[str]:
         yield "the rows are those of a checkpoint that the log does not show, or of one of several"
     elif head == "Scan ExistingRDD" and " SQLExecutionRDD[" not in described.body:
         yield "the rows are those of an RDD, or those that the driver held (Scan ExistingRDD)"
-    elif head.startswith(("Scan ", "BatchScan ")) and head != "Scan ExistingRDD":
+    elif head.startswith(("Scan ", "BatchScan ")) and not head.startswith("Scan ExistingRDD"):
         yield f"the source has no name of a dataset ({head})"
 
 
@@ -459,6 +495,16 @@ def _joined_output(node: _Node, inputs: list[list[str] | None]) -> list[str] | N
         return inputs[0] if inputs else None
     known = [columns for columns in inputs if columns is not None]
     return [column for columns in known for column in columns] if len(known) == len(inputs) else None
+
+
+def _to_closing_bracket(text: str) -> str:
+    """Return the text before the bracket that closes what was opened before it."""
+    depth = 1
+    for position, character in enumerate(text):
+        depth += (character in _OPEN) - (character in _CLOSE)
+        if depth == 0:
+            return text[:position]
+    return ""
 
 
 def _items(text: str) -> list[str]:

@@ -26,6 +26,9 @@ _DELTA_LOG = "/_delta_log"
 
 _QUOTED = r"(?P<table>`[^`]+`(?:\.`[^`]+`){1,2})"
 _PATH = r"(?P<path>[A-Za-z][A-Za-z0-9+.-]*:/[^,\]]*)"
+MERGE = "MergeIntoCommand"
+CLONE = "CloneTableCommand"
+"""Delta's clone of a table, in the arguments of a node."""
 # How the arguments of each writing node name its target; the first match counts.
 _SINKS = {
     "InsertIntoHadoopFsRelationCommand": (rf"{_PATH}, .*, (?:Append|Overwrite|ErrorIfExists|Ignore), {_QUOTED}", _PATH),
@@ -50,6 +53,7 @@ _SINKS = {
         (r"(?P<catalog>[\w.$]+)(?:@\w+|\(\w+\)), (?P<table>[\w.]+),",),
     ),
     "LoadDataCommand": (_QUOTED,),
+    "CreateDeltaTableCommand": (rf"\b{CLONE} \S+, {_QUOTED}, {_PATH}",),
 }
 _JDBC = "JDBCRelation("
 _LOADED = re.compile(r".*`, (?P<path>/[^,]*|[A-Za-z][A-Za-z0-9+.-]*:/[^,]*), (?:true|false), (?:true|false)")

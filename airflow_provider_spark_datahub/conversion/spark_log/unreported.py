@@ -45,7 +45,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     PlanColumns,
     WrittenColumns,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset, PlanDatasets
+from airflow_provider_spark_datahub.conversion.spark_log.plans import CLONE, MERGE, PlanDataset, PlanDatasets
 
 # -- lost executions
 
@@ -258,8 +258,13 @@ def with_lineage_of_plans(
         times = {time for part in parts for time in (("start", part.start_ms), ("end", part.end_ms))}
         matched = {run.run_id for time in times for run in by_time.get(time, ())}
         runs = {run_id: filled.get(run_id, by_id[run_id]) for run_id in sorted(matched)}
-        is_silent = bool(runs) and not any(run.outputs for run in runs.values()) and any(map(_wrote_data, parts))
-        if not has_checkpoints and not is_silent and not any(map(_lacks_columns, runs.values())):
+        is_silent = (
+            bool(runs)
+            and not any(run.outputs for run in runs.values())
+            and any(_wrote_data(part) or CLONE in part.plan for part in parts)
+        )
+        is_merge = any(MERGE in part.plan for part in parts)
+        if not (has_checkpoints or is_silent or is_merge or any(map(_lacks_columns, runs.values()))):
             continue
         found = plans.of([part.plan for part in parts], parts[0].description)
         if is_silent and not any(part.failed or part.end_ms is None for part in parts):
@@ -353,15 +358,25 @@ class _ReportedColumns:
         for named, columns_of_sink in found.written:
             if named == sink:
                 written |= columns_of_sink
+        # OpenLineage may report one clause of a MERGE.
+        is_merged = sink in found.merged
         known = {column.lower() for _, _, state in outputs for column in direct_columns(state)}
+        pairs = {pair for _, _, state in outputs for pair in self._pairs(state)} if is_merged else set()
         filled = {}
         for run, dataset, state in outputs:
             queries = self._of_databases(written, run)
             edges = [
                 ColumnEdge((self._named(column, state),), upstreams, PARSED_PLAN)
                 for column, sources in written.items()
-                if column.lower() not in known
-                and (upstreams := tuple(dict.fromkeys(self._upstreams(sources, queries, target))))
+                if is_merged or column.lower() not in known
+                for upstreams in [
+                    tuple(
+                        source
+                        for source in dict.fromkeys(self._upstreams(sources, queries, target))
+                        if (column.lower(), self.namer.name(source.dataset), source.field.lower()) not in pairs
+                    )
+                ]
+                if upstreams
             ]
             if edges:
                 columns = state.columns or DatasetColumns.of((), run.sql)
@@ -373,6 +388,14 @@ class _ReportedColumns:
             inputs = _with_files(run.inputs, edges) if of_rows else run.inputs
             filled[run.run_id] = structs.replace(run, inputs=inputs, outputs={**run.outputs, dataset: changed})
         return filled
+
+    def _pairs(self, state: DatasetState) -> Iterator[tuple[str, DatasetName | None, str]]:
+        """Yield the pairs of columns that events report directly: each output column with a source."""
+        direct = direct_columns(state)
+        for edge in state.columns.edges if state.columns is not None else ():
+            for column in direct.intersection(edge.downstreams):
+                for source in edge.upstreams:
+                    yield column.lower(), self.namer.name(source.dataset), source.field.lower()
 
     @staticmethod
     def _named(column: str, state: DatasetState) -> str:
