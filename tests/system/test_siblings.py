@@ -49,6 +49,7 @@ def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(airflow_home: Airf
             DAG,
             tmp_path / f"run of {numbers}",
             connections,
+            fresh=numbers == "1,2,3",
             NUMBERS=numbers,
             AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION=tmp_path / "outbox",
             AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR=spark.jar,
