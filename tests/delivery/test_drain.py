@@ -407,3 +407,16 @@ def test_an_unfinished_entry_and_those_behind_it_stay_until_it_is_finished(outbo
 
     drained = drain(outbox, sink, finish=finish)
     assert (sink.names, drained.settled, drained.waiting, followed_by_another) == (["first", "second"], 2, 0, [True])
+
+
+def test_a_disk_that_takes_no_lease_leaves_everything(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        put_named(outbox, f"task{number}")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Lease, "take_some", fail)
+    drained = drain(outbox, Recording())
+    assert (drained.settled, drained.waiting, len(outbox.names())) == (0, 3, 3)
+    assert "No space left on device" in next(iter(drained.problems))

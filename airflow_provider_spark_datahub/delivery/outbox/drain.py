@@ -296,7 +296,7 @@ class Drain:
             except OSError as error:
                 log.debug("Skipped %d entries: %s", _count(chunk), error)
                 self.drained.problems[str(error)] = None
-                for group in chunk:
+                for group in [*chunk]:
                     self._close(group, chunk)
                 continue
             taken = lease.groups if lease is not None else ()
