@@ -146,6 +146,12 @@ def _capture_options() -> dict[str, Any]:
             "running on the same machine: warn (the report names it) or kill.",
             "warn",
         ),
+        "connect_events": _option(
+            "Event file of the Spark Connect server whose clients tasks are by SPARK_REMOTE, as the worker sees it. "
+            "Empty: such tasks have no lineage.",
+            "",
+            example="/shared/spark-connect/events.ndjson",
+        ),
         "namespace": _option(
             "OpenLineage namespace of the Spark jobs: the cluster in the URNs of their flows. "
             "A job's own spark.openlineage.namespace wins.",

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
         follow as follow,
         read_lines as read_lines,
     )
+    from airflow_provider_spark_datahub.capture.connect_session import (
+        SESSION_SCHEME as SESSION_SCHEME,
+        SessionEvents as SessionEvents,
+        remote_with_session as remote_with_session,
+    )
     from airflow_provider_spark_datahub.capture.event_log import (
         ATTEMPT_PROPERTY as ATTEMPT_PROPERTY,
         EventLog as EventLog,
@@ -99,6 +104,7 @@ else:
                 "COMPRESSED EVENT_FOLDER BadLineError CollectedEvents CollectionReport DamagedFileError EventPlace "
                 "EventSource FileFollower Follower Outcome checked_text decompressed follow read_lines"
             ),
+            "connect_session": "SESSION_SCHEME SessionEvents remote_with_session",
             "event_log": "ATTEMPT_PROPERTY EventLog LogFollower LogLimits",
             "event_objects": "EventObjects ObjectStore OpenStore",
             "injection": (

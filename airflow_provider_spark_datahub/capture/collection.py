@@ -26,6 +26,7 @@ from airflow_provider_spark_datahub.files import NotRegularFileError, open_regul
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+    from airflow_provider_spark_datahub.capture.connect_session import SessionEvents
     from airflow_provider_spark_datahub.capture.event_objects import EventObjects
 
 log = logging.getLogger(__name__)
@@ -534,15 +535,18 @@ class FileFollower(Generic[T]):
     The file is reopened each time, because a network file system may only then show what another machine appended.
 
     :param parse: returns the event of a line, or raises :class:`BadLineError`.
+    :param start: position of the first byte to read.
     :ivar report: counts of everything that was read; its outcome is set by :meth:`rest`.
     """
 
-    def __init__(self, path: Path, parse: Callable[[bytes], T], limits: CollectLimits | None = None) -> None:
+    def __init__(
+        self, path: Path, parse: Callable[[bytes], T], limits: CollectLimits | None = None, *, start: int = 0
+    ) -> None:
         self.report = CollectionReport()
         self._path = path
         self._parse = parse
         self._limits = limits or CollectLimits()
-        self._at = _Position()
+        self._at = _Position(start)
         self._file: tuple[int, int] | None = None
         self._replaced = False
 
@@ -589,7 +593,7 @@ class FileFollower(Generic[T]):
         with open_regular(self._path) as stream:
             status = os.fstat(stream.fileno())
             file = status.st_dev, status.st_ino
-            if status.st_size < self._at.offset or (self._at.offset and file != self._file):
+            if status.st_size < self._at.offset or (self._file and file != self._file):
                 self._at, self._replaced = _Position(), True
             self._file = file
             stream.seek(self._at.offset)
@@ -650,8 +654,8 @@ class Follower(Protocol[Event]):
         """Yield all remaining events after the writer has ended. The report is final then."""
 
 
-EventPlace: TypeAlias = "Path | EventObjects"
-"""An attempt's event file, its folder of event files (:data:`EVENT_FOLDER`), or its objects in a store."""
+EventPlace: TypeAlias = "Path | EventObjects | SessionEvents"
+"""An attempt's event file, folder of event files (:data:`EVENT_FOLDER`), objects in a store, or Connect session."""
 
 
 def follow(place: EventPlace, parse: Callable[[bytes], T]) -> Follower[T]:

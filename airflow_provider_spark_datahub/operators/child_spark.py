@@ -121,6 +121,14 @@ class _ChildLauncher:
     def inject(self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
         from airflow_provider_spark_datahub.capture import lay_over, temporary_folder
 
+        remote = self._environment().get("SPARK_REMOTE", "")
+        if remote.startswith("sc://"):
+            if attempt.connect_events is not None:
+                return self._launching(ExitStack(), {"SPARK_REMOTE": attempt.inject_session(remote)})
+            attempt.report.warnings.append(
+                f"SPARK_REMOTE names the Spark Connect server {remote.partition(';')[0]}: what it does for this task "
+                "has lineage if connect_events names its event file"
+            )
         injection = attempt.inject_below(parent, root)
         with ExitStack() as stack:
             folder = stack.enter_context(temporary_folder())

@@ -467,6 +467,8 @@ class SparkLineageOperator(BaseOperator):
         nothing injected; ``auto``, the listener, and the log of a job that it did not see.
     :param on_orphan: what happens to a ``spark-submit`` in client mode that an earlier attempt, whose task was killed,
         left running on this machine: ``warn`` (the report names it) or ``kill`` (it is stopped before this job starts).
+    :param connect_events: event file of the Spark Connect server whose client the task is by ``SPARK_REMOTE``; for
+        operators of the Sparks below a task.
     :param emit_assets: ``True`` for an asset event for each dataset that the job wrote, through the asset alias
         ``spark_datahub`` unless the task's ``outlets`` have one; or the URIs of assets by DataHub's platform, as
         templates (``{"hive": "hive://prod/{path}"}``), for the others as with ``True``. ``False`` for no events even if
@@ -502,6 +504,7 @@ class SparkLineageOperator(BaseOperator):
         openlineage_jar: str | None = None,
         capture: str | None = None,
         on_orphan: str | None = None,
+        connect_events: str | None = None,
         emit_assets: bool | Mapping[str, str] | None = None,
         asset_partitions: bool = False,
         enabled: bool | str | None = None,
@@ -519,6 +522,7 @@ class SparkLineageOperator(BaseOperator):
         self.openlineage_jar = openlineage_jar
         self.capture = capture
         self.on_orphan = on_orphan
+        self.connect_events = connect_events
         self.enabled = enabled
         self.emit_assets = emit_assets
         self.asset_partitions = asset_partitions

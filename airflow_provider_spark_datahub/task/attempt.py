@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
 
 from airflow_provider_spark_datahub.capture import (
     DEFAULT_OPENLINEAGE_JAR,
@@ -31,6 +32,7 @@ from airflow_provider_spark_datahub.capture import (
     Outcome,
     ParentRun,
     RunningSubmit,
+    SessionEvents,
     SparkInstallation,
     SparkVersions,
     Submission,
@@ -42,6 +44,7 @@ from airflow_provider_spark_datahub.capture import (
     inject,
     notes_below,
     overridden_transport,
+    remote_with_session,
     remove_abandoned_properties,
     unused_path,
 )
@@ -321,6 +324,27 @@ class AttemptLineage:
             str(self._event_log.folder) if self._event_log.folder else None,
             str(options.class_archives) if options.class_archives else None,
         )
+
+    def inject_session(self, remote: str) -> str:
+        """Return the connection string of a Spark Connect client whose session is the attempt's.
+
+        :param remote: the client's own connection string.
+        :raises InjectionError: if it is none of Spark Connect, or the server's event file cannot be read.
+        """
+        path = self._options.connect_events or Path()
+        changed, session_id = remote_with_session(remote, self._ti_id or str(uuid4()))
+        try:
+            start = path.stat().st_size
+        except OSError as error:
+            raise InjectionError(f"connect_events: {path}: {error.strerror or error}") from error
+        name = f"{self._attempt.key.dag_id}_{self._attempt.key.task_id}".replace(".", "_")
+        self._begin(SessionEvents(path, session_id, start, name))
+        return changed
+
+    @property
+    def connect_events(self) -> Path | None:
+        """Event file of the Spark Connect server whose clients tasks are; ``None`` if there is none."""
+        return self._options.connect_events
 
     def _facets(self) -> dict[str, bool]:
         settings = self._options.settings

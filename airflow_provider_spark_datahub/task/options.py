@@ -44,6 +44,7 @@ class LineageOptions:
     :param timeout: seconds after Spark's end within which all lineage steps must finish.
     :param openlineage_jar: path, URI, Maven coordinate or ``provided``; empty for the default jar.
     :param class_archives: folder of the archives of Java classes; ``None`` to use none.
+    :param connect_events: event file of the Spark Connect server whose clients tasks are; ``None`` if there is none.
     :param namespace: OpenLineage namespace of the Spark jobs, which becomes the cluster in the URNs of their flows.
     :param keep_event_files: keep event files after their lineage was delivered.
     :param outbox_limits: limits of the outbox; ``None`` for the defaults.
@@ -75,6 +76,7 @@ class LineageOptions:
     class_archives: Path | None = None
     notes: tuple[str, ...] = ()
     events_store: str | None = None
+    connect_events: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class LineageConfiguration:
         openlineage_jar: str | None = None,
         capture: str | None = None,
         on_orphan: str | None = None,
+        connect_events: str | None = None,
     ) -> LineageOptions:
         """Return the options of one attempt. An argument that is ``None`` takes its configured value.
 
@@ -110,10 +113,7 @@ class LineageConfiguration:
         """
         on_failure = self._one_of(FailurePolicy, "lineage_on_failure", lineage_on_failure, "warn")
         mode = self._one_of(CaptureMode, "capture", capture, "listener")
-        given_timeout = lineage_timeout if lineage_timeout is not None else self._text("lineage_timeout", "30")
-        timeout = _number(given_timeout)
-        if not 0 < timeout < DAY_SECONDS:
-            raise OptionError(f"lineage_timeout is {given_timeout!r}, want seconds, more than 0 and less than a day")
+        timeout = self._timeout(lineage_timeout)
         settings, notes = self._settings(lineage)
         if mode != "listener":
             settings = replace(settings, capture_from_event_log=True)
@@ -126,6 +126,7 @@ class LineageConfiguration:
             on_failure=cast("FailurePolicy", on_failure),
             events_location=self.events_location(events_location),
             events_store=self._uri("events", events_location),
+            connect_events=self._path(connect_events or self.read("connect_events")),
             outbox_location=self.outbox_location(outbox_location),
             outbox_limits=self.outbox_limits(),
             timeout=timeout,
@@ -150,6 +151,13 @@ class LineageConfiguration:
         if not folder.is_absolute():
             raise OptionError(f"class_archives is {str(folder)!r}, want an absolute folder")
         return folder
+
+    def _timeout(self, argument: float | str | None) -> float:
+        given = argument if argument is not None else self._text("lineage_timeout", "30")
+        timeout = _number(given)
+        if not 0 < timeout < DAY_SECONDS:
+            raise OptionError(f"lineage_timeout is {given!r}, want seconds, more than 0 and less than a day")
+        return timeout
 
     def _period(self, argument: float | str | None) -> float | None:
         given = argument if argument is not None else self._text("emit_periodically", "0")
@@ -226,6 +234,10 @@ class LineageConfiguration:
         if value not in get_args(values):
             raise OptionError(f"{option} is {value!r}, want one of {', '.join(get_args(values))}")
         return value
+
+    @staticmethod
+    def _path(location: str) -> Path | None:
+        return Path(location).expanduser() if location else None
 
     def _uri(self, kind: str, argument: str | None) -> str | None:
         """Return a location in an object store; ``None`` for a folder."""

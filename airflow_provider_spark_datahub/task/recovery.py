@@ -21,11 +21,13 @@ import msgspec
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import (
     EVENT_FOLDER,
+    SESSION_SCHEME,
     CollectionReport,
     EventObjects,
     EventPlace,
     OpenStore,
     Outcome,
+    SessionEvents,
 )
 from airflow_provider_spark_datahub.conversion import LineageSettings, redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
@@ -121,7 +123,9 @@ class AttemptRecord:
 
 
 def event_place(location: str, open_store: OpenStore) -> EventPlace:
-    """Return where events are, from its text: a path, or the URI of a folder in an object store."""
+    """Return where events are, from its text: a path, a session of a server, or a URI in an object store."""
+    if location.startswith(SESSION_SCHEME):
+        return SessionEvents.parse(location)
     return EventObjects(location, open_store) if "://" in location else Path(location)
 
 

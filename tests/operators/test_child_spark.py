@@ -20,6 +20,7 @@ from airflow_provider_spark_datahub.operators.child_spark import (
 )
 from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
 from tests.capture.installations import executable
+from tests.capture.test_connect_session import FILE, ONE, RECORDED
 from tests.operators.tries import SPARK_SUBMIT, FakeSpark, TaskInstance, context_of, dag
 
 # As bin/spark-submit, bin/spark-class and bin/load-spark-env.sh of Spark 3.5 to 4.3.
@@ -113,6 +114,26 @@ def test_a_spark_finds_the_users_files_in_its_configuration_folder(tmp_path: Pat
 @pytest.mark.usefixtures("below")
 def test_why_there_is_no_lineage(command: str, reason: str) -> None:
     assert reason in report_of(bash(command))["reason"]
+
+
+@pytest.mark.usefixtures("below")
+def test_a_client_of_a_connect_server_has_its_own_operations(tmp_path: Path) -> None:
+    """The server is as good as its event file: it writes what a real one wrote for two clients."""
+    server, before = tmp_path / "server.ndjson", dict(os.environ)
+    server.write_text("")
+    remote = {"SPARK_REMOTE": "sc://spark:15002/;use_ssl=true"}
+    command = f'sed "s/{ONE}/${{SPARK_REMOTE##*session_id=}}/g" {RECORDED} >> {server}'
+    report = report_of(bash(command, env=remote, append_env=True, connect_events=str(server)))
+    assert report["reason"] is None
+    assert report["jobs"] == ["urn:li:dataJob:(urn:li:dataFlow:(spark,shop_build,default),shop_build)"]
+    assert report["outputs"] == [FILE.format("out_one")]
+    assert (server.read_text() != "", dict(os.environ)) == (True, before)
+    unread = report_of(bash("true", env=remote, append_env=True))
+    (warning,) = unread["warnings"]
+    assert warning.startswith("SPARK_REMOTE names the Spark Connect server sc://spark:15002/: ")
+    missing = report_of(bash("true", env=remote, append_env=True, connect_events=str(tmp_path / "none")))
+    assert "connect_events: " in missing["reason"]
+    assert "No such file" in missing["reason"]
 
 
 def test_one_spark_of_two_without_lineage_is_a_warning(below: FakeSpark) -> None:

@@ -47,6 +47,7 @@ OURS = (
     "openlineage_jar",
     "capture",
     "on_orphan",
+    "connect_events",
     "enabled",
 )
 VALUES = {"bool": True, "int": 3, "str": "text", "dict": {"a": "b"}, "list": ["a", "b"]}

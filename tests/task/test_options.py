@@ -50,6 +50,7 @@ def test_defaults() -> None:
         ("datahub_conn_id", "connection", "configured", "configured", "given", "given"),
         ("lineage_on_failure", "on_failure", "fail", "fail", "retry", "retry"),
         ("on_orphan", "on_orphan", "kill", "kill", "warn", "warn"),
+        ("connect_events", "connect_events", "/conf/c", Path("/conf/c"), "/given/c", Path("/given/c")),
         ("events_location", "events_location", "/conf/e", Path("/conf/e"), "file:///given/e", Path("/given/e")),
         ("outbox_location", "outbox_location", "file:///conf/o", "/conf/o", "s3://lake/o", "s3://lake/o"),
         ("lineage_timeout", "timeout", "7.5", 7.5, "12", 12.0),
