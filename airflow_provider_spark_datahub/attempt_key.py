@@ -43,7 +43,7 @@ class AttemptKey:
 @lru_cache(maxsize=64)  # an outbox asks several times for each entry
 def _name(dag_id: str, task_id: str, *ids: str | int) -> str:
     # As json.dumps writes it, which takes three times as long; a listing of an outbox asks for thousands.
-    text = ", ".join(encode_basestring_ascii(each) if isinstance(each, str) else str(each) for each in ids)
+    text = ", ".join(encode_basestring_ascii(part) if isinstance(part, str) else str(part) for part in ids)
     digits = hashlib.sha256(f"[{text}]".encode()).hexdigest()[:20]
     return f"{_slug(dag_id)}.{_slug(task_id)}-{digits}"
 

@@ -62,7 +62,11 @@ def manifest_of(manifest: Mapping[str, Any], submission: Submission) -> dict[str
 def manifest_environment(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return the environment variables of the driver whose values the manifest holds."""
     variables = _mapping(_mapping(manifest.get("spec")).get("driver")).get("env") or ()
-    return {str(one["name"]): str(one["value"]) for one in variables if "name" in one and "value" in one}
+    return {
+        str(variable["name"]): str(variable["value"])
+        for variable in variables
+        if "name" in variable and "value" in variable
+    }
 
 
 def manifest_scala_version(manifest: Mapping[str, Any]) -> ScalaVersion | None:

@@ -72,12 +72,12 @@ def _count(reports: Iterable[TaskReport], records: Sequence[AttemptRecord], now:
     """
     reasons: Counter[str] = Counter()
     with_lineage = 0
-    for each in reports:
-        if each.report.get("inputs") or each.report.get("outputs"):
+    for task in reports:
+        if task.report.get("inputs") or task.report.get("outputs"):
             with_lineage += 1
         else:
             # A file or a number at the end must not make a reason of its own of each task's.
-            reasons[_DETAIL.sub("", str(each.report.get("reason") or _NO_REASON))] += 1
+            reasons[_DETAIL.sub("", str(task.report.get("reason") or _NO_REASON))] += 1
     waiting = [record for record in records if record.state in ("pending", "unfinished")]
     oldest = min((record.created_ms for record in waiting), default=None)
     return {

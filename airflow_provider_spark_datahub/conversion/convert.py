@@ -92,8 +92,8 @@ class Conversion:
 
 def _written(job: JobLineage, urn: str) -> WrittenDataset:
     dataset = job.lineage.outputs[urn]
-    operations = [one for one in job.lineage.operations if one.dataset == urn]
-    rows, sizes = ([one.statistics[index] for one in operations] for index in (0, 1))
+    operations = [operation for operation in job.lineage.operations if operation.dataset == urn]
+    rows, sizes = ([operation.statistics[index] for operation in operations] for index in (0, 1))
     fields = [(field["fieldPath"], field["nativeDataType"]) for field in (dataset.schema or {}).get("fields", ())]
     return WrittenDataset(
         urn=urn,
@@ -104,7 +104,7 @@ def _written(job: JobLineage, urn: str) -> WrittenDataset:
         rows=_sum(rows),
         size=_sum(sizes),
         schema_hash=hashlib.sha256(msgspec.json.encode(fields)).hexdigest()[:16] if fields else None,
-        partitions=tuple(dict.fromkeys(partition for one in operations for partition in one.partitions)),
+        partitions=tuple(dict.fromkeys(partition for operation in operations for partition in operation.partitions)),
     )
 
 

@@ -303,7 +303,9 @@ class _OutdatedEdges:
 
         kept = EdgeRecords(outbox.storage)
         try:
-            records = [one for task_id in end.task_ids for one in kept.of_task(end.dag_id, task_id, end.connection)]
+            records = [
+                record for task_id in end.task_ids for record in kept.of_task(end.dag_id, task_id, end.connection)
+            ]
         except OSError as error:
             log.warning("Edges that DAG runs before %s wrote stay in DataHub: %s", end.run_id, error)
             return cls()

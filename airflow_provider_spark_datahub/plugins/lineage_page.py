@@ -177,9 +177,14 @@ def _run_rows(reports: Iterable[TaskReport], records: Iterable[AttemptRecord]) -
         run = record.key.dag_id, record.key.run_id
         undelivered.add(record.key.instance)
         add(run, record.state, record.created_ms, record.reasons)
-    for each in reports:
-        if each.key.instance not in undelivered:
-            add((each.key.dag_id, each.key.run_id), _reported_state(each.report), each.time, _reasons(each.report))
+    for reported in reports:
+        if reported.key.instance not in undelivered:
+            add(
+                (reported.key.dag_id, reported.key.run_id),
+                _reported_state(reported.report),
+                reported.time,
+                _reasons(reported.report),
+            )
     return [
         AttemptRow(
             f"{dag_id}  {run_id}",
@@ -258,7 +263,7 @@ def _may_edit(dag_id: str, user: Any) -> bool:
 
 
 def _why_empty(reports: Sequence[TaskReport]) -> str:
-    reasons = [reason for each in reports for reason in _reasons(each.report)]
+    reasons = [reason for reported in reports for reason in _reasons(reported.report)]
     if reasons:
         return f"No lineage: {reasons[0]}"
     if reports:
@@ -287,8 +292,8 @@ def _record_rows(records: Iterable[AttemptRecord], scope: Scope) -> list[Attempt
 def _report_rows(reports: Iterable[TaskReport], records: Iterable[AttemptRecord], scope: Scope) -> list[AttemptRow]:
     known = {record.key.instance for record in records if record.state != "unfinished"}
     rows = []
-    for each in reports:
-        report, name = each.report, _task_name(each.key.task_id, each.key.map_index)
+    for reported in reports:
+        report, name = reported.report, _task_name(reported.key.task_id, reported.key.map_index)
         counts = [
             f"{report.get('events', 0)} events",
             f"{len(report.get('inputs') or ())} inputs",
@@ -296,9 +301,11 @@ def _report_rows(reports: Iterable[TaskReport], records: Iterable[AttemptRecord]
             f"{report.get('proposals', 0)} proposals",
         ]
         notes = (*_reasons(report), *map(str, report.get("warnings") or ()))
-        state = "reported" if each.key.instance in known else _reported_state(report)
-        link = "" if scope.task_id is not None else f"task?{_query(Scope(scope.dag_id, scope.run_id, *_task(each)))}"
-        rows.append(AttemptRow(f"{name}, its report", state, ", ".join(counts), notes, each.time, link))
+        state = "reported" if reported.key.instance in known else _reported_state(report)
+        link = (
+            "" if scope.task_id is not None else f"task?{_query(Scope(scope.dag_id, scope.run_id, *_task(reported)))}"
+        )
+        rows.append(AttemptRow(f"{name}, its report", state, ", ".join(counts), notes, reported.time, link))
     return rows
 
 

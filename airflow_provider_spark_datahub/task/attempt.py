@@ -572,8 +572,10 @@ class AttemptLineage:
 
     def _datasets(self, ids: Callable[[JobDataset], Iterable[DatasetId]]) -> tuple[list[DatasetId], list[DatasetId]]:
         jobs = self.conversion.jobs if self.conversion else []
-        inputs = {one for job in jobs for dataset in job.lineage.inputs.values() for one in ids(dataset)}
-        outputs = {one for job in jobs for dataset in job.lineage.outputs.values() for one in ids(dataset)}
+        inputs = {dataset_id for job in jobs for dataset in job.lineage.inputs.values() for dataset_id in ids(dataset)}
+        outputs = {
+            dataset_id for job in jobs for dataset in job.lineage.outputs.values() for dataset_id in ids(dataset)
+        }
         return sorted(inputs), sorted(outputs)
 
     def _open_events(self, *, keep_raw: bool = False) -> JobEvents:

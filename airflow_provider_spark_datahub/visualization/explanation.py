@@ -181,8 +181,8 @@ class _Chains:
         for job in self._writers.get(urn, ()):
             evidence = job.evidence.get(f">{urn}")
             writes = {query.run_id for query in evidence.queries} if evidence else set()
-            edges = (found for edge, found in job.evidence.items() if edge.startswith(">"))
-            all_writes = {query.run_id for found in edges for query in found.queries}
+            edges = (edge_evidence for edge, edge_evidence in job.evidence.items() if edge.startswith(">"))
+            all_writes = {query.run_id for edge_evidence in edges for query in edge_evidence.queries}
             sources = []
             for source in job.inputs:
                 found = job.evidence.get(f"<{source}")

@@ -321,7 +321,9 @@ class GraphJob:
         steps = [
             replace(
                 self,
-                inputs=tuple(dict.fromkeys([*(urn.dataset for one in lineages for urn in one.inputs), *unnamed])),
+                inputs=tuple(
+                    dict.fromkeys([*(urn.dataset for lineage in lineages for urn in lineage.inputs), *unnamed])
+                ),
                 outputs=(output,),
                 columns=tuple(lineages),
             )

@@ -157,10 +157,10 @@ class _Node(NamedTuple):
 
         Spark abbreviates long lists, and a text in an expression may hold brackets and commas.
         """
-        for found in _LISTED.finditer(self.described.body):
-            if found["key"] == key:
-                items = _items(self.described.body[found.end() :].partition("\n")[0].strip()[1:-1])
-                return items if len(items) == int(found["count"]) else None
+        for match in _LISTED.finditer(self.described.body):
+            if match["key"] == key:
+                items = _items(self.described.body[match.end() :].partition("\n")[0].strip()[1:-1])
+                return items if len(items) == int(match["count"]) else None
         return None
 
 
@@ -179,12 +179,12 @@ class _Tree(NamedTuple):
 def _trees(plan: str) -> list[_Tree]:
     """Return the subqueries of a plan, then the plan."""
     trees = []
-    text = _PLAN_ID_OF_SUBQUERY.sub(lambda found: found["reference"], plan)
+    text = _PLAN_ID_OF_SUBQUERY.sub(lambda match: match["reference"], plan)
     described = {node.number: node for node in described_nodes(text)}
-    for found in _TREE.finditer(text):
-        host = _SUBQUERY.search(found["host"] or "")
+    for match in _TREE.finditer(text):
+        host = _SUBQUERY.search(match["host"] or "")
         subquery = (host["name"], host["id"]) if host else ("", "")
-        trees.append(_Tree(_nodes(found["lines"], described), subquery, {}))
+        trees.append(_Tree(_nodes(match["lines"], described), subquery, {}))
     return trees[::-1]
 
 
@@ -452,12 +452,12 @@ class _Lineage:
         A text in it may look like a column, so an id counts only behind the name of its column.
         """
         references, end = [], len(expression)
-        for found in reversed(list(_REFERENCE.finditer(expression))):
-            name = self._names.get(found["id"])
-            if found.end() <= end and name is not None and expression[: found.start()].endswith(name):
-                references.append(found["id"])
+        for match in reversed(list(_REFERENCE.finditer(expression))):
+            name = self._names.get(match["id"])
+            if match.end() <= end and name is not None and expression[: match.start()].endswith(name):
+                references.append(match["id"])
                 # The name of an aggregate holds the names of its columns.
-                end = found.start() - len(name)
+                end = match.start() - len(name)
         return references
 
 

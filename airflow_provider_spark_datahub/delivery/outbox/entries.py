@@ -206,7 +206,7 @@ class Entry:
 
     def _keep_delivered(self, delivery: Delivery, sent: Sequence[OutboxItem], manifest: Manifest) -> None:
         """Keep the delivered proposals for the pages that show lineage; a failure is only logged."""
-        left = {id(item) for item in (*delivery.pending, *(each.item for each in delivery.rejected))}
+        left = {id(item) for item in (*delivery.pending, *(rejection.item for rejection in delivery.rejected))}
         items = [item for item in sent if id(item) not in left] if left else sent
         if not items or manifest.content != "proposals":
             return
@@ -226,7 +226,10 @@ class Entry:
         before = self.manifest
         delivered = _upsert_hashes(sent)
         if delivery.pending or delivery.rejected:
-            undelivered = {*_upsert_hashes(delivery.pending), *_upsert_hashes(each.item for each in delivery.rejected)}
+            undelivered = {
+                *_upsert_hashes(delivery.pending),
+                *_upsert_hashes(rejection.item for rejection in delivery.rejected),
+            }
             delivered = tuple(digits for digits in delivered if digits not in undelivered)
         return replace(
             before,

@@ -273,7 +273,7 @@ class Manifest:
         return replace(self, state="pending", collected=len(items), pending=len(items))
 
 
-_FIELDS = dict.fromkeys(each.name for each in fields(Manifest))
+_FIELDS = dict.fromkeys(known.name for known in fields(Manifest))
 _LARGEST = 10**15
 """Limit of a number in a manifest; as ms since the epoch, this is far in the future."""
 

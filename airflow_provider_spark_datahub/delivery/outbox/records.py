@@ -81,8 +81,12 @@ class OutboxRecords:
             [f"{QUARANTINED}/{instance}" for instance in instances] if few else [QUARANTINED],
             [f"{DELIVERED}/{task}" for task in tasks] if few else [DELIVERED],
         )
-        wanted = [one for one in found if one.path.split("/")[1] in instances or _instance_hash(one.path) in hashes]
-        records = (self._read(one) for one in sorted(wanted, key=lambda one: (one.created_ms, one.path)))
+        wanted = [
+            stored
+            for stored in found
+            if stored.path.split("/")[1] in instances or _instance_hash(stored.path) in hashes
+        ]
+        records = (self._read(stored) for stored in sorted(wanted, key=lambda stored: (stored.created_ms, stored.path)))
         return [record for record in records if record is not None]
 
     def newest(
@@ -96,8 +100,8 @@ class OutboxRecords:
         """
         records: list[AttemptRecord] = []
         found = self._found([PENDING], [QUARANTINED], [] if undelivered else [DELIVERED])
-        for one in sorted(found, key=lambda one: -one.created_ms):
-            record = self._read(one, brief=True)
+        for stored in sorted(found, key=lambda stored: -stored.created_ms):
+            record = self._read(stored, brief=True)
             if record is not None and (dag_ids is None or record.key.dag_id in dag_ids):
                 records.append(replace(record, proposals=()))
             if len(records) == most:

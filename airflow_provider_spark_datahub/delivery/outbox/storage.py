@@ -166,12 +166,14 @@ class LocalStorage(OutboxStorage):
         found, folders = self._list(folder)
         for _ in range(_DEPTH):
             below = []
-            for each in folders:
+            for subfolder in folders:
                 try:
-                    more, deeper = self._list(each)
+                    more, deeper = self._list(subfolder)
                 except OSError as error:
                     # One folder that cannot be listed does not hide the others.
-                    log.warning("The folder %s cannot be listed: %s.", self.describe(each), error.strerror or error)
+                    log.warning(
+                        "The folder %s cannot be listed: %s.", self.describe(subfolder), error.strerror or error
+                    )
                 else:
                     found += more
                     below += deeper

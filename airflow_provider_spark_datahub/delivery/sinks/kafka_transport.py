@@ -68,7 +68,7 @@ class KafkaClient:
             )
         except pydantic.ValidationError as error:
             self._open.close()
-            details = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            details = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
             raise SetupError(self._failure(FailureKind.MISCONFIGURED, details)) from error
         except (KafkaException, ConfigurationError, ValueError, TypeError, OSError) as error:
             self._open.close()
