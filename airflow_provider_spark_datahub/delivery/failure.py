@@ -241,10 +241,14 @@ class Backoff:
         :param failed: called with a failure and the number of attempts before each wait.
         :param most: how often the call is repeated at most; ``None`` if only the deadline limits it.
         :param patient: repeat it until the deadline even if the server cannot be reached, otherwise for a second.
-        :returns: the last answer, and the number of attempts.
+        :returns: the last answer, and the number of attempts. If the deadline cut the last attempt short, the failure
+            before it, which says more.
         """
         attempt, server_failures, waited = 1, 0, 0.0
+        before: Failure | None = None
         while isinstance(answer := call(), Failure):
+            if before is not None and deadline.expired and answer.kind is FailureKind.UNAVAILABLE:
+                answer = before
             wait = max(self.delay(attempt), answer.retry_after or 0.0)
             server_failures += answer.kind is FailureKind.FAILED
             log.debug("Attempt %d to %s failed (%s): %s", attempt, what, answer.kind.name, answer.text)
@@ -253,6 +257,7 @@ class Backoff:
             if spent or not answer.kind.may_pass or server_failures >= PoisonFilter.ATTEMPTS:
                 break
             failed(answer, attempt)
+            before = answer
             log.debug("Next attempt in %.1f s; %.1f s are left", wait, deadline.remaining())
             self.sleep(wait)
             waited += wait

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -435,8 +436,9 @@ def test_a_server_that_drips_costs_no_more_than_the_time_given() -> None:
         over.set()
         server.join()
     assert len(delivery.pending) == 2
+    # The delivery and the request end at the same deadline; either may say so first.
     assert delivery.problem is not None
-    assert "did not acknowledge everything before the time for lineage was over" in delivery.problem
+    assert re.search("before the time for lineage was over|no answer in time", delivery.problem)
 
 
 def closed_port() -> int:
