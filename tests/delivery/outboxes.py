@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -28,9 +29,11 @@ def key(try_number: int = 1, task_id: str = TASK, map_index: int = -1, run_id: s
 def put(
     outbox: Outbox, of: AttemptKey | None = None, proposals: Sequence[Proposal] | int = 3, connection: str = "datahub"
 ) -> Entry:
-    """An entry of so many proposals, or of these."""
+    """An entry of so many proposals, or of these. No later one is of the same millisecond, which orders runs."""
     content = upserts(proposals) if isinstance(proposals, int) else proposals
-    return outbox.put(of or key(), content, spark_succeeded=True, connection_id=connection)
+    entry = outbox.put(of or key(), content, spark_succeeded=True, connection_id=connection)
+    time.sleep(0.0015)
+    return entry
 
 
 def proposals_in(entry: Entry) -> list[Proposal]:
