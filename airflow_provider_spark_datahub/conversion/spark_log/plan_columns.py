@@ -46,6 +46,7 @@ _ACTIONS = "actions: ["
 _ACTION = re.compile(r"`(?P<column>[^`]+)` = ")
 _RELATION = re.compile(r"\bRelation \[(?P<columns>[^\]]*)\] \w+")
 _OPEN, _CLOSE = "([{", ")]}"
+_PUNCTUATION = re.compile(rf"[{re.escape(_OPEN + _CLOSE)}]|, ")
 # Columns by which Iceberg finds the rows that a statement changes.
 _ROW_IDS = frozenset({"_file", "_pos", "_spec_id", "_partition", "_deleted", "__row_operation", "_row_id"})
 
@@ -500,24 +501,24 @@ def _joined_output(node: _Node, inputs: list[list[str] | None]) -> list[str] | N
 def _to_closing_bracket(text: str) -> str:
     """Return the text before the bracket that closes what was opened before it."""
     depth = 1
-    for position, character in enumerate(text):
-        depth += (character in _OPEN) - (character in _CLOSE)
+    for mark in _PUNCTUATION.finditer(text):
+        depth += (mark[0] in _OPEN) - (mark[0] in _CLOSE)
         if depth == 0:
-            return text[:position]
+            return text[: mark.start()]
     return ""
 
 
 def _items(text: str) -> list[str]:
     """Split at the commas that are outside of all brackets."""
     items, depth, begin = [], 0, 0
-    for position, character in enumerate(text):
-        if character in _OPEN:
+    for mark in _PUNCTUATION.finditer(text):
+        if mark[0] in _OPEN:
             depth += 1
-        elif character in _CLOSE:
+        elif mark[0] in _CLOSE:
             depth -= 1
-        elif character == "," and depth == 0 and text.startswith(" ", position + 1):
-            items.append(text[begin:position])
-            begin = position + 2
+        elif depth == 0:
+            items.append(text[begin : mark.start()])
+            begin = mark.end()
     return [*items, text[begin:]] if text else []
 
 
