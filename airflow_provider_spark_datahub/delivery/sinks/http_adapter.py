@@ -77,17 +77,8 @@ class _Connection(HTTPConnection):
             return super().getresponse()
 
 
-class _TlsConnection(HTTPSConnection):
+class _TlsConnection(_Connection, HTTPSConnection):
     """The same with TLS."""
-
-    def __init__(self, *args: Any, deadline: Deadline, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._deadline = deadline
-
-    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]  # as urllib3 does
-        """Wait for an answer until the deadline."""
-        with _cut(self, self._deadline):
-            return super().getresponse()
 
 
 @contextmanager
