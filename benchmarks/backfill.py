@@ -258,8 +258,8 @@ def _free_port() -> int:
 
 ONE_PROCESS = """
 import gc, glob, sys, time
-from airflow_provider_spark_datahub.capture.collection import read_lines
-from airflow_provider_spark_datahub.capture.collection import checked_text
+from airflow_provider_spark_datahub.capture.stored_files import read_lines
+from airflow_provider_spark_datahub.capture.event_lines import checked_text
 from benchmarks.archive_in_memory import convert_archive
 from airflow_provider_spark_datahub.conversion.convert import convert_events
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings

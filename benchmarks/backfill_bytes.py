@@ -24,7 +24,7 @@ from typing import IO, cast
 import zstandard
 
 from airflow_provider_spark_datahub.backfill.plan import read_part
-from airflow_provider_spark_datahub.capture.collection import read_lines
+from airflow_provider_spark_datahub.capture.stored_files import read_lines
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from benchmarks.archive_in_memory import convert_archive
 from benchmarks.backfill import backfill, local

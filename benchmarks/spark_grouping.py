@@ -74,7 +74,7 @@ def _event_rows(batches: Iterable[Any]) -> Iterator[Any]:
     import pyarrow as pa
 
     from airflow_provider_spark_datahub.backfill.packing import _batches_of, _rows_of
-    from airflow_provider_spark_datahub.capture.collection import read_lines
+    from airflow_provider_spark_datahub.capture.stored_files import read_lines
     from airflow_provider_spark_datahub.conversion.archive.grouping import EventHead
 
     types = {

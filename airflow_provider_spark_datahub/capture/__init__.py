@@ -20,26 +20,24 @@ if TYPE_CHECKING:
         ClassArchives as ClassArchives,
     )
     from airflow_provider_spark_datahub.capture.collection import (
-        COMPRESSED as COMPRESSED,
-        EVENT_FOLDER as EVENT_FOLDER,
-        BadLineError as BadLineError,
-        CollectedEvents as CollectedEvents,
-        CollectionReport as CollectionReport,
-        DamagedFileError as DamagedFileError,
         EventPlace as EventPlace,
-        EventSource as EventSource,
-        FileFollower as FileFollower,
         Follower as Follower,
-        Outcome as Outcome,
-        checked_text as checked_text,
-        decompressed as decompressed,
         follow as follow,
-        read_lines as read_lines,
     )
     from airflow_provider_spark_datahub.capture.connect_session import (
         SESSION_SCHEME as SESSION_SCHEME,
         SessionEvents as SessionEvents,
         remote_with_session as remote_with_session,
+    )
+    from airflow_provider_spark_datahub.capture.event_lines import (
+        EVENT_FOLDER as EVENT_FOLDER,
+        BadLineError as BadLineError,
+        CollectedEvents as CollectedEvents,
+        CollectionReport as CollectionReport,
+        EventSource as EventSource,
+        FileFollower as FileFollower,
+        Outcome as Outcome,
+        checked_text as checked_text,
     )
     from airflow_provider_spark_datahub.capture.event_log import (
         ATTEMPT_PROPERTY as ATTEMPT_PROPERTY,
@@ -94,17 +92,24 @@ if TYPE_CHECKING:
         remove_abandoned_properties as remove_abandoned_properties,
         temporary_folder as temporary_folder,
     )
+    from airflow_provider_spark_datahub.capture.stored_files import (
+        COMPRESSED as COMPRESSED,
+        DamagedFileError as DamagedFileError,
+        decompressed as decompressed,
+        read_lines as read_lines,
+    )
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "child_spark": "ChildInjection lay_over notes_below",
             "class_archive": "ClassArchiveError ClassArchives",
-            "collection": (
-                "COMPRESSED EVENT_FOLDER BadLineError CollectedEvents CollectionReport DamagedFileError EventPlace "
-                "EventSource FileFollower Follower Outcome checked_text decompressed follow read_lines"
-            ),
+            "collection": "EventPlace Follower follow",
             "connect_session": "SESSION_SCHEME SessionEvents remote_with_session",
+            "event_lines": (
+                "EVENT_FOLDER BadLineError CollectedEvents CollectionReport EventSource FileFollower Outcome "
+                "checked_text"
+            ),
             "event_log": "ATTEMPT_PROPERTY EventLog LogFollower LogLimits",
             "event_objects": "EventObjects ObjectStore OpenStore",
             "injection": (
@@ -120,5 +125,6 @@ else:
                 "DriverOutput InjectionError PropertiesFile RunningSubmit Submission remove_abandoned_properties "
                 "temporary_folder"
             ),
+            "stored_files": "COMPRESSED DamagedFileError decompressed read_lines",
         },
     )

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from airflow_provider_spark_datahub.capture.class_archive import ClassArchiveError, ClassArchives
-from airflow_provider_spark_datahub.capture.collection import EVENT_FILE
+from airflow_provider_spark_datahub.capture.event_lines import EVENT_FILE
 from airflow_provider_spark_datahub.capture.injection import (
     LineageInjection,
     ParentRun,

@@ -23,12 +23,7 @@ from urllib.parse import parse_qs, quote, unquote, urlencode
 
 import msgspec
 
-from airflow_provider_spark_datahub.capture.collection import (
-    CollectionReport,
-    FileFollower,
-    Outcome,
-    checked_text,
-)
+from airflow_provider_spark_datahub.capture.event_lines import CollectionReport, FileFollower, Outcome, checked_text
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
 from airflow_provider_spark_datahub.files import open_regular
 

@@ -18,18 +18,16 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from airflow_provider_spark_datahub.capture.collection import (
+from airflow_provider_spark_datahub.capture.event_lines import (
     BadLineError,
-    ChunkStream,
     CollectedEvents,
     CollectionReport,
     CollectLimits,
-    DamagedFileError,
     FileFollower,
     Outcome,
     decoded_event,
-    decompressed_zstd,
 )
+from airflow_provider_spark_datahub.capture.stored_files import ChunkStream, DamagedFileError, decompressed_zstd
 from airflow_provider_spark_datahub.files import open_regular
 
 log = logging.getLogger(__name__)

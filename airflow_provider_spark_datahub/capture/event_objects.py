@@ -13,15 +13,15 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Generic, Protocol, TypeVar
 
-from airflow_provider_spark_datahub.capture.collection import (
+from airflow_provider_spark_datahub.capture.event_lines import (
     EVENT_FOLDER,
     BadLineError,
-    ChunkStream,
     CollectionReport,
     CollectLimits,
     Outcome,
     QuarantinedLine,
 )
+from airflow_provider_spark_datahub.capture.stored_files import ChunkStream
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
         Launcher as Launcher,
         SparkSubmit as SparkSubmit,
     )
-    from airflow_provider_spark_datahub.task.delivery import Connections as Connections
     from airflow_provider_spark_datahub.task.options import (
         SECTION as SECTION,
         UNNAMED_APPLICATION as UNNAMED_APPLICATION,
+        Connections as Connections,
         LineageConfiguration as LineageConfiguration,
         LineageOptions as LineageOptions,
         OptionError as OptionError,
@@ -34,8 +34,7 @@ else:
         __name__,
         {
             "attempt": "AttemptEnd AttemptLineage Launcher SparkSubmit",
-            "delivery": "Connections",
-            "options": "LineageConfiguration LineageOptions OptionError SECTION UNNAMED_APPLICATION",
+            "options": "Connections LineageConfiguration LineageOptions OptionError SECTION UNNAMED_APPLICATION",
             "recovery": "drain_callbacks is_ready may_run recover_entry remove_delivered_events",
             "report": "LineageReport XCOM_KEY",
         },

@@ -53,7 +53,7 @@ from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord
 from airflow_provider_spark_datahub.files import FileAccess, make_folder
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
-from airflow_provider_spark_datahub.task.delivery import Connections, TaskDelivery
+from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.options import UNNAMED_APPLICATION
 from airflow_provider_spark_datahub.task.recovery import (
     AttemptRecord,
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import Conversion, JobDataset, WrittenDataset
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
     from airflow_provider_spark_datahub.task.job_events import JobEvents
-    from airflow_provider_spark_datahub.task.options import LineageOptions
+    from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
     from airflow_provider_spark_datahub.task.raw_events import EventForwarding, RawEvents
     from airflow_provider_spark_datahub.task.running import RunningLineage
 

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +16,8 @@ from urllib.parse import quote
 import msgspec
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.capture import EventPlace, ObjectStore, OpenStore, Outcome
-from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutageNotes, OutboxItem, Rejection, Sink
+from airflow_provider_spark_datahub.capture import EventPlace, Outcome
+from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutageNotes, OutboxItem, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import (
     EdgeRecord,
     EdgeRecords,
@@ -27,7 +26,6 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     Lease,
     Outbox,
     OutboxError,
-    OutboxLimits,
 )
 from airflow_provider_spark_datahub.task.report import LineageReport
 
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture import CollectionReport
     from airflow_provider_spark_datahub.conversion import Proposal, WrittenDataset
     from airflow_provider_spark_datahub.delivery.outbox import Manifest
-    from airflow_provider_spark_datahub.task.options import LineageOptions
+    from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
     from airflow_provider_spark_datahub.task.raw_events import RawEvents
     from airflow_provider_spark_datahub.task.recovery import AttemptRecord
 
@@ -54,32 +52,6 @@ _MOST_ASKED = 20
 """Task instances on other machines about which one task asks Airflow: many siblings must not flood its API."""
 _LEASE_MARGIN = 30.0
 """Seconds that the lease outlasts the delivery, to record its outcome."""
-
-
-def _no_store(uri: str) -> ObjectStore:
-    raise OSError(f"{uri} cannot be opened: this launcher knows no object stores")
-
-
-@dataclass(frozen=True, slots=True)
-class Connections:
-    """Access to sinks and outbox. How connections are stored is known to the launcher alone.
-
-    :param open_sink: returns the sink of a connection, or ``None`` and the reason.
-    :param open_outbox: returns the outbox at a location. Raises ``OutboxError`` if it cannot be opened.
-    :param is_over: returns whether a task instance is known to be over, so that its events can be converted.
-    :param open_store: opens the object store at a URI, where events are. Raises ``OSError`` if it cannot be opened.
-    :param s3_endpoint: returns the address of the S3 server at a URI if it is not Amazon's.
-    """
-
-    open_sink: Callable[[str], tuple[Sink | None, str | None]]
-    open_outbox: Callable[[str, OutboxLimits | None], Outbox]
-    is_over: Callable[[AttemptKey], bool] = lambda _: False
-    open_store: OpenStore = _no_store
-    s3_endpoint: Callable[[str], str | None] = lambda _: None
-
-    def outbox(self, options: LineageOptions) -> Outbox:
-        """Return the outbox of an attempt, or raise ``OutboxError``."""
-        return self.open_outbox(options.outbox_location, options.outbox_limits)
 
 
 class TaskDelivery:

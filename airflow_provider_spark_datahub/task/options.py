@@ -1,6 +1,7 @@
-"""Options of one attempt: the operator's arguments over the configuration, checked.
+"""Options of one attempt, checked, and its access to the connections that they name.
 
-The configuration is passed in: ``hooks/airflow_context.py`` reads Airflow's section ``[spark_datahub]``.
+The operator's arguments are laid over the configuration, which is passed in: ``hooks/airflow_context.py`` reads
+Airflow's section ``[spark_datahub]``.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.attempt_key import AttemptKey
+    from airflow_provider_spark_datahub.capture import ObjectStore, OpenStore
     from airflow_provider_spark_datahub.conversion import LineageSettings
-    from airflow_provider_spark_datahub.delivery.outbox import OutboxLimits
+    from airflow_provider_spark_datahub.delivery import Sink
+    from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxLimits
 
 SECTION = "spark_datahub"
 """Section of Airflow's configuration, which error messages name."""
@@ -281,3 +285,29 @@ def _boolean(name: str, value: object) -> bool:
     if text not in known:
         raise OptionError(f"{name} is {value!r}, want true or false")
     return known[text]
+
+
+def _no_store(uri: str) -> ObjectStore:
+    raise OSError(f"{uri} cannot be opened: this launcher knows no object stores")
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """Access to sinks and outbox. How connections are stored is known to the launcher alone.
+
+    :param open_sink: returns the sink of a connection, or ``None`` and the reason.
+    :param open_outbox: returns the outbox at a location. Raises ``OutboxError`` if it cannot be opened.
+    :param is_over: returns whether a task instance is known to be over, so that its events can be converted.
+    :param open_store: opens the object store at a URI, where events are. Raises ``OSError`` if it cannot be opened.
+    :param s3_endpoint: returns the address of the S3 server at a URI if it is not Amazon's.
+    """
+
+    open_sink: Callable[[str], tuple[Sink | None, str | None]]
+    open_outbox: Callable[[str, OutboxLimits | None], Outbox]
+    is_over: Callable[[AttemptKey], bool] = lambda _: False
+    open_store: OpenStore = _no_store
+    s3_endpoint: Callable[[str], str | None] = lambda _: None
+
+    def outbox(self, options: LineageOptions) -> Outbox:
+        """Return the outbox of an attempt, or raise ``OutboxError``."""
+        return self.open_outbox(options.outbox_location, options.outbox_limits)

@@ -24,8 +24,7 @@ from airflow_provider_spark_datahub.task.report import LineageReport
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery import Deadline
     from airflow_provider_spark_datahub.delivery.outbox import Outbox
-    from airflow_provider_spark_datahub.task.delivery import Connections
-    from airflow_provider_spark_datahub.task.options import LineageOptions
+    from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
 
 log = logging.getLogger(__name__)
 

@@ -285,7 +285,7 @@ def remove_events(path: EventPlace) -> None:
 def is_ready(manifest: Manifest, is_over: Callable[[AttemptKey], bool]) -> bool:
     """Return whether an entry can be delivered now: it has proposals, or its attempt is known to be over.
 
-    :param is_over: see :class:`~airflow_provider_spark_datahub.task.delivery.Connections`; asked if nothing else shows
+    :param is_over: see :class:`~airflow_provider_spark_datahub.task.options.Connections`; asked if nothing else shows
         whether the attempt runs.
     """
     if manifest.state != "unfinished":

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.collection import FileFollower
+from airflow_provider_spark_datahub.capture.event_lines import FileFollower
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.interruption import OutOfTimeError
 from airflow_provider_spark_datahub.delivery.deadline import Deadline

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.collection import FileFollower, Outcome, checked_text
+from airflow_provider_spark_datahub.capture.event_lines import FileFollower, Outcome, checked_text
 from airflow_provider_spark_datahub.capture.event_log import EventLog, LogFollower
 from airflow_provider_spark_datahub.capture.injection import unused_path
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, execute, operator_with_lineage

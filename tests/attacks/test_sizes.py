@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from airflow_provider_spark_datahub.capture.collection import decompressed_zstd
+from airflow_provider_spark_datahub.capture.stored_files import decompressed_zstd
 from airflow_provider_spark_datahub.conversion import redaction
 from airflow_provider_spark_datahub.conversion.columns import facet as columns
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter

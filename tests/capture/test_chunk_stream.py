@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.collection import ChunkStream
+from airflow_provider_spark_datahub.capture.stored_files import ChunkStream
 
 
 def chunks_of(*chunks: bytes, closed: list[bool] | None = None) -> Generator[bytes]:

@@ -11,7 +11,7 @@ from typing import IO, Any
 import pytest
 from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.capture.collection import (
+from airflow_provider_spark_datahub.capture.event_lines import (
     CollectedEvents,
     CollectLimits,
     EventSource,

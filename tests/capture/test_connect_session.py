@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.capture import connect_session
-from airflow_provider_spark_datahub.capture.collection import Outcome, checked_text
 from airflow_provider_spark_datahub.capture.connect_session import SessionEvents, SessionFollower, remote_with_session
+from airflow_provider_spark_datahub.capture.event_lines import Outcome, checked_text
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
 from airflow_provider_spark_datahub.conversion import Converter, Ending, LineageSettings
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.capture import LineageInjection, ParentRun, Submission, inject
-from airflow_provider_spark_datahub.capture.collection import CollectLimits, Outcome, checked_text
+from airflow_provider_spark_datahub.capture.event_lines import CollectLimits, Outcome, checked_text
 from airflow_provider_spark_datahub.capture.event_objects import (
     EventObjects,
     ObjectFollower,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
-from airflow_provider_spark_datahub.capture.collection import (
+from airflow_provider_spark_datahub.capture.event_lines import (
     CollectedEvents,
     CollectLimits,
     FileFollower,

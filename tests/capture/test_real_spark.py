@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.capture.class_archive import ClassArchiveError, ClassArchives
-from airflow_provider_spark_datahub.capture.collection import CollectedEvents, Outcome, decoded_event
+from airflow_provider_spark_datahub.capture.event_lines import CollectedEvents, Outcome, decoded_event
 from airflow_provider_spark_datahub.capture.injection import LineageInjection, ParentRun, inject
 from airflow_provider_spark_datahub.capture.openlineage_jar import choose_jar
 from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation, base_properties

@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.delivery.sink import Sink
 from airflow_provider_spark_datahub.hooks.datahub import open_sink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
-from airflow_provider_spark_datahub.task.delivery import Connections
+from airflow_provider_spark_datahub.task.options import Connections
 from airflow_provider_spark_datahub.task.recovery import AttemptRecord
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.capture.installations import executable, openlineage_jar, spark_at

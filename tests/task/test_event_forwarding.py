@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.collection import FileFollower
+from airflow_provider_spark_datahub.capture.event_lines import FileFollower
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.sink import RawEvent
 from airflow_provider_spark_datahub.hooks.datahub import open_sink

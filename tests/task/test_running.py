@@ -489,7 +489,7 @@ IMPORTS_OF_THE_END = """
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
     from airflow_provider_spark_datahub.hooks.airflow_context import configuration
     from airflow_provider_spark_datahub.hooks.storage import open_outbox
-    from airflow_provider_spark_datahub.task.delivery import Connections
+    from airflow_provider_spark_datahub.task.options import Connections
     from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
 
     options = configuration().resolve(

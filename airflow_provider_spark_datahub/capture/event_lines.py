@@ -1,0 +1,438 @@
+"""Reading of event files, line by line: once, or while a running job appends to them.
+
+Files are streamed in bounded memory. A missing, torn or unreadable file or line is a result with a reason, not an
+exception, because lineage never stops a task.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import logging
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Generic, NoReturn, Protocol, TypeVar, runtime_checkable
+
+import msgspec
+
+from airflow_provider_spark_datahub.files import NotRegularFileError, open_regular
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_MEBIBYTE = 1024 * 1024
+_SKIP_CHUNK_BYTES = _MEBIBYTE
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+EVENT_FILE = ".ndjson"
+"""Suffix of event files."""
+EVENT_FOLDER = ".events"
+"""Suffix of folders of event files."""
+
+
+@runtime_checkable
+class EventSource(Protocol):
+    """File that can be opened: a ``pathlib.Path``, or a path in an object store with the same method."""
+
+    def open(self, mode: str, /) -> IO[Any]:
+        """Open for reading bytes (``"rb"``)."""
+
+
+class Outcome(enum.Enum):
+    """Result of reading event files; the value is the message for people."""
+
+    COMPLETE = "the event file was read to its end"
+    TORN = "the last line of the event file is cut off: the driver was killed while it wrote, or still writes"
+    EMPTY = "the event file holds no event: the listener started but sent nothing, or the file was emptied"
+    MISSING = (
+        "there is no event file: the OpenLineage listener did not run, could not write there, "
+        "or wrote on another machine"
+    )
+    UNREADABLE = "the event file cannot be read"
+    REPLACED = "the event file was cut or replaced while the job wrote it: what it held before may not have been read"
+    TIMED_OUT = "the time for reading events was used up before all of them were converted"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectLimits:
+    """Limits on reading.
+
+    :param max_event_bytes: size of the longest line; a longer one is quarantined and never held in memory.
+    :param max_quarantined: number of bad lines that are described; all are counted.
+    """
+
+    max_event_bytes: int = 256 * _MEBIBYTE
+    max_quarantined: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedLine:
+    """Line that does not hold an event.
+
+    :param source: path of the file.
+    :param line: number of the line; the first is 1.
+    :param offset: position of the line's first byte.
+    :param reason: message for people, without any of the line's content.
+    """
+
+    source: str
+    line: int
+    offset: int
+    reason: str
+
+
+@dataclass(slots=True)
+class CollectionReport:
+    """Counts and outcome of reading, filled while events are iterated and final when the iteration has ended.
+
+    :param lines: number of lines, including blank and bad ones.
+    :param bytes_read: number of bytes in all files.
+    :param torn: number of files whose last line is cut off. A torn line does not count as bad.
+    :param quarantined: the first bad lines; :attr:`quarantined_count` counts all of them.
+    :param detail: file, and error of the operating system if there was one.
+    """
+
+    lines: int = 0
+    events: int = 0
+    blank: int = 0
+    torn: int = 0
+    bytes_read: int = 0
+    quarantined: list[QuarantinedLine] = field(default_factory=list)
+    quarantined_count: int = 0
+    outcome: Outcome = Outcome.MISSING
+    detail: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Outcome for people, with its detail."""
+        return f"{self.outcome.value} ({self.detail})" if self.detail else self.outcome.value
+
+
+class CollectedEvents(Generic[T]):
+    """Events of one file, or of several in their order: iterate over it once, then read :attr:`report`.
+
+    Files are opened during iteration. Problems with a file or a line are in the report, never an exception.
+
+    :param parse: from :func:`checked_text` or :func:`decoded_event`; checking costs a tenth of decoding.
+    :param deadline: returns ``True`` when the time is up; called between lines.
+    """
+
+    def __init__(
+        self,
+        sources: EventSource | Iterable[EventSource],
+        parse: Callable[[bytes], T],
+        *,
+        limits: CollectLimits | None = None,
+        deadline: Callable[[], bool] | None = None,
+    ) -> None:
+        self.report = CollectionReport()
+        reader = _LineReader(parse, self.report, limits or CollectLimits(), deadline or _never)
+        self._events = reader.read_all([sources] if isinstance(sources, EventSource) else list(sources))
+
+    def __iter__(self) -> Iterator[T]:
+        return self._events
+
+
+class BadLineError(Exception):
+    """A line does not hold an event; the message says why."""
+
+
+class _DeadlineError(Exception):
+    """The deadline has passed."""
+
+
+# The later an outcome, the better it explains why lineage is incomplete.
+_SEVERITY = (
+    Outcome.COMPLETE,
+    Outcome.EMPTY,
+    Outcome.MISSING,
+    Outcome.TORN,
+    Outcome.UNREADABLE,
+    Outcome.REPLACED,
+    Outcome.TIMED_OUT,
+)
+
+
+def worst(endings: Iterable[tuple[Outcome, str]]) -> tuple[Outcome, str]:
+    """Return the outcome that explains best why lineage is incomplete, with its detail."""
+    return max(endings, key=lambda ending: _SEVERITY.index(ending[0]))
+
+
+@dataclass(slots=True)
+class _Position:
+    """Position in a file.
+
+    :param offset: of the next byte.
+    :param line: number of lines before it.
+    """
+
+    offset: int = 0
+    line: int = 0
+
+
+class _LineReader(Generic[T]):
+    """Reader of lines as events, which counts every line in the report.
+
+    :param parse: returns the event of a line, or raises :class:`BadLineError`.
+    """
+
+    def __init__(
+        self,
+        parse: Callable[[bytes], T],
+        report: CollectionReport,
+        limits: CollectLimits,
+        deadline: Callable[[], bool],
+    ) -> None:
+        self._report = report
+        self._limits = limits
+        self._deadline = deadline
+        self._parse = parse
+
+    def read_all(self, sources: list[EventSource]) -> Iterator[T]:
+        """Yield the events of all files; the outcome is the worst of theirs."""
+        endings = []
+        for source in sources:
+            before = self._report.events
+            self._ended(Outcome.COMPLETE, "")
+            yield from self._read_source(source)
+            if self._report.outcome is Outcome.COMPLETE and self._report.events == before:
+                self._ended(Outcome.EMPTY, str(source))
+            endings.append((self._report.outcome, self._report.detail))
+            if self._report.outcome is Outcome.TIMED_OUT:
+                break
+        if endings:
+            self._ended(*worst(endings))
+
+    def _read_source(self, source: EventSource) -> Iterator[T]:
+        try:
+            with source.open("rb") as stream:
+                yield from self.read_lines(stream, str(source), _Position())
+        except FileNotFoundError:
+            self._ended(Outcome.MISSING, str(source))
+        except OSError as error:
+            self._ended(Outcome.UNREADABLE, _described(source, error))
+        except _DeadlineError:
+            self._ended(Outcome.TIMED_OUT, f"{source}, after {self._report.lines} lines")
+
+    def read_lines(self, stream: IO[bytes], name: str, at: _Position, *, growing: bool = False) -> Iterator[T]:
+        """Yield the events from ``at`` on; ``at`` is advanced past each line before its event is yielded.
+
+        :param stream: file that is positioned at ``at``.
+        :param growing: leave the last line unread until it is complete.
+        :raises _DeadlineError: if the deadline has passed.
+        """
+        limit = self._limits.max_event_bytes
+        while True:
+            if self._deadline():
+                raise _DeadlineError
+            raw = stream.readline(limit + 1)
+            if not raw or (growing and not raw.endswith(b"\n")):
+                return
+            size = len(raw)
+            event = None
+            if size > limit and not raw.endswith(b"\n"):
+                raw = b""
+                size += self._skip_rest_of_line(stream)
+                self._quarantine(name, at, f"{size} bytes long, the limit is {limit}")
+            elif not raw.strip():
+                self._report.blank += 1
+            else:
+                event = self._event_of(raw, name, at)
+            at.offset += size
+            at.line += 1
+            self._report.lines += 1
+            self._report.bytes_read += size
+            if event is not None:
+                yield event
+
+    def _event_of(self, raw: bytes, name: str, at: _Position) -> T | None:
+        if at.offset == 0:
+            raw = raw.removeprefix(BYTE_ORDER_MARK)
+        try:
+            event = self._parse(raw)
+        except BadLineError as problem:
+            if raw.endswith(b"\n"):
+                self._quarantine(name, at, str(problem))
+            else:
+                self._report.torn += 1
+                self._ended(Outcome.TORN, f"{name}, line {at.line + 1}")
+            return None
+        self._report.events += 1
+        return event
+
+    def _skip_rest_of_line(self, stream: IO[bytes]) -> int:
+        skipped = 0
+        while chunk := stream.readline(_SKIP_CHUNK_BYTES):
+            skipped += len(chunk)
+            if chunk.endswith(b"\n"):
+                break
+            if self._deadline():
+                raise _DeadlineError
+        return skipped
+
+    def _quarantine(self, name: str, at: _Position, reason: str) -> None:
+        self._report.quarantined_count += 1
+        if len(self._report.quarantined) < self._limits.max_quarantined:
+            self._report.quarantined.append(QuarantinedLine(name, at.line + 1, at.offset, reason))
+
+    def _ended(self, outcome: Outcome, detail: str) -> None:
+        self._report.outcome = outcome
+        self._report.detail = detail
+
+
+def _described(source: object, error: OSError) -> str:
+    # An error of ours names the file already.
+    return str(error) if isinstance(error, NotRegularFileError) else f"{source}: {error.strerror or error}"
+
+
+_TOO_DEEP = "JSON nested too deeply"
+
+
+def checked_text() -> Callable[[bytes], bytes]:
+    """Return a parser that checks a line and returns it unchanged, or raises :class:`BadLineError`."""
+    check = msgspec.json.Decoder(msgspec.Raw).decode
+    decode = decoded_event()
+
+    def parse(raw: bytes) -> bytes:
+        text = raw.strip()
+        if b"\\ud" in text or b"\\uD" in text:
+            event = decode(text)
+            try:
+                return json.dumps(event, ensure_ascii=False).encode()
+            except RecursionError as error:
+                raise BadLineError(_TOO_DEEP) from error
+        try:
+            # The check of JSON grammar does not look into strings.
+            if not text.isascii():
+                text.decode()
+            check(text)
+        except UnicodeDecodeError as error:
+            raise BadLineError(f"not UTF-8 at byte {error.start} of the line") from error
+        except msgspec.DecodeError as error:
+            raise BadLineError(f"not valid JSON: {error}") from error
+        except RecursionError as error:
+            raise BadLineError(_TOO_DEEP) from error
+        if not text.startswith(b"{"):
+            raise BadLineError("not a JSON object")
+        return text
+
+    return parse
+
+
+def decoded_event() -> Callable[[bytes], dict[str, Any]]:
+    """Return a parser that decodes a line, or raises :class:`BadLineError`."""
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite_float)
+
+    def parse(raw: bytes) -> dict[str, Any]:
+        try:
+            event = decoder.decode(raw.decode("utf-8"))
+            if b"\\ud" in raw or b"\\uD" in raw:
+                event = _without_lone_surrogates(event)
+        except UnicodeDecodeError as error:
+            raise BadLineError(f"not UTF-8 at byte {error.start} of the line") from error
+        except json.JSONDecodeError as error:
+            raise BadLineError(f"not valid JSON: {error.msg} at character {error.pos} of the line") from error
+        except RecursionError as error:
+            raise BadLineError(_TOO_DEEP) from error
+        except ValueError as error:
+            # Python refuses to parse numbers of more than some thousand digits.
+            raise BadLineError(f"JSON that cannot be used: {error}") from error
+        if not isinstance(event, dict):
+            raise BadLineError(f"not a JSON object but {type(event).__name__}")
+        return event
+
+    return parse
+
+
+def _without_lone_surrogates(event: Any) -> Any:
+    # JSON may escape half of a surrogate pair, which UTF-8 cannot encode: no later step could write it.
+    return json.loads(json.dumps(event, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise BadLineError(f"not valid JSON: it holds {name}")
+
+
+def _finite_float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise BadLineError("JSON that cannot be used: it holds a number beyond the range of a float")
+    return number
+
+
+def _never() -> bool:
+    return False
+
+
+class FileFollower(Generic[T]):
+    """Reader of a growing file, which yields the event of each line once. Problems are in the report.
+
+    The file is reopened each time, because a network file system may only then show what another machine appended.
+
+    :param parse: returns the event of a line, or raises :class:`BadLineError`.
+    :param start: position of the first byte to read.
+    :ivar report: counts of everything that was read; its outcome is set by :meth:`rest`.
+    """
+
+    def __init__(
+        self, path: Path, parse: Callable[[bytes], T], limits: CollectLimits | None = None, *, start: int = 0
+    ) -> None:
+        self.report = CollectionReport()
+        self._path = path
+        self._parse = parse
+        self._limits = limits or CollectLimits()
+        self._at = _Position(start)
+        self._file: tuple[int, int] | None = None
+        self._replaced = False
+
+    def rename(self, path: Path) -> None:
+        """Continue with the same file under another name."""
+        self._path = path
+
+    def new(self, stop: Callable[[], bool]) -> Iterator[T]:
+        """Yield the events of lines that were completed since; none if the file is missing or unreadable.
+
+        :param stop: called between lines; returns ``True`` to leave the rest for the next call.
+        """
+        try:
+            yield from self._read(stop, growing=True)
+        except (OSError, _DeadlineError):
+            return
+
+    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
+        """Yield all remaining events, including the last line, after the writer has ended. The report is final then.
+
+        :param deadline: returns ``True`` when the time is up; called between lines.
+        """
+        report = self.report
+        report.outcome = Outcome.COMPLETE
+        try:
+            yield from self._read(deadline, growing=False)
+        except FileNotFoundError:
+            self._replaced = self._at.offset > 0
+            report.outcome, report.detail = Outcome.MISSING, str(self._path)
+        except OSError as error:
+            report.outcome, report.detail = Outcome.UNREADABLE, _described(self._path, error)
+        except _DeadlineError:
+            report.outcome, report.detail = Outcome.TIMED_OUT, f"{self._path}, after {self._at.line} lines"
+        if report.outcome is Outcome.COMPLETE and not report.events:
+            report.outcome, report.detail = Outcome.EMPTY, str(self._path)
+        if self._replaced and report.outcome not in (Outcome.UNREADABLE, Outcome.TIMED_OUT):
+            report.outcome, report.detail = Outcome.REPLACED, str(self._path)
+        log.debug(
+            "Read %s: %s events in %s bytes, %s bad lines; %s.",
+            self._path, report.events, report.bytes_read, report.quarantined_count, report.outcome.name,
+        )  # fmt: skip
+
+    def _read(self, stop: Callable[[], bool], *, growing: bool) -> Iterator[T]:
+        with open_regular(self._path) as stream:
+            status = os.fstat(stream.fileno())
+            file = status.st_dev, status.st_ino
+            if status.st_size < self._at.offset or (self._file and file != self._file):
+                self._at, self._replaced = _Position(), True
+            self._file = file
+            stream.seek(self._at.offset)
+            reader = _LineReader(self._parse, self.report, self._limits, stop)
+            yield from reader.read_lines(stream, str(self._path), self._at, growing=growing)
