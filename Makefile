@@ -43,7 +43,7 @@ PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n logical --dist loadscope --no-l
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: dev spark ## a real Airflow runs two Spark tasks; shows their run tree and lineage in the terminal
@@ -86,7 +86,13 @@ contracts: dev ## import-linter: which layer may import what
 
 .PHONY: docs
 docs: dev ## the documentation as a site in build/site; every link and anchor is checked
-	$(STEP) "Documentation (mkdocs --strict)" env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(STEP) "Documentation (mkdocs --strict)" env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+.PHONY: docs-release
+docs-release: dev ## the documentation of this version, beside those of others, in the local branch gh-pages (nothing is pushed)
+	$(STEP) "Documentation of this version (mike)" env NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(BIN):$$PATH" bash -euc '\
+	    version=$$(python -c "from $(PACKAGE) import __version__; print(*__version__.split(chr(46))[:2], sep=chr(46))"); \
+	    mike deploy --update-aliases "$$version" latest && mike set-default latest && mike list'
 
 .PHONY: build
 build: dev ## wheel and sdist in dist/, checked by twine

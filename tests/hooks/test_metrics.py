@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from airflow_provider_spark_datahub.delivery.outbox.records import OutboxRecords
 from airflow_provider_spark_datahub.hooks import metrics
 from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.delivery.outboxes import key, outbox_at, put
+from tests.servers.otlp import OtlpMetric, OtlpReceiver
 
 TAGS = {"dag_id": "shop", "task_id": "build"}
 
@@ -65,3 +68,47 @@ def test_an_outbox_that_cannot_be_read_fails_nothing(
     metrics.gauge_outbox(outbox_at(tmp_path))
     assert sent == {}
     assert "The outbox cannot be counted" in caplog.text
+
+
+@pytest.fixture
+def received(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], dict[str, OtlpMetric]]]:
+    """What came to a collector to which Airflow's own logger of metrics sends, by ``[metrics] otel_on``."""
+    stats_utils = pytest.importorskip("airflow.sdk.observability.metrics.stats_utils", reason="Airflow before 3.2")
+    from opentelemetry.metrics import get_meter_provider
+    from opentelemetry.sdk.metrics import MeterProvider
+
+    with OtlpReceiver.running() as receiver:
+        monkeypatch.setenv("AIRFLOW__METRICS__OTEL_ON", "True")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        with monkeypatch.context() as patched:
+            patched.setattr("atexit.register", lambda *_: None)  # the receiver is gone when this process ends
+            backend = stats_utils.get_stats_factory()()
+        monkeypatch.setattr(sys.modules[Stats.__module__], "_backend", backend)
+        provider = get_meter_provider()
+        assert isinstance(provider, MeterProvider)
+
+        def flushed() -> dict[str, OtlpMetric]:
+            provider.force_flush()
+            return receiver.metrics()
+
+        yield flushed
+        provider.shutdown()
+
+
+def test_opentelemetry_gets_them_from_airflow(received: Callable[[], dict[str, OtlpMetric]], tmp_path: Path) -> None:
+    metrics.count_attempt(LineageReport(inputs=["a"], delivered=7, rejected=1, pending=2, seconds=1.5), **TAGS)
+    metrics.count_attempt(LineageReport(inputs=["a"], delivered=5, seconds=0.5), **TAGS)
+    put(outbox := outbox_at(tmp_path), key(), 1)
+    metrics.gauge_outbox(outbox)
+    found = received()
+    _, age, _ = found.pop("airflow.spark_datahub.outbox.oldest_pending_seconds")
+    assert 0 <= age < 3600
+    assert found == {
+        "airflow.spark_datahub.tasks.with_lineage": ("sum", 2, TAGS),
+        "airflow.spark_datahub.proposals.delivered": ("sum", 12, TAGS),
+        "airflow.spark_datahub.proposals.rejected": ("sum", 1, TAGS),
+        "airflow.spark_datahub.proposals.pending": ("sum", 2, TAGS),
+        "airflow.spark_datahub.added": ("exponential_histogram", 2000, TAGS),
+        "airflow.spark_datahub.outbox.pending": ("gauge", 1, {}),
+        "airflow.spark_datahub.outbox.quarantined": ("gauge", 0, {}),
+    }
