@@ -27,12 +27,12 @@ class AttemptKey:
     @property
     def instance(self) -> str:
         """Name of the task instance, safe in paths: readable, and unique by its hash, since ids may hold anything."""
-        return _name(self.dag_id, self.task_id, self.dag_id, self.run_id, self.task_id, self.map_index)
+        return _name(self.dag_id, self.task_id, self.run_id, self.map_index)
 
     @property
     def task(self) -> str:
         """Likewise the name of the task, over all its runs."""
-        return _name(self.dag_id, self.task_id, self.dag_id, self.task_id)
+        return _name(self.dag_id, self.task_id)
 
     @staticmethod
     def dag_prefix(dag_id: str) -> str:
@@ -41,10 +41,11 @@ class AttemptKey:
 
 
 @lru_cache(maxsize=64)  # an outbox asks several times for each entry
-def _name(dag_id: str, task_id: str, *ids: str | int) -> str:
-    # As json.dumps writes it, which takes three times as long; a listing of an outbox asks for thousands.
-    text = ", ".join(encode_basestring_ascii(part) if isinstance(part, str) else str(part) for part in ids)
-    digits = hashlib.sha256(f"[{text}]".encode()).hexdigest()[:20]
+def _name(dag_id: str, task_id: str, run_id: str | None = None, map_index: int = -1) -> str:
+    # As json.dumps writes a list of them, which takes five times as long; a listing of an outbox asks for thousands.
+    dag, task = encode_basestring_ascii(dag_id), encode_basestring_ascii(task_id)
+    text = f"[{dag}, {task}]" if run_id is None else f"[{dag}, {encode_basestring_ascii(run_id)}, {task}, {map_index}]"
+    digits = hashlib.sha256(text.encode()).hexdigest()[:20]
     return f"{_slug(dag_id)}.{_slug(task_id)}-{digits}"
 
 

@@ -59,12 +59,13 @@ def open_regular(path: str | Path, *, follow: bool = False) -> BinaryIO:
     return os.fdopen(_open(path, follow=follow)[0], "rb")
 
 
-def first_line(path: str | Path) -> tuple[bytes, int]:
+def first_line(path: str | Path, *, listed: bool = False) -> tuple[bytes, int]:
     """Return the first line of a regular file, with its newline, and the size of the file in bytes.
 
+    :param listed: whether a listing of its folder has just said that it is a regular file.
     :raises NotRegularFileError: as :func:`open_regular`.
     """
-    descriptor, size = _open(path)
+    descriptor, size = _open(path, listed=listed)
     try:
         content = os.read(descriptor, _FIRST_BYTES)
         line, newline, _ = content.partition(b"\n")
@@ -76,10 +77,11 @@ def first_line(path: str | Path) -> tuple[bytes, int]:
         os.close(descriptor)
 
 
-def _open(path: str | Path, *, follow: bool = False) -> tuple[int, int]:
+def _open(path: str | Path, *, follow: bool = False, listed: bool = False) -> tuple[int, int]:
     """Return the descriptor of a regular file, and its size."""
     # Not opened at all, if possible; checked again below, since the name may have changed its meaning meanwhile.
-    _check_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
+    if not listed:
+        _check_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     try:

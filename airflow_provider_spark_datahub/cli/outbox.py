@@ -20,8 +20,9 @@ from airflow_provider_spark_datahub.cli.console import (
     parse_hours,
     progress,
     say,
-    show_line,
+    show_lines,
 )
+from airflow_provider_spark_datahub.gc_tuning import gc_paused
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox import Entry, EntryFilter, Manifest, Outbox
@@ -63,30 +64,32 @@ def pending(
 
     wanted = _entry_filter(dag, run, task, connection)
     hours = parse_hours("--over-after", over_after)
-    with _opened(outbox, or_folder=True, failed=EXIT_HELP) as opened:
-        listed = [
-            {**_summary(entry.manifest), "entry": str(entry), "may_run": _may_run(entry, hours)}
-            for entry in opened.entries()
-            if wanted(entry.manifest)
-        ]
+    waiting: list[dict[str, Any]] = []
+    running: list[dict[str, Any]] = []
+    # Tens of thousands of entries are kept, and collecting them takes as long as reading them.
+    with _opened(outbox, or_folder=True, failed=EXIT_HELP) as opened, gc_paused():
+        for entry in opened.entries():
+            if wanted(entry.manifest):
+                listed = running if _may_run(entry, hours) else waiting
+                summary = _summary(entry.manifest)
+                listed.append({**summary, "entry": str(entry)} if as_json else summary)
         quarantined = [
             {**_summary(entry.manifest), "proposals": len(entry.rejected), "reasons": entry.reasons}
             for entry in opened.quarantined()
             if wanted(entry.manifest)
         ]
         corrupt = sum(name.endswith(".jsonl") for name in opened.storage.stored(CORRUPT))
-    running = [entry for entry in listed if entry.pop("may_run")]
-    waiting = [entry for entry in listed if entry not in running]
     if as_json:
         found = {"pending": waiting, "running": running, "quarantined": quarantined, "corrupt": corrupt}
         typer.echo(json.dumps(found, indent=2))
     else:
-        for entry in waiting:
-            show_line(f"{_line(entry)} for {entry['connection']}")
-        for entry in running:
-            show_line(f"{_line(entry)}: its attempt may still run")
-        for entry in quarantined:
-            show_line(f"{_line(entry)} quarantined: {'; '.join(entry['reasons'])}")
+        show_lines(
+            [
+                *(f"{_line(summary)} for {summary['connection']}" for summary in waiting),
+                *(f"{_line(summary)}: its attempt may still run" for summary in running),
+                *(f"{_line(summary)} quarantined: {'; '.join(summary['reasons'])}" for summary in quarantined),
+            ]
+        )
         runs = f", {len(running)} of attempts that may still run" if running else ""
         say(f"{len(waiting)} entries pending{runs}, {len(quarantined)} quarantined, {corrupt} corrupt")
     if quarantined or corrupt:
@@ -241,6 +244,8 @@ def _entry_filter(
 
 def _may_run(entry: Entry, hours: float | None) -> bool:
     """Return whether the entry's attempt may still run: nothing says that it is over, and it is no older than this."""
+    if entry.manifest.state != "unfinished":
+        return False
     from airflow_provider_spark_datahub.task import may_run
 
     return may_run(entry.manifest) and (hours is None or entry.age <= hours * 3600)

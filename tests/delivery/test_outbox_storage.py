@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
+from airflow_provider_spark_datahub.files import NotRegularFileError
 from tests.delivery.outboxes import files
 from tests.patience import HANGS, not_outlasting
 
@@ -35,6 +36,16 @@ def test_missing_objects(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         storage.move("a", "b")
     storage.remove("a/b")
+
+
+def test_a_listed_file_that_has_become_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.write("a/1", [b"one\n"])
+    assert storage.names("a") == ["a/1"]
+    (tmp_path / "a/1").unlink()
+    os.mkfifo(tmp_path / "a/1")
+    with pytest.raises(NotRegularFileError):
+        storage.first_line("a/1")
 
 
 def test_drafts_are_no_objects(tmp_path: Path) -> None:

@@ -144,6 +144,8 @@ class LocalStorage(OutboxStorage):
         self._access = access
         # Text, since making a Path takes longer than most system calls.
         self._root = os.fspath(root)
+        self._regular = frozenset[str]()
+        """Regular files, as the latest listing of names says."""
 
     def describe(self, name: str = "") -> str:
         """Return the path."""
@@ -160,7 +162,9 @@ class LocalStorage(OutboxStorage):
 
     def names(self, folder: str) -> list[str]:
         """Return the same without asking for each file's size."""
-        return sorted(name for name, _ in self._walk(folder))
+        walked = self._walk(folder)
+        self._regular = frozenset([name for name, child in walked if child.is_file(follow_symlinks=False)])
+        return sorted([name for name, _ in walked])
 
     def _walk(self, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
         found, folders = self._list(folder)
@@ -206,7 +210,7 @@ class LocalStorage(OutboxStorage):
 
     def first_line(self, name: str) -> tuple[bytes, int]:
         """Return the first line of a file, and the file's size, without reading the rest."""
-        return first_line(f"{self._root}/{name}")
+        return first_line(f"{self._root}/{name}", listed=name in self._regular)
 
     def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:
         """Write a file beside it, sync it, rename it, and sync the folder.
