@@ -50,6 +50,8 @@ _BEGIN_SECONDS = 4.0
 _LOG_TOO_LONG = "the time for lineage was used up before the end of Spark's event log"
 _MOST_ASKED = 20
 """Task instances on other machines about which one task asks Airflow: many siblings must not flood its API."""
+_TURN_SHARE = 0.1
+"""Part of the remaining time for which an attempt waits while others deliver, if its task does not fail for that."""
 _LEASE_MARGIN = 30.0
 """Seconds that the lease outlasts the delivery, to record its outcome."""
 
@@ -403,19 +405,34 @@ class TaskDelivery:
     def _deliver_entries(self, deadline: Deadline, own: Entry) -> None:
         self._report.outbox_entry = str(own)
         self._delivered_name = own.name
+        started, until = time.monotonic(), self._turn_deadline(deadline)
         if self._lease is not None:
-            if self._has_turn(self._lease, deadline):
+            if self._has_turn(self._lease, until):
                 self._deliver_leased(own, deadline)
             else:
-                self._add_reason("it is pending: another run of this task is being delivered")
+                self._add_no_turn("another run of this task is being delivered", started)
             return
         seconds = self._lease_seconds(deadline)
-        lease = Lease.wait_for(self._outbox.storage, self._group, deadline, seconds=seconds, run=self._run)
+        lease = Lease.wait_for(self._outbox.storage, self._group, until, seconds=seconds, run=self._run)
         if lease is None:
-            self._add_reason("it is pending: another drainer of the outbox holds the entries of this task")
+            self._add_no_turn("another drainer of the outbox holds the entries of this task", started)
             return
         with lease:
             self._deliver_leased(own, deadline)
+
+    def _turn_deadline(self, deadline: Deadline) -> Deadline:
+        """Return until when this attempt waits for others to deliver.
+
+        In an outage, each of many runs that overlap would wait until its deadline, though the outbox keeps its lineage.
+        """
+        share = _TURN_SHARE if self._options.on_failure == "warn" else 1.0
+        return Deadline.after(deadline.remaining() * share)
+
+    def _add_no_turn(self, why: str, started: float) -> None:
+        self._add_reason(
+            f"it is pending: {why}, and after {time.monotonic() - started:.1f} s this attempt waits no longer. A later "
+            "task of the DAG, the end of the DAG run, DeliverLineageOperator or spark-datahub emit delivers it"
+        )
 
     def _has_turn(self, lease: Lease, deadline: Deadline) -> bool:
         try:

@@ -19,7 +19,7 @@ from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.task import delivery as task_delivery
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
-from airflow_provider_spark_datahub.task.options import LineageOptions
+from airflow_provider_spark_datahub.task.options import FailurePolicy, LineageOptions
 from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.delivery.outboxes import Recording, outbox_at, receipts_in
 from tests.delivery.samples import upserts
@@ -29,11 +29,13 @@ KEY = AttemptKey("shop", "run", "build", -1, 1)
 GROUP = (KEY.instance, EntryName.connection_hash("datahub"))
 
 
-def delivery(folder: Path, sink: Recording, limits: OutboxLimits | None = None) -> tuple[TaskDelivery, LineageReport]:
+def delivery(
+    folder: Path, sink: Recording, limits: OutboxLimits | None = None, on_failure: FailurePolicy = "warn"
+) -> tuple[TaskDelivery, LineageReport]:
     options = LineageOptions(
         connection="datahub",
         settings=LineageSettings(),
-        on_failure="warn",
+        on_failure=on_failure,
         events_location=folder / "events",
         outbox_location=str(folder),
         timeout=30.0,
@@ -54,7 +56,8 @@ def test_entries_that_another_drainer_holds_are_pending(tmp_path: Path) -> None:
     with lease:
         one.deliver(upserts(2), Deadline.after(0.2), spark_succeeded=True)
     assert (report.delivered, report.pending, sink.arrived) == (0, 2, [])
-    assert "another drainer of the outbox holds the entries" in str(report.reason)
+    assert "another drainer of the outbox holds the entries of this task" in str(report.reason)
+    assert "spark-datahub emit" in str(report.reason)
     (entry,) = outbox_at(tmp_path).entries()
     assert report.outbox_entry == str(entry)
 
@@ -69,10 +72,37 @@ def test_an_attempt_waits_for_the_delivery_of_another_run(tmp_path: Path) -> Non
     with one.leased(deadline):
         one.deliver(upserts(2), deadline, spark_succeeded=True)
         assert (report.delivered, report.pending, sink.arrived) == (0, 2, [])
-        assert report.reason == "it is pending: another run of this task is being delivered"
+        assert str(report.reason).startswith("it is pending: another run of this task is being delivered, and after ")
+        assert "spark-datahub emit" in str(report.reason)
         lease.release()
         one.deliver(upserts(2), Deadline.after(30), spark_succeeded=True)
     assert (report.delivered, outbox_at(tmp_path).names()) == (2, [])
+
+
+def test_an_attempt_waits_for_others_for_a_share_of_its_time_unless_it_fails_for_its_lineage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an outage, each of many runs that overlap would otherwise wait until its deadline."""
+    waited = []
+
+    def no_turn(_: Lease, deadline: Deadline) -> bool:
+        waited.append(deadline.remaining())
+        return False
+
+    def not_released(_storage: object, _group: object, deadline: Deadline, **_: object) -> None:
+        waited.append(deadline.remaining())
+
+    monkeypatch.setattr(Lease, "take_turn", no_turn)
+    monkeypatch.setattr(Lease, "wait_for", not_released)
+    policies: tuple[FailurePolicy, ...] = ("warn", "retry", "fail")
+    for policy in policies:
+        one, report = delivery(tmp_path, Recording(), on_failure=policy)
+        deadline = Deadline.after(3_000)
+        one.deliver(upserts(2), deadline, spark_succeeded=True)
+        with one.leased(deadline):
+            one.deliver(upserts(2), deadline, spark_succeeded=True)
+        assert (report.delivered, report.pending) == (0, 2)
+    assert [seconds <= 300 for seconds in waited] == [True, True, False, False, False, False]
 
 
 def test_delivery_waits_for_another_drainer_within_its_time(tmp_path: Path) -> None:
