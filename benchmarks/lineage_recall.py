@@ -9,16 +9,14 @@ log, and from the log alone. Prints precision and recall of datasets, and of dir
 from __future__ import annotations
 
 import gzip
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending
 from tests.conversion.builders import settings
-from tests.conversion.test_hard_jobs import FOLDER, RECORDINGS, direct_columns, truth_of
+from tests.conversion.test_hard_jobs import FOLDER, RECORDINGS, found_edges, log_events, true_edges, truth_of
 
 SOURCES = ("events", "both", "log")
 HEADINGS = (
@@ -37,31 +35,23 @@ HEADINGS = (
 def converted(recording: str, source: str) -> Conversion:
     """Convert a recording from its events, with its event log, or from the log alone."""
     converter = Converter(settings(capture_from_event_log=source == "log", capture_streaming=source != "events"))
-    for line in _lines("events", recording) if source != "log" else ():
+    events = gzip.decompress((FOLDER / "events" / f"{recording}.ndjson.gz").read_bytes()).splitlines()
+    for line in events if source != "log" else ():
         converter.add(line)
-    for line in _lines("logs", recording) if source != "events" else ():
-        converter.add_log_event(json.loads(line))
+    for event in log_events(recording) if source != "events" else ():
+        converter.add_log_event(event)
     return converter.finish(Ending(succeeded=truth_of(recording)["result"] == "SUCCESS"))
-
-
-def _lines(folder: str, recording: str) -> list[bytes]:
-    return gzip.decompress((FOLDER / folder / f"{recording}.ndjson.gz").read_bytes()).splitlines()
 
 
 def counts(recording: str, source: str) -> list[int]:
     """Return the true edges, and of those that were found the true and the false ones: of datasets, then of columns."""
-    truth, conversion = truth_of(recording), converted(recording, source)
-    found = {
-        "inputs": set(conversion.inputs),
-        "outputs": set(conversion.outputs),
-        "columns": direct_columns(conversion),
-    }
+    found = found_edges(converted(recording, source))
     result = []
     for kinds in (("inputs", "outputs"), ("columns",)):
         numbers = [0, 0, 0]
         for kind in kinds:
-            either = _edges(truth, f"either_{kind}")
-            true = _edges(truth, kind) - either
+            either = true_edges(recording, f"either_{kind}")
+            true = true_edges(recording, kind) - either
             numbers = [
                 numbers[0] + len(true),
                 numbers[1] + len(found[kind] & true),
@@ -69,10 +59,6 @@ def counts(recording: str, source: str) -> list[int]:
             ]
         result += numbers
     return result
-
-
-def _edges(truth: dict[str, Any], kind: str) -> set[Any]:
-    return {tuple(item) if isinstance(item, list) else item for item in truth.get(kind, ())}
 
 
 def _cell(numbers: list[int]) -> str:

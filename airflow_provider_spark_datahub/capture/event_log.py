@@ -50,7 +50,7 @@ def _open_log(path: Path) -> IO[bytes] | io.BufferedReader:
     library = _LIBRARIES[codec]
     if not library:
         remedy = "set spark.eventLog.compression.codec=zstd or spark.eventLog.compress=false"
-        raise OSError(f"{path.name} is compressed with {codec}: {remedy}")
+        raise OSError(f"{path.name} is compressed with {codec}, which no maintained Python library reads: {remedy}")
     if find_spec(library) is None:
         remedy = f"install the Python package {library}, or set spark.eventLog.compress=false"
         raise OSError(f"{path.name} is compressed with {codec}: {remedy}")
@@ -152,12 +152,14 @@ _KEPT_KEYS = {
     **dict.fromkeys(("SparkListenerApplicationStart", "SparkListenerApplicationEnd"), _APPLICATION_KEYS),
     "SparkListenerLogStart": ("Spark Version",),
     "SparkListenerEnvironmentUpdate": ("Hadoop Properties", "Spark Properties"),
+    "SparkListenerJobStart": ("Properties",),
 }
 _WANTED = frozenset(name.encode() for name in _KEPT_KEYS)
 # Where tables are, and the namespace of the jobs. Everything else may hold secrets.
 _KEPT_PROPERTIES = re.compile(
     r"fs\.defaultFS|(?:spark\.hadoop\.)?hive\.metastore\.uris|spark\.sql\.warehouse\.dir"
     r"|spark\.sql\.catalog\.[^.]+(?:\.(?:type|warehouse))?|spark\.openlineage\.namespace"
+    r"|spark\.eventLog\.(?:enabled|excludedPatterns)|spark\.sql\.execution\.id|spark\.rdd\.scope"
 )
 ATTEMPT_PROPERTY = "spark.airflow.datahub.attempt"
 """Spark property by which an attempt finds its application's log among those of others."""
@@ -357,7 +359,7 @@ def _reduced(event: dict[str, Any], max_chars: int) -> dict[str, Any]:
     kept: dict[str, Any] = {"Event": name}
     for key in _KEPT_KEYS[name]:
         value = event.get(key)
-        if key.endswith(" Properties"):
+        if key.endswith("Properties"):
             properties = value if isinstance(value, dict) else {}
             value = {name: text for name, text in properties.items() if _KEPT_PROPERTIES.fullmatch(name)} or None
         if value is not None:

@@ -43,7 +43,9 @@ _EVENT_LOG = "spark.eventLog."
 _DEFAULT_EVENT_LOG_DIR = "file:///tmp/spark-events"
 # Events that grow with the number of tasks and describe no query. Spark 4.1 and later can leave them out.
 _UNREAD_EVENTS = (
-    *(f"SparkListener{kind}{stage}" for kind in ("Job", "Task") for stage in ("Start", "End")),
+    "SparkListenerJobEnd",
+    "SparkListenerTaskStart",
+    "SparkListenerTaskEnd",
     "SparkListenerStageSubmitted",
     "SparkListenerStageCompleted",
     "SparkListenerTaskGettingResult",
@@ -54,6 +56,8 @@ _UNREAD_EVENTS = (
     "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate",
     "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveSQLMetricUpdates",
 )
+# Spark names 25 columns and paths of 100 characters by default, and leaves out the others.
+_WHOLE_PLANS = {"spark.sql.debug.maxToStringFields": "2000", "spark.sql.maxMetadataStringLength": "10000"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,20 +175,22 @@ def inject_event_log(submission: Submission, folder: Path, *, local_driver: bool
     """Return the submission with Spark's own event log; ``submission`` is not changed.
 
     The event log names the sinks of streaming queries, which OpenLineage does not. A log that the user configured is
-    kept, and read if it is on this machine; a job that disables the log stays without. Injecting twice gives the same
-    as injecting once.
+    kept, and read if it is on this machine; a job that disables the log stays without. The plans of a log that is read
+    name up to 2,000 columns and 10,000 characters of paths, unless the job sets other numbers. Injecting twice gives
+    the same as injecting once.
 
     :param folder: absolute folder of this attempt alone. The caller creates it; without it, the job fails to start.
     :param local_driver: the driver runs on this machine; elsewhere the folder does not exist.
     """
     enabled = (submission.effective(f"{_EVENT_LOG}enabled") or "").strip().lower()
     if enabled == "true" and submission.effective(f"{_EVENT_LOG}dir") == folder.as_uri():
-        return EventLogInjection(submission, folder, ours=True)
+        return EventLogInjection(_with_whole_plans(submission), folder, ours=True)
     if enabled == "true":
         users, reason = _local_folder(submission.effective(f"{_EVENT_LOG}dir") or _DEFAULT_EVENT_LOG_DIR)
         if users is not None and not local_driver:
             users, reason = None, "the driver, and so the job's own Spark event log, is on another machine"
-        return EventLogInjection(submission, users, ours=False, reason=reason)
+        read = submission if users is None else _with_whole_plans(submission)
+        return EventLogInjection(read, users, ours=False, reason=reason)
     if enabled:
         return EventLogInjection(submission, None, ours=False, reason=f"the job sets {_EVENT_LOG}enabled={enabled}")
     if not local_driver:
@@ -201,7 +207,13 @@ def inject_event_log(submission: Submission, folder: Path, *, local_driver: bool
         f"{_EVENT_LOG}excludedPatterns": ",".join(_UNREAD_EVENTS),
     }
     injected = replace(submission, properties={**submission.properties, **properties})
-    return EventLogInjection(injected, folder, ours=True)
+    return EventLogInjection(_with_whole_plans(injected), folder, ours=True)
+
+
+def _with_whole_plans(submission: Submission) -> Submission:
+    """Return the submission with plans that name all columns and paths, unless the job sets how many they name."""
+    raised = _where_unset(submission, _WHOLE_PLANS)
+    return replace(submission, properties={**submission.properties, **raised}) if raised else submission
 
 
 def _local_folder(place: str) -> tuple[Path | None, str]:

@@ -71,7 +71,7 @@ class Symlinks:
                 name, selector = table.name.removesuffix(".changes"), "changes"
             table = table._replace(name=name)
         self.by_dataset[dataset] = table
-        return selector.lower() not in _METADATA_TABLES
+        return selector.lower() not in METADATA_TABLES
 
 
 def _symlinked_table(facets: Facets, settings: LineageSettings) -> DatasetId | None:
@@ -116,7 +116,7 @@ def _is_changelog(facets: Facets) -> bool:
 
 
 # org.apache.iceberg.MetadataTableType
-_METADATA_TABLES = frozenset(
+METADATA_TABLES = frozenset(
     {
         *("all_data_files", "all_delete_files", "all_entries", "all_files", "all_manifests", "data_files"),
         *("delete_files", "entries", "files", "history", "manifests", "metadata_log_entries", "partitions"),
@@ -135,7 +135,7 @@ def table_and_selector(name: str, path: str) -> tuple[str, str]:
     :returns: the table's own name, and the selector behind it or an empty text.
     """
     table, _, last = name.rpartition(".")
-    if "." not in table or not (last.lower() in _METADATA_TABLES or _SELECTOR.fullmatch(last)):
+    if "." not in table or not (last.lower() in METADATA_TABLES or _SELECTOR.fullmatch(last)):
         return name, ""
     return (name, "") if path.rpartition("/")[2].startswith(last) else (table, last)
 

@@ -10,6 +10,8 @@ from airflow_provider_spark_datahub.capture.spark_submit import Submission
 FOLDER = Path("/spool/try 1.eventlog")
 ENABLED = "spark.eventLog.enabled"
 DIR = "spark.eventLog.dir"
+FIELDS = "spark.sql.debug.maxToStringFields"
+WHOLE_PLANS = {FIELDS: "2000", "spark.sql.maxMetadataStringLength": "10000"}
 
 
 def test_log_of_our_own() -> None:
@@ -28,6 +30,7 @@ def test_log_of_our_own() -> None:
         "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.logBlockUpdates.enabled": "false",
         "spark.eventLog.logStageExecutorMetrics": "false",
+        **WHOLE_PLANS,
     }
     assert "SparkListenerTaskEnd" in left_out
     assert not [name for name in left_out if "SQLExecution" in name or "Application" in name or "Environment" in name]
@@ -53,8 +56,18 @@ def test_log_of_the_users_own_stays_and_is_read(place: str | None, folder: str, 
 
     injection = inject_event_log(users, FOLDER, local_driver=True)
 
-    assert injection.submission is users
+    assert injection.submission.properties == {**users.properties, **WHOLE_PLANS}
     assert (injection.folder, injection.ours, injection.reason) == (Path(folder), False, "")
+    assert inject_event_log(injection.submission, FOLDER, local_driver=True).submission is injection.submission
+
+
+def test_how_much_a_plan_names_is_the_jobs_own_choice() -> None:
+    users = Submission({FIELDS: 30}, base_properties={"spark.sql.maxMetadataStringLength": "200"})
+    assert inject_event_log(users, FOLDER, local_driver=True).submission.properties[FIELDS] == 30
+    assert (
+        "spark.sql.maxMetadataStringLength"
+        not in inject_event_log(users, FOLDER, local_driver=True).submission.properties
+    )
 
 
 @pytest.mark.parametrize(

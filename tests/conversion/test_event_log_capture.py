@@ -9,8 +9,10 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.spark_log.log import dataset_of
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import Derivation, written_columns
 from tests.conversion.builders import Json, proposals, settings
+from tests.conversion.event_logs import app_ended, app_started, execution
 from tests.conversion.test_corpus import edges, expected_edges
 from tests.conversion.test_more_jobs import RECORDINGS, recorded, truth_of
 from tests.oracles.strict import canonical_violations
@@ -142,7 +144,53 @@ def columns_of(project: str) -> dict[str, dict[str, Derivation]]:
         ("[concat((, a#1) AS c#3, a#1]", {}),
         ("[a#1, ... 1 more fields]", {}),
         ("[1 AS c#3, a#1]", {"y": {"a": Derivation.IDENTITY}}),
+        # Conditions are not values.
+        (
+            "[if ((b#2 = (x, y))) (a#1 + 1) else a#1 AS c#3, CASE WHEN (a#1 > 1) THEN b#2 ELSE none END AS d#4]",
+            {"x": {"a": Derivation.TRANSFORMATION}, "y": {"b": Derivation.TRANSFORMATION}},
+        ),
     ],
 )
 def test_columns_of_expressions(project: str, columns: dict[str, dict[str, Derivation]]) -> None:
     assert columns_of(project) == columns
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("file:/lake/days/day=2026-01-31", "/lake/days"),
+        ("file:/lake/days/day=1/hour=2", "/lake/days"),
+        ("file:/lake/50%=ü", "/lake"),
+        ("file:/lake/a=b=c", "/lake/a=b=c"),
+        ("file:/lake/2026-01-31", "/lake"),
+        ("file:/lake/2026-01-31T12:00:00Z", "/lake"),
+        ("file:/lake/20260131", "/lake"),
+        ("file:/lake/20261331", "/lake/20261331"),
+        ("file:/lake/31.01.2026", "/lake"),
+        ("file:/lake/2026-01", "/lake"),
+        ("file:/lake/2026/01/31", "/lake"),
+        ("file:/lake/2026/01", "/lake"),
+        ("file:/2026/01", "/2026/01"),
+        ("file:/day=1", "/day=1"),
+        ("file:/lake/order-2026-01-31", "/lake/order-2026-01-31"),
+    ],
+)
+def test_folders_of_partitions_and_dates_are_cut_as_openlineage_does(path: str, name: str) -> None:
+    assert dataset_of(path, "") == ("file", name)
+
+
+def test_a_write_without_a_job_was_refused_if_the_log_knows_jobs() -> None:
+    def outputs(properties: dict[str, str], *jobs: Json) -> list[str]:
+        write, end = execution(1, 1, 2, plan(TREE, SCAN, "Project\nOutput [2]: [a#1, b#2]", WRITE))
+        begin = {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": properties}
+        return from_log([begin, app_started(), write, *jobs, end, app_ended()]).outputs
+
+    logged = {"spark.eventLog.enabled": "true"}
+    job = {"Event": "SparkListenerJobStart", "Properties": {"spark.sql.execution.id": "1"}}
+    other = {"Event": "SparkListenerJobStart", "Properties": {"spark.rdd.scope": '{"id":"3","name":"saveAsTextFile"}'}}
+    assert outputs(logged) == []
+    assert outputs({}, other) == []
+    assert len(outputs(logged, job)) == 1
+    # Nothing is known of the jobs.
+    assert len(outputs({})) == 1
+    assert len(outputs({**logged, "spark.eventLog.excludedPatterns": "SparkListenerJobStart"})) == 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -40,14 +41,42 @@ def listed(recording: str, name: str, kind: str) -> set[Any]:
     return {tuple(item) if isinstance(item, list) else item for item in items}
 
 
+def true_edges(recording: str, kind: str) -> set[Any]:
+    """Return the edges of the truth: ``inputs``, ``either_inputs`` …"""
+    return {tuple(item) if isinstance(item, list) else item for item in truth_of(recording).get(kind, ())}
+
+
+def found_edges(conversion: Conversion) -> dict[str, set[Any]]:
+    return {
+        "inputs": set(conversion.inputs),
+        "outputs": set(conversion.outputs),
+        "columns": direct_columns(conversion),
+    }
+
+
 def converted(recording: str, *, with_log: bool = False, ending: Ending | None = None, **options: bool) -> Conversion:
     converter = Converter(settings(**options))
     for line in gzip.decompress((FOLDER / "events" / f"{recording}.ndjson.gz").read_bytes()).splitlines():
         assert converter.add(line) is None
-    if with_log:
-        for line in gzip.decompress((FOLDER / "logs" / f"{recording}.ndjson.gz").read_bytes()).splitlines():
-            converter.add_log_event(json.loads(line))
+    for event in log_events(recording) if with_log else ():
+        converter.add_log_event(event)
     return converter.finish(ending or Ending(succeeded=truth_of(recording)["result"] == "SUCCESS"))
+
+
+def log_events(recording: str) -> Iterator[Json]:
+    """Yield the events of a job's event log, with those of Spark's properties that the truth lists."""
+    for line in gzip.decompress((FOLDER / "logs" / f"{recording}.ndjson.gz").read_bytes()).splitlines():
+        event = json.loads(line)
+        if event["Event"] == "SparkListenerEnvironmentUpdate":
+            event["Spark Properties"] = event.get("Spark Properties", {}) | truth_of(recording).get("properties", {})
+        yield event
+
+
+def from_log(recording: str) -> Conversion:
+    converter = Converter(settings(capture_from_event_log=True, capture_streaming=True))
+    for event in log_events(recording):
+        converter.add_log_event(event)
+    return converter.finish(Ending(succeeded=truth_of(recording)["result"] == "SUCCESS"))
 
 
 def direct_columns(conversion: Conversion) -> set[tuple[str, ...]]:
@@ -68,17 +97,9 @@ def direct_columns(conversion: Conversion) -> set[tuple[str, ...]]:
 @pytest.mark.parametrize("recording", RECORDINGS)
 def test_every_edge_is_true_and_only_known_ones_are_missing(recording: str, with_log: bool) -> None:
     """Spark's event log adds sinks of streams, and knows which Delta writes were refused."""
-    truth, conversion = truth_of(recording), converted(recording, with_log=with_log)
-    found: dict[str, set[Any]] = {
-        "inputs": set(conversion.inputs),
-        "outputs": set(conversion.outputs),
-        "columns": direct_columns(conversion),
-    }
-    for kind, edges in found.items():
-        true, either = (
-            {tuple(item) if isinstance(item, list) else item for item in truth.get(name, ())}
-            for name in (kind, f"either_{kind}")
-        )
+    conversion = converted(recording, with_log=with_log)
+    for kind, edges in found_edges(conversion).items():
+        true, either = true_edges(recording, kind), true_edges(recording, f"either_{kind}")
         false = listed(recording, "false", kind)
         false |= set() if with_log else listed(recording, "false_without_log", kind)
         missing = listed(recording, "not_found", kind)
@@ -87,6 +108,21 @@ def test_every_edge_is_true_and_only_known_ones_are_missing(recording: str, with
         assert true - either - edges == missing, f"missing {kind}"
     for job in conversion.jobs:
         assert [wrong for one in proposals(job) for wrong in canonical_violations(one.to_obj())] == []
+
+
+def test_the_log_alone_makes_no_false_edge() -> None:
+    for recording in RECORDINGS:
+        for kind, edges in found_edges(from_log(recording)).items():
+            either = true_edges(recording, f"either_{kind}")
+            assert edges - true_edges(recording, kind) - either == set(), f"false {kind} of {recording}"
+
+
+def test_what_the_log_does_not_show_is_said() -> None:
+    """Spark abbreviates lists of paths, and its plans do not show which paths are files."""
+    [message] = from_log("folders-4.3.0").diagnostics.unreported_messages()
+    assert "2 more beside file:/lake/in/listed/a.csv (raise spark.sql.maxMetadataStringLength)" in message
+    refused = [gap for gap in from_log("not_written-4.3.0").diagnostics.gaps if gap.startswith("not written")]
+    assert [gap.rpartition("_")[2] for gap in refused] == ["1", "3", "16", "18", "24"]
 
 
 @pytest.mark.parametrize("with_log", [False, True])

@@ -101,13 +101,13 @@ class DatasetFacets(NamedTuple):
         return DatasetFacets(kept, lifecycle, name if all(name) else None, layer)
 
 
-# org.apache.iceberg.MetadataColumns: no column of a table may have such a name.
-_RESERVED = frozenset(
+RESERVED_COLUMNS = frozenset(
     {
         *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"),
         *("_change_type", "_change_ordinal", "_commit_snapshot_id"),
     }
 )
+"""Names that no column of an Iceberg table may have (``org.apache.iceberg.MetadataColumns``)."""
 
 
 def _without_reserved(schema: JsonObject | bytes) -> JsonObject | bytes:
@@ -116,9 +116,9 @@ def _without_reserved(schema: JsonObject | bytes) -> JsonObject | bytes:
         return schema
     facet = as_object(schema)
     fields = facet.get("fields")
-    if not isinstance(fields, list) or not any(field.get("name") in _RESERVED for field in as_objects(fields)):
+    if not isinstance(fields, list) or not any(field.get("name") in RESERVED_COLUMNS for field in as_objects(fields)):
         return schema
-    kept = {**facet, "fields": [field for field in as_objects(fields) if field.get("name") not in _RESERVED]}
+    kept = {**facet, "fields": [field for field in as_objects(fields) if field.get("name") not in RESERVED_COLUMNS]}
     return msgspec.json.encode(kept) if isinstance(schema, bytes) else kept
 
 

@@ -47,7 +47,9 @@ _ENCLOSING = _TABLE_AS_SELECT | {
 }
 
 
-def with_effects(application: Application, failed: Collection[str] = (), single: Collection[str] = ()) -> Application:
+def with_effects(
+    application: Application, failed: Collection[str] = (), single: Collection[str] = (), idle: Collection[str] = ()
+) -> Application:
     """Return the application without the writes that never happened.
 
     - A failure spreads to the query around the failed query, such as a CREATE TABLE AS SELECT, whose own events say
@@ -63,6 +65,7 @@ def with_effects(application: Application, failed: Collection[str] = (), single:
 
     :param failed: ids of runs that failed by Spark's event log.
     :param single: ids of runs whose execution had no part, by Spark's event log.
+    :param idle: ids of runs without a Spark job that their command always runs, by Spark's event log.
     """
     if application.own_run is None:
         return application
@@ -70,6 +73,7 @@ def with_effects(application: Application, failed: Collection[str] = (), single:
     runs = _with_spread_failures(known)
     refused = {run.run_id for run in (*_refused(runs), *_cut_off(runs, application.own_run))}
     refused |= {run.run_id for run in runs if run.run_id in single and _writes_in_parts(run)}
+    refused |= {run.run_id for run in runs if run.run_id in idle and run.outputs and not run.failure}
 
     if not refused and not failed and all(map(operator.is_, runs, application.runs)):
         return application

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion.datasets import FALLBACK_PLATFORM
@@ -25,9 +26,22 @@ _SQL = "org.apache.spark.sql.execution.ui.SparkListener"
 _RUN_OF_QUERY = re.compile(r"^runId = ([0-9a-fA-F-]{36})$", re.MULTILINE)
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 
+# Commands that run a Spark job for each write, also for one of no rows (SPARK-23271 in FileFormatWriter).
+_RUNS_A_JOB = re.compile(
+    r"^\(\d+\) (?:Execute )?(?:InsertInto(?:HadoopFsRelationCommand|HiveTable|HiveDirCommand|DataSourceDirCommand)"
+    r"|Create(?:DataSource|Hive)TableAsSelectCommand|SaveAsV1TableCommand)\b",
+    re.MULTILINE,
+)
+
+_RDD_WRITE = re.compile(r"\bsaveAs\w+")
 # The plans of a query's micro-batches differ in their files only.
 _PLANS_OF_QUERY = 20
 _MOST_PLAN_CHARS, _SHORT_PLAN_CHARS = 100_000_000, 16 * 1024
+_DATES = (
+    (re.compile(r"\d{4}-\d{2}-\d{2}"), "%Y-%m-%d"),
+    (re.compile(r"\d{2}\.\d{2}\.\d{4}"), "%d.%m.%Y"),
+    (re.compile(r"\d{8}"), "%Y%m%d"),
+)
 _MAX_MS = 253_402_300_799_999  # the end of the year 9999: later instants have no ISO form
 _MAX_NUMBER = 1e18
 
@@ -101,6 +115,7 @@ class SqlExecution:
     :param query_run_id: the run id of the streaming query if this is one of its micro-batches, or empty.
     :param end_ms: ``None`` if the execution has not ended.
     :param failure: the error that it ended with, without secrets; empty if it succeeded.
+    :param worked: Spark ran a job for it.
     """
 
     id: int
@@ -111,6 +126,7 @@ class SqlExecution:
     query_run_id: str = ""
     end_ms: int | None = None
     failure: str = ""
+    worked: bool = False
 
     @property
     def failed(self) -> bool:
@@ -131,6 +147,8 @@ class LoggedApplication:
     :param executions: SQL executions by id.
     :param micro_batches: how many executions each run of a streaming query had.
     :param plan_chars: length of all plans that were kept.
+    :param has_jobs: the log holds at least one of the application's Spark jobs.
+    :param rdd_writes: methods by which RDDs were written, such as ``saveAsTextFile``; no event shows where.
     """
 
     id: str
@@ -145,6 +163,16 @@ class LoggedApplication:
     executions: dict[int, SqlExecution] = field(default_factory=dict)
     micro_batches: dict[str, int] = field(default_factory=dict)
     plan_chars: int = 0
+    has_jobs: bool = False
+    rdd_writes: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def knows_jobs(self) -> bool:
+        """Whether the log would show a job of any execution. Events of a log may be left out when it is written."""
+        excluded = self.properties.get("spark.eventLog.excludedPatterns", "")
+        return self.has_jobs or (
+            self.properties.get("spark.eventLog.enabled", "").lower() == "true" and "JobStart" not in excluded
+        )
 
     def kept_plan(self, plan: str, query_run_id: str) -> str:
         """Count an execution, and return its plan; empty for those of a streaming query after its first ones.
@@ -202,14 +230,16 @@ class LoggedApplication:
         }
         return {execution.id for execution in executions if execution.root_id in roots}
 
-    def without_effect(self, runs: Iterable[RunState]) -> tuple[set[str], set[str]]:
-        """Return the ids of runs whose execution failed, and of those whose execution had no part.
+    def without_effect(self, runs: Iterable[RunState]) -> tuple[set[str], set[str], set[str]]:
+        """Return the ids of runs whose execution failed, had no part, or wrote no file although it should have.
 
         Commands that write through another execution, such as Delta's, have a part whenever they wrote. A run belongs
         to the execution that began and ended in the same milliseconds; if several did, they must agree.
         """
         failed: set[str] = set()
         single: set[str] = set()
+        idle: set[str] = set()
+        idle_roots = self._idle_roots()
         executions = [execution for execution in self.executions.values() if execution.end_ms is not None]
         with_parts = {execution.root_id for execution in executions if execution.root_id != execution.id}
         by_end: dict[int | None, list[SqlExecution]] = {}
@@ -227,7 +257,23 @@ class LoggedApplication:
                 failed.add(run.run_id)
             if own and all(execution.root_id == execution.id and execution.id not in with_parts for execution in own):
                 single.add(run.run_id)
-        return failed, single
+            if own and all(execution.root_id in idle_roots for execution in own):
+                idle.add(run.run_id)
+        return failed, single, idle
+
+    def _idle_roots(self) -> set[int]:
+        """Return the outermost executions that ended well, without the Spark job that their command always runs.
+
+        Spark refused to write: the target exists (save modes, ``IF NOT EXISTS``).
+        """
+        if not self.knows_jobs:
+            return set()
+        return {
+            parts[0].root_id
+            for parts in self.root_executions(with_micro_batches=False)
+            if any(_RUNS_A_JOB.search(part.plan) for part in parts)
+            and not any(part.worked or part.failed or part.end_ms is None for part in parts)
+        }
 
 
 class SparkLog:
@@ -250,6 +296,7 @@ class SparkLog:
             "SparkListenerApplicationStart": self._application_started,
             "SparkListenerApplicationEnd": self._application_ended,
             "SparkListenerEnvironmentUpdate": self._environment,
+            "SparkListenerJobStart": self._job_started,
             f"{_SQL}SQLExecutionStart": self._execution_started,
             f"{_SQL}SQLExecutionEnd": self._execution_ended,
             f"{_STREAMING}QueryStartedEvent": self._query_started,
@@ -332,6 +379,18 @@ class SparkLog:
             query_run_id,
         )
 
+    def _job_started(self, event: JsonObject) -> None:
+        application = self._application
+        application.has_jobs = True
+        properties = as_object(event.get("Properties"))
+        number = as_text(properties.get("spark.sql.execution.id"))
+        rdd_write = "" if number else _RDD_WRITE.search(as_text(properties.get("spark.rdd.scope")))
+        if rdd_write:
+            application.rdd_writes[rdd_write[0]] = None
+        execution = application.executions.get(int(number)) if number.isascii() and number.isdigit() else None
+        if execution is not None:
+            execution.worked = True
+
     def _execution_ended(self, event: JsonObject) -> None:
         number, end_ms = event.get("executionId"), _time(event.get("time"))
         execution = self._application.executions.get(number) if isinstance(number, int) else None
@@ -386,6 +445,52 @@ def location_of(path: str, default_fs: str) -> DatasetId:
         return DatasetId(scheme, _trimmed(rest))
     host, slash, below = rest[2:].partition("/")
     return DatasetId(f"{scheme}://{host}" if host else scheme, _trimmed(slash + below))
+
+
+def dataset_of(path: str, default_fs: str) -> DatasetId:
+    """Return the dataset of files at a path. OpenLineage cuts folders of partitions and dates from the end of its name.
+
+    The rules are those of its ``DatasetNameTrimmer`` classes (since 1.39): ``k=v``, dates, ``2026/01`` and
+    ``2026/01/31``.
+    """
+    location = location_of(path, default_fs)
+    folders = location.name.split("/")
+    while len(folders) > 2 and (number := _partition_folders(folders)):
+        folders = folders[:-number]
+    return DatasetId(location.namespace, "/".join(folders) or "/")
+
+
+def _partition_folders(folders: Sequence[str]) -> int:
+    """Return how many folders at the end of a path are one partition."""
+    last = folders[-1]
+    if last.count("=") == 1 or _is_date(last) or _is_month(last):
+        return 1
+    for number, pattern in ((2, "%Y%m"), (3, "%Y%m%d")):
+        if len(folders) > number + 1 and _parses("".join(folders[-number:]), pattern):
+            return number
+    return 0
+
+
+def _is_month(folder: str) -> bool:
+    return any(_parses(folder, pattern) for pattern in ("%Y%m", "%Y-%m"))
+
+
+def _is_date(folder: str) -> bool:
+    """Return whether a folder is a date, with or without a time."""
+    for expression, pattern in _DATES:
+        for found in expression.finditer(folder):
+            if _parses(found[0], pattern):
+                rest = folder.replace(found[0], "", 1).replace("T", "", 1).replace("Z", "", 1)
+                return not re.sub(r"[\s:.\d-]", "", rest)
+    return False
+
+
+def _parses(text: str, pattern: str) -> bool:
+    """Return whether a text is a date of the pattern, with leading zeros."""
+    try:
+        return datetime.strptime(text, pattern).replace(tzinfo=UTC).strftime(pattern) == text
+    except ValueError:
+        return False
 
 
 def _trimmed(path: str) -> str:

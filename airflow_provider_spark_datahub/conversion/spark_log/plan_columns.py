@@ -12,11 +12,13 @@ from enum import IntEnum
 from itertools import product
 from typing import NamedTuple
 
+from airflow_provider_spark_datahub.conversion.facets.dataset import RESERVED_COLUMNS
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     CLONE,
     MERGE,
     DescribedNode,
     PlanDataset,
+    PlanDatasets,
     described_nodes,
 )
 
@@ -40,15 +42,23 @@ _ONE_SIDED = re.compile(r"\bLeft(?:Semi|Anti)\b")
 _PLAN_ID_OF_SUBQUERY = re.compile(r"\bSubquery (?P<reference>(?:scalar-)?subquery#\d+), \[id=#\d+\]")
 # Commands whose last argument lists the columns of the target.
 _LISTS_ITS_COLUMNS = frozenset(
-    {"InsertIntoHadoopFsRelationCommand", "InsertIntoHiveTable", "CreateDataSourceTableAsSelectCommand"}
+    {
+        *("InsertIntoHadoopFsRelationCommand", "InsertIntoHiveTable", "InsertIntoHiveDirCommand"),
+        "CreateDataSourceTableAsSelectCommand",
+    }
 )
 _ACTIONS = "actions: ["
 _ACTION = re.compile(r"`(?P<column>[^`]+)` = ")
 _RELATION = re.compile(r"\bRelation \[(?P<columns>[^\]]*)\] \w+")
+_WHEN = re.compile(r"\bWHEN .*? THEN", re.DOTALL)
+_IF = "if ("
 _OPEN, _CLOSE = "([{", ")]}"
 _PUNCTUATION = re.compile(rf"[{re.escape(_OPEN + _CLOSE)}]|, ")
-# Columns by which Iceberg finds the rows that a statement changes.
-_ROW_IDS = frozenset({"_file", "_pos", "_spec_id", "_partition", "_deleted", "__row_operation", "_row_id"})
+HIDDEN_COLUMNS = RESERVED_COLUMNS | {"__row_operation"}
+"""Names of columns that Iceberg adds to a scan, and Spark to the rows that a statement changes."""
+# Commands of data sources that write through another execution.
+_CHANGES_ROWS = frozenset({"ReplaceData", "WriteDelta"})
+_HIDES_ITS_QUERY = re.compile(r"(?:AppendData|OverwriteByExpression)ExecV1|Atomic(?:Create|Replace)TableAsSelect")
 
 
 class Derivation(IntEnum):
@@ -70,6 +80,8 @@ WrittenColumns = dict[str, dict[ColumnSource, Derivation]]
 """The columns that are written to a dataset, and those that are read for each of them."""
 
 
+ALL = "*"
+"""In place of a column: each of a table that is cloned."""
 CHECKPOINT = "heckpoint at "
 """Part of the call site of ``checkpoint`` and ``localCheckpoint``, which their RDDs have as name."""
 
@@ -101,6 +113,8 @@ class PlanColumns:
         own = trees[-1] if trees else None
         if own is not None and len(plans) > 1:
             lineage.link_micro_batch(own)
+        lineage.find_rows(trees)
+        lineage.find_clone(plans)
         written = [written for tree in trees for written in lineage.written(tree)]
         result = lineage.result(own) if own is not None else {}
         # Jobs may call their executions what they like.
@@ -219,6 +233,8 @@ class _Lineage:
         self._loops: dict[str, list[list[str]]] = {}
         self._ends: dict[str, None] = {}
         self.merged: set[PlanDataset] = set()
+        self._rows: list[str] | None = None
+        self._cloned: WrittenColumns = {}
         self._names: dict[str, str] = {}
         self._sources: dict[str, dict[ColumnSource, None]] = {}
         self._derived: dict[str, dict[str, Derivation]] = {}
@@ -257,28 +273,71 @@ class _Lineage:
             if [self._names.get(column, "") for column in columns] == [self._names.get(column, "") for column in given]:
                 self._aligned(columns, [list(given)])
 
+    def find_rows(self, trees: Sequence[_Tree]) -> None:
+        """Find the query whose rows a command writes that does not show it, such as Delta's INSERT.
+
+        It is the only part of the execution that reads datasets and writes none.
+        """
+        queries = [
+            list(output)
+            for tree in trees
+            if not tree.subquery[1] and not any(True for node in tree.nodes.values() for _ in node.described.sinks())
+            for output in [self.output(tree)]
+            if any(map(self._origins, output))
+        ]
+        self._rows = queries[0] if len(queries) == 1 else None
+
+    def find_clone(self, plans: Sequence[str]) -> None:
+        """Find the table that the execution clones, whose columns the plan does not name."""
+        if any(CLONE in plan for plan in plans):
+            sources = PlanDatasets.of(plans).sources
+            self._cloned = {ALL: {ColumnSource(source, ALL): Derivation.IDENTITY for source in sources}}
+
     def written(self, tree: _Tree) -> Iterator[tuple[PlanDataset, WrittenColumns]]:
         """Yield the sinks of a tree with the columns that are written to them."""
         for node in tree.nodes.values():
             output = tree.outputs.get(node.children[0]) if node.children else _query_in(node)
+            head = node.described.head.removeprefix("Execute ")
+            if output is None and _HIDES_ITS_QUERY.fullmatch(head):
+                output = self._rows
             if CLONE in node.described.arguments:
                 # The rest are Delta's own queries.
-                self._ends = {"it clones a table, which the plan does not name": None}
+                self._ends = {"it clones a table, whose columns the plan does not name": None}
+                yield from ((sink, self._cloned) for sink in node.described.sinks())
+                continue
             if node.described.head == MERGE:
                 for sink in node.described.sinks():
                     self.merged.add(sink)
                     yield sink, self._merged(node.described.arguments)
                 continue
             for sink in node.described.sinks():
+                if head == "UpdateCommand":
+                    yield sink, self._updated(node, output or [])
+                    continue
                 named = zip(self._target_names(node, output), output, strict=True) if output else ()
-                origins = {name: self._origins(column) for name, column in named if name and name not in _ROW_IDS}
-                yield sink, {name: sources for name, sources in origins.items() if sources}
+                written = {name: self._origins(column) for name, column in named if name and name not in HIDDEN_COLUMNS}
+                if head in _CHANGES_ROWS:
+                    for name, sources in written.items():
+                        # Those of rows that stay as they are.
+                        sources.pop(ColumnSource(sink, name), None)
+                yield sink, {name: sources for name, sources in written.items() if sources}
+
+    def _updated(self, node: _Node, columns: list[str]) -> WrittenColumns:
+        """Return the columns that Delta's UPDATE sets: it lists an expression for each column of the table."""
+        expressions = next(iter(node.lists()), [])
+        written: WrittenColumns = {}
+        for column, expression in zip(columns, expressions, strict=False) if len(columns) == len(expressions) else ():
+            for below in self._references(expression):
+                for source, derivation in self._origins(below).items() if below != column else ():
+                    kind = max(derivation, self._kind_of(expression))
+                    written.setdefault(self._names.get(column, ""), {})[source] = kind
+        return written
 
     def _merged(self, arguments: str) -> WrittenColumns:
         """Return the columns that the clauses of a MERGE set, such as ``[Update [actions: [`name` = label#12]]]``."""
         written: WrittenColumns = {}
         for clause in arguments.split(_ACTIONS)[1:]:
-            for action in _items(_to_closing_bracket(clause)):
+            for action in _items(clause[: _closing_bracket(clause) or 0]):
                 found = _ACTION.match(action)
                 expression = action[found.end() :] if found is not None else ""
                 for column in self._references(expression):
@@ -347,7 +406,9 @@ class _Lineage:
             relation = described.relation()
             for dataset in (*described.sources(), *([relation] if relation else [])):
                 for column in output:
-                    self._sources.setdefault(column, {})[ColumnSource(dataset, self._names.get(column, ""))] = None
+                    name = self._names.get(column, "")
+                    if not (described.head.startswith("BatchScan") and name in HIDDEN_COLUMNS):
+                        self._sources.setdefault(column, {})[ColumnSource(dataset, name)] = None
             self._read_rows(described, output)
             if not any(column in self._sources or column in self._kept for column in output):
                 self._ends.update(dict.fromkeys(_reasons(described)))
@@ -452,6 +513,7 @@ class _Lineage:
 
         A text in it may look like a column, so an id counts only behind the name of its column.
         """
+        expression = _without_conditions(expression)
         references, end = [], len(expression)
         for match in reversed(list(_REFERENCE.finditer(expression))):
             name = self._names.get(match["id"])
@@ -498,14 +560,30 @@ def _joined_output(node: _Node, inputs: list[list[str] | None]) -> list[str] | N
     return [column for columns in known for column in columns] if len(known) == len(inputs) else None
 
 
-def _to_closing_bracket(text: str) -> str:
-    """Return the text before the bracket that closes what was opened before it."""
+def _without_conditions(expression: str) -> str:
+    """Return an expression without the conditions of ``if`` and ``CASE WHEN``."""
+    end = expression.rfind(" THEN") + len(" THEN")
+    if "WHEN " in expression[:end]:
+        expression = _WHEN.sub("WHEN THEN", expression[:end]) + expression[end:]
+    kept, position = [], 0
+    while (begin := expression.find(_IF, position)) >= 0:
+        begin += len(_IF)
+        closing = _closing_bracket(expression, begin)
+        if closing is None:
+            break
+        kept.append(expression[position:begin])
+        position = closing
+    return "".join((*kept, expression[position:]))
+
+
+def _closing_bracket(text: str, begin: int = 0) -> int | None:
+    """Return the place of the bracket that closes the one before ``begin``; ``None`` if there is none."""
     depth = 1
-    for mark in _PUNCTUATION.finditer(text):
+    for mark in _PUNCTUATION.finditer(text, begin):
         depth += (mark[0] in _OPEN) - (mark[0] in _CLOSE)
         if depth == 0:
-            return text[: mark.start()]
-    return ""
+            return mark.start()
+    return None
 
 
 def _items(text: str) -> list[str]:

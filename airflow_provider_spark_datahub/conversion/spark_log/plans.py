@@ -21,8 +21,13 @@ _CACHED_SCAN = re.compile(
     r"FileScan \w+(?: (?P<table>[\w.]+))?\[[^\]]*\].*? Location: (?P<index>\w+)\(\d+ paths\)\[(?P<paths>[^\]]*)\], "
 )
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/.*")
+_MORE_PATHS = re.compile(r"\.\.\. (?P<number>\d+) entries")
+_FILE = re.compile(
+    r"/[^/]+\.(?:csv|tsv|txt|text|json|jsonl|ndjson|xml|parquet|orc|avro|log|dat|gz|bz2|zst|snappy|lz4)$", re.IGNORECASE
+)
 # Reads of Delta's transaction log are not reads of data.
 _DELTA_LOG = "/_delta_log"
+_TABLE_STATE = re.compile(r"Delta Table State .* - (?P<path>\S+)/_delta_log")
 
 _QUOTED = r"(?P<table>`[^`]+`(?:\.`[^`]+`){1,2})"
 _PATH = r"(?P<path>[A-Za-z][A-Za-z0-9+.-]*:/[^,\]]*)"
@@ -32,7 +37,9 @@ CLONE = "CloneTableCommand"
 # How the arguments of each writing node name its target; the first match counts.
 _SINKS = {
     "InsertIntoHadoopFsRelationCommand": (rf"{_PATH}, .*, (?:Append|Overwrite|ErrorIfExists|Ignore), {_QUOTED}", _PATH),
-    "InsertIntoDataSourceDirCommand": (r"Storage\(Location: (?P<path>[^,)]+)\)",),
+    **dict.fromkeys(
+        ("InsertIntoDataSourceDirCommand", "InsertIntoHiveDirCommand"), (r"\bStorage\(Location: (?P<path>[^,)]+)[,)]",)
+    ),
     "CreateDataSourceTableAsSelectCommand": (_QUOTED,),
     "CreateHiveTableAsSelectCommand": (_QUOTED, r"\[Database: (?P<database>\w+), TableName: (?P<name>\w+)\]"),
     "InsertIntoHiveTable": (_QUOTED,),
@@ -52,6 +59,7 @@ _SINKS = {
         (f"{atomic}{verb}TableAsSelect" for atomic in ("", "Atomic") for verb in ("Create", "Replace")),
         (r"(?P<catalog>[\w.$]+)(?:@\w+|\(\w+\)), (?P<table>[\w.]+),",),
     ),
+    **dict.fromkeys(("AppendDataExecV1", "OverwriteByExpressionExecV1"), (rf"\bDeltaTableV2\([^,]*,{_PATH}",)),
     "LoadDataCommand": (_QUOTED,),
     "CreateDeltaTableCommand": (rf"\b{CLONE} \S+, {_QUOTED}, {_PATH}",),
 }
@@ -59,6 +67,8 @@ _JDBC = "JDBCRelation("
 _LOADED = re.compile(r".*`, (?P<path>/[^,]*|[A-Za-z][A-Za-z0-9+.-]*:/[^,]*), (?:true|false), (?:true|false)")
 _RENAMED = re.compile(r"(?P<old>`[^`]+`(?:\.`[^`]+`){1,2}), (?P<new>`[^`]+`(?:\.`[^`]+`){1,2}), false")
 _DROPPED = re.compile(r"V2SessionCatalog\(spark_catalog\), (?P<table>[\w.]+),.*")
+_CREATE_TABLE = frozenset({"CreateDataSourceTableCommand", "CreateTableCommand"})
+_CREATED = re.compile(_QUOTED)
 _SESSION_CATALOG = "spark_catalog."
 
 
@@ -94,9 +104,16 @@ class PlanDatasets(NamedTuple):
         """
         sources: dict[PlanDataset, None] = {}
         sinks: dict[PlanDataset, None] = {}
+        is_clone, logs = False, dict[str, None]()
         for node in (node for plan in plans for node in described_nodes(plan)):
             sources.update(dict.fromkeys(node.sources()))
             sinks.update(dict.fromkeys(node.sinks()))
+            logs.update(dict.fromkeys(found["path"] for found in _TABLE_STATE.finditer(node.head)))
+            is_clone = is_clone or CLONE in node.arguments
+        if is_clone:
+            # Of the two tables whose transaction logs Delta reads for a clone, one is the clone.
+            cloned = [path for path in logs if all(path != sink.path for sink in sinks)]
+            sources.update({PlanDataset(cloned[0]): None} if len(cloned) == 1 else {})
         return cls(tuple(sources), tuple(_joined(sinks)))
 
 
@@ -127,6 +144,17 @@ class DescribedNode(NamedTuple):
                 return PlanDataset(relation=text[begin:position].strip())
         return None
 
+    def unclear_paths(self) -> Iterator[str]:
+        """Yield for people what the node reads and does not name: paths that Spark left out, and lists of files."""
+        location = _LOCATION.search(self.body) if _FILE_SCAN.fullmatch(self.head) else None
+        if location is not None:
+            listed = location["paths"].split(", ")
+            more = _MORE_PATHS.fullmatch(listed[-1])
+            if more is not None:
+                yield f"{more['number']} more beside {listed[0]} (raise spark.sql.maxMetadataStringLength)"
+            elif _are_files(listed):
+                yield f"files or folders, the first of {len(listed)} is {listed[0]}"
+
     def sinks(self) -> Iterator[PlanDataset]:
         """Yield the dataset that the node writes, if it writes one and names it."""
         return _sinks(self.head, self.arguments)
@@ -135,6 +163,11 @@ class DescribedNode(NamedTuple):
         """Return the old and the new name of the table that the node renames; ``None`` if it renames none."""
         found = _RENAMED.fullmatch(self.arguments) if self.head == "AlterTableRenameCommand" else None
         return (_unquoted(found["old"]), _unquoted(found["new"])) if found else None
+
+    def created(self) -> str:
+        """Return the table that the node creates without data; empty if it creates none."""
+        found = _CREATED.match(self.arguments) if self.head in _CREATE_TABLE else None
+        return _unquoted(found["table"]) if found else ""
 
     def dropped(self) -> str:
         """Return the table of the session's catalogue that the node drops; empty if it drops none."""
@@ -164,12 +197,23 @@ def _sources(head: str, body: str) -> Iterator[PlanDataset]:
 
 
 def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:
-    listed = [path for path in paths.split(", ") if not path.startswith("...")]
+    entries = paths.split(", ")
+    listed = [path for path in entries if not path.startswith("...")]
+    if not table and _are_files(entries):
+        return
     # A path that contains a comma looks like two paths.
     if all(_URI.fullmatch(path) and "..." not in path for path in listed):
         for path in listed:
             if _DELTA_LOG not in path:
                 yield PlanDataset(path, _unquoted(table or ""))
+
+
+def _are_files(paths: list[str]) -> bool:
+    """Return whether several paths may be files of one folder, which would be the dataset in place of each of them.
+
+    A plan does not show whether ``/in/a.csv`` is a file or a folder.
+    """
+    return len(paths) > 1 and any(map(_FILE.search, paths))
 
 
 def _sinks(head: str, arguments: str) -> Iterator[PlanDataset]:

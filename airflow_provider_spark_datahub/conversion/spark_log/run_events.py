@@ -17,10 +17,20 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from airflow_provider_spark_datahub.conversion.columns.sql import short_statement
-from airflow_provider_spark_datahub.conversion.datasets import table_and_selector
+from airflow_provider_spark_datahub.conversion.datasets import METADATA_TABLES, table_and_selector
 from airflow_provider_spark_datahub.conversion.events import SPARK_LOG, DatasetId
-from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution, location_of
-from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import PlanColumns, WrittenColumns
+from airflow_provider_spark_datahub.conversion.spark_log.log import (
+    LoggedApplication,
+    SqlExecution,
+    dataset_of,
+    location_of,
+)
+from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
+    ALL,
+    ColumnSource,
+    PlanColumns,
+    WrittenColumns,
+)
 from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset, PlanDatasets, described_nodes
 
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
@@ -28,6 +38,9 @@ _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 _READS_NOTHING = re.compile(r"\bExecute (?:CreateViewCommand|CreateTempViewUsing|CacheTable|ExplainCommand)\b")
 _HIDDEN = re.compile(r"\bScan (?:KafkaRelation|python\w*)\b[^\[\n]*")
 _PARTITIONS = re.compile(r"(?:/[^/=]+=[^/]*)+/?$")
+_CREATE = "CREATE"
+# OpenLineage's name of the command: a table that it creates was not written.
+_CREATE_NODE = "execute_create_data_source_table_command"
 _SESSION_CATALOGS = ("hive.metastore.uris", "spark.hadoop.hive.metastore.uris")
 
 
@@ -55,7 +68,7 @@ def unnamed_sources(application: LoggedApplication) -> list[str]:
     and scans of other kinds, by Spark's name for them.
     """
     names = _Names(application)
-    found: set[str] = set()
+    found = {f"the target of {method} (an RDD)" for method in application.rdd_writes}
     for parts in application.root_executions(with_micro_batches=False):
         unnamed = (dataset for dataset in _datasets(parts) if names.dataset(dataset) is None)
         found.update(dataset.table or f"JDBC table {dataset.relation}" for dataset in unnamed)
@@ -65,6 +78,7 @@ def unnamed_sources(application: LoggedApplication) -> list[str]:
                 found.add(f"JDBCRelation({short_statement(relation.relation)})")
             elif hidden is not None:
                 found.add(hidden[0].strip())
+            found.update(node.unclear_paths())
     return sorted(found - {""})
 
 
@@ -95,7 +109,7 @@ class _Names:
         if named.relation:
             return None
         if not named.table:
-            return self._named(location_of(named.path, self._default_fs))
+            return self._named(dataset_of(named.path, self._default_fs))
         table = self._with_catalog(named)
         catalog, _, rest = table.partition(".")
         warehouse = self._properties.get(f"spark.sql.catalog.{catalog}.warehouse", "").rstrip("/")
@@ -158,6 +172,7 @@ class _Writer:
         self._namespace = application.properties.get("spark.openlineage.namespace") or "default"
         self._names = _Names(application)
         self._columns = PlanColumns()
+        self._written: dict[tuple[str, str], dict[str, None]] = {}
         self._run_id = self._uuid("application")
         self._name = application.name.strip() or application.id
         details = {"appName": application.name, "applicationId": application.id, "userName": application.user}
@@ -181,10 +196,15 @@ class _Writer:
         if any(_READS_NOTHING.search(plan) for plan in plans):
             return
         inputs, outputs = self._inputs_and_outputs(plans, root.description)
-        outputs += self._changed_tables(plans)
+        changed = [*self._changed_tables(plans)]
+        outputs += changed
         if not inputs and not outputs:
             return
-        run_id, name = self._uuid(str(root.id)), f"{self._name}.execution_{root.id}"
+        is_created = any(
+            table["facets"]["lifecycleStateChange"]["lifecycleStateChange"] == _CREATE for table in changed
+        )
+        node = f"{_CREATE_NODE}." if is_created else ""
+        run_id, name = self._uuid(str(root.id)), f"{self._name.replace('.', '_')}.{node}execution_{root.id}"
         parent = {"run": {"runId": self._run_id}, "job": {"namespace": self._namespace, "name": self._name}}
         facets = {**self._facets, "parent": parent}
         datasets = {"inputs": inputs, "outputs": outputs}
@@ -210,24 +230,33 @@ class _Writer:
             key = _key(dataset) if dataset and _key(dataset) in outputs else next(iter(outputs), None)
             if key is not None and (_key(dataset) == key if dataset else len(outputs) == 1):
                 fields = columns.setdefault(key, {})
-                fields.update(self._fields(written))
+                fields.update(self._fields(self._expanded(written)))
+                self._written.setdefault(key, {}).update(dict.fromkeys(fields))
         for key, fields in columns.items():
             if fields:
                 outputs[key]["facets"]["columnLineage"] = {"fields": fields}
         return list(inputs.values()), list(outputs.values())
 
+    def _expanded(self, written: WrittenColumns) -> WrittenColumns:
+        """Return the columns with those of a cloned table, as far as the application wrote them itself."""
+        return {
+            name: {ColumnSource(source.dataset, name): derivation}
+            for column, sources in written.items()
+            for source, derivation in (sources.items() if column == ALL else ())
+            if (dataset := self._names.dataset(source.dataset)) is not None
+            for name in self._written.get(_key(dataset), ())
+        } or {column: sources for column, sources in written.items() if column != ALL}
+
     def _changed_tables(self, plans: list[str]) -> Iterator[dict[str, Any]]:
-        """Yield the tables that were renamed or dropped, with OpenLineage's facet of the change."""
+        """Yield the tables that were created empty, renamed or dropped, with OpenLineage's facet of the change."""
         for node in (node for plan in plans for node in described_nodes(plan)):
-            renamed, dropped = node.renamed(), node.dropped()
-            table = (
-                self._names.dataset(PlanDataset(table=renamed[1] if renamed else dropped))
-                if renamed or dropped
-                else None
-            )
+            renamed, dropped, created = node.renamed(), node.dropped(), node.created()
+            name = renamed[1] if renamed else dropped or created
+            table = self._names.dataset(PlanDataset(table=name)) if name else None
             if table is None:
                 continue
-            change: dict[str, Any] = {"lifecycleStateChange": "RENAME" if renamed else "DROP"}
+            kind = "RENAME" if renamed else "DROP" if dropped else _CREATE
+            change: dict[str, Any] = {"lifecycleStateChange": kind}
             if renamed:
                 old = self._names.dataset(PlanDataset(table=renamed[0]))
                 if old is None or _key(old) == _key(table):
@@ -246,7 +275,9 @@ class _Writer:
             inputs = []
             for source, derivation in sources.items():
                 dataset = self._names.dataset(source.dataset)
-                if dataset is not None:
+                # The columns of a metadata table are not those of the table.
+                selector = table_and_selector(source.dataset.table, "")[1].lower()
+                if dataset is not None and selector not in METADATA_TABLES:
                     names = {"namespace": dataset["namespace"], "name": dataset["name"], "field": source.column}
                     inputs.append({**names, "transformations": [{"type": "DIRECT", "subtype": derivation.name}]})
             if inputs:

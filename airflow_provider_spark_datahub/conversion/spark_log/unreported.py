@@ -37,8 +37,14 @@ from airflow_provider_spark_datahub.conversion.runs.evidence import SPARK_PLAN
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution, location_of
+from airflow_provider_spark_datahub.conversion.spark_log.log import (
+    LoggedApplication,
+    SqlExecution,
+    dataset_of,
+    location_of,
+)
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
+    ALL,
     CHECKPOINT,
     ColumnSource,
     ExecutionColumns,
@@ -188,6 +194,7 @@ def _reported_names(
         platform=platforms.pop() if len(platforms) == 1 else "",
         paths={*symlinks, *(dataset for dataset, _ in states)},
         renamed=frozenset(state.previous for _, state in states if state.previous),
+        states=states,
     )
 
 
@@ -199,6 +206,7 @@ class _ReportedNames:
     :param platform: the platform of all tables, or empty.
     :param paths: datasets that events name, tables or not.
     :param renamed: old names of tables.
+    :param states: all datasets of its runs.
     """
 
     namer: DatasetNamer
@@ -207,6 +215,13 @@ class _ReportedNames:
     platform: str
     paths: set[DatasetId]
     renamed: frozenset[DatasetId]
+    states: Sequence[tuple[DatasetId, DatasetState]]
+
+    def columns(self, table: PlanDataset) -> tuple[str, ...]:
+        """Return the columns of a dataset, by the latest schema in events."""
+        name = self.resolve(table)
+        schemas = (state.schema for dataset, state in reversed(self.states) if self.namer.name(dataset) == name)
+        return field_names(next((schema for schema in schemas if schema is not None), None))
 
     def resolve(self, named: PlanDataset) -> DatasetName | _Unknown:
         dataset = self.dataset(named)
@@ -217,8 +232,10 @@ class _ReportedNames:
         path = location_of(named.path, self.default_fs) if named.path else None
         if path in self.renamed:
             return None
-        if path is not None and (path in self.paths or not named.table):
+        if path is not None and path in self.paths:
             return path
+        if not named.table:
+            return dataset_of(named.path, self.default_fs) if named.path else None
         # Plans may or may not put the catalogue in front of the name of a table that is not in the session's catalogue.
         table = self.tables.get(named.table) or self.tables.get(named.table.partition(".")[2])
         if table is not None:
@@ -326,11 +343,14 @@ class _ReportedColumns:
 
     def with_outputs(self, run: RunState, parts: Sequence[SqlExecution]) -> RunState:
         """Return what a run wrote by the plans of its execution, as far as their names are those of datasets."""
-        sinks = PlanDatasets.of(part.plan for part in parts).sinks
-        named = (dataset for sink in sinks if (dataset := self.names.dataset(sink)) is not None)
-        return structs.replace(
-            run, inputs={}, outputs={dataset: DatasetState() for dataset in named}, properties=[], is_logged=True
+        plans = [part.plan for part in parts]
+        found = PlanDatasets.of(plans)
+        cloned = found.sources if any(CLONE in plan for plan in plans) else ()
+        inputs, outputs = (
+            {dataset: DatasetState() for named in listed if (dataset := self.names.dataset(named)) is not None}
+            for listed in (cloned, found.sinks)
         )
+        return structs.replace(run, inputs=inputs, outputs=outputs, properties=[], is_logged=True)
 
     def filled(
         self, runs: Mapping[str, RunState], found: ExecutionColumns, *, of_rows: bool = False
@@ -357,7 +377,7 @@ class _ReportedColumns:
         written: WrittenColumns = {}
         for named, columns_of_sink in found.written:
             if named == sink:
-                written |= columns_of_sink
+                written |= self._expanded(columns_of_sink)
         # OpenLineage may report one clause of a MERGE.
         is_merged = sink in found.merged
         known = {column.lower() for _, _, state in outputs for column in direct_columns(state)}
@@ -388,6 +408,15 @@ class _ReportedColumns:
             inputs = _with_files(run.inputs, edges) if of_rows else run.inputs
             filled[run.run_id] = structs.replace(run, inputs=inputs, outputs={**run.outputs, dataset: changed})
         return filled
+
+    def _expanded(self, written: WrittenColumns) -> WrittenColumns:
+        """Return the columns with those of a cloned table, as far as events name them."""
+        return {
+            name: {ColumnSource(source.dataset, name): derivation}
+            for column, sources in written.items()
+            for source, derivation in (sources.items() if column == ALL else ())
+            for name in self.names.columns(source.dataset)
+        } or {column: sources for column, sources in written.items() if column != ALL}
 
     def _pairs(self, state: DatasetState) -> Iterator[tuple[str, DatasetName | None, str]]:
         """Yield the pairs of columns that events report directly: each output column with a source."""
