@@ -1,4 +1,4 @@
-"""Bodies of the Rest.li endpoint, compared with those of acryl-datahub's emitter."""
+"""Requests to the Rest.li endpoint, compared with those of acryl-datahub's emitter."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 from datahub.emitter.rest_emitter import DataHubRestEmitter, EmitMode
+from datahub.utilities.caller_context import identify_caller
 from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import to_mcp
-from airflow_provider_spark_datahub.delivery.sinks.rest_transport import _batch_bodies, _system_metadata
+from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings
+from airflow_provider_spark_datahub.delivery.sinks.rest_transport import GmsClient, _batch_bodies, _system_metadata
 from tests.delivery.samples import patch, upsert, upserts
 
 HOSTILE = [upsert("a", title='broken \ud800 "name"\n\u2028'), upsert("\ud800"), upsert("ü€😀"), patch("b")]
@@ -24,12 +27,17 @@ class _Recorder(HTTPAdapter):
     def __init__(self) -> None:
         super().__init__()
         self.requests: list[tuple[str | None, Any]] = []
+        self.sent: list[tuple[dict[str, str | bytes], object]] = []
 
-    def send(self, request: PreparedRequest, *_: object, **__: object) -> Response:
-        assert isinstance(request.body, str)
+    def send(self, request: PreparedRequest, *_: object, **options: object) -> Response:
+        assert isinstance(request.body, str | bytes)
         self.requests.append((request.url, json.loads(request.body)))
+        # The length depends on blanks in JSON, and what our adapter adds is not here.
+        headers = {name: value for name, value in request.headers.items() if name != "Content-Length"}
+        self.sent.append((headers, options.get("cert")))
         answer = Response()
         answer.status_code = 200
+        answer._content = b'{"value": "success"}'
         return answer
 
 
@@ -55,6 +63,32 @@ def test_the_bodies_are_those_of_datahubs_emitter(mode: EmitMode, proposals: lis
     assert url == "http://gms/aspects?action=ingestProposalBatch"
     (body,) = ours(proposals, is_async=mode is EmitMode.ASYNC)
     assert without_moment(body) == without_moment(theirs)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"DATAHUB_CALLER": "a b;c/ü" + "x" * 99},
+        {"DATAHUB_CALLER": "shop", "DATAHUB_SYSTEM_CLIENT_ID": "me", "DATAHUB_SYSTEM_CLIENT_SECRET": "secret"},
+        {"DATAHUB_CALLER": "shop", "DATAHUB_SYSTEM_CLIENT_ID": "me", "DATAHUB_CLIENT_CERT_PATH": "/c.pem"},
+        {"DATAHUB_CALLER": "shop", "DATAHUB_CLIENT_CERT_PATH": "/c.pem", "DATAHUB_CLIENT_KEY_PATH": "/k.pem"},
+    ],
+)
+def test_the_session_is_that_of_datahubs_emitter(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    theirs, ours = _Recorder(), _Recorder()
+    identify_caller.cache_clear()
+    # It reads DATAHUB_COMPONENT when it is imported.
+    emitter = DataHubRestEmitter("http://gms", openapi_ingestion=False, datahub_component="workers")
+    identify_caller.cache_clear()
+    monkeypatch.setenv("DATAHUB_COMPONENT", "Workers")
+    client = GmsClient(RestSettings("http://gms"), Deadline.after(60))
+    for session, recorder in ((emitter._session, theirs), (client._session, ours)):
+        session.mount("http://", recorder)
+    emitter.emit_mcps([to_mcp(upsert("a"))])
+    assert client.post([upsert("a")]) is True
+    assert ours.sent == theirs.sent
 
 
 def test_no_body_is_larger_than_it_may_be() -> None:

@@ -175,13 +175,12 @@ _ADDRESS = "give GMS's own URL as the connection's host: http://gms:8080, or htt
 
 
 class RestSink(Sink):
-    """Sink that delivers to GMS with acryl-datahub's REST emitter.
+    """Sink that delivers to GMS, with the requests of acryl-datahub's REST emitter.
 
     GMS takes a batch as a whole or not at all. A batch that it rejects is halved until the culprit stands alone. So is
     one that it fails on (HTTP 500, which is also its answer to an aspect that it cannot read); there the culprit is
     rejected if GMS takes other proposals before and after it. Failures that may pass (no connection, no answer, 408,
-    429, 502, 503, 504) are retried until the deadline. The emitter's own retries, which know no deadline, are switched
-    off.
+    429, 502, 503, 504) are retried until the deadline.
 
     :param backoff: the waits between attempts.
     """

@@ -1,4 +1,4 @@
-"""HTTP client of one delivery to DataHub's GMS: acryl-datahub's emitter in one attempt, with classified failures.
+"""HTTP client of one delivery to DataHub's GMS: each request in one attempt, with classified failures.
 
 Only an answer that GMS gives acknowledges a request. Read from the sources of GMS and Rest.li:
 
@@ -16,9 +16,10 @@ endpoint                              GMS                    answer
 The headers of these answers are not required: a proxy may drop ``X-RestLi-Protocol-Version``. An answer that names no
 entity, an empty list or body, counts if ``/config`` is that of GMS.
 
-Bodies of the Rest.li endpoint ``/aspects?action=ingestProposalBatch`` are written here, byte for byte as the emitter
-writes them. The emitter validates every proposal against an Avro schema and writes it twice to learn its size, which
-was most of the cost of a delivery.
+Requests to the Rest.li endpoint ``/aspects?action=ingestProposalBatch`` are made here, with the headers and bodies of
+acryl-datahub's emitter (``tests/delivery/test_rest_payload.py`` compares them). The emitter costs a task more than all
+of its other lineage: its import loads 60,000 lines of generated classes, a new emitter starts ``ps`` several times to
+find out who called it, and it validates every proposal against an Avro schema. It is used for the OpenAPI endpoints.
 
 It imports requests; import this module only when something is about to be sent.
 """
@@ -28,12 +29,13 @@ from __future__ import annotations
 import email.utils
 import json
 import logging
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import requests
@@ -51,6 +53,9 @@ from airflow_provider_spark_datahub.delivery.sinks.http_adapter import (
 )
 from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings
 
+if TYPE_CHECKING:
+    from datahub.emitter.rest_emitter import DataHubRestEmitter
+
 log = logging.getLogger(__name__)
 
 _LARGEST_BODY = 15 * 1024 * 1024  # acryl-datahub's own limit, below GMS's of 16 MiB
@@ -59,6 +64,9 @@ _EXCERPT = 80  # bytes of a strange answer that are repeated
 _ENTITIES = "/openapi/v3/entity/"
 _TRACES = "/openapi/v1/trace/write/"
 _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_CALLER = "airflow-provider-spark-datahub"
+_LONGEST_CALLER = 64
+_NO_RUN = "no-run-id-provided"
 _NOT_GMS = "this is not a DataHub GMS: give GMS's own URL as the connection's host"
 
 
@@ -108,22 +116,14 @@ class GmsClient:
     """
 
     def __init__(self, settings: RestSettings, deadline: Deadline) -> None:
-        from datahub.emitter.rest_emitter import DataHubRestEmitter, EmitMode
-
         self._settings = settings
         self._deadline = deadline
-        self._mode = EmitMode[settings.emit_mode]
-        self._emitter = DataHubRestEmitter(
-            settings.server,
-            timeout_sec=settings.timeout_sec,
-            retry_max_times=0,
-            openapi_ingestion=settings.openapi_ingestion,
-        )
         self._adapter = _GmsAdapter(settings, deadline)
-        self._is_gms = False
-        # The public property `session` exists only in newer versions.
+        self._session = _new_session()
         for prefix in ("http://", "https://"):
-            self._emitter._session.mount(prefix, self._adapter)
+            self._session.mount(prefix, self._adapter)
+        self._emitter: DataHubRestEmitter | None = None
+        self._is_gms = False
 
     def post(self, proposals: Sequence[Proposal]) -> bool | Failure:
         """Send the proposals at once, in one request unless their size demands more.
@@ -131,20 +131,10 @@ class GmsClient:
         :returns: True if they are stored, False if they are only accepted, else why they are neither. Some may be
             stored even after a failure.
         """
-        from datahub.configuration.common import ConfigurationError, OperationalError
-
-        known = (OperationalError, ConfigurationError, OSError)
         self._adapter.traced = self._adapter.named_nothing = False
-        try:
-            if self._settings.openapi_ingestion:
-                # The emitter also fails on answers that it does not expect.
-                call_library(lambda: self._post_openapi(proposals), *known)
-            else:
-                self._post_rest_li(proposals)
-        except known as error:
-            return _failure_of(error).for_log(self._settings.redact)
-        except LibraryError as error:
-            failure = Failure(FailureKind.UNAVAILABLE, f"acryl-datahub cannot read its answer: {error}")
+        post = self._post_openapi if self._settings.openapi_ingestion else self._post_rest_li
+        failure = post(proposals)
+        if failure is not None:
             return failure.for_log(self._settings.redact)
         if self._adapter.named_nothing and not self._is_gms:
             config = self.config()
@@ -167,7 +157,7 @@ class GmsClient:
         :param may_miss: a 404 is not a failure; the answer is ``None``.
         """
         try:
-            content = self._emitter._session.get(f"{self._settings.server}{path}").content
+            content = self._session.get(f"{self._settings.server}{path}").content
         except AnswerError as error:
             if may_miss and error.response is not None and error.response.status_code == 404:
                 return None
@@ -181,32 +171,80 @@ class GmsClient:
             failure = Failure(FailureKind.MISCONFIGURED, f"its answer is not JSON: {_NOT_GMS}")
         return failure.for_log(self._settings.redact)
 
-    def _post_rest_li(self, proposals: Sequence[Proposal]) -> None:
+    def _post_rest_li(self, proposals: Sequence[Proposal]) -> Failure | None:
         is_async = self._settings.emit_mode.startswith("ASYNC")
-        for body in _batch_bodies(proposals, is_async=is_async, system_metadata=_system_metadata()):
-            log.debug("POST %d bytes to %s (Rest.li)", len(body), self._settings.server)
-            self._emitter._session.post(f"{self._settings.server}/aspects?action=ingestProposalBatch", data=body)
+        try:
+            for body in _batch_bodies(proposals, is_async=is_async, system_metadata=_system_metadata()):
+                log.debug("POST %d bytes to %s (Rest.li)", len(body), self._settings.server)
+                self._session.post(f"{self._settings.server}/aspects?action=ingestProposalBatch", data=body)
+        except OSError as error:
+            return _failure_of(error)
+        return None
 
-    def _post_openapi(self, proposals: Sequence[Proposal]) -> None:
+    def _post_openapi(self, proposals: Sequence[Proposal]) -> Failure | None:
+        from datahub.configuration.common import ConfigurationError, OperationalError
+        from datahub.emitter.rest_emitter import DataHubRestEmitter, EmitMode
+
+        settings = self._settings
+        if self._emitter is None:
+            self._emitter = DataHubRestEmitter(settings.server, retry_max_times=0, openapi_ingestion=True)
+            # The public property `session` exists only in newer versions, and cannot be set.
+            self._emitter._session = self._session
+        emitter, known = self._emitter, (OperationalError, ConfigurationError, OSError)
         wait = timedelta(seconds=self._deadline.remaining())
-        log.debug("POST %d proposals to %s (OpenAPI, %s)", len(proposals), self._settings.server, self._mode.name)
+        log.debug("POST %d proposals to %s (OpenAPI, %s)", len(proposals), settings.server, settings.emit_mode)
         mcps = [to_mcp(proposal) for proposal in proposals]
-        self._emitter.emit_mcps(mcps, emit_mode=self._mode, wait_timeout=wait)
+        mode = EmitMode[settings.emit_mode]
+        try:
+            # The emitter also fails on answers that it does not expect.
+            call_library(lambda: emitter.emit_mcps(mcps, emit_mode=mode, wait_timeout=wait), *known)
+        except known as error:
+            return _failure_of_emitter(error)
+        except LibraryError as error:
+            return Failure(FailureKind.UNAVAILABLE, f"acryl-datahub cannot read its answer: {error}")
+        return None
 
     def close(self) -> None:
         """Close the connections."""
-        self._emitter.close()
+        self._session.close()
+
+
+def _new_session() -> requests.Session:
+    """Return a session as acryl-datahub's emitter makes one, with what the environment says by ``DATAHUB_*``."""
+    from datahub._version import __version__
+
+    session = requests.Session()
+    component = os.environ.get("DATAHUB_COMPONENT", "datahub").lower()
+    caller = re.sub(r"[^\w./-]", "", os.environ.get("DATAHUB_CALLER", ""))[:_LONGEST_CALLER] or _CALLER
+    library = session.headers["User-Agent"]
+    session.headers.update(
+        {
+            "Content-Type": "application/json",
+            "User-Agent": f"DataHub-Client/1.0 (sdk; {component}/{caller}; {__version__}) {library}",
+            "X-DataHub-Client-Mode": "SDK",
+            "X-DataHub-Py-Cli-Version": __version__,
+            "X-RestLi-Protocol-Version": "2.0.0",
+        }
+    )
+    client_id, secret = (os.environ.get(f"DATAHUB_SYSTEM_CLIENT_{part}") for part in ("ID", "SECRET"))
+    if client_id is not None and secret is not None:
+        session.headers["Authorization"] = f"Basic {client_id}:{secret}"
+    certificate, key = (os.environ.get(f"DATAHUB_CLIENT_{part}_PATH") for part in ("CERT", "KEY"))
+    if certificate:
+        session.cert = (certificate, key) if key else certificate
+    return session
 
 
 def _system_metadata() -> dict[str, Any]:
     """Return what acryl-datahub adds to an aspect: the time, and its own version."""
-    from datahub import _version
-    from datahub.metadata.schema_classes import SystemMetadataClass
+    from datahub._version import __package_name__, __version__
 
-    client = {"clientId": _version.__package_name__, "clientVersion": _version.__version__}
-    metadata = SystemMetadataClass(lastObserved=round(time.time() * 1000), properties=client)
-    as_json: dict[str, Any] = metadata.to_obj()
-    return as_json
+    return {
+        "lastObserved": round(time.time() * 1000),
+        "lastRunId": _NO_RUN,
+        "runId": _NO_RUN,
+        "properties": {"clientId": __package_name__, "clientVersion": __version__},
+    }
 
 
 class _GmsAdapter(BoundedAdapter):
@@ -328,23 +366,29 @@ def _retry_after(response: requests.Response) -> float | None:
 
 
 def _failure_of(error: BaseException) -> Failure:
-    """Classify an exception of the emitter, which hides the real one in ``__cause__``."""
+    """Classify an exception of a request."""
+    match error:
+        case AnswerError():
+            return error.failure
+        case requests.RequestException():
+            return network_failure(error)
+        case ConnectionError() | TimeoutError():
+            return Failure(FailureKind.UNAVAILABLE, str(error))
+        case OSError():  # a certificate file that is missing or unreadable
+            return Failure(FailureKind.MISCONFIGURED, str(error))
+    return Failure(FailureKind.UNAVAILABLE, str(error))
+
+
+def _failure_of_emitter(error: BaseException) -> Failure:
+    """Classify an exception of acryl-datahub's emitter, which hides the real one in ``__cause__``."""
     from datahub.configuration.common import ConfigurationError, TraceTimeoutError, TraceValidationError
 
     cause = error.__cause__ or error
     match cause:
-        case AnswerError():
-            return cause.failure
         case TraceValidationError():
             return Failure(FailureKind.REJECTED, str(cause))
         case TraceTimeoutError():
             return Failure(FailureKind.UNAVAILABLE, str(cause))
         case ConfigurationError():
             return Failure(FailureKind.MISCONFIGURED, str(cause))
-        case requests.RequestException():
-            return network_failure(cause)
-        case ConnectionError() | TimeoutError():
-            return Failure(FailureKind.UNAVAILABLE, str(cause))
-        case OSError():  # a certificate file that is missing or unreadable
-            return Failure(FailureKind.MISCONFIGURED, str(cause))
-    return Failure(FailureKind.UNAVAILABLE, str(cause))
+    return _failure_of(cause)
