@@ -10,6 +10,7 @@ from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName
 from airflow_provider_spark_datahub.conversion.facets.dataset import NO_METADATA, test_results
 from airflow_provider_spark_datahub.conversion.facets.run import KIND, partition_spec, run_event, run_properties
+from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
     SharedObject,
@@ -109,7 +110,7 @@ def _ignoring_case(text: str) -> tuple[str, str]:
 
 def _datasets(datasets: dict[str, JobDataset], settings: LineageSettings) -> list[Proposal]:
     proposals: list[Proposal] = []
-    for urn, dataset in datasets.items():
+    for urn, dataset in in_time(datasets.items()):
         if settings.materialize_dataset:
             proposals += _materialized(dataset.name)
             schema = dataset.schema
@@ -178,9 +179,9 @@ def input_output(
     stamp = audit_stamp(time_ms)
     aspect = {
         "inputDatasets": [],
-        "inputDatasetEdges": [_edge(*item, stamp) for item in inputs.items()],
+        "inputDatasetEdges": [_edge(*item, stamp) for item in in_time(inputs.items())],
         "outputDatasets": [],
-        "outputDatasetEdges": [_edge(*item, stamp) for item in outputs.items()],
+        "outputDatasetEdges": [_edge(*item, stamp) for item in in_time(outputs.items())],
         "inputDatajobs": upstream_jobs,
         "fineGrainedLineages": fine_grained,
     }
@@ -201,7 +202,7 @@ def edge_patch(aspect: Mapping[str, Any], stamp: Mapping[str, Any] | None = None
         stamp = next((edge["lastModified"] for listed in edges.values() for edge in listed), audit_stamp(None))
     jobs = [{"destinationUrn": urn, "lastModified": stamp} for urn in aspect["inputDatajobs"]]
     return [
-        *(_added_edge(field, edge) for field, listed in edges.items() for edge in listed),
+        *(_added_edge(field, edge) for field, listed in edges.items() for edge in in_time(listed)),
         *(_added_edge("inputDatajobEdges", edge) for edge in jobs),
         *_added_columns(aspect["fineGrainedLineages"]),
     ]
@@ -247,7 +248,7 @@ def _added_edge(field: str, edge: dict[str, Any]) -> dict[str, Any]:
 
 def _added_columns(fine_grained: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield one operation per pair of columns, as acryl-datahub's ``DataJobPatchBuilder`` does."""
-    for lineage in fine_grained:
+    for lineage in in_time(fine_grained):
         transform = pointer_part(lineage["transformOperation"] or "NONE")
         for upstream in lineage["upstreams"]:
             for downstream in lineage["downstreams"]:

@@ -461,14 +461,15 @@ class AttemptLineage:
                 self.delivery.record_end(self._record.to_obj())
             events = self._events_at_the_end(deadline)
             collected = events.collect(deadline)
-            self.conversion = events.finish_in_time(end.spark_succeeded, deadline)
-            if self.conversion is None:
+            ended = self._attempt.ended(end.end_ms, end.result)
+            lineage = events.lineage_in_time(end.spark_succeeded, ended, deadline)
+            if lineage is None:
                 if self.delivery.leave_unfinished(collected):
                     self.report.seconds = round(time.monotonic() - started, 3)
                     return self.report
-                self.conversion = events.finish(end.spark_succeeded)
+                lineage = events.lineage(end.spark_succeeded, ended)
+            self.conversion, proposals = lineage
             self._describe(collected, self.conversion, end.failure)
-            proposals = events.proposals(self._attempt.ended(end.end_ms, end.result), self.conversion)
             own_edges = patched_edges(proposals)
             if events.saw_everything and self._running is not None:
                 proposals += self._running.retractions(proposals)

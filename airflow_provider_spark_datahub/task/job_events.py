@@ -143,20 +143,28 @@ class JobEvents:
         """Whether Spark's event log is all there is: a job without the listener leaves no event file."""
         return self._report.outcome is Outcome.MISSING and self._converter.reads_plans and self._has_event_log
 
-    def finish_in_time(self, succeeded: bool, deadline: Deadline) -> Conversion | None:
-        """Convert everything that was read; return ``None`` if the time does not last (:attr:`out_of_time`).
+    def lineage_in_time(
+        self, succeeded: bool, attempt: TaskAttempt, deadline: Deadline
+    ) -> tuple[Conversion, list[Proposal]] | None:
+        """Convert everything that was read, and make the proposals of the attempt.
 
         :param succeeded: whether spark-submit succeeded.
+        :returns: ``None`` if the time does not last (:attr:`out_of_time`).
         """
         if self.out_of_time:
             return None
         try:
             with time_limit(lambda: deadline.expired):
-                return self.finish(succeeded)
+                return self.lineage(succeeded, attempt)
         except OutOfTimeError:
             self.out_of_time = True
             self._report.outcome, self._report.detail = Outcome.TIMED_OUT, "they were read, but not converted"
             return None
+
+    def lineage(self, succeeded: bool, attempt: TaskAttempt) -> tuple[Conversion, list[Proposal]]:
+        """Do the same, however long it takes."""
+        conversion = self.finish(succeeded)
+        return conversion, self.proposals(attempt, conversion)
 
     def finish(self, succeeded: bool) -> Conversion:
         """Convert everything that was read, however long it takes.

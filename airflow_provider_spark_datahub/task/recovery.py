@@ -201,11 +201,11 @@ def _converted(entry: Entry, record: AttemptRecord, place: EventPlace, deadline:
     event_log = SparkEventLog(record.event_log, is_own=record.own_event_log, events_file=record.events_file)
     events = JobEvents(record.settings, place, event_log, keep_raw=backend is not None)
     report = events.collect(deadline)
-    conversion = events.finish_in_time(succeeded, deadline)
-    if conversion is None:
+    lineage = events.lineage_in_time(succeeded, record.task_try, deadline)
+    if lineage is None:
         log.debug("No time was left to convert %s after %d events", entry, report.events)
         return None
-    proposals = events.proposals(record.task_try, conversion)
+    proposals = lineage[1]
     if record.keep_events or not was_read(report):
         entry = entry.update(redo=replace(record, keep_events=True).to_obj())
     if backend is not None and events.raw is not None and events.raw.is_whole:

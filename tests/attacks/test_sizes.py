@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub.conversion.columns import facet as columns
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.interruption import OutOfTimeError, time_limit
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery import Deadline
@@ -25,6 +26,7 @@ from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.operators.tries import CORPUS
 
 COLUMNS, INPUTS, LIMIT = 1000, 10, 95
+ATTEMPT = TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1)
 FACET = {
     "fields": {
         f"c{column}": {
@@ -104,11 +106,18 @@ def test_the_time_is_checked_within_one_event() -> None:
         with time_limit(lambda: next(checks) >= until):
             converter = Converter(LineageSettings())
             converter.add(text)
-            return len(converter.finish(Ending(True)).inputs), next(checks)
+            conversion = converter.finish(Ending(True))
+            made = next(checks)
+            conversion.proposals(LineageSettings(use_patch=True))
+            proposed.append(next(checks) - made)
+            return len(conversion.inputs), made
 
+    proposed: list[int] = []
     found, needed = convert(10**6)
     # The datasets are read, folded and named; the columns are decoded, read and written.
     assert (found, needed >= 6 * many // 1000) == (many, True)
+    # Proposals of the datasets, their edges, and the columns.
+    assert proposed[0] > 3 * many // 1000
     for until in (0, 4):
         # What was interrupted leaves nothing behind that a later conversion would take for a result.
         columns._cached_long_columns.cache_clear()
@@ -156,7 +165,8 @@ def test_events_that_took_too_long_are_left_with_their_position(tmp_path: Path) 
         columns._cached_long_columns.cache_clear()
         events = JobEvents(LineageSettings(), path, SparkEventLog(None))
         assert events.collect(deadline).events == 2
-        return events, events.finish_in_time(True, until)
+        lineage = events.lineage_in_time(True, ATTEMPT, until)
+        return events, lineage[0] if lineage else None
 
     for times, where in (
         ((deadline_after(6), never), "within event 2"),
