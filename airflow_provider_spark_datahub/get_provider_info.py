@@ -141,6 +141,12 @@ def _capture_options() -> dict[str, Any]:
             "listener",
             example="auto",
         ),
+        "event_log_conn_id": _option(
+            "Connection that reads a job's own Spark event log in S3 (spark.eventLog.dir=s3a://...). Empty: that of "
+            "events_location, if it is in S3; else such a log is not read.",
+            "",
+            example="aws_default",
+        ),
         "on_orphan": _option(
             "What happens to a spark-submit in client mode that an earlier attempt, whose task was killed, left "
             "running on the same machine: warn (the report names it) or kill.",

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
         EventLog as EventLog,
         LogFollower as LogFollower,
         LogLimits as LogLimits,
+        LogObjects as LogObjects,
+        LogPlace as LogPlace,
     )
     from airflow_provider_spark_datahub.capture.event_objects import (
         EventObjects as EventObjects,
@@ -110,7 +112,7 @@ else:
                 "EVENT_FOLDER BadLineError CollectedEvents CollectionReport EventSource FileFollower Outcome "
                 "checked_text"
             ),
-            "event_log": "ATTEMPT_PROPERTY EventLog LogFollower LogLimits",
+            "event_log": "ATTEMPT_PROPERTY EventLog LogFollower LogLimits LogObjects LogPlace",
             "event_objects": "EventObjects ObjectStore OpenStore",
             "injection": (
                 "S3_SCHEMES Injection LineageInjection ParentRun event_file event_log_folder inject "

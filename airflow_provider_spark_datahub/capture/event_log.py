@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
-from pathlib import Path
-from typing import IO, Any
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Protocol, TypeAlias
 
 from airflow_provider_spark_datahub.capture.event_lines import (
     BadLineError,
@@ -27,6 +27,7 @@ from airflow_provider_spark_datahub.capture.event_lines import (
     Outcome,
     decoded_event,
 )
+from airflow_provider_spark_datahub.capture.event_objects import ObjectStore, OpenStore, open_object
 from airflow_provider_spark_datahub.capture.stored_files import ChunkStream, DamagedFileError, decompressed_zstd
 from airflow_provider_spark_datahub.files import open_regular
 
@@ -37,29 +38,124 @@ _BUFFER_BYTES = 1024 * 1024
 _LIBRARIES = {"zstd": "zstandard", "lz4": "cramjam", "snappy": "cramjam", "lzf": ""}
 
 
-def _open_log(path: Path) -> IO[bytes] | io.BufferedReader:
+class _LogFolder(Protocol):
+    """Folder of event logs. Its files have names relative to it, with ``/`` between parts."""
+
+    def files(self, names: Collection[str] | None) -> Iterable[str]:
+        """Yield the names of files, and, ending with ``/``, those of rolled logs that have none.
+
+        :param names: of the logs that are wanted, as files spell them; others may be left out. ``None`` for all.
+        :raises OSError: if the folder cannot be listed.
+        """
+
+    def open(self, name: str) -> IO[Any]:
+        """Return a file; opening or reading it raises OSError if it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _DiskFolder:
+    path: Path
+
+    def files(self, names: Collection[str] | None) -> Iterator[str]:
+        for path in self.path.iterdir():
+            if not path.name.startswith(_ROLLED):
+                yield path.name
+            elif path.is_dir() and _is_wanted(path.name.removeprefix(_ROLLED), names):
+                yield f"{path.name}/"
+                yield from (f"{path.name}/{file.name}" for file in path.iterdir())
+
+    def open(self, name: str) -> IO[Any]:
+        return open_regular(self.path / name)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+_LATEST_ATTEMPTS = 3
+_CLOCKS_MS = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogObjects:
+    """Event logs in an object store, where a file appears when Spark closes it.
+
+    :param uri: address of their folder, as :data:`~.event_objects.OpenStore` takes it; without secrets.
+    :param open_store: opens the store at the first request.
+    :param since_ms: start of the attempt, in ms since the epoch: logs that were closed before it are not opened.
+    """
+
+    uri: str
+    open_store: OpenStore
+    since_ms: int | None = None
+
+    @property
+    def _folder(self) -> str:
+        return self.uri.rstrip("/").rpartition("/")[2]
+
+    def _store(self) -> ObjectStore:
+        return self.open_store(self.uri.rstrip("/").rpartition("/")[0])
+
+    def files(self, names: Collection[str] | None) -> Iterator[str]:
+        """Yield the names of the objects. The folders of rolled logs are looked up first: a History Server's is large.
+
+        :raises OSError: if the store does not answer.
+        """
+        store, found = self._store(), False
+        for name in names or ():
+            for attempt in ("", *(f"_{number}" for number in range(1, _LATEST_ATTEMPTS + 1))):
+                for file in store.stored(f"{self._folder}/{_ROLLED}{name}{attempt}"):
+                    found = True
+                    yield file.partition("/")[2]
+        if not found:
+            yield from (file.partition("/")[2] for file in store.stored(self._folder) if self._is_recent(store, file))
+
+    def _is_recent(self, store: ObjectStore, file: str) -> bool:
+        closed_ms = store.modified_ms(file) if self.since_ms is not None else None
+        return self.since_ms is None or closed_ms is None or closed_ms > self.since_ms - _CLOCKS_MS
+
+    def open(self, name: str) -> IO[Any]:
+        """Return an object as a file."""
+        return open_object(self._store(), f"{self._folder}/{name}")
+
+    def load_client(self) -> None:
+        """Load the client of the store, by the first request to it.
+
+        :raises OSError: if the store does not answer.
+        """
+        self._store().stored(f"{self._folder}/{_ROLLED}none")
+
+    def __str__(self) -> str:
+        return self.uri
+
+
+LogPlace: TypeAlias = "Path | LogObjects"
+"""Folder of event logs: on a disk, or in an object store."""
+
+
+def _open_log(folder: _LogFolder, name: str) -> IO[bytes] | io.BufferedReader:
     """Open a file of an event log for reading decompressed bytes.
 
     A compressed file that ends early, because its driver was killed, is read as far as it goes.
 
     :raises OSError: if the file cannot be opened, or its codec cannot be read here.
     """
-    codec = next((suffix[1:] for suffix in path.suffixes if suffix[1:] in _LIBRARIES), "")
+    file = PurePosixPath(name)
+    codec = next((suffix[1:] for suffix in file.suffixes if suffix[1:] in _LIBRARIES), "")
     if not codec:
-        return open_regular(path)
+        return folder.open(name)
     library = _LIBRARIES[codec]
     if not library:
         remedy = "set spark.eventLog.compression.codec=zstd or spark.eventLog.compress=false"
-        raise OSError(f"{path.name} is compressed with {codec}, which no maintained Python library reads: {remedy}")
+        raise OSError(f"{file.name} is compressed with {codec}, which no maintained Python library reads: {remedy}")
     if find_spec(library) is None:
         remedy = f"install the Python package {library}, or set spark.eventLog.compress=false"
-        raise OSError(f"{path.name} is compressed with {codec}: {remedy}")
-    return io.BufferedReader(ChunkStream(_decompressed(path, codec)), _BUFFER_BYTES)
+        raise OSError(f"{file.name} is compressed with {codec}: {remedy}")
+    return io.BufferedReader(ChunkStream(_decompressed(folder, name, codec)), _BUFFER_BYTES)
 
 
-def _decompressed(path: Path, codec: str) -> Generator[bytes]:
+def _decompressed(folder: _LogFolder, name: str, codec: str) -> Generator[bytes]:
     decompressed = {"zstd": decompressed_zstd, "lz4": _decompressed_lz4, "snappy": _decompressed_snappy}[codec]
-    with open_regular(path) as stream, suppress(EOFError):
+    with folder.open(name) as stream, suppress(EOFError):
         yield from decompressed(stream)
 
 
@@ -188,17 +284,20 @@ class _ApplicationLog:
     """Event log of one application, or of one of its attempts.
 
     :param name: id of the application as Spark spells it in file names, with the attempt if there are several.
-    :param parts: its files, in the order in which they were written.
+    :param parts: names of its files in the folder, in the order in which they were written.
     :param in_progress: the driver did not close it: it runs, or was killed.
     """
 
     name: str
-    parts: tuple[Path, ...]
+    folder: _LogFolder
+    parts: tuple[str, ...]
     in_progress: bool
 
 
 class EventLog:
     """Events of streaming queries, SQL executions and applications that Spark logged in a folder: iterate over it once.
+
+    The folder is on a disk or in an object store.
 
     An event is decoded JSON, reduced to the keys that matter for lineage; ``Event`` is its full name. The events of an
     application begin with its ``SparkListenerApplicationStart``. Files are opened during iteration; counts and problems
@@ -214,7 +313,7 @@ class EventLog:
 
     def __init__(
         self,
-        folder: Path,
+        folder: LogPlace,
         *,
         application_ids: Collection[str] | None = None,
         limits: LogLimits | None = None,
@@ -224,7 +323,7 @@ class EventLog:
         self.logs: list[str] = []
         self.events = 0
         self.problems: list[str] = []
-        self._folder = folder
+        self._folder: _LogFolder = _DiskFolder(folder) if isinstance(folder, Path) else folder
         self._application_ids = application_ids
         self._limits = limits or LogLimits()
         self._deadline = deadline
@@ -265,7 +364,7 @@ class EventLog:
 def _attempt_of(application: _ApplicationLog) -> str | None:
     """Return the value of :data:`ATTEMPT_PROPERTY`, which is among the first lines of a log; ``None`` without one."""
     try:
-        with _open_log(application.parts[0]) as stream:
+        with _open_log(application.folder, application.parts[0]) as stream:
             for line in islice(stream, _HEAD_LINES):
                 if b'"SparkListenerEnvironmentUpdate"' in line and ATTEMPT_PROPERTY.encode() in line:
                     properties = decoded_event()(line).get("Spark Properties")
@@ -290,47 +389,55 @@ def _problems(application: _ApplicationLog, read: CollectionReport) -> Iterator[
         )
 
 
-def _find_logs(folder: Path, application_ids: Collection[str] | None = None) -> list[_ApplicationLog]:
+def _find_logs(folder: _LogFolder, application_ids: Collection[str] | None = None) -> list[_ApplicationLog]:
     """Return the event logs in a folder, sorted by name.
 
     :raises OSError: if the folder cannot be listed.
     """
-    names = None if application_ids is None else {_file_name(application_id) for application_id in application_ids}
+    wanted = None if application_ids is None else {_file_name(application_id) for application_id in application_ids}
+    files: dict[str, list[str]] = {}
+    for file in folder.files(wanted):
+        top, slash, _ = file.partition("/")
+        files.setdefault(f"{top}{slash}", []).append(file)
     found = []
-    for path in sorted(folder.iterdir()):
-        matched = _SINGLE_FILE.fullmatch(path.name)
-        name = path.name.removeprefix(_ROLLED) if path.name.startswith(_ROLLED) else matched and matched["log"]
-        if not name or not (names is None or name in names or re.sub(r"_\d+$", "", name) in names):
-            continue
-        if not path.name.startswith(_ROLLED):
-            found.append(_ApplicationLog(name, (path,), path.name.endswith(_IN_PROGRESS)))
-        elif path.is_dir():
-            found.append(_rolled_log(name, path))
+    for top in sorted(files):
+        if top.endswith("/"):
+            name = top[:-1].removeprefix(_ROLLED) if top.startswith(_ROLLED) else ""
+            if name and _is_wanted(name, wanted):
+                found.append(_rolled_log(folder, name, files[top]))
+        elif (matched := _SINGLE_FILE.fullmatch(top)) and _is_wanted(matched["log"], wanted):
+            found.append(_ApplicationLog(matched["log"], folder, (top,), top.endswith(_IN_PROGRESS)))
     return found
 
 
-def _followable_name(part: Path) -> str | None:
+def _is_wanted(name: str, names: Collection[str] | None) -> bool:
+    """Return whether a log has one of the names, perhaps with the number of an attempt behind it."""
+    return names is None or name in names or re.sub(r"_\d+$", "", name) in names
+
+
+def _followable_name(part: str) -> str | None:
     """Return the name that a part of a log keeps when it is closed.
 
     ``None`` for a part that is compressed or compacted, because it is not written line by line.
     """
-    name = part.name.removesuffix(_IN_PROGRESS)
+    name = part.removesuffix(_IN_PROGRESS)
     return None if re.search(rf"\.(?:{_CODECS}|compact)$", name) else name
 
 
-def _rolled_log(name: str, folder: Path) -> _ApplicationLog:
-    parts: list[tuple[int, bool, Path]] = []
+def _rolled_log(folder: _LogFolder, name: str, files: Iterable[str]) -> _ApplicationLog:
+    parts: list[tuple[int, bool, str]] = []
     in_progress = False
-    for path in folder.iterdir():
-        matched = _ROLLED_FILE.fullmatch(path.name)
+    for file in files:
+        base = file.rpartition("/")[2]
+        matched = _ROLLED_FILE.fullmatch(base)
         if matched:
-            parts.append((int(matched["index"]), matched["compacted"] is not None, path))
-        elif path.name.startswith(_STATUS) and path.name.endswith(_IN_PROGRESS):
+            parts.append((int(matched["index"]), matched["compacted"] is not None, file))
+        elif base.startswith(_STATUS) and base.endswith(_IN_PROGRESS):
             in_progress = True
     # A compacted file replaces all files up to its own index.
     start = max(((index, True) for index, compacted, _ in parts if compacted), default=(0, False))
-    return _ApplicationLog(name, tuple(path for index, compacted, path in sorted(parts)
-                                      if (index, compacted) >= start), in_progress)  # fmt: skip
+    kept = tuple(file for index, compacted, file in sorted(parts) if (index, compacted) >= start)
+    return _ApplicationLog(name, folder, kept, in_progress)
 
 
 def _file_name(application_id: str) -> str:
@@ -374,18 +481,19 @@ class _LogSource:
     log: _ApplicationLog
 
     def open(self, _mode: str, /) -> IO[Any]:
-        return io.BufferedReader(ChunkStream(_wanted_lines(self.log.parts)), buffer_size=_CHUNK_BYTES)
+        return io.BufferedReader(ChunkStream(_wanted_lines(self.log)), buffer_size=_CHUNK_BYTES)
 
     def __str__(self) -> str:
         parts = self.log.parts
         # A rolled log whose driver was killed at once has a folder without files.
-        return str(parts[0] if len(parts) == 1 else parts[0].parent if parts else self.log.name)
+        name = parts[0] if len(parts) == 1 else parts[0].partition("/")[0] if parts else ""
+        return f"{self.log.folder}/{name}" if name else self.log.name
 
 
-def _wanted_lines(parts: Iterable[Path]) -> Generator[bytes]:
+def _wanted_lines(application: _ApplicationLog) -> Generator[bytes]:
     """Yield the lines of all files: an empty one for an unwanted event, a long one in pieces."""
-    for part in parts:
-        with _open_log(part) as stream:
+    for part in application.parts:
+        with _open_log(application.folder, part) as stream:
             while piece := stream.readline(_CHUNK_BYTES):
                 named = _EVENT_NAME.match(piece)
                 wanted = named is None or named[1] in _WANTED
@@ -414,7 +522,7 @@ class LogFollower:
         :param stop: called between lines; returns ``True`` to leave the rest for the next call.
         """
         try:
-            logs = _find_logs(self._folder, application_ids)
+            logs = _find_logs(_DiskFolder(self._folder), application_ids)
         except OSError:
             # Not there yet, or unreadable: the end of the attempt reports it.
             return
@@ -425,6 +533,6 @@ class LogFollower:
             follower = self._parts.get(name)
             if follower is None:
                 limits = CollectLimits(self._limits.max_event_bytes, max_quarantined=0)
-                follower = self._parts[name] = FileFollower(part, _line_parser(self._limits), limits)
-            follower.rename(part)
+                follower = self._parts[name] = FileFollower(self._folder / part, _line_parser(self._limits), limits)
+            follower.rename(self._folder / part)
             yield from (event for event in follower.new(stop) if event)

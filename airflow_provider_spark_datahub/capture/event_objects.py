@@ -34,13 +34,19 @@ _RANGE_BYTES = 8 * 1024 * 1024
 
 
 class ObjectStore(Protocol):
-    """Objects of a store below a prefix, by names relative to it. Requests raise OSError, and end in bounded time."""
+    """Objects of a store below a prefix, by names relative to it.
+
+    Requests raise OSError, and end in bounded time.
+    """
 
     def describe(self, name: str = "") -> str:
         """Return the address of an object, or of the prefix, for people."""
 
     def stored(self, folder: str) -> Mapping[str, int]:
         """Return the size of each object below ``folder``, in bytes; empty if there is none."""
+
+    def modified_ms(self, name: str) -> int | None:
+        """Return the store's time of an object, in ms since the epoch; ``None`` if it is not known."""
 
     def read_all(self, names: Sequence[str]) -> Sequence[bytes | Exception]:
         """Return the content of each object, or why it cannot be read."""

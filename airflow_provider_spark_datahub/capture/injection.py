@@ -159,34 +159,42 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
 class EventLogInjection:
     """Result of :func:`inject_event_log`.
 
-    :param folder: folder of the event log; ``None`` if there is none to read.
+    :param folder: folder of the event log; ``None`` if there is none to read here.
     :param ours: the folder belongs to this attempt: it must exist before the job starts, and may be removed after it
         was read. Otherwise it is the user's, and holds logs of other applications too.
     :param reason: why there is no event log to read; empty if there is one.
+    :param uri: address of the user's log in S3, which is read through a connection to it.
     """
 
     submission: Submission
     folder: Path | None
     ours: bool
     reason: str = ""
+    uri: str | None = None
 
 
-def inject_event_log(submission: Submission, folder: Path, *, local_driver: bool) -> EventLogInjection:
+def inject_event_log(
+    submission: Submission, folder: Path, *, local_driver: bool, reads_s3: bool = False
+) -> EventLogInjection:
     """Return the submission with Spark's own event log; ``submission`` is not changed.
 
     The event log names the sinks of streaming queries, which OpenLineage does not. A log that the user configured is
-    kept, and read if it is on this machine; a job that disables the log stays without. The plans of a log that is read
-    name up to 2,000 columns and 10,000 characters of paths, unless the job sets other numbers. Injecting twice gives
-    the same as injecting once.
+    kept, and read if it is on this machine or in S3; a job that disables the log stays without. The plans of a log
+    that is read name up to 2,000 columns and 10,000 characters of paths, unless the job sets other numbers. Injecting
+    twice gives the same as injecting once.
 
     :param folder: absolute folder of this attempt alone. The caller creates it; without it, the job fails to start.
     :param local_driver: the driver runs on this machine; elsewhere the folder does not exist.
+    :param reads_s3: a connection to the user's log in S3 is known.
     """
     enabled = (submission.effective(f"{_EVENT_LOG}enabled") or "").strip().lower()
     if enabled == "true" and submission.effective(f"{_EVENT_LOG}dir") == folder.as_uri():
         return EventLogInjection(_with_whole_plans(submission), folder, ours=True)
     if enabled == "true":
-        users, reason = _local_folder(submission.effective(f"{_EVENT_LOG}dir") or _DEFAULT_EVENT_LOG_DIR)
+        place = (submission.effective(f"{_EVENT_LOG}dir") or _DEFAULT_EVENT_LOG_DIR).strip()
+        if urlsplit(place).scheme in S3_SCHEMES and reads_s3:
+            return EventLogInjection(_with_whole_plans(submission), None, ours=False, uri=place)
+        users, reason = _local_folder(place)
         if users is not None and not local_driver:
             users, reason = None, "the driver, and so the job's own Spark event log, is on another machine"
         read = submission if users is None else _with_whole_plans(submission)
@@ -218,10 +226,13 @@ def _with_whole_plans(submission: Submission) -> Submission:
 
 def _local_folder(place: str) -> tuple[Path | None, str]:
     """Return the folder that ``spark.eventLog.dir`` names, or why it cannot be read; a path without scheme is local."""
-    parts = urlsplit(place.strip())
+    parts = urlsplit(place)
+    if parts.scheme in S3_SCHEMES:
+        remedy = "set the option event_log_conn_id, or events_location to an address in S3"
+        return None, f"the job's own Spark event log is in {place}, to which no connection is known: {remedy}"
     if parts.scheme not in ("", "file"):
         return None, f"the job's own Spark event log is in {parts.scheme}://, which is not read"
-    return Path(unquote(parts.path) if parts.scheme else place.strip()), ""
+    return Path(unquote(parts.path) if parts.scheme else place), ""
 
 
 def _extended(value: str | None, entries: Iterable[str]) -> str:

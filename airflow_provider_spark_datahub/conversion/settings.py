@@ -6,6 +6,7 @@ Values may be text, JSON or plain objects. Names may be ours or those in :mod:`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -23,6 +24,8 @@ from airflow_provider_spark_datahub.conversion.setting_names import (
     translate,
 )
 
+_RANDOM_SUFFIX = re.compile(r"[a-z0-9]{8}")
+_UNNAMED = re.compile(r"pyspark[-_]shell|PySparkShell|Spark shell|SparkSQL::.*")
 ENVIRONMENTS = (
     "DEV", "TEST", "QA", "UAT", "EI", "PRE", "STG", "NON_PROD", "PROD", "CORP",
     "RVW", "PRD", "TST", "SIT", "SBX", "SANDBOX", "CERT",
@@ -52,6 +55,10 @@ class LineageSettings:
     :param orchestrator: platform of the flow, instead of the event's processing engine.
     :param pipeline_name: name of the flow (and of the coalesced job), instead of the application's name;
         ``{application}`` in it stands for that name.
+    :param suffixed_name: name to which the launcher appends a random suffix, so that each run would be an application
+        of its own: an application ``<name>-<8 letters or digits>`` is taken for ``<name>``.
+    :param unnamed_as: name for an application without one of its own, which Spark calls ``pyspark-shell``,
+        ``Spark shell`` or ``SparkSQL::<address>``.
     :param platform_instance: instance of the orchestrator; also the flow's cluster.
     :param owners: users or URNs that own the flow.
     :param tags: tags of the flow.
@@ -100,6 +107,8 @@ class LineageSettings:
 
     orchestrator: str | None = None
     pipeline_name: str | None = None
+    suffixed_name: str | None = None
+    unnamed_as: str | None = None
     platform_instance: str | None = None
     owners: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
@@ -171,6 +180,11 @@ class LineageSettings:
 
     def flow_id(self, application: str) -> str:
         """Return the name of the flow of an application with this name."""
+        stem, _, suffix = application.rpartition("-")
+        if self.suffixed_name and stem == self.suffixed_name and _RANDOM_SUFFIX.fullmatch(suffix):
+            application = stem
+        if self.unnamed_as and _UNNAMED.fullmatch(application):
+            application = self.unnamed_as
         return (self.pipeline_name or APPLICATION).replace(APPLICATION, application)
 
     @classmethod

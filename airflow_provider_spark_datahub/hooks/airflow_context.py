@@ -402,8 +402,9 @@ class AttemptContext:
 
     def _application_name(self, task: Any) -> str | None:
         """Return the name of a task's Spark application, or of the flow in its place; ``None`` if it is not known."""
-        name = task_argument(task.dag, task, "name") or UNNAMED_APPLICATION
         try:
+            named = getattr(task, "lineage_application", None) or task_argument(task.dag, task, "name")
+            name = named or UNNAMED_APPLICATION
             # The names of other tasks are still templates.
             rendered = str(task.render_template(name, {**self._context, "task": task}))
             flow = _pipeline_name(task_argument(task.dag, task, "lineage"))

@@ -32,6 +32,12 @@ class LivyDatahubOperator(ResumableLineageOperator, LivyOperator):
 
     template_fields: Sequence[str] = (*LivyOperator.template_fields, *SparkLineageOperator.lineage_fields)
 
+    @property
+    def lineage_application(self) -> str | None:
+        """Name of the batch."""
+        name = self.spark_params.get("name")
+        return str(name) if name else None
+
     def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
         from airflow_provider_spark_datahub.capture import InjectionError
 

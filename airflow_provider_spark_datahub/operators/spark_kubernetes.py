@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,13 @@ class SparkKubernetesDatahubOperator(SparkLineageOperator, SparkKubernetesOperat
     """
 
     template_fields = [*SparkKubernetesOperator.template_fields, *SparkLineageOperator.lineage_fields]  # noqa: RUF012
+
+    @property
+    def lineage_application(self) -> str | None:
+        """Name of the ``SparkApplication`` without its suffix, if the arguments show it."""
+        spec = self.template_spec if isinstance(self.template_spec, Mapping) else {}
+        name = self.name or (spec.get("spark", spec).get("metadata") or {}).get("name")
+        return str(name) if name else None
 
     def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
         return _KubernetesLauncher(self)
@@ -53,7 +60,19 @@ class _KubernetesLauncher(SubmissionLauncher):
             env=manifest_environment(manifest),
             local_driver=False,
             scala_version=manifest_scala_version(manifest),
+            suffixed_name=self._suffixed_name(),
         )
+
+    def _suffixed_name(self) -> str | None:
+        """Return the name to which each run's random suffix is appended; the application has it unless it has its own.
+
+        The Spark operator passes the name of the ``SparkApplication`` to ``spark-submit``, where it wins over
+        ``spark.app.name``.
+        """
+        if not self._operator.random_name_suffix:
+            return None
+        create: Callable[[], str] = self._operator.create_job_name
+        return create().rpartition("-")[0]
 
     @contextmanager
     def launching(self, submission: Submission) -> Iterator[None]:

@@ -98,6 +98,7 @@ class SparkSubmit:
     :param local_driver: the driver runs on this machine.
     :param properties_file: the ``--properties-file`` option.
     :param scala_version: Scala version of a Spark that cannot be seen from here, if it is known.
+    :param suffixed_name: application name to which the launcher appends a random suffix, if it does so.
     """
 
     binary: str | None
@@ -105,6 +106,7 @@ class SparkSubmit:
     local_driver: bool
     properties_file: str | None = None
     scala_version: ScalaVersion | None = None
+    suffixed_name: str | None = None
 
 
 class Launcher(Protocol):
@@ -167,7 +169,7 @@ class AttemptLineage:
         self._names_all_edges = False
         self._not_injected: str | None = None
         self._local_driver = self._driver_is_elsewhere = False
-        self._event_log = SparkEventLog()
+        self._event_log = SparkEventLog(open_store=connections.open_store, since_ms=attempt.start_ms)
         self.driver_output = DriverOutput()
         self._running: RunningLineage | None = None
         self._job_ended = threading.Event()
@@ -200,6 +202,7 @@ class AttemptLineage:
         :raises InjectionError: if the listener cannot be added without risk to the job, and its log is not to be read.
         :raises OSError: if the properties file cannot be read.
         """
+        self._take_name(suffixed=spark.suffixed_name)
         settings = self._options.settings
         self._local_driver, self._driver_is_elsewhere = spark.local_driver, not spark.local_driver
         installation = SparkInstallation.find(spark.binary, spark.env) if spark.binary else None
@@ -216,7 +219,11 @@ class AttemptLineage:
             # Beside the event file; if the events go to a store, where the event file would be.
             beside = events_file if isinstance(events_file, Path) else self._event_file()
             logged = self._event_log.inject(
-                injection.submission, beside, local_driver=spark.local_driver, attempt=str(events_file)
+                injection.submission,
+                beside,
+                local_driver=spark.local_driver,
+                attempt=str(events_file),
+                connection=self._options.event_log_connection,
             )
             injection = replace(injection, submission=logged)
         if spark.local_driver and isinstance(events_file, Path):
@@ -228,6 +235,17 @@ class AttemptLineage:
         log.debug("Events go to %s; properties added: %s", events_file, ", ".join(sorted(added)))
         self._begin(events_file)
         return injection
+
+    def _take_name(self, *, suffixed: str | None = None, unnamed: str | None = None) -> None:
+        """Take settings that name the application for the launcher, unless the user set them."""
+        settings = self._options.settings
+        suffixed, unnamed = settings.suffixed_name or suffixed, settings.unnamed_as or unnamed
+        self._options = replace(self._options, settings=replace(settings, suffixed_name=suffixed, unnamed_as=unnamed))
+
+    @property
+    def _own_name(self) -> str:
+        """Name of an application that has none of its own."""
+        return f"{self._attempt.key.dag_id}_{self._attempt.key.task_id}".replace(".", "_")
 
     def _captured(
         self,
@@ -305,6 +323,7 @@ class AttemptLineage:
         :raises InjectionError: if the folder for events is relative.
         :raises OSError: if it cannot be written.
         """
+        self._take_name(unnamed=self._own_name)
         options = self._options
         events_folder = unused_path(self._event_file().with_suffix(EVENT_FOLDER))
         make_folder(events_folder.parent, sync=False, access=self._access)
@@ -337,8 +356,7 @@ class AttemptLineage:
             start = path.stat().st_size
         except OSError as error:
             raise InjectionError(f"connect_events: {path}: {error.strerror or error}") from error
-        name = f"{self._attempt.key.dag_id}_{self._attempt.key.task_id}".replace(".", "_")
-        self._begin(SessionEvents(path, session_id, start, name))
+        self._begin(SessionEvents(path, session_id, start, self._own_name))
         return changed
 
     @property
@@ -392,6 +410,7 @@ class AttemptLineage:
             "events_file": str(self._events_file) if self._events_file else None,
             "event_log": str(folder) if folder else None,
             "own_event_log": self._event_log.is_own,
+            "suffixed_name": self._options.settings.suffixed_name,
         }
 
     def reconnect(self, event_files: object) -> None:
@@ -404,11 +423,15 @@ class AttemptLineage:
             return
         events_file = event_place(event_files["events_file"], self._connections.open_store)
         folder = event_files.get("event_log")
+        self._take_name(suffixed=event_files.get("suffixed_name"))
         log.debug("Reconnected to the job whose events are in %s", events_file)
         self._reconnected = True
         self._events_file, self.report.events_file = events_file, str(events_file)
         self._event_log = SparkEventLog(
-            folder, is_own=bool(event_files.get("own_event_log")), events_file=str(events_file)
+            folder,
+            is_own=bool(event_files.get("own_event_log")),
+            events_file=str(events_file),
+            open_store=self._connections.open_store,
         )
         self._not_injected = None
         self._record = self._begun_record(events_file)
@@ -424,6 +447,7 @@ class AttemptLineage:
             # The first request loads the client of the store; the end of the attempt has no time for that.
             with suppress(OSError):
                 self._events_file.sizes()
+        self._event_log.load_client()
         try:
             self.delivery.deliver_earlier()
         except (OSError, ValueError) as error:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.attempt_key import AttemptKey
@@ -48,6 +49,8 @@ class LineageOptions:
     :param timeout: seconds after Spark's end within which all lineage steps must finish.
     :param openlineage_jar: path, URI, Maven coordinate or ``provided``; empty for the default jar.
     :param class_archives: folder of the archives of Java classes; ``None`` to use none.
+    :param event_log_connection: id of the connection that reads the job's own Spark event log in S3; empty for the
+        store's own defaults; ``None`` if such a log is not read.
     :param connect_events: event file of the Spark Connect server whose clients tasks are; ``None`` if there is none.
     :param namespace: OpenLineage namespace of the Spark jobs, which becomes the cluster in the URNs of their flows.
     :param keep_event_files: keep event files after their lineage was delivered.
@@ -81,6 +84,7 @@ class LineageOptions:
     notes: tuple[str, ...] = ()
     events_store: str | None = None
     connect_events: Path | None = None
+    event_log_connection: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,7 @@ class LineageConfiguration:
             capture=cast("CaptureMode", mode),
             on_orphan=cast("OrphanPolicy", self._one_of(OrphanPolicy, "on_orphan", on_orphan, "warn")),
             class_archives=self.class_archives,
+            event_log_connection=self._event_log_connection(events_location),
         )
 
     @property
@@ -242,6 +247,11 @@ class LineageConfiguration:
     @staticmethod
     def _path(location: str) -> Path | None:
         return Path(location).expanduser() if location else None
+
+    def _event_log_connection(self, events_location: str | None) -> str | None:
+        events_store = self._uri("events", events_location)
+        inherited = None if events_store is None else urlsplit(events_store).username or ""
+        return self.read("event_log_conn_id") or inherited
 
     def _uri(self, kind: str, argument: str | None) -> str | None:
         """Return a location in an object store; ``None`` for a folder."""

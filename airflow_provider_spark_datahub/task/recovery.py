@@ -198,7 +198,13 @@ def _converted(entry: Entry, record: AttemptRecord, place: EventPlace, deadline:
     from airflow_provider_spark_datahub.task.job_events import JobEvents
 
     backend, succeeded = record.openlineage_connection, bool(record.spark_succeeded)
-    event_log = SparkEventLog(record.event_log, is_own=record.own_event_log, events_file=record.events_file)
+    event_log = SparkEventLog(
+        record.event_log,
+        is_own=record.own_event_log,
+        events_file=record.events_file,
+        open_store=entry.outbox.open_store,
+        since_ms=record.task_try.start_ms,
+    )
     events = JobEvents(record.settings, place, event_log, keep_raw=backend is not None)
     report = events.collect(deadline)
     lineage = events.lineage_in_time(succeeded, record.task_try, deadline)

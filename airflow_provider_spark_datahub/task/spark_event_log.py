@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from airflow_provider_spark_datahub.capture import (
     ATTEMPT_PROPERTY,
     EventLog,
     LogFollower,
     LogLimits,
+    LogObjects,
+    LogPlace,
+    OpenStore,
     Submission,
     event_log_folder,
     inject_event_log,
@@ -28,28 +33,63 @@ if TYPE_CHECKING:
 class SparkEventLog:
     """Event log of a job, which knows streaming queries, lost executions, and jobs that the listener did not see.
 
-    :param folder: of the log; ``None`` if there is none, or :meth:`inject` is still to be called.
+    :param folder: of the log, or its address in an object store; ``None`` if there is none, or :meth:`inject` is still
+        to be called.
     :param is_own: whether the folder belongs to this job alone.
     :param events_file: the attempt's event file, whose path marks its log among others in the user's folder.
+    :param open_store: opens the store of a log in one.
+    :param since_ms: start of the attempt, in ms since the epoch.
     :ivar problems: why the log, or a part of it, cannot be read.
     """
 
-    def __init__(self, folder: str | None = None, *, is_own: bool = False, events_file: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | None = None,
+        *,
+        is_own: bool = False,
+        events_file: str | None = None,
+        open_store: OpenStore | None = None,
+        since_ms: int | None = None,
+    ) -> None:
         self._attempt = events_file
+        self._open_store, self._since_ms = open_store, since_ms
         self.problems: list[str] = []
-        self.folder = Path(folder) if folder else None
+        self.folder = self._place(folder) if folder else None
         self.is_own = is_own
         self._follower: LogFollower | None = None
 
+    def _place(self, folder: str) -> LogPlace | None:
+        if "://" not in folder:
+            return Path(folder)
+        # A whole bucket is not listed.
+        is_prefix = bool(urlsplit(folder).path.strip("/"))
+        return LogObjects(folder, self._open_store, self._since_ms) if self._open_store and is_prefix else None
+
     def inject(
-        self, submission: Submission, events_file: Path, *, local_driver: bool, attempt: str | None = None
+        self,
+        submission: Submission,
+        events_file: Path,
+        *,
+        local_driver: bool,
+        attempt: str | None = None,
+        connection: str | None = None,
     ) -> Submission:
         """Return the submission with an event log beside the events file, or unchanged if there can be none.
 
         :param attempt: marks the attempt's log among others; ``None`` for the path of the events file.
+        :param connection: id of the connection to the store of the user's log; empty for the store's own defaults, and
+            ``None`` if such a log is not to be read.
         """
-        injection = inject_event_log(submission, event_log_folder(events_file), local_driver=local_driver)
-        if injection.reason:
+        injection = inject_event_log(
+            submission, event_log_folder(events_file), local_driver=local_driver, reads_s3=connection is not None
+        )
+        if injection.uri and connection is not None:
+            self.folder = self._place(_through(injection.uri, connection))
+            if self.folder is None:
+                self.problems.append(
+                    f"no Spark event log: {injection.uri} names a whole bucket, or no client of the store is here"
+                )
+        elif injection.reason:
             self.problems.append(f"no Spark event log: {injection.reason}")
         if injection.folder is not None and injection.ours:
             try:
@@ -58,12 +98,18 @@ class SparkEventLog:
             except OSError as error:
                 self.problems.append(f"no Spark event log: {injection.folder}: {error.strerror or error}")
                 return submission
-        self.folder, self.is_own = injection.folder, injection.ours
+        self.folder, self.is_own = self.folder or injection.folder, injection.ours
         self._attempt = attempt or str(events_file)
         if self.folder is None or self.is_own:
             return injection.submission
         properties = {**injection.submission.properties, ATTEMPT_PROPERTY: self._attempt}
         return replace(injection.submission, properties=properties)
+
+    def load_client(self) -> None:
+        """Load the client of the log's store beside the job; the end of the attempt has no time for that."""
+        if isinstance(self.folder, LogObjects):
+            with suppress(OSError):
+                self.folder.load_client()
 
     def follow(self, converter: Converter, stop: Callable[[], bool]) -> int:
         """Hand events that were logged since the last call to the converter, while the job runs.
@@ -71,7 +117,8 @@ class SparkEventLog:
         :param stop: called between events; True leaves the rest for the next call.
         :returns: the number of events.
         """
-        if self.folder is None:
+        if not isinstance(self.folder, Path):
+            # A store shows a file when Spark has closed it, mostly at the end of the job.
             return 0
         self._follower = self._follower or LogFollower(self.folder)
         events = 0
@@ -97,6 +144,8 @@ class SparkEventLog:
         for event in events:
             converter.add_log_event(event)
         self.problems += events.problems
+        if isinstance(self.folder, LogObjects) and not events.logs and not events.problems:
+            self.problems.append(f"there is no Spark event log of this job in {self.folder}")
         return events.complete
 
     def _application_ids(self, converter: Converter) -> set[str] | None:
@@ -105,5 +154,12 @@ class SparkEventLog:
 
     def remove(self) -> None:
         """Remove the log if it was written for this attempt alone."""
-        if self.folder is not None and self.is_own:
+        if isinstance(self.folder, Path) and self.is_own:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _through(uri: str, connection: str) -> str:
+    """Return an address in S3 that names the connection to it, and nothing else before the bucket."""
+    parts = urlsplit(uri)
+    bucket = parts.netloc.rpartition("@")[2]
+    return f"s3://{connection}{'@' if connection else ''}{bucket}/{parts.path.strip('/')}"

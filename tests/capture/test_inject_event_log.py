@@ -74,7 +74,7 @@ def test_how_much_a_plan_names_is_the_jobs_own_choice() -> None:
     ("conf", "local_driver", "reason"),
     [
         ({ENABLED: "true", DIR: "hdfs://nn:8020/logs"}, True, "is in hdfs://, which is not read"),
-        ({ENABLED: "true", DIR: "s3a://logs/spark"}, True, "is in s3a://, which is not read"),
+        ({ENABLED: "true", DIR: "s3a://logs/spark"}, True, "is in s3a://logs/spark, to which no connection is known"),
         ({ENABLED: "true", DIR: "file:///logs"}, False, "is on another machine"),
         ({ENABLED: False}, True, "the job sets spark.eventLog.enabled=false"),
         ({}, False, "the driver runs on another machine"),

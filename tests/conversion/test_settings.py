@@ -37,6 +37,8 @@ FROM_TEXT: dict[str, tuple[str, Any]] = {
     "capture_test_results": ("true", True),
     "orchestrator": (" spark ", "spark"),
     "pipeline_name": ("shop", "shop"),
+    "suffixed_name": ("shop", "shop"),
+    "unnamed_as": ("shop_build", "shop_build"),
     "platform_instance": ("eu", "eu"),
     "owners": ("jane, urn:li:corpGroup:data ,", ("jane", "urn:li:corpGroup:data")),
     "tags": ("daily,spark", ("daily", "spark")),
@@ -169,6 +171,13 @@ def test_booleans_as_hocon_and_people_spell_them(text: str, expected: bool) -> N
 )
 def test_flow_of_an_application(pipeline_name: str | None, expected: str) -> None:
     assert LineageSettings(pipeline_name=pipeline_name).flow_id("shop") == expected
+    suffixed = LineageSettings(pipeline_name=pipeline_name, suffixed_name="shop")
+    assert suffixed.flow_id("shop-x1y2z3a4") == expected
+    if pipeline_name is None:
+        others = ("shop-x1y2z3a4b", "shop-Europe-x1y2z3a4", "shop-ABCDEFGH", "bank-x1y2z3a4", "shop-", "shop")
+        assert [suffixed.flow_id(name) for name in others] == list(others)
+    unnamed = LineageSettings(pipeline_name=pipeline_name, unnamed_as="shop")
+    assert {unnamed.flow_id(name) for name in ("pyspark-shell", "SparkSQL::10.0.0.1", "Spark shell")} == {expected}
 
 
 SHARED_INSTANCE = {"spark.datahub.metadata.pipeline.platformInstance": "eu"}

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from importlib import import_module
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from airflow_provider_spark_datahub.operators.livy import LivyDatahubOperator
 from airflow_provider_spark_datahub.operators.spark_kubernetes import SparkKubernetesDatahubOperator
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag
 from tests.servers.livy import Livy, connection, livy_server
+from tests.servers.spark_operator import Json, spark_operator
 
 USERS = {"spark.extraListeners": "com.example.Own"}
 LISTENERS = "spark.extraListeners=com.example.Own,io.openlineage.spark.agent.OpenLineageSparkListener"
@@ -38,13 +36,8 @@ def batch(spark: FakeSpark, **arguments: Any) -> LivyDatahubOperator:
     return LivyDatahubOperator(task_id="build", dag=dag(), **{**given, **arguments})
 
 
-@dataclass
-class Ti(TaskInstance):
-    stats_tags: dict[str, str] = field(default_factory=dict)
-
-
 def report_of(operator: Any, try_number: int = 1) -> dict[str, Any]:
-    context = context_of(operator, Ti(try_number=try_number))
+    context = context_of(operator, TaskInstance(try_number=try_number))
     operator.execute(context)
     report: dict[str, Any] = context["ti"].xcoms["lineage_report"]
     return report
@@ -62,7 +55,7 @@ def test_a_batch_through_livy(spark: FakeSpark, livy: Livy) -> None:
     assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
     assert operator.spark_params == users
     spark.exits(3)
-    context = context_of(operator := batch(spark), Ti(try_number=2))
+    context = context_of(operator := batch(spark), TaskInstance(try_number=2))
     with pytest.raises(AirflowException, match="did not succeed"):
         operator.execute(context)
     assert context["ti"].xcoms["lineage_report"]["events"] == 23
@@ -96,42 +89,16 @@ def test_why_a_batch_has_no_lineage(spark: FakeSpark, livy: Livy) -> None:
 
 
 @pytest.fixture
-def kubernetes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The manifests that were created; each runs at once, with the arguments that the Spark operator would make."""
-    created: list[dict[str, Any]] = []
-    package = "airflow.providers.cncf.kubernetes.operators"
-    launcher: Any = import_module(f"{package}.custom_object_launcher").CustomObjectLauncher
-    operators: Any = import_module(f"{package}.spark_kubernetes").SparkKubernetesOperator
-    pods: Any = import_module(f"{package}.pod").KubernetesPodOperator
-
-    def start(self: Any, **_: Any) -> tuple[Any, Any]:
-        manifest = self.template_body["spark"]
-        created.append(manifest)
-        options = [
-            part for name, value in manifest["spec"]["sparkConf"].items() for part in ("--conf", f"{name}={value}")
-        ]
-        self.code = subprocess.run(["spark-submit", *options, "job.py"], check=False).returncode
-        return None, None
-
-    def wait(self: Any, context: Any) -> str:  # noqa: ARG001 (the operator's signature)
-        if self.launcher.code:
-            raise AirflowException(f"Pod returned a failure, code {self.launcher.code}")
-        return "done"
-
-    monkeypatch.setattr(launcher, "__init__", lambda self, **given: self.__dict__.update(given, pod_spec=None))
-    monkeypatch.setattr(launcher, "start_spark_job", start)
-    monkeypatch.setattr(operators, "find_spark_job", lambda *_, **__: None)
-    for name in ("client", "custom_obj_api"):
-        monkeypatch.setattr(operators, name, None)
-    monkeypatch.setattr(pods, "execute", wait)
-    return created
+def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sequence[Json]]:
+    with spark_operator(monkeypatch, tmp_path / "drivers.log") as created:
+        yield created
 
 
-def test_an_application_on_kubernetes(spark: FakeSpark, kubernetes: list[dict[str, Any]]) -> None:
+def test_an_application_on_kubernetes(spark: FakeSpark, kubernetes: Sequence[Json]) -> None:
     spark.writes("a_csv_join_agg")
     manifest: dict[str, Any] = {
         "metadata": {"name": "build"},
-        "spec": {"sparkVersion": "4.0.1", "sparkConf": USERS, "driver": {}, "executor": {}},
+        "spec": {"sparkVersion": "4.0.1", "sparkConf": USERS, "mainApplicationFile": "job.py", "driver": {}},
     }
     before = copy.deepcopy(manifest)
 

@@ -107,6 +107,7 @@ class TaskInstance:
     """The state that somebody gave the running task."""
     others: str = "failed"
     """The state of all other task instances."""
+    stats_tags: dict[str, str] = field(default_factory=dict)
 
     @property
     def dag_id(self) -> str:

@@ -28,7 +28,7 @@ class Livy:
         options = [part for name, value in batch.get("conf", {}).items() for part in ("--conf", f"{name}={value}")]
         options += ["--jars", ",".join(batch["jars"])] if batch.get("jars") else []
         options += ["--name", batch["name"]] if batch.get("name") else []
-        command = ["spark-submit", *options, batch["file"], *map(str, batch.get("args", []))]
+        command = ["spark-submit", "--master", "local[1]", *options, batch["file"], *map(str, batch.get("args", []))]
         with self._log.open("ab") as log:
             self._processes.append(subprocess.Popen(command, stdout=log, stderr=log))
         return self.show(len(self.batches) - 1)

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zstandard
 
+from airflow_provider_spark_datahub.capture.event_log import ATTEMPT_PROPERTY, EventLog, LogObjects
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
 from airflow_provider_spark_datahub.task.attempt import SparkSubmit
 from airflow_provider_spark_datahub.task.recovery import AttemptRecord, recover_entry, remove_delivered_events
+from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.capture.test_event_objects import RECORDED
 from tests.patience import HANGS
 from tests.servers.s3 import S3
 from tests.task.test_attempt import ENDED, PARENT, ROOT, Try
 
+JOBS = Path(__file__).parents[1] / "data" / "more_jobs"
+LOG = gzip.decompress((JOBS / "logs" / "udf_union-3.5.9.ndjson.gz").read_bytes())
+TRUTH = json.loads((JOBS / "truth.json").read_bytes())["udf_union"]
+APPLICATION = "local-1795265305932"
 DATASET = "urn:li:dataset:(urn:li:dataPlatform:file,/warehouse/data/{},PROD)"
 
 
@@ -35,6 +44,7 @@ def one(tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Try:
     attempt.lineage._connections = replace(
         attempt.lineage._connections, open_store=open_store, s3_endpoint=s3_endpoint, open_outbox=open_outbox
     )
+    attempt.lineage._event_log = SparkEventLog(open_store=open_store)
     attempt.lineage.delivery._connections = attempt.lineage._connections
     return attempt
 
@@ -90,3 +100,42 @@ def test_a_drain_on_another_machine_reads_the_events_of_a_killed_attempt(one: Tr
     end = next(line for line in one.delivered if line["aspectName"] == "dataProcessInstanceRunEvent")
     assert end
     assert not list(folder.glob("*.json"))
+
+
+def test_the_users_event_log_in_s3_is_found_by_its_mark_or_its_name(one: Try) -> None:
+    """A History Server's folder: the job's rolled, compressed log, and those of other applications."""
+    history = f"{one.folder.name}/history"
+    job = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"s3a://spark-events/{history}/"}
+    options = replace(one.lineage._options, capture="event_log", event_log_connection="events")
+    one.lineage._options = replace(options, settings=LineageSettings(capture_from_event_log=True))
+    elsewhere = SparkSubmit(binary=None, env={}, local_driver=False)
+    submission = one.lineage.inject(Submission(properties=job), elsewhere, PARENT, ROOT).submission
+    assert {name: submission.properties[name] for name in job} == job
+    assert not [name for name in submission.properties if "extraListeners" in name]
+    store = open_store(f"s3://events@spark-events/{history}")
+    lines = LOG.splitlines(keepends=True)
+    environment = json.dumps(
+        {
+            "Event": "SparkListenerEnvironmentUpdate",
+            "Spark Properties": {ATTEMPT_PROPERTY: submission.properties[ATTEMPT_PROPERTY]},
+        }
+    )
+    parts = (b"".join([lines[0], environment.encode(), b"\n", *lines[2:9]]), b"".join(lines[9:]))
+    for index, part in enumerate(parts, 1):
+        name = f"eventlog_v2_{APPLICATION}/events_{index}_{APPLICATION}.zstd"
+        store.write(name, [zstandard.compress(part)])
+    store.write(f"eventlog_v2_{APPLICATION}/appstatus_{APPLICATION}", [b""])
+    store.write("local-1", [LOG])
+    store.write("eventlog_v2_local-2/events_1_local-2", [b"not its own\n"])
+
+    report = one.lineage.finish(replace(ENDED, seconds=HANGS))
+    assert (report.reason, report.warnings) == (None, [])
+    assert (set(report.inputs), set(report.outputs)) == (set(TRUTH["inputs"]), set(TRUTH["outputs"]))
+    names = store.stored(f"eventlog_v2_{APPLICATION}")
+    assert len(names) == 3, "the log is the user's"
+
+    log = LogObjects(f"s3://events@spark-events/{history}", open_store)
+    assert list(EventLog(log, application_ids=[APPLICATION]))
+    found = EventLog(replace(log, since_ms=4_000_000_000_000))
+    assert list(found) == [], "all logs were closed long before"
+    assert found.logs == []
