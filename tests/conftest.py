@@ -7,10 +7,12 @@ so every worker of pytest-xdist, gets a home of its own here, before any test im
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,19 @@ def _starts_servers(file: str) -> bool:
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _FileScheduler:
     return _FileScheduler(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect garbage neither while tests are collected nor, later, among the modules that they import.
+
+    Everything that is imported stays, and looking through it again and again took a third of the collection's time.
+    """
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
