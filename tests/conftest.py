@@ -11,10 +11,12 @@ import gc
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import hypothesis
@@ -27,6 +29,10 @@ atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
 for _name in [name for name in os.environ if name.startswith(("AIRFLOW", "OPENLINEAGE_"))]:
     del os.environ[_name]
 os.environ |= {"AIRFLOW_HOME": _HOME, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+
+# What Airflow imports builds a grammar of internationalized URIs, which takes a second: nothing here checks one, and
+# jsonschema, which wants it, does without.
+sys.modules["rfc3987_syntax"] = ModuleType("rfc3987_syntax")
 
 # Short Spark jobs spend their time on loading and compiling Java classes. The archives of loaded classes (`make setup`)
 # and the first of Java's two compilers make them four times faster. Without archives, or with another Java's, Java goes

@@ -133,6 +133,7 @@ def _checks_within(text: str) -> int:
     return next(checks)
 
 
+@pytest.mark.slow
 def test_the_time_is_checked_within_one_text() -> None:
     for text in ("password " * 50_000, "://a:" * 50_000 + "@" * 50_000, "pwd='x' " * 50_000):
         assert _checks_within(text) >= len(text) // 2**17
@@ -151,6 +152,7 @@ def test_a_long_text_is_redacted_as_a_short_one(monkeypatch: pytest.MonkeyPatch)
     assert list(map(redact_text, texts)) == expected
 
 
+@pytest.mark.slow
 def test_events_that_took_too_long_are_left_with_their_position(tmp_path: Path) -> None:
     path = tmp_path / "events.ndjson"
     small = (CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()[0]

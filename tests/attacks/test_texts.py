@@ -35,6 +35,7 @@ LONG_TEXTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", LONG_TEXTS.values(), ids=LONG_TEXTS)
 def test_redaction_takes_linear_time_and_memory(text: str) -> None:
     tracemalloc.start()

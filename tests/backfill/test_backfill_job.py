@@ -136,6 +136,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in folder.glob("part-*") for line in path.read_text().splitlines()]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("wanted", [ArchiveFilter(), ArchiveFilter(run_history=True, applications=("a*", "b*"))])
 def test_an_archive_of_any_layout_comes_to_the_bytes_of_the_converter(
     archive: tuple[Path, list[Place]], backfills: Backfills, wanted: ArchiveFilter, tmp_path: Path

@@ -44,6 +44,7 @@ def test_the_steps_give_what_the_converter_gives(layout: str, run_history: bool)
     assert counts == {"runs": expected.applications, "versions": expected.versions, "quarantined": refused}
 
 
+@pytest.mark.slow
 def test_an_event_that_cannot_be_converted_is_listed_with_its_position() -> None:
     content = b'{"run": {"runId": "r"}, "job": {"name": "x"}, "eventTime": "2026-01-01T00:00:00Z"}\n'
     (row,) = [row for row in converted([[("f", b"\n" + content)]], settings(), ArchiveFilter()) if row["kind"] == "bad"]

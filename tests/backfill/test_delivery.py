@@ -81,12 +81,14 @@ def test_every_proposal_arrives_once_and_in_order(tmp_path: Path) -> None:
     assert sink.opened == sink.closed == 3
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 def test_parts_at_the_same_time_keep_the_order_within_each(tmp_path: Path) -> None:
     sink = Receiver()
     assert deliver(write_parts(tmp_path, PARTS), sink, threads=3).complete == 3
     for part in PARTS:
-        assert [proposal for proposal in sink.received if proposal in part] == part
+        of_part = {proposal.to_json() for proposal in part}
+        assert [proposal for proposal in sink.received if proposal.to_json() in of_part] == part
 
 
 def test_a_second_delivery_sends_nothing(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def resolved(tasks: Iterable[Iterable[EventHead]]) -> set[Link]:
     return found | {Link(*row) for row in _rows_of(PackedLinks.of_runs(unresolved_runs(found))(given_rows))}
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @settings(max_examples=30)
 @given(st.lists(st.lists(HEAD, max_size=6), max_size=4))

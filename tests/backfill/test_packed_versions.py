@@ -38,6 +38,7 @@ def packed(versions: list[AspectVersion], buckets: int = 3) -> list[PackedVersio
     return [*found, *held.rest()]
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(VERSION, max_size=12), max_size=5))
 def test_what_several_tasks_packed_comes_out_bucket_by_bucket_in_its_order(tasks: list[list[AspectVersion]]) -> None:
     rows = sorted((row for versions in tasks for row in packed(versions)), key=lambda row: row[:5])

@@ -5,6 +5,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from airflow_provider_spark_datahub.backfill.plan import (
     APPLICATION,
     BackfillPlan,
@@ -48,6 +50,7 @@ def test_the_same_package_is_the_same_bytes(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
+@pytest.mark.slow
 def test_the_package_holds_all_that_the_job_imports(tmp_path: Path) -> None:
     """Imported from the file alone: neither Airflow nor DataHub is needed."""
     package = write_package(tmp_path)

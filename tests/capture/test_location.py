@@ -33,6 +33,7 @@ def test_mapped_task_shows_its_index() -> None:
     assert event_file(ROOT, replace(KEY, map_index=0)).name.startswith("map0-try2-")
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @given(keys)
 def test_any_id_gives_a_safe_path_below_the_root(key: AttemptKey) -> None:
@@ -43,6 +44,8 @@ def test_any_id_gives_a_safe_path_below_the_root(key: AttemptKey) -> None:
     assert re.fullmatch(r"[a-z0-9-]{1,60}\.ndjson", parts[3])
 
 
+@pytest.mark.slow
+@pytest.mark.no_cover
 @given(st.tuples(keys, ids), st.tuples(keys, ids))
 def test_two_attempts_never_share_a_file(first: tuple[AttemptKey, str], other: tuple[AttemptKey, str]) -> None:
     assert (event_file(ROOT, *first) == event_file(ROOT, *other)) is (first == other)

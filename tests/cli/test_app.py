@@ -87,6 +87,7 @@ def command(*arguments: object, **environment: str) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [["show", JOB], ["show", JOB, "--json"], ["convert", JOB], ["diff", JOB, os.devnull]]
 )
@@ -101,6 +102,7 @@ def test_a_reader_that_goes_away_causes_no_crash(arguments: list[object]) -> Non
     assert process.returncode == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "position", "expected"),
     [

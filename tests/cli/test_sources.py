@@ -142,6 +142,7 @@ def test_one_behaviour_of_all_commands(command: list[object], tmp_path: Path) ->
     assert "KeyError" not in broken.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["show", "convert"])
 def test_a_pipe_needs_no_argument_and_nothing_at_all_is_a_wrong_call(command: str) -> None:
     assert run(command, stdin=JOB.read_bytes()).output == run(command, JOB).output

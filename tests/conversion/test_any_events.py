@@ -109,6 +109,7 @@ def edges(conversion: Conversion) -> Any:
     )
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @given(events_of_an_application)
 @relaxed
@@ -120,6 +121,8 @@ def test_gms_takes_all_of_it_and_the_same_events_are_the_same_bytes(events: list
     assert written(conversion) == written(convert_events(events, OPTIONS))
 
 
+@pytest.mark.slow
+@pytest.mark.no_cover
 @given(events_of_an_application, st.data())
 @relaxed
 def test_an_event_that_comes_twice_changes_nothing(events: list[Json], data: st.DataObject) -> None:
@@ -130,6 +133,7 @@ def test_an_event_that_comes_twice_changes_nothing(events: list[Json], data: st.
     assert written(once) == written(twice)
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @given(events_of_an_application, st.randoms(use_true_random=False))
 @relaxed

@@ -237,6 +237,7 @@ def converts_or_refuses(changed: Any) -> None:
     convert_events(whole_application(changed), ALL).proposals(ALL)
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", [None, [], {}, "", 7, [None], {"x": None}], ids=json.dumps)
 def test_a_wrong_value_anywhere(wrong: Any) -> None:
@@ -253,6 +254,7 @@ def test_a_wrong_value_anywhere(wrong: Any) -> None:
     assert differing == []
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @given(st.data())
 @hypothesis_settings(max_examples=300, deadline=None)

@@ -120,6 +120,7 @@ def test_gms_takes_every_proposal(case: str, configuration: str) -> None:
     assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @all_cases
 def test_gms_takes_every_proposal_of_a_single_event(case: str) -> None:

@@ -468,6 +468,7 @@ hostile = st.builds(
 ) | st.builds(session_run, run_ids, st.integers(0, 100))
 
 
+@pytest.mark.slow
 @given(st.lists(hostile, max_size=6), st.none() | st.integers(0, at(10_000)))
 @hypothesis_settings(deadline=None)
 def test_any_events_become_what_gms_takes(events: list[Json], known_until_ms: int | None) -> None:

@@ -83,6 +83,7 @@ def test_real_jobs_come_to_the_same(path: Path, monkeypatch: pytest.MonkeyPatch)
     assert merged == converted(lines)
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.usefixtures("merging")
 def test_a_long_application_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,6 +110,7 @@ def batches(count: int) -> list[Json]:
     return queries
 
 
+@pytest.mark.no_cover
 def test_what_is_kept_does_not_grow_with_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 50)
     monkeypatch.setattr(convert, "RECENT_EVENTS", 10)

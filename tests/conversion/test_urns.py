@@ -109,6 +109,7 @@ def test_too_long_takes_half_a_surrogate_pair() -> None:
 long_texts = st.integers(1, 600).flatmap(lambda size: st.text(characters, min_size=size, max_size=size))
 
 
+@pytest.mark.slow
 @given(words, long_texts, long_texts, long_texts)
 @hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 def test_flows_jobs_and_runs_of_any_name_are_kept_by_gms(orchestrator: str, flow: str, cluster: str, job: str) -> None:

@@ -92,6 +92,7 @@ def test_two_processes_append_at_once(tmp_path: Path, name: str) -> None:
     assert len(found) == 80
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @BOTH_FORMS
 def test_an_append_cut_off_at_any_byte_is_repaired_by_the_next(tmp_path: Path, name: str) -> None:

@@ -38,6 +38,7 @@ def test_proposals_arrive_after_the_fault(fault: Fault[Target], target: Target) 
     assert by_entity(target.stored()) == by_entity(contents(proposals))
 
 
+@pytest.mark.no_cover
 def test_a_broker_that_is_killed_and_restarted_amid_a_batch_loses_and_doubles_nothing(target: Target) -> None:
     proposals = upserts(20_000)
     deliveries: list[Delivery] = []

@@ -167,6 +167,7 @@ def test_flipped_bits(caplog: pytest.LogCaptureFixture) -> None:
                     assert gzip.decompress(content) == b"\n".join(EVENTS)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @hypothesis_settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 import requests
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 from requests.adapters import HTTPAdapter
@@ -119,6 +120,8 @@ class Server:
         return Strange(202 if "async=true" in str(request.url) else 200, json.dumps(content).encode())
 
 
+@pytest.mark.slow
+@pytest.mark.no_cover
 @given(
     ANSWERS,
     st.booleans(),
@@ -150,6 +153,7 @@ def test_any_answers(answers: list[Strange | None], config_is_gmss: bool, mode: 
     assert bool(delivery.pending) is (delivery.problem is not None)
 
 
+@pytest.mark.no_cover
 @given(st.lists(STRANGE | st.just(None), min_size=1, max_size=3))
 @example([Strange(200, b'{"urn": null}')])
 @example([Strange(200, json.dumps({URN: {"dataJobInfo": {"success": True}}}).encode())])

@@ -180,6 +180,7 @@ def test_with_lineage(tmp_path: Path, ending: Ending) -> None:
     assert_same("with lineage", ending, found, plain_outcome(tmp_path, ending))
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 def test_with_a_failure_in_a_step(tmp_path: Path, ending: Ending) -> None:
@@ -235,6 +236,7 @@ WRONG_SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 def test_with_wrong_settings(tmp_path: Path, ending: Ending) -> None:
     expected = plain_outcome(tmp_path, ending)

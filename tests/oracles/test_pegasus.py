@@ -69,6 +69,7 @@ def _line(proposal: Proposal) -> Json:
     }
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("of_urns", [False, True], ids=["aspects", "URNs"])
 def test_nothing_of_the_recorded_jobs_is_refused(of_urns: bool) -> None:
     aspects = [json.loads(line) for line in recorded()]

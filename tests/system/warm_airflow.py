@@ -7,6 +7,7 @@ of its standard input, and answers with the command's exit status.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -16,8 +17,11 @@ from typing import Any
 
 _LIBRARY = "_AIRFLOW__AS_LIBRARY"
 _IMPORTED = (
+    "a2wsgi",
     "airflow.__main__",
     "airflow.api_fastapi.execution_api.app",
+    "airflow.api_fastapi.execution_api.routes",
+    "airflow.api_fastapi.execution_api.versions",
     "airflow.cli.commands.connection_command",
     "airflow.cli.commands.dag_command",
     "airflow.cli.commands.db_command",
@@ -33,10 +37,16 @@ _IMPORTED = (
 def serve() -> None:
     """Run the commands of standard input, one at a time; in the process of a command, only that one."""
     os.environ[_LIBRARY] = "1"  # nothing is initialized before the fork
+    gc.disable()
     for module in _IMPORTED:
         importlib.import_module(module)
     importlib.import_module("airflow.models").import_all_models()
     importlib.import_module("sqlalchemy.orm").configure_mappers()
+    # The API that tasks of ``dags test`` ask: its routes take longer to build than a small DAG to run.
+    _ = importlib.import_module("airflow.sdk.execution_time.supervisor").in_process_api_server().app
+    # What is imported stays, and is shared with the forks as long as no collector writes to it.
+    gc.freeze()
+    gc.enable()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

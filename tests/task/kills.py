@@ -24,11 +24,10 @@ from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.format import CORRUPT
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
-from airflow_provider_spark_datahub.task.options import LineageOptions
+from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
 from airflow_provider_spark_datahub.task.recovery import AttemptRecord, recover_entry
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.delivery.outboxes import outbox_at
-from tests.operators.tries import connections_to
 
 EVENTS = Path(__file__).parents[1] / "data/corpus/events/a_csv_join_agg.ndjson"
 START_MS = 1_767_225_900_000
@@ -69,7 +68,8 @@ def lineage_of(folder: Path) -> AttemptLineage:
     )
     task_try = TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS)
     sink = FileSink(folder / "sink/lineage.jsonl")
-    lineage = AttemptLineage(options, task_try, connections_to(sink))
+    connections = Connections(lambda _: (sink, None), lambda location, limits: outbox_at(Path(location), limits))
+    lineage = AttemptLineage(options, task_try, connections)
     lineage._events_file = folder / "events/shop/try1.ndjson"
     lineage._events_file.parent.mkdir(parents=True)
     lineage._record = AttemptRecord.begun(task_try, options.settings, lineage._events_file, SparkEventLog())

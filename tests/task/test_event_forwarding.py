@@ -21,6 +21,8 @@ from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, context_of, e
 from tests.servers.openlineage import Backend
 from tests.servers.process import free_port
 
+# Seconds for lineage: more than a busy machine needs. What is down refuses at once.
+ENOUGH = 60
 CASE = "a_csv_join_agg"
 RUN_IDS = [json.loads(line)["run"]["runId"] for line in (CORPUS / f"{CASE}.ndjson").read_text().splitlines()]
 
@@ -38,7 +40,7 @@ def connect(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
 
 def run_try(spark: FakeSpark, number: int = 1, max_tries: int = 5, **arguments: Any) -> dict[str, Any]:
     """Return the report of one attempt; an attempt that must fail for its lineage has failed."""
-    operator = operator_with_lineage(spark, openlineage_conn_id="marquez", lineage_timeout=3, **arguments)
+    operator = operator_with_lineage(spark, openlineage_conn_id="marquez", lineage_timeout=ENOUGH, **arguments)
     ti = TaskInstance(try_number=number, max_tries=max_tries)
     execute(operator, context_of(operator, ti))
     report: dict[str, Any] = ti.xcoms["lineage_report"]

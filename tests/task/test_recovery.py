@@ -20,9 +20,9 @@ from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatErr
 from airflow_provider_spark_datahub.task.recovery import AttemptRecord, recover_entry
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.delivery.outboxes import key, outbox_at, proposals_in
-from tests.operators.tries import CORPUS, START_MS
 
-EVENTS = CORPUS / "a_csv_join_agg.ndjson"
+EVENTS = Path(__file__).parents[1] / "data/corpus/events/a_csv_join_agg.ndjson"
+START_MS = 1_767_225_900_000
 TRY = TaskAttempt(
     DagRun(AirflowSite("prod", "eu"), "shop", "run"), "build", 1, start_ms=START_MS, upstream=(UpstreamTask("load"),)
 )

@@ -77,6 +77,7 @@ DATASETS = st.lists(st.integers(0, 9).map("d{}".format), max_size=4, unique=True
 SIDES = st.lists(st.tuples(DATASETS, DATASETS).filter(any), min_size=1, max_size=7)
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
 @given(SIDES, st.sampled_from([60, 100, 160]))
