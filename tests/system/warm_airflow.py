@@ -7,6 +7,7 @@ of its standard input, and answers with the command's exit status.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import importlib
 import json
@@ -14,6 +15,8 @@ import os
 import signal
 import sys
 from typing import Any
+
+import httpx
 
 _LIBRARY = "_AIRFLOW__AS_LIBRARY"
 _IMPORTED = (
@@ -42,8 +45,9 @@ def serve() -> None:
         importlib.import_module(module)
     importlib.import_module("airflow.models").import_all_models()
     importlib.import_module("sqlalchemy.orm").configure_mappers()
-    # The API that tasks of ``dags test`` ask: its routes take longer to build than a small DAG to run.
-    _ = importlib.import_module("airflow.sdk.execution_time.supervisor").in_process_api_server().app
+    asyncio.run(
+        _build_routes(importlib.import_module("airflow.sdk.execution_time.supervisor").in_process_api_server().app)
+    )
     # What is imported stays, and is shared with the forks as long as no collector writes to it.
     gc.freeze()
     gc.enable()
@@ -60,6 +64,12 @@ def serve() -> None:
         _, status = os.waitpid(child, 0)
         signal.alarm(0)
         print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+
+
+async def _build_routes(app: Any) -> None:
+    """Ask the API of ``dags test`` for nothing: only its first answer takes longer than a small DAG."""
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://airflow.invalid") as client:
+        await client.get("/nothing")
 
 
 def _run(command: dict[str, Any]) -> None:
