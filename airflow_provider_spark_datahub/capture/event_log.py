@@ -255,6 +255,7 @@ _WANTED = frozenset(name.encode() for name in _KEPT_KEYS)
 _KEPT_PROPERTIES = re.compile(
     r"fs\.defaultFS|(?:spark\.hadoop\.)?hive\.metastore\.uris|spark\.sql\.warehouse\.dir"
     r"|spark\.sql\.catalog\.[^.]+(?:\.(?:type|warehouse))?|spark\.openlineage\.namespace"
+    r"|spark\.sql\.catalog\.[^.]+\.url"
     r"|spark\.eventLog\.(?:enabled|excludedPatterns)|spark\.sql\.execution\.id|spark\.rdd\.scope"
 )
 ATTEMPT_PROPERTY = "spark.airflow.datahub.attempt"
@@ -468,10 +469,19 @@ def _reduced(event: dict[str, Any], max_chars: int) -> dict[str, Any]:
         value = event.get(key)
         if key.endswith("Properties"):
             properties = value if isinstance(value, dict) else {}
-            value = {name: text for name, text in properties.items() if _KEPT_PROPERTIES.fullmatch(name)} or None
+            kept_properties = ((name, text) for name, text in properties.items() if _KEPT_PROPERTIES.fullmatch(name))
+            value = {
+                name: _address(str(text)) if name.endswith(".url") else text for name, text in kept_properties
+            } or None
         if value is not None:
             kept[key] = value[:max_chars] if isinstance(value, str) else value
     return kept
+
+
+def _address(url: str) -> str:
+    """Return the address of a database without the user and the options, which may hold secrets."""
+    scheme, separator, rest = re.split("[?;]", url, maxsplit=1)[0].partition("//")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 @dataclass(frozen=True, slots=True)

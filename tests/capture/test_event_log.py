@@ -55,6 +55,25 @@ def test_logs_of_real_applications(version: str, progresses: int, executions: in
     assert (log.logs, log.events) == (["local-1795257256797"], len(found))
 
 
+def test_jobs_keep_their_execution_and_databases_their_address(tmp_path: Path) -> None:
+    """A job's own properties, and what stands beside a database's address, may hold secrets."""
+    url = "spark.sql.catalog.pg.url"
+    addresses = {
+        "jdbc:postgresql://db:5432/shop?user=me&password=x": "jdbc:postgresql://db:5432/shop",
+        "jdbc:postgresql://me:x@db/shop": "jdbc:postgresql://db/shop",
+        "jdbc:sqlserver://db;password=x": "jdbc:sqlserver://db",
+        "*********(redacted)": "*********(redacted)",
+    }
+    environments = ({"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": {url: text}} for text in addresses)
+    properties = {"spark.sql.execution.id": "3", "spark.rdd.scope": "{}", "my.secret": "x"}
+    job = {"Event": "SparkListenerJobStart", "Job ID": 1, "Stage Infos": [{"Stage ID": 1}], "Properties": properties}
+    (tmp_path / "app-1").write_bytes(lines(*environments, START, job, END))
+    *found, _, kept, _ = EventLog(tmp_path)
+    assert [event["Spark Properties"][url] for event in found] == list(addresses.values())
+    del properties["my.secret"]
+    assert kept == {"Event": "SparkListenerJobStart", "Properties": properties}
+
+
 def test_events_keep_only_the_keys_for_lineage(tmp_path: Path) -> None:
     execution = {
         "Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart",

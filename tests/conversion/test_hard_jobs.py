@@ -123,6 +123,14 @@ def test_what_the_log_does_not_show_is_said() -> None:
     assert "2 more beside file:/lake/in/listed/a.csv (raise spark.sql.maxMetadataStringLength)" in message
     refused = [gap for gap in from_log("not_written-4.3.0").diagnostics.gaps if gap.startswith("not written")]
     assert [gap.rpartition("_")[2] for gap in refused] == ["1", "3", "16", "18", "24"]
+    gaps = from_log("python_code-4.3.0").diagnostics.gaps
+    assert any(
+        "Spark's event log names none for execution_13. In Spark's plan, the driver held the rows" in g for g in gaps
+    )
+    [message] = from_log("jdbc_catalog-4.3.0").diagnostics.unreported_messages()
+    assert message.endswith(": JDBCRelation(public.plain)")
+    [message] = from_log("writers-4.3.0").diagnostics.unreported_messages()
+    assert message.endswith(": the target of saveAsTextFile (an RDD)")
 
 
 @pytest.mark.parametrize("with_log", [False, True])

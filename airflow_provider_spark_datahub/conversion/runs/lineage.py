@@ -310,13 +310,14 @@ class _Edges:
                     by_output.setdefault(name.urn, []).append((run, state))
         for urn, writes in sorted(by_output.items()):
             query = _query(writes[-1][0])
+            source = "Spark's event log" if writes[-1][0].is_logged else "OpenLineage"
             reasons = "; ".join(dict.fromkeys(state.gap for _, state in writes if state.gap))
             reason = f". In Spark's plan, {reasons}" if reasons else ""
             inputs = {dataset for run, state in writes for dataset in (*run.inputs, *_column_inputs(state))}
             if not inputs:
-                yield f"no input of {urn} is known: OpenLineage names none for {query}{reason}"
+                yield f"no input of {urn} is known: {source} names none for {query}{reason}"
             elif with_columns and not any(direct_columns(state) for _, state in writes):
-                yield f"no column lineage of {urn} is known: OpenLineage reports none for {query}{reason}"
+                yield f"no column lineage of {urn} is known: {source} reports none for {query}{reason}"
 
     def partitions(self) -> tuple[str, ...]:
         """Return the written partitions, if producers report them."""

@@ -16,6 +16,7 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import RESERVED_CO
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     CLONE,
     MERGE,
+    MERGE_ROWS,
     DescribedNode,
     PlanDataset,
     PlanDatasets,
@@ -47,6 +48,12 @@ _LISTS_ITS_COLUMNS = frozenset(
         "CreateDataSourceTableAsSelectCommand",
     }
 )
+_LISTS_ITS_OUTPUT_LAST = frozenset(
+    {
+        *("Aggregate", "Expand", "TakeOrderedAndProject", "ArrowAggregatePython", "AggregateInPandas"),
+        MERGE_ROWS,
+    }
+)
 _ACTIONS = "actions: ["
 _ACTION = re.compile(r"`(?P<column>[^`]+)` = ")
 _RELATION = re.compile(r"\bRelation \[(?P<columns>[^\]]*)\] \w+")
@@ -58,7 +65,11 @@ HIDDEN_COLUMNS = RESERVED_COLUMNS | {"__row_operation"}
 """Names of columns that Iceberg adds to a scan, and Spark to the rows that a statement changes."""
 # Commands of data sources that write through another execution.
 _CHANGES_ROWS = frozenset({"ReplaceData", "WriteDelta"})
-_HIDES_ITS_QUERY = re.compile(r"(?:AppendData|OverwriteByExpression)ExecV1|Atomic(?:Create|Replace)TableAsSelect")
+_HIDES_ITS_QUERY = re.compile(r"(?:AppendData|OverwriteByExpression)ExecV1|(?:Atomic)?(?:Create|Replace)TableAsSelect")
+# What a database groups by: the other columns that it gives are those of its functions.
+_PUSHED = re.compile(r"^Pushed(?P<kind>Aggregates|GroupByExpressions): \[(?P<columns>.+)\]$", re.MULTILINE)
+_AGGREGATE = re.compile(r"[A-Z_]+\((?:DISTINCT )?(?P<column>[A-Za-z_]\w*)\)")
+_KEEP = "keep("
 
 
 class Derivation(IntEnum):
@@ -282,7 +293,7 @@ class _Lineage:
             list(output)
             for tree in trees
             if not tree.subquery[1] and not any(True for node in tree.nodes.values() for _ in node.described.sinks())
-            for output in [self.output(tree)]
+            for output in [self._rows_of(tree)]
             if any(map(self._origins, output))
         ]
         self._rows = queries[0] if len(queries) == 1 else None
@@ -293,6 +304,12 @@ class _Lineage:
             sources = PlanDatasets.of(plans).sources
             self._cloned = {ALL: {ColumnSource(source, ALL): Derivation.IDENTITY for source in sources}}
 
+    def _rows_of(self, tree: _Tree) -> tuple[str, ...]:
+        """Return the ids of the columns that a plan gives, before its rows became objects of Java."""
+        numbers = list(tree.nodes)
+        has_objects = len(numbers) > 1 and tree.nodes[numbers[1]].described.head == "DeserializeToObject"
+        return tuple(tree.outputs[numbers[1]] or ()) if has_objects else self.output(tree)
+
     def written(self, tree: _Tree) -> Iterator[tuple[PlanDataset, WrittenColumns]]:
         """Yield the sinks of a tree with the columns that are written to them."""
         for node in tree.nodes.values():
@@ -300,27 +317,29 @@ class _Lineage:
             head = node.described.head.removeprefix("Execute ")
             if output is None and _HIDES_ITS_QUERY.fullmatch(head):
                 output = self._rows
-            if CLONE in node.described.arguments:
-                # The rest are Delta's own queries.
-                self._ends = {"it clones a table, whose columns the plan does not name": None}
-                yield from ((sink, self._cloned) for sink in node.described.sinks())
-                continue
-            if node.described.head == MERGE:
-                for sink in node.described.sinks():
-                    self.merged.add(sink)
-                    yield sink, self._merged(node.described.arguments)
-                continue
             for sink in node.described.sinks():
-                if head == "UpdateCommand":
-                    yield sink, self._updated(node, output or [])
-                    continue
-                named = zip(self._target_names(node, output), output, strict=True) if output else ()
-                written = {name: self._origins(column) for name, column in named if name and name not in HIDDEN_COLUMNS}
-                if head in _CHANGES_ROWS:
-                    for name, sources in written.items():
-                        # Those of rows that stay as they are.
-                        sources.pop(ColumnSource(sink, name), None)
-                yield sink, {name: sources for name, sources in written.items() if sources}
+                yield sink, self._written_to(sink, node, output, tree)
+
+    def _written_to(self, sink: PlanDataset, node: _Node, output: list[str] | None, tree: _Tree) -> WrittenColumns:
+        head = node.described.head.removeprefix("Execute ")
+        if CLONE in node.described.arguments:
+            # The rest are Delta's own queries.
+            self._ends = {"it clones a table, whose columns the plan does not name": None}
+            return self._cloned
+        if node.described.head == MERGE:
+            self.merged.add(sink)
+            return self._merged(node.described.arguments)
+        if head == "UpdateCommand":
+            return self._updated(node, output or [])
+        named = zip(self._target_names(node, output), output, strict=True) if output else ()
+        written = {name: self._origins(column) for name, column in named if name and name not in HIDDEN_COLUMNS}
+        if head in _CHANGES_ROWS:
+            if any(other.described.head == MERGE_ROWS for other in tree.nodes.values()):
+                self.merged.add(sink)
+            for name, sources in written.items():
+                # Those of rows that stay as they are.
+                sources.pop(ColumnSource(sink, name), None)
+        return {name: sources for name, sources in written.items() if sources}
 
     def _updated(self, node: _Node, columns: list[str]) -> WrittenColumns:
         """Return the columns that Delta's UPDATE sets: it lists an expression for each column of the table."""
@@ -403,12 +422,7 @@ class _Lineage:
         else:
             output = self._implied_output(node, inputs)
         if output and not node.children:
-            relation = described.relation()
-            for dataset in (*described.sources(), *([relation] if relation else [])):
-                for column in output:
-                    name = self._names.get(column, "")
-                    if not (described.head.startswith("BatchScan") and name in HIDDEN_COLUMNS):
-                        self._sources.setdefault(column, {})[ColumnSource(dataset, name)] = None
+            self._read_datasets(described, output)
             self._read_rows(described, output)
             if not any(column in self._sources or column in self._kept for column in output):
                 self._ends.update(dict.fromkeys(_reasons(described)))
@@ -417,6 +431,18 @@ class _Lineage:
         if described.head == "UnionLoop":
             self._close_loop(described, output, inputs)
         return self._evaluated(node, output)
+
+    def _read_datasets(self, described: DescribedNode, output: list[str]) -> None:
+        relation = described.relation()
+        computed = _computed_by_database(described, output)
+        for dataset in (*described.sources(), *([relation] if relation else [])):
+            for column in output:
+                name = self._names.get(column, "")
+                if column in computed:
+                    source = ColumnSource(dataset, computed[column])
+                    self._kept[column] = {source: Derivation.AGGREGATION} if source.column else {}
+                elif not (described.head.startswith("BatchScan") and name in HIDDEN_COLUMNS):
+                    self._sources.setdefault(column, {})[ColumnSource(dataset, name)] = None
 
     def _read_rows(self, described: DescribedNode, output: list[str]) -> None:
         """Find where rows come from that a plan reads as they are, if an execution of the application made them."""
@@ -448,9 +474,9 @@ class _Lineage:
             case "ArrowAggregatePython" | "AggregateInPandas" if len(lists) > 2:
                 called = ((call, item) for item, call in product(lists[-1], lists[1]) if item.startswith(call))
                 self._derive_calls(called, Derivation.AGGREGATION)
-            case "Expand" if len(lists) > 1 and output:
-                for projection in lists[0]:
-                    for column, expression in zip(output, _items(projection[1:-1]), strict=False):
+            case "MergeRows" | "Expand" if output:
+                for expressions in _rows(node):
+                    for column, expression in zip(output, expressions[-len(output) :], strict=False):
                         self._derive(column, self._references(expression), self._kind_of(expression))
         return output
 
@@ -465,9 +491,7 @@ class _Lineage:
         match node.described.head.partition(" ")[0]:
             case "Project" | "LogicalRelation" | "HiveTableRelation" if lists:
                 return _ids(lists[0])
-            case "Aggregate" | "Expand" | "TakeOrderedAndProject" | "ArrowAggregatePython" | "AggregateInPandas" if (
-                lists
-            ):
+            case name if name in _LISTS_ITS_OUTPUT_LAST and lists:
                 return _ids(lists[-1])
             case "Generate" if lists:
                 required = _ids(lists[-2]) if len(lists) > 1 else []
@@ -522,6 +546,35 @@ class _Lineage:
                 # The name of an aggregate holds the names of its columns.
                 end = match.start() - len(name)
         return references
+
+
+def _rows(node: _Node) -> Iterator[list[str]]:
+    """Yield the expressions of rows that a node makes of one: by the clauses of a MERGE, or for several groupings."""
+    *lists, output = node.lists() or [[]]
+    if node.described.head == MERGE_ROWS:
+        for row in (item for items in lists for item in items if item.startswith(_KEEP)):
+            expressions = _items(row[len(_KEEP) : -1])
+            # Before the columns: the condition, and in later versions of Spark what happens to the row.
+            if len(expressions) - len(output) in (1, 2):
+                yield expressions
+    elif lists:
+        yield from (_items(projection[1:-1]) for projection in lists[0])
+
+
+def _computed_by_database(described: DescribedNode, output: Sequence[str]) -> dict[str, str]:
+    """Return the columns of a scan that the database computes, each with the table's column behind it or an empty text.
+
+    The database gives what it groups by, then its aggregates.
+    """
+    pushed = {found["kind"]: _items(found["columns"]) for found in _PUSHED.finditer(described.body)}
+    aggregates = pushed.get("Aggregates")
+    if not aggregates or described.relation() is not None:
+        return {}
+    groups = pushed.get("GroupByExpressions", [])
+    expressions = [*groups, *aggregates] if len(groups) + len(aggregates) == len(output) else [""] * len(output)
+    found = [(column, _AGGREGATE.fullmatch(item)) for column, item in zip(output, expressions, strict=True)]
+    plain = {column for column, item in zip(output, expressions, strict=True) if item in groups}
+    return {column: aggregate["column"] if aggregate else "" for column, aggregate in found if column not in plain}
 
 
 _CODE = re.compile(

@@ -15,7 +15,7 @@ _NODE = re.compile(r"\((?P<number>\d+)\) (?P<head>.*)\n(?P<body>(?:.+\n?)*)")
 _CODEGEN = re.compile(r"\s*\[codegen id : \d+\]\s*$")
 _FILE_SCAN = re.compile(r"Scan \w+(?: (?P<table>[\w.]+))?")
 _LOCATION = re.compile(r"^Location: (?P<index>\w+) ?\[(?P<paths>.*)\]$", re.MULTILINE)
-_TABLE_SCAN = re.compile(r"(?:Scan hive|BatchScan) (?P<table>[\w.]+)")
+_TABLE_SCAN = re.compile(r"(?:Scan hive|BatchScan|Scan JDBC v1 Relation from v2 scan) (?P<table>[\w.]+)")
 # The origin of a cached relation is on one line, which Spark abbreviates if it is long.
 _CACHED_SCAN = re.compile(
     r"FileScan \w+(?: (?P<table>[\w.]+))?\[[^\]]*\].*? Location: (?P<index>\w+)\(\d+ paths\)\[(?P<paths>[^\]]*)\], "
@@ -31,7 +31,11 @@ _TABLE_STATE = re.compile(r"Delta Table State .* - (?P<path>\S+)/_delta_log")
 
 _QUOTED = r"(?P<table>`[^`]+`(?:\.`[^`]+`){1,2})"
 _PATH = r"(?P<path>[A-Za-z][A-Za-z0-9+.-]*:/[^,\]]*)"
+JDBC_CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
+"""Spark's catalogue of the tables of a database."""
 MERGE = "MergeIntoCommand"
+MERGE_ROWS = "MergeRows"
+"""The node that makes the rows of a MERGE into a table of another format than Delta's."""
 CLONE = "CloneTableCommand"
 """Delta's clone of a table, in the arguments of a node."""
 # How the arguments of each writing node name its target; the first match counts.
@@ -59,7 +63,10 @@ _SINKS = {
         (f"{atomic}{verb}TableAsSelect" for atomic in ("", "Atomic") for verb in ("Create", "Replace")),
         (r"(?P<catalog>[\w.$]+)(?:@\w+|\(\w+\)), (?P<table>[\w.]+),",),
     ),
-    **dict.fromkeys(("AppendDataExecV1", "OverwriteByExpressionExecV1"), (rf"\bDeltaTableV2\([^,]*,{_PATH}",)),
+    **dict.fromkeys(
+        ("AppendDataExecV1", "OverwriteByExpressionExecV1"),
+        (rf"\bDeltaTableV2\([^,]*,{_PATH}", r"^JDBCTable\((?P<in_database>[\w.]+),"),
+    ),
     "LoadDataCommand": (_QUOTED,),
     "CreateDeltaTableCommand": (rf"\b{CLONE} \S+, {_QUOTED}, {_PATH}",),
 }
@@ -227,6 +234,8 @@ def _sinks(head: str, arguments: str) -> Iterator[PlanDataset]:
             path = named.get("path") or ""
             if "..." not in path:
                 catalog, relation = named.get("catalog") or "", named.get("relation") or ""
+                if named.get("in_database"):
+                    table, catalog = named["in_database"] or "", JDBC_CATALOG
                 yield PlanDataset(path, _unquoted(table), catalog, relation)
             return
 

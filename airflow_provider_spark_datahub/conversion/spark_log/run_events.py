@@ -31,7 +31,12 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     PlanColumns,
     WrittenColumns,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset, PlanDatasets, described_nodes
+from airflow_provider_spark_datahub.conversion.spark_log.plans import (
+    JDBC_CATALOG,
+    PlanDataset,
+    PlanDatasets,
+    described_nodes,
+)
 
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 # A view reads nothing when it is created.
@@ -41,6 +46,7 @@ _PARTITIONS = re.compile(r"(?:/[^/=]+=[^/]*)+/?$")
 _CREATE = "CREATE"
 # OpenLineage's name of the command: a table that it creates was not written.
 _CREATE_NODE = "execute_create_data_source_table_command"
+_POSTGRES = re.compile(r"jdbc:postgresql://(?P<host>[\w.\[\]:,-]+)/(?P<name>[^/?]+)")
 _SESSION_CATALOGS = ("hive.metastore.uris", "spark.hadoop.hive.metastore.uris")
 
 
@@ -112,6 +118,8 @@ class _Names:
             return self._named(dataset_of(named.path, self._default_fs))
         table = self._with_catalog(named)
         catalog, _, rest = table.partition(".")
+        if self._properties.get(f"spark.sql.catalog.{catalog}") == JDBC_CATALOG:
+            return self._table_of_database(catalog, rest)
         warehouse = self._properties.get(f"spark.sql.catalog.{catalog}.warehouse", "").rstrip("/")
         if "." in rest and warehouse:
             if self._properties.get(f"spark.sql.catalog.{catalog}.type", "hadoop") != "hadoop":
@@ -123,6 +131,13 @@ class _Names:
         if "." in rest:
             return None
         return self._session_table(named)
+
+    def _table_of_database(self, catalog: str, table: str) -> dict[str, Any] | None:
+        """Return a table of PostgreSQL; ``None`` for other databases."""
+        database = _POSTGRES.match(self._properties.get(f"spark.sql.catalog.{catalog}.url", ""))
+        if database is None:
+            return None
+        return self._named(DatasetId(f"postgres://{database['host'].lower()}", f"{database['name']}.{table}"))
 
     def _with_catalog(self, named: PlanDataset) -> str:
         """Return the table's name with its catalogue, if the plan names the class of exactly one catalogue instead."""

@@ -33,6 +33,7 @@ from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.events import DatasetId
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
+from airflow_provider_spark_datahub.conversion.runs.effects import with_known_columns
 from airflow_provider_spark_datahub.conversion.runs.evidence import SPARK_PLAN
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
@@ -51,7 +52,13 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     PlanColumns,
     WrittenColumns,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plans import CLONE, MERGE, PlanDataset, PlanDatasets
+from airflow_provider_spark_datahub.conversion.spark_log.plans import (
+    CLONE,
+    MERGE,
+    MERGE_ROWS,
+    PlanDataset,
+    PlanDatasets,
+)
 
 # -- lost executions
 
@@ -240,6 +247,10 @@ class _ReportedNames:
         table = self.tables.get(named.table) or self.tables.get(named.table.partition(".")[2])
         if table is not None:
             return table
+        catalog_table = named.table.partition(".")[2]
+        if "." in catalog_table:
+            # A catalogue may be a database.
+            return table_of_database(catalog_table, _tables_of_databases(self.paths))
         database, _, name = named.table.partition(".")
         # OpenLineage names tables in the warehouse by their names; elsewhere that depends on the catalogue.
         if path is not None and self.platform and path.name.endswith(f"/{database}.db/{name}"):
@@ -274,13 +285,14 @@ def with_lineage_of_plans(
     for parts in logged.root_executions():
         times = {time for part in parts for time in (("start", part.start_ms), ("end", part.end_ms))}
         matched = {run.run_id for time in times for run in by_time.get(time, ())}
-        runs = {run_id: filled.get(run_id, by_id[run_id]) for run_id in sorted(matched)}
+        # A column from one that its table lacks has none: databases compute some.
+        runs = {run_id: filled.get(run_id) or with_known_columns(by_id[run_id]) for run_id in sorted(matched)}
         is_silent = (
             bool(runs)
             and not any(run.outputs for run in runs.values())
             and any(_wrote_data(part) or CLONE in part.plan for part in parts)
         )
-        is_merge = any(MERGE in part.plan for part in parts)
+        is_merge = any(MERGE in part.plan or MERGE_ROWS in part.plan for part in parts)
         if not (has_checkpoints or is_silent or is_merge or any(map(_lacks_columns, runs.values()))):
             continue
         found = plans.of([part.plan for part in parts], parts[0].description)
@@ -296,6 +308,10 @@ def with_lineage_of_plans(
         (filled.get(run.run_id, run), *([added[run.run_id]] if run.run_id in added else ())) for run in application.runs
     )
     return replace(application, runs=tuple(chain.from_iterable(runs_of_plans)))
+
+
+def _tables_of_databases(datasets: Iterable[DatasetId]) -> list[DatasetId]:
+    return [dataset for dataset in datasets if "://" in dataset.namespace and "/" not in dataset.name]
 
 
 def _by_time(runs: Iterable[RunState]) -> dict[tuple[str, int | None], list[RunState]]:
@@ -449,7 +465,7 @@ class _ReportedColumns:
         for source in chain.from_iterable(written.values()):
             if source.dataset.relation:
                 wanted.setdefault(source.dataset.relation, set()).add(source.column)
-        tables = [dataset for dataset in run.inputs if "://" in dataset.namespace and "/" not in dataset.name]
+        tables = _tables_of_databases(run.inputs)
         schemes = {dataset.namespace.partition("://")[0] for dataset in tables}
         found: dict[str, Mapping[str, tuple[ColumnId, ...]]] = {}
         for relation, columns in wanted.items():
