@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobL
 from airflow_provider_spark_datahub.conversion.runs.effects import with_effects
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold
 from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSession, HiveSessions
+from airflow_provider_spark_datahub.conversion.runs.lineage import Operation
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import SparkLog
 from airflow_provider_spark_datahub.conversion.spark_log.run_events import run_events, unnamed_sources
@@ -79,7 +80,12 @@ class Conversion:
     @property
     def written(self) -> list[WrittenDataset]:
         """All datasets that were written, sorted by URN. One that several jobs wrote has the last one's facts."""
-        found = {urn: _written(job, urn) for job in self.jobs for urn in job.lineage.outputs}
+        found: dict[str, WrittenDataset] = {}
+        for job in self.jobs:
+            operations: dict[str, list[Operation]] = {}
+            for operation in job.lineage.operations:
+                operations.setdefault(operation.dataset, []).append(operation)
+            found |= {urn: _written(job, urn, operations.get(urn, ())) for urn in job.lineage.outputs}
         return [found[urn] for urn in sorted(found)]
 
     def proposals(self, settings: LineageSettings) -> list[Proposal]:
@@ -90,9 +96,8 @@ class Conversion:
         return proposals
 
 
-def _written(job: JobLineage, urn: str) -> WrittenDataset:
+def _written(job: JobLineage, urn: str, operations: Sequence[Operation]) -> WrittenDataset:
     dataset = job.lineage.outputs[urn]
-    operations = [operation for operation in job.lineage.operations if operation.dataset == urn]
     rows, sizes = ([operation.statistics[index] for operation in operations] for index in (0, 1))
     fields = [(field["fieldPath"], field["nativeDataType"]) for field in (dataset.schema or {}).get("fields", ())]
     return WrittenDataset(

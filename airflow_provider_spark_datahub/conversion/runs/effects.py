@@ -7,9 +7,11 @@ some queries name single files of what they read. See the conversion rules, sect
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -106,35 +108,30 @@ def _writes_in_parts(run: RunState) -> bool:
 
 
 def _with_spread_failures(runs: tuple[RunState, ...]) -> tuple[RunState, ...]:
-    failed = [run for run in runs if run.failure and run.outputs]
-    if not failed:
+    failed = _Intervals([run for run in runs if run.failure and run.outputs])
+    if not failed.runs:
         return runs
 
     def spread(run: RunState) -> RunState:
         if run.failure or run.worked or run.plan_node not in _ENCLOSING:
             return run
-        failure = next((inner.failure for inner in failed if _encloses(run, inner)), "")
-        return structs.replace(run, failure=failure) if failure else run
+        inner = failed.first_part(run, same_output=True)
+        return structs.replace(run, failure=inner.failure) if inner is not None else run
 
     return tuple(map(spread, runs))
 
 
 def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:
     """Yield the queries that wrote nothing because their target existed."""
-    wrote = [run for run in runs if run.worked and not run.failure]
+    wrote = _Intervals([run for run in runs if run.worked and not run.failure])
     for run in runs:
         if not run.ended or run.failure or run.worked or not run.outputs:
             continue
         if run.plan_node == _FILE_WRITE:
             yield run
             continue
-        if run.plan_node in _TABLE_AS_SELECT or _is_iceberg(run):
-            is_part = _encloses
-        elif _is_of_database(run):
-            is_part = _surrounds
-        else:
-            continue
-        if not any(is_part(run, inner) for inner in wrote):
+        same_output = run.plan_node in _TABLE_AS_SELECT or _is_iceberg(run)
+        if (same_output or _is_of_database(run)) and wrote.first_part(run, same_output=same_output) is None:
             yield run
 
 
@@ -165,17 +162,71 @@ def _is_of_database(run: RunState) -> bool:
     )
 
 
-def _encloses(outer: RunState, inner: RunState) -> bool:
-    """Return whether a run is part of another with the same output."""
-    return not outer.outputs.keys().isdisjoint(inner.outputs) and _surrounds(outer, inner)
+class _Intervals:
+    """Finds queries that took place within another: an application may have tens of thousands of each.
+
+    :param runs: in the order of their first events, which is nearly that of their begins.
+    """
+
+    def __init__(self, runs: Sequence[RunState]) -> None:
+        self.runs = runs
+        self._all: _IntervalTree | None = None
+        self._by_output: dict[DatasetId, list[int]] = {}
+        for number, run in enumerate(runs):
+            for dataset in run.outputs:
+                self._by_output.setdefault(dataset, []).append(number)
+        self._trees: dict[DatasetId, _IntervalTree] = {}
+
+    def first_part(self, outer: RunState, *, same_output: bool) -> RunState | None:
+        """Return the first of the queries that took place within another. The begin of the outer may be lost.
+
+        :param outer: none of the queries.
+        :param same_output: it must also have one of the outer's outputs.
+        """
+        if outer.start_ms is None or outer.end_ms is None:
+            return None
+        within = outer.start_ms if outer.started else None, outer.end_ms
+        if same_output:
+            found = [self._tree(dataset).first(*within) for dataset in outer.outputs.keys() & self._by_output.keys()]
+        else:
+            self._all = self._all or _IntervalTree(self.runs, range(len(self.runs)))
+            found = [self._all.first(*within)]
+        first = min((number for number in found if number is not None), default=None)
+        return None if first is None else self.runs[first]
+
+    def _tree(self, dataset: DatasetId) -> _IntervalTree:
+        if dataset not in self._trees:
+            self._trees[dataset] = _IntervalTree(self.runs, self._by_output[dataset])
+        return self._trees[dataset]
 
 
-def _surrounds(outer: RunState, inner: RunState) -> bool:
-    """Return whether a run took place within another. The begin of the outer may be lost."""
-    if outer is inner or outer.start_ms is None or outer.end_ms is None or inner.start_ms is None:
-        return False
-    begun = not outer.started or outer.start_ms <= inner.start_ms
-    return begun and inner.end_ms is not None and inner.end_ms <= outer.end_ms
+class _IntervalTree:
+    """Times of some queries as a binary tree, in which each node has the latest begin and the earliest end below it."""
+
+    def __init__(self, runs: Sequence[RunState], numbers: Sequence[int]) -> None:
+        self._numbers = [number for number in numbers if runs[number].start_ms is not None]
+        self._leaves = 1 << max(len(self._numbers) - 1, 0).bit_length()
+        self._begin = [-math.inf] * (2 * self._leaves)
+        self._end = [math.inf] * (2 * self._leaves)
+        for leaf, number in enumerate(self._numbers, self._leaves):
+            begin_ms, end_ms = runs[number].start_ms, runs[number].end_ms
+            self._begin[leaf] = -math.inf if begin_ms is None else begin_ms
+            self._end[leaf] = math.inf if end_ms is None else end_ms
+        for node in range(self._leaves - 1, 0, -1):
+            self._begin[node] = max(self._begin[2 * node : 2 * node + 2])
+            self._end[node] = min(self._end[2 * node : 2 * node + 2])
+
+    def first(self, begin_ms: int | None, end_ms: int) -> int | None:
+        """Return the number of the first query that neither began earlier nor ended later."""
+        earliest = -math.inf if begin_ms is None else begin_ms
+        nodes = [1]
+        while nodes:
+            node = nodes.pop()
+            if self._begin[node] >= earliest and self._end[node] <= end_ms:
+                if node >= self._leaves:
+                    return self._numbers[node - self._leaves]
+                nodes += (2 * node + 1, 2 * node)
+        return None
 
 
 # -- names in the end
@@ -309,11 +360,11 @@ def under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[R
 
 
 def _in_the_end(run: RunState, generations: _Generations) -> RunState:
-    gone = [
+    gone = {
         dataset
         for dataset, state in run.outputs.items()
         if state.lifecycle not in NOT_WRITTEN and generations.is_gone(dataset, run.index)
-    ]
+    }
     if gone:
         outputs = {dataset: state for dataset, state in run.outputs.items() if dataset not in gone}
         run = structs.replace(run, outputs=outputs)
@@ -396,13 +447,19 @@ def with_streamed_folders(application: Application) -> Application:
         by_query.setdefault(run.job_property("jobGroup"), []).append(run)
     folders: dict[str, dict[DatasetId, DatasetId]] = {}
     for query, runs in by_query.items():
-        for run in runs:
-            others = [other for other in runs if other is not run] if query else []
+        read = [_files_by_folder(run) for run in runs]
+        of_query: dict[DatasetId, _FolderReads] = {}
+        for files_by_folder in read if query else ():
+            for folder, files in files_by_folder.items():
+                of_query.setdefault(folder, _FolderReads()).add(files)
+        for run, files_by_folder in zip(runs, read, strict=True):
             folders[run.run_id] = {
                 file: folder
-                for file in run.inputs
-                if (folder := _folder_of_file(file))
-                and (folder in named or len(run.inputs) == 1 or _is_replaced(file, folder, run, others))
+                for folder, files in files_by_folder.items()
+                for file in files
+                if folder in named
+                or len(run.inputs) == 1
+                or (folder in of_query and of_query[folder].is_replaced(file, files))
             }
     return replace(
         application,
@@ -420,13 +477,64 @@ def _folder_of_file(dataset: DatasetId) -> DatasetId | None:
     return dataset._replace(name=folder) if folder and _DATA_FILE.fullmatch(name) else None
 
 
-def _is_replaced(file: DatasetId, folder: DatasetId, run: RunState, others: Iterable[RunState]) -> bool:
-    """Return whether another micro-batch of the query read another file of the folder, and not this one."""
-    return any(
-        file not in other.inputs
-        and any(_folder_of_file(sibling) == folder for sibling in other.inputs if sibling not in run.inputs)
-        for other in others
-    )
+_Files = frozenset[DatasetId]
+
+
+class _FolderReads:
+    """Files of one folder that the micro-batches of one query read.
+
+    Micro-batches are not compared with each other: a query has tens of thousands of them.
+    """
+
+    def __init__(self) -> None:
+        self._batches = Counter[_Files]()
+        """How many micro-batches read the same files."""
+        self._of_file = Counter[DatasetId]()
+        """How many of them read a file."""
+        self._by_rarest: dict[DatasetId, list[_Files]] | None = None
+        self._within: dict[_Files, tuple[int, Counter[DatasetId]]] = {}
+
+    def add(self, files: _Files) -> None:
+        """Add what one micro-batch read."""
+        self._batches[files] += 1
+        self._of_file.update(files)
+
+    def is_replaced(self, file: DatasetId, files: _Files) -> bool:
+        """Return whether another micro-batch read another file of the folder in place of this one.
+
+        :param files: what the micro-batch read that read this file.
+        """
+        without = self._batches.total() - self._of_file[file]
+        if not without:
+            return False
+        if files not in self._within:
+            self._within[files] = self._read_within(files)
+        batches, of_file = self._within[files]
+        # All that did not read it, without those that read nothing but some of the same files.
+        return without > batches - of_file[file]
+
+    def _read_within(self, files: _Files) -> tuple[int, Counter[DatasetId]]:
+        """Return how many micro-batches read nothing but some of these files, and how many of them read each."""
+        if self._by_rarest is None:
+            self._by_rarest = {}
+            for read in self._batches:
+                self._by_rarest.setdefault(min(read, key=self._of_file.__getitem__), []).append(read)
+        batches, of_file = 0, Counter[DatasetId]()
+        for file in files:
+            for read in self._by_rarest.get(file, ()):
+                if read <= files:
+                    batches += self._batches[read]
+                    of_file.update(dict.fromkeys(read, self._batches[read]))
+        return batches, of_file
+
+
+def _files_by_folder(run: RunState) -> dict[DatasetId, _Files]:
+    """Return the data files that a micro-batch read, by their folders."""
+    files: dict[DatasetId, list[DatasetId]] = {}
+    for file in run.inputs:
+        if folder := _folder_of_file(file):
+            files.setdefault(folder, []).append(file)
+    return {folder: _Files(read) for folder, read in files.items()}
 
 
 def _named_in(names: Mapping[DatasetId, DatasetId], dataset: DatasetId) -> DatasetId:
@@ -456,10 +564,9 @@ def with_model_folders(application: Application) -> Application:
         return application
 
     def named(dataset: DatasetId) -> DatasetId:
-        for model in models:
-            below = dataset.name.removeprefix(f"{model.name}/")
-            is_below = below != dataset.name and dataset.namespace == model.namespace
-            if is_below and below.partition("/")[0] in _PARTS_OF_MODEL:
+        for folder in parent_folders(dataset.name):
+            model = dataset._replace(name=folder)
+            if model in models and dataset.name[len(folder) + 1 :].partition("/")[0] in _PARTS_OF_MODEL:
                 return model
         return dataset
 

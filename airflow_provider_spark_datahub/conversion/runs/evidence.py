@@ -12,7 +12,7 @@ from typing import Literal
 
 from airflow_provider_spark_datahub.conversion.columns.facet import PARSED_PLAN
 from airflow_provider_spark_datahub.conversion.columns.sql import PARSED_SQL
-from airflow_provider_spark_datahub.conversion.datasets import is_parent_folder
+from airflow_provider_spark_datahub.conversion.datasets import parent_folders
 from airflow_provider_spark_datahub.conversion.diagnostics import RejectedEdge, cut
 from airflow_provider_spark_datahub.conversion.events import DatasetId
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
@@ -173,7 +173,10 @@ def _not_written(run: RunState) -> _Rejected:
 
 def _under_other_names(run: RunState, renamed: RunState) -> _Rejected:
     """Yield the datasets that count under another name in the end."""
-    folders = [*renamed.inputs, *renamed.outputs]
+    folders: dict[str, DatasetId] = {}
+    for name in (*renamed.inputs, *renamed.outputs):
+        folders.setdefault(name.name.rstrip("/"), name)
+    order = {folder: number for number, folder in enumerate(folders)}
     sides: tuple[tuple[Literal["input", "output"], Collection[DatasetId], Collection[DatasetId]], ...] = (
         ("input", run.inputs, renamed.inputs),
         ("output", run.outputs, renamed.outputs),
@@ -182,8 +185,10 @@ def _under_other_names(run: RunState, renamed: RunState) -> _Rejected:
         for dataset in before:
             if dataset in after:
                 continue
-            folder = next((name for name in folders if is_parent_folder(name.name, dataset.name)), None)
-            if folder is not None:
-                yield kind, dataset, f"it is a part of {folder.name}, which is the dataset", "section 7.3"
+            around = min(
+                (path for path in parent_folders(dataset.name) if path in order), key=order.__getitem__, default=None
+            )
+            if around is not None:
+                yield kind, dataset, f"it is a part of {folders[around].name}, which is the dataset", "section 7.3"
             else:
                 yield kind, dataset, "the table was renamed, or dropped and its name used again", "section 7.2"

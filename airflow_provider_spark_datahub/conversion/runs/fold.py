@@ -7,7 +7,7 @@ deduplicated: an application of a million micro-batches must fit into memory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -239,16 +239,22 @@ class Application:
         dataset.
         """
         silent: dict[str, str] = {}
-        reported: list[str] = []
+        reported = set[str]()
         for run in self.runs:
             _, node, table = run.job_name.rsplit(".", 2) if run.job_name.count(".") > 1 else ("", "", "")
             if node not in _WRITE_NODES:
                 continue
             if run.outputs:
-                reported.append(table)
+                reported.add(table)
             elif run.ended and not run.failure and not run.refused:
                 silent[f"{node}.{table}"] = table
-        return tuple(name for name, table in silent.items() if not any(_is_same(table, other) for other in reported))
+        # With or without their catalogues: ``ice_sales_orders`` and ``sales_orders``.
+        shortened = {shorter for table in reported for shorter in _endings(table)}
+        return tuple(
+            name
+            for name, table in silent.items()
+            if table not in shortened and not any(longer in reported for longer in _endings(table))
+        )
 
     def certain(self, log_ms: int | None = None) -> Application | None:
         """Return the application with the inputs and outputs that its end cannot take back.
@@ -267,9 +273,12 @@ class Application:
         return replace(self, runs=tuple(run.certain() for run in self.runs if run.is_known_until(log_ms)))
 
 
-def _is_same(table: str, other: str) -> bool:
-    """Compare two tables with or without their catalogues: ``ice_sales_orders`` and ``sales_orders``."""
-    return f"_{table}".endswith(f"_{other}") or f"_{other}".endswith(f"_{table}")
+def _endings(table: str) -> Iterator[str]:
+    """Yield a name, and what follows each ``_`` in it."""
+    yield table
+    for index, character in enumerate(table):
+        if character == "_":
+            yield table[index + 1 :]
 
 
 class Fold:

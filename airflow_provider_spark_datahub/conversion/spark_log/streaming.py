@@ -21,7 +21,7 @@ from airflow_provider_spark_datahub.conversion.columns.facet import (
     DatasetColumns,
 )
 from airflow_provider_spark_datahub.conversion.columns.sql import direct_columns
-from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, is_parent_folder
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, is_parent_folder, parent_folders
 from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics
 from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
@@ -285,15 +285,21 @@ def _attribute_listings(rest: Sequence[RunState], queries: Mapping[str, _Query])
     """Attribute RDD jobs that only list or sample the sources of a query: the batch job does not read (Deviation 5)."""
     of_batch = {dataset for run in rest if run.job_type != RDD_JOB for dataset in (*run.inputs, *run.outputs)}
     listings = [run for run in rest if run.job_type == RDD_JOB and run.inputs and not run.outputs]
-    listings = [run for run in listings if not _all_above(run.inputs, of_batch)]
+    around = _folders_around(of_batch)
+    listings = [run for run in listings if not _all_above(run.inputs, of_batch, around)]
     for query in queries.values() if listings else ():
         touched = {dataset for run in query.runs for dataset in (*run.inputs, *run.outputs)}
         touched.update(*query.datasets)
-        query.listings += [run for run in listings if _all_above(run.inputs, touched)]
+        around = _folders_around(touched)
+        query.listings += [run for run in listings if _all_above(run.inputs, touched, around)]
 
 
-def _all_above(listed: Iterable[DatasetId], touched: set[DatasetId]) -> bool:
-    return all(dataset in touched or any(_lies_in(other, dataset) for other in touched) for dataset in listed)
+def _folders_around(touched: Iterable[DatasetId]) -> set[DatasetId]:
+    return {dataset._replace(name=folder) for dataset in touched for folder in parent_folders(dataset.name)}
+
+
+def _all_above(listed: Iterable[DatasetId], touched: set[DatasetId], around: set[DatasetId]) -> bool:
+    return all(dataset in touched or dataset._replace(name=dataset.name.rstrip("/")) in around for dataset in listed)
 
 
 def _lies_in(dataset: DatasetId, folder: DatasetId) -> bool:

@@ -87,10 +87,13 @@ def _lost_executions(logged: LoggedApplication, applications: Sequence[Applicati
         return []
     reported = logged.reported_executions(run for application in applications for run in application.runs)
     lost: dict[int, LostExecution] = {}
+    plans: dict[int, list[str]] = {}
+    for part in logged.executions.values():
+        plans.setdefault(part.root_id, []).append(part.plan)
     for execution in logged.executions.values():
         if execution.id not in reported and execution.root_id not in lost and _wrote_data(execution):
-            plans = tuple(part.plan for part in logged.executions.values() if part.root_id == execution.root_id)
-            lost[execution.root_id] = LostExecution(execution.id, execution.description, _REASON, plans)
+            parts = tuple(plans[execution.root_id])
+            lost[execution.root_id] = LostExecution(execution.id, execution.description, _REASON, parts)
     return list(lost.values())
 
 
@@ -339,12 +342,7 @@ def _with_files(inputs: Mapping[DatasetId, DatasetState], edges: Iterable[Column
     OpenLineage names the folder of a file that an RDD reads, such as one behind a checkpoint.
     """
     files = {column.dataset for edge in edges for column in edge.upstreams} - inputs.keys()
-    folders = {
-        dataset
-        for dataset in inputs
-        for file in files
-        if file.namespace == dataset.namespace and file.name.rpartition("/")[0] == dataset.name
-    }
+    folders = {file._replace(name=file.name.rpartition("/")[0]) for file in files}
     known = {dataset: state for dataset, state in inputs.items() if dataset not in folders}
     return known | {file: DatasetState() for file in files if "/" in file.name}
 

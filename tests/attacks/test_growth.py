@@ -1,0 +1,194 @@
+"""Steps of the conversion that once compared each query, batch or dataset with each other one.
+
+Twice as many of them may take twice as many steps of the interpreter, and hardly more. Steps are counted, not timed.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, ColumnId
+from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
+from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
+from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
+from airflow_provider_spark_datahub.conversion.proposals import SharedObject
+from airflow_provider_spark_datahub.conversion.runs import effects
+from airflow_provider_spark_datahub.conversion.runs.effects import (
+    with_effects,
+    with_model_folders,
+    with_streamed_folders,
+)
+from airflow_provider_spark_datahub.conversion.runs.evidence import rejected_edges
+from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
+from airflow_provider_spark_datahub.conversion.spark_log import streaming, unreported
+from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution
+from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
+
+FLOW = FlowIdentity("spark", "shop", "default")
+CTAS = "shop.execute_create_data_source_table_as_select_command.t"
+
+
+def path(name: object) -> DatasetId:
+    return DatasetId("file", f"/data/{name}")
+
+
+def run(
+    number: int, *, job: str = CTAS, inputs: Sequence[DatasetId] = (), outputs: Sequence[DatasetId] = (), **more: Any
+) -> RunState:
+    defaults = {"job_type": "SQL_JOB", "start_ms": number, "end_ms": number, "started": True, "ended": True}
+    known: dict[str, Any] = {
+        "inputs": {dataset: DatasetState() for dataset in inputs},
+        "outputs": {dataset: DatasetState() for dataset in outputs},
+        **defaults,
+        **more,
+    }
+    return RunState(f"run-{number}", number, job, FLOW, **known)
+
+
+def application(runs: Sequence[RunState]) -> Application:
+    own = run(-1, job="shop", job_type=APPLICATION, start_ms=0, end_ms=10**9)
+    return Application("app", (own, *runs), own)
+
+
+def steps(call: Callable[[], object]) -> int:
+    """Return how many lines of Python run."""
+    count = 0
+
+    def trace(_frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def refused(many: int) -> Callable[[], object]:
+    wrote = [run(index, job="shop.insert.t", outputs=[path("t")], worked=True) for index in range(many)]
+    created = [run(many + index, outputs=[path("t")]) for index in range(many)]
+    return lambda: with_effects(application([*wrote, *created]))
+
+
+def spread(many: int) -> Callable[[], object]:
+    failed = [run(index, job="shop.insert.t", outputs=[path("t")], failure="x") for index in range(many)]
+    created = [run(many + index, outputs=[path("t")], worked=False) for index in range(many)]
+    return lambda: with_effects(application([*failed, *created]))
+
+
+def micro_batches(many: int) -> Callable[[], object]:
+    batches = [
+        run(
+            index,
+            inputs=[path("static/a.csv"), path(f"s/{index}.csv")],
+            details=RunDetails(run_type="STREAMING"),
+            properties=[(0, PropertyLayers((SharedObject({"jobGroup": "query"}),), ()))],
+        )
+        for index in range(many)
+    ]
+    return lambda: with_streamed_folders(application(batches))
+
+
+def renamed(many: int) -> Callable[[], object]:
+    before = run(0, inputs=[path(f"a{index}/f") for index in range(many)])
+    after = run(0, inputs=[path(f"b{index}") for index in range(many)])
+    return lambda: list(rejected_edges([before], [after], str, in_flight=(), phantoms=()))
+
+
+def models(many: int) -> Callable[[], object]:
+    stages = [path(f"m{index}/stages/0_Scaler_0123456789ab") for index in range(many)]
+    return lambda: with_model_folders(application([run(0, outputs=stages)]))
+
+
+def silent_queries(many: int) -> Callable[[], object]:
+    silent = [run(index, job=f"shop.append_data.s{index}") for index in range(many)]
+    known = [run(index, job=f"shop.append_data.k{index}", outputs=[path(index)]) for index in range(many)]
+    return lambda: application([*silent, *known]).unreported_queries
+
+
+def lost(many: int) -> Callable[[], object]:
+    executions = {
+        index: SqlExecution(index, "", "InsertIntoHadoopFsRelationCommand", index, 5 * index, end_ms=5 * index + 1)
+        for index in range(many)
+    }
+    logged = LoggedApplication("app", executions=executions)
+    reported = application([run(10**6, job="shop.x")])
+    return lambda: unreported._lost_executions(logged, [reported])
+
+
+def files_of_plans(many: int) -> Callable[[], object]:
+    inputs = {path(f"f{index}"): DatasetState() for index in range(many)}
+    upstreams = tuple(ColumnId(path(f"g{index}/part"), "c") for index in range(many))
+    return lambda: unreported._with_files(inputs, [ColumnEdge(("c",), upstreams, "x")])
+
+
+def listings(many: int) -> Callable[[], object]:
+    batch = [run(0, inputs=[path(f"a{index}/f") for index in range(many)])]
+    rest = [run(1 + index, job_type=RDD_JOB, inputs=[path(f"b{index}")]) for index in range(many)]
+    return lambda: streaming._attribute_listings([*batch, *rest], {})
+
+
+CASES = [refused, spread, micro_batches, renamed, models, silent_queries, lost, files_of_plans, listings]
+
+
+def test_twice_as_many_take_twice_as_many_steps() -> None:
+    many = 60
+    found = {case.__name__: steps(case(2 * many)) / steps(case(many)) for case in CASES}
+    assert {name: round(ratio, 2) for name, ratio in found.items() if ratio > 2.4} == {}
+
+
+# -- same results as by comparing each with each other one
+
+
+def test_the_first_part_of_a_query_is_found() -> None:
+    rng = random.Random(1)
+
+    def some_run(number: int) -> RunState:
+        start, end = (rng.choice([None, *range(8)]) for _ in range(2))
+        outputs = [path(name) for name in rng.sample("abc", rng.randint(0, 2))]
+        return run(number, outputs=outputs, start_ms=start, end_ms=end, started=rng.random() < 0.8)
+
+    def is_within(outer: RunState, inner: RunState) -> bool:
+        if outer.start_ms is None or outer.end_ms is None or inner.start_ms is None or inner.end_ms is None:
+            return False
+        return (not outer.started or outer.start_ms <= inner.start_ms) and inner.end_ms <= outer.end_ms
+
+    for _ in range(300):
+        outer, *inner = map(some_run, range(rng.randint(1, 9)))
+        parts = [one for one in inner if is_within(outer, one)]
+        of_output = [one for one in parts if outer.outputs.keys() & one.outputs.keys()]
+        found = [effects._Intervals(inner).first_part(outer, same_output=same) for same in (False, True)]
+        assert found == [next(iter(parts), None), next(iter(of_output), None)]
+
+
+def test_a_file_is_replaced_if_another_batch_read_another_one_instead() -> None:
+    rng = random.Random(1)
+    outcomes = set()
+    for _ in range(300):
+        batches = [frozenset(path(name) for name in rng.sample("abcde", rng.randint(1, 4))) for _ in range(4)]
+        reads = effects._FolderReads()
+        for batch in batches:
+            reads.add(batch)
+        for batch in batches:
+            for file in batch:
+                expected = any(file not in other and other - batch for other in batches)
+                assert reads.is_replaced(file, batch) == expected
+                outcomes.add(expected)
+    assert outcomes == {True, False}
+
+
+def test_tables_are_the_same_with_and_without_their_catalogues() -> None:
+    rng = random.Random(1)
+    for _ in range(300):
+        silent, known = ("".join(rng.choices("ab_", k=rng.randint(0, 5))) for _ in range(2))
+        runs = [run(0, job=f"shop.append_data.{silent}"), run(1, job=f"shop.append_data.{known}", outputs=[path("x")])]
+        is_same = f"_{silent}".endswith(f"_{known}") or f"_{known}".endswith(f"_{silent}")
+        assert application(runs).unreported_queries == (() if is_same else (f"append_data.{silent}",))
