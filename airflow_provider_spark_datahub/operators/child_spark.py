@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.decorators.pyspark import _PySparkDecoratedOperator
-from airflow.providers.common.compat.sdk import DecoratedOperator, task_decorator_factory
+from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+from airflow.providers.common.compat.sdk import BaseHook, DecoratedOperator, task_decorator_factory
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.python import PythonOperator
 
@@ -66,6 +67,9 @@ class _PySparkLineageOperator(ChildSparkOperator, _PySparkDecoratedOperator):  #
         *SparkLineageOperator.lineage_fields,
     )
 
+    def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
+        return _PySparkLauncher(self)
+
 
 def spark_lineage_task(
     python_callable: Callable[..., Any] | None = None, multiple_outputs: bool | None = None, **kwargs: Any
@@ -87,8 +91,8 @@ def pyspark_lineage_task(
 ) -> TaskDecorator:
     """Make a task of a function that gets a Spark session, as ``@task.pyspark`` does: ``@task.pyspark_lineage``.
 
-    It takes the arguments of ``@task.pyspark`` and of :class:`SparkLineageOperator`. The session must be one that
-    starts in the task's process: a Spark Connect server has its listeners since its start.
+    It takes the arguments of ``@task.pyspark`` and of :class:`SparkLineageOperator`. The session starts in the task's
+    process, or on the Spark Connect server of a connection, whose events ``connect_events`` names.
     """
     return task_decorator_factory(
         python_callable=python_callable,
@@ -117,6 +121,12 @@ def spark_lineage(**options: Any) -> Iterator[None]:
         yield
 
 
+_UNREPORTED_READS = (
+    "what only queries read that return rows to the client (count, collect): the OpenLineage events of a Spark Connect "
+    "server do not name them, but its Spark event log does"
+)
+
+
 class _ChildLauncher:
     """Launcher of all Sparks below this process, by its environment."""
 
@@ -126,12 +136,14 @@ class _ChildLauncher:
     def inject(self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
         from airflow_provider_spark_datahub.capture import lay_over, temporary_folder
 
-        remote = self._environment().get("SPARK_REMOTE", "")
+        source, remote = self._remote()
         if remote.startswith("sc://"):
             if attempt.connect_events is not None:
-                return self._launching(ExitStack(), {"SPARK_REMOTE": attempt.inject_session(remote)})
+                session = attempt.inject_session(remote)
+                attempt.report.gaps.append(_UNREPORTED_READS)
+                return self._connected(session)
             attempt.report.warnings.append(
-                f"SPARK_REMOTE names the Spark Connect server {remote.partition(';')[0]}: what it does for this task "
+                f"{source} names the Spark Connect server {remote.partition(';')[0]}: what it does for this task "
                 "has lineage if connect_events names its event file"
             )
         injection = attempt.inject_below(parent, root)
@@ -139,6 +151,13 @@ class _ChildLauncher:
             folder = stack.enter_context(temporary_folder())
             changes = lay_over(folder, injection, self._environment())
             return self._launching(stack.pop_all(), changes)
+
+    def _remote(self) -> tuple[str, str]:
+        """Return what names the Spark Connect server, and its connection string; empty if there is none."""
+        return "SPARK_REMOTE", self._environment().get("SPARK_REMOTE", "")
+
+    def _connected(self, remote: str) -> AbstractContextManager[None]:
+        return self._launching(ExitStack(), {"SPARK_REMOTE": remote})
 
     def _environment(self) -> Mapping[str, str]:
         return {**os.environ, **(getattr(self._operator, "env", None) or {})}
@@ -163,6 +182,35 @@ class _ChildLauncher:
     def stop(self) -> None:
         if self._operator is not None:
             super(SparkLineageOperator, self._operator).on_kill()
+
+
+class _PySparkLauncher(_ChildLauncher):
+    """Launcher of the session that ``@task.pyspark`` makes: of a Connect server if its connection names one."""
+
+    def _remote(self) -> tuple[str, str]:
+        operator: Any = self._operator
+        given = (operator.config_kwargs or {}).get("spark.remote")
+        if given:
+            return "spark.remote in config_kwargs", str(given)
+        if operator.conn_id:
+            connection = BaseHook.get_connection(operator.conn_id)
+            if connection.conn_type == SparkConnectHook.conn_type:
+                return f"the connection {operator.conn_id}", SparkConnectHook(operator.conn_id).get_connection_url()
+            if remote := connection.extra_dejson.get("spark.remote"):
+                return f"the connection {operator.conn_id}", str(remote)
+        # The operator sets a master of its own, whatever SPARK_REMOTE says.
+        return "SPARK_REMOTE", ""
+
+    @contextmanager
+    def _connected(self, remote: str) -> Iterator[None]:
+        operator: Any = self._operator
+        users = operator.config_kwargs
+        # These come last, after the connection.
+        operator.config_kwargs = {**(users or {}), "spark.remote": remote}
+        try:
+            yield
+        finally:
+            operator.config_kwargs = users
 
 
 def _change_environment(changes: Mapping[str, str | None]) -> None:

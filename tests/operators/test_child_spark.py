@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +136,42 @@ def test_a_client_of_a_connect_server_has_its_own_operations(tmp_path: Path) -> 
     missing = report_of(bash("true", env=remote, append_env=True, connect_events=str(tmp_path / "none")))
     assert "connect_events: " in missing["reason"]
     assert "No such file" in missing["reason"]
+
+
+def test_a_session_of_a_connection_has_its_own_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``@task.pyspark``, whose session is one of a Spark Connect server, as good as its event file."""
+    server, seen = tmp_path / "server.ndjson", list[str]()
+    server.write_text("")
+    connection = {"conn_type": "spark_connect", "host": "spark", "port": 15002, "login": "ada", "password": "canary"}
+    monkeypatch.setenv("AIRFLOW_CONN_SHARED", json.dumps(connection))
+
+    def session(self: Any) -> None:
+        seen.append(str(self.config_kwargs.get("spark.remote")))
+        session_id = seen[-1].rpartition("session_id=")[2]
+        server.write_text(RECORDED.read_text().replace(ONE, session_id))
+
+    monkeypatch.setattr(
+        "airflow.providers.apache.spark.operators.spark_pyspark.PySparkOperator.execute_callable", session
+    )
+
+    def operator(**arguments: Any) -> Any:
+        task: Any = pyspark_lineage_task(conn_id="shared", datahub_conn_id="datahub_file", **arguments)
+        with DAG("shop", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)):
+
+            def build(spark: Any) -> None:
+                """Do nothing."""
+
+            return task(build)().operator
+
+    report = report_of(shared := operator(connect_events=str(server)))
+    assert seen == [f"sc://spark:15002/;user_id=ada;token=canary;session_id={TaskInstance.id}"]
+    assert (report["reason"], report["outputs"]) == (None, [FILE.format("out_one")])
+    assert report["jobs"] == ["urn:li:dataJob:(urn:li:dataFlow:(spark,shop_build,default),shop_build)"]
+    assert shared.config_kwargs == {}
+    assert [gap for gap in report["gaps"] if gap.startswith("what only queries read that return rows")]
+    assert "canary" not in json.dumps(report)
+    (warning,) = report_of(operator())["warnings"]
+    assert warning.startswith("the connection shared names the Spark Connect server sc://spark:15002/: ")
 
 
 def test_one_spark_of_two_without_lineage_is_a_warning(below: FakeSpark) -> None:

@@ -5,6 +5,7 @@ See the conversion rules, sections 4 and 7.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -229,6 +230,15 @@ def _query(run: RunState) -> str:
     return repr(short_statement(run.sql)) if run.sql else run.job_name.partition(".")[2] or run.job_name
 
 
+_ROWS = re.compile(r"\binsert\s+(?:into|overwrite)\b.*?\bvalues\s*\(", re.IGNORECASE | re.DOTALL)
+_READS = re.compile(r"\b(?:select|from|table\s*\()", re.IGNORECASE)
+
+
+def _holds_its_rows(run: RunState) -> bool:
+    """Return whether a statement inserts rows that it holds itself: it has no input."""
+    return _ROWS.search(run.sql) is not None and not _READS.search(run.sql)
+
+
 # Names of Spark's own RDD jobs: listing files, reading their footers, inferring a schema.
 _LISTINGS = ("_parallel_collection", "_file_scan", "_sql_execution")
 _Touched = list[tuple[DatasetId, DatasetState]]
@@ -314,6 +324,8 @@ class _Edges:
             reasons = "; ".join(dict.fromkeys(state.gap for _, state in writes if state.gap))
             reason = f". In Spark's plan, {reasons}" if reasons else ""
             inputs = {dataset for run, state in writes for dataset in (*run.inputs, *_column_inputs(state))}
+            if not inputs and all(_holds_its_rows(run) for run, _ in writes):
+                continue
             if not inputs:
                 yield f"no input of {urn} is known: {source} names none for {query}{reason}"
             elif with_columns and not any(direct_columns(state) for _, state in writes):
