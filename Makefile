@@ -91,6 +91,11 @@ contracts: dev ## import-linter: which layer may import what
 docs: dev ## the documentation as a site in build/site; every link and anchor is checked
 	$(STEP) "Documentation (mkdocs --strict)" env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+.PHONY: screenshots
+screenshots: dev ## the pictures of docs/screenshots anew, taken by tests in a real Chromium, one of them in a real Airflow
+	@SCREENSHOTS="$(CURDIR)/docs/screenshots" $(TEST_ENV) $(BIN)/python -m pytest -q -k "light_and_dark or page_of_airflow" \
+	    tests/visualization/test_browser.py tests/system/test_lineage_page.py
+
 .PHONY: docs-release
 docs-release: dev ## the documentation of this version, beside those of others, in the local branch gh-pages (nothing is pushed)
 	$(STEP) "Documentation of this version (mike)" env NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(BIN):$$PATH" bash -euc '\

@@ -69,11 +69,18 @@ def app_main() -> None:
         sys.exit(1)  # as EXIT_INCOMPLETE
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+def _root(
+    version: Annotated[  # noqa: ARG001 (the option's callback reads it, before typer imports pydantic)
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
     # The hooks of object stores look up their connections themselves. As in Airflow's own commands, this lets the task
     # SDK (since Airflow 3.1) read the database, too.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
-    if version:
-        typer.echo(__version__)
-        raise typer.Exit

@@ -30,6 +30,7 @@ from airflow_provider_spark_datahub.visualization import (
     Frame,
     Graph,
     build_graph,
+    counted,
     page_policy,
     read_asset,
     render_attempts,
@@ -248,8 +249,10 @@ def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> R
         "" if may_edit or not states - {"delivered"} else "You may look, but not deliver: this needs the right to edit."
     )
     section = render_attempts("Delivery", rows, actions=actions, token=_token(user) if may_edit else "", more=more)
-    graph = build_graph(proposal for record in records for proposal in record.proposals)
-    empty = "" if graph.read else _why_empty(reports)
+    # The end of the DAG run is not the task's, but without it the run tree of a task would say RUNNING for ever.
+    ends = [] if scope.task_id is None else source.records(Scope(scope.dag_id, scope.run_id, ""))
+    graph = build_graph(proposal for record in (*records, *ends) for proposal in record.proposals)
+    empty = _why_empty(reports, records)
     return _page(graph, Frame(title, (section,), read_asset("actions.js"), empty))
 
 
@@ -262,13 +265,21 @@ def _may_edit(dag_id: str, user: Any) -> bool:
     return True
 
 
-def _why_empty(reports: Sequence[TaskReport]) -> str:
+def _why_empty(reports: Sequence[TaskReport], records: Sequence[AttemptRecord]) -> str:
+    """Return the sentence for a page without lineage; empty for that of the page itself."""
     reasons = [reason for reported in reports for reason in _reasons(reported.report)]
     if reasons:
         return f"No lineage: {reasons[0]}"
+    if any(record.state == "unfinished" for record in records):
+        return "An attempt was killed or ran out of time before its events were converted. Its delivery converts them."
+    if any(record.key.task_id for record in records):
+        return ""
     if reports:
         return "The outbox of this server no longer has the proposals, or never had them: see the counts above."
-    return "No attempt has reported lineage: none has ended yet, or the task is not one of Spark lineage."
+    return (
+        "No attempt has reported lineage: none has ended yet, Airflow ended it before the task began, or the task is "
+        "not one of Spark lineage. Its log says more."
+    )
 
 
 def _record_rows(records: Iterable[AttemptRecord], scope: Scope) -> list[AttemptRow]:
@@ -278,7 +289,7 @@ def _record_rows(records: Iterable[AttemptRecord], scope: Scope) -> list[Attempt
             if record.key.task_id
             else "end of the DAG run",
             record.state,
-            f"{record.count} proposals for {record.connection}"
+            f"{counted(record.count, 'proposal')} for {record.connection}"
             if record.state != "unfinished"
             else f"events that are not converted, for {record.connection}",
             record.reasons,
@@ -290,22 +301,27 @@ def _record_rows(records: Iterable[AttemptRecord], scope: Scope) -> list[Attempt
 
 
 def _report_rows(reports: Iterable[TaskReport], records: Iterable[AttemptRecord], scope: Scope) -> list[AttemptRow]:
-    known = {record.key.instance for record in records if record.state != "unfinished"}
+    states: dict[str, set[str]] = {}
+    for record in records:
+        states.setdefault(record.key.instance, set()).add(record.state)
     rows = []
     for reported in reports:
         report, name = reported.report, _task_name(reported.key.task_id, reported.key.map_index)
         counts = [
-            f"{report.get('events', 0)} events",
-            f"{len(report.get('inputs') or ())} inputs",
-            f"{len(report.get('outputs') or ())} outputs",
-            f"{report.get('proposals', 0)} proposals",
+            counted(report.get("events", 0), "event"),
+            counted(len(report.get("inputs") or ()), "input"),
+            counted(len(report.get("outputs") or ()), "output"),
+            counted(report.get("proposals", 0), "proposal"),
         ]
-        notes = (*_reasons(report), *map(str, report.get("warnings") or ()))
-        state = "reported" if reported.key.instance in known else _reported_state(report)
+        known = states.get(reported.key.instance, set()) - {"unfinished"}
+        # The reason of a report with lineage is why it was not delivered when the task ended.
+        outdated = known == {"delivered"} and (report.get("inputs") or report.get("outputs"))
+        notes = (*(() if outdated else _reasons(report)), *map(str, report.get("warnings") or ()))
+        state = "reported" if known else _reported_state(report)
         link = (
             "" if scope.task_id is not None else f"task?{_query(Scope(scope.dag_id, scope.run_id, *_task(reported)))}"
         )
-        rows.append(AttemptRow(f"{name}, its report", state, ", ".join(counts), notes, reported.time, link))
+        rows.append(AttemptRow(f"report of {name}", state, ", ".join(counts), notes, reported.time, link))
     return rows
 
 

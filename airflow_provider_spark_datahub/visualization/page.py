@@ -14,7 +14,13 @@ from urllib.parse import urlsplit
 
 from airflow_provider_spark_datahub.visualization.export import platform_colours, read_asset, render_svg
 from airflow_provider_spark_datahub.visualization.model import Attempt, Graph, RunNode, TreeItem
-from airflow_provider_spark_datahub.visualization.names import format_duration, format_time, harmless, harmless_lines
+from airflow_provider_spark_datahub.visualization.names import (
+    counted,
+    format_duration,
+    format_time,
+    harmless,
+    harmless_lines,
+)
 from airflow_provider_spark_datahub.visualization.network import (
     Box,
     ColumnSource,
@@ -129,18 +135,14 @@ def _counts(graph: Graph, lineage: Network) -> str:
     edges = [{source.column for source in column.sources} for table in lineage.columns.values() for column in table]
     datasets = sum(not box.is_job for box in lineage.boxes.values())
     counts = [(jobs, "job"), (datasets, "dataset"), (sum(map(len, edges)), "column edge")]
-    said = [_counted(count, name) for count, name in counts if count]
+    said = [counted(count, name) for count, name in counts if count]
     runs = [_fails(TreeItem(run)) for run in graph.runs()]
     if runs:
         failed = f', <a class="bad" href="#failed">{sum(runs)} failed</a>' if any(runs) else ""
-        said.insert(0, _counted(len(runs), "run") + failed)
+        said.insert(0, counted(len(runs), "run") + failed)
     if graph.problems:
-        said.append(f'<a class="bad" href="#problems">{_counted(len(graph.problems), "problem")}</a>')
+        said.append(f'<a class="bad" href="#problems">{counted(len(graph.problems), "problem")}</a>')
     return " · ".join(said)
-
-
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}{'s' * (count != 1)}"
 
 
 def _fails(branch: TreeItem) -> bool:

@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, S
 from airflow_provider_spark_datahub.plugins import lineage_page
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
 from tests.delivery.outboxes import outbox_at, proposals_in
-from tests.visualization.conftest import HOSTILE, dataset, lineage
+from tests.visualization.conftest import HOSTILE, dataset, event, lineage, run_proposals
 
 RUN = {"dag_id": "shop", "run_id": "manual__1"}
 TASK = {**RUN, "task_id": "build", "map_index": "{MAP_INDEX}"}
@@ -52,7 +52,7 @@ class Source(LineageSource):
         return [each for each in found if scope is None or scope.matches(each.key)][:most]
 
     def _keys(self, scope: Scope) -> list[AttemptKey]:
-        tasks = ("build", "sum") if scope.task_id is None else (scope.task_id,)
+        tasks = ("", "build", "sum") if scope.task_id is None else (scope.task_id,)
         return [AttemptKey(scope.dag_id, scope.run_id, task, -1, 1) for task in tasks]
 
     def _outbox(self) -> Outbox:
@@ -99,6 +99,46 @@ def press(client: TestClient, action: str = "deliver", **changes: Any) -> Any:
     return client.post(action, params=changes.pop("params", RUN), headers=headers, content="{}")
 
 
+def test_the_page_of_a_task_has_the_end_of_its_dag_run(client: TestClient, source: Source) -> None:
+    sign_in(client, "user")
+    run = "urn:li:dataProcessInstance:run"
+    put(source, *run_proposals(run, "shop_manual__1", "urn:li:dataFlow:(airflow,shop,prod)", None, ()), event(run, 1))
+    key = AttemptKey("shop", "manual__1", "", -1, 1)
+    ended = event(run, 9, "SUCCESS", lasted=8)
+    source.outbox.put(key, [ended], spark_succeeded=False, connection_id="sink")
+    page = client.get("task", params=TASK).text
+    assert ">SUCCESS<" in page
+    assert ">RUNNING<" not in page
+    assert "end of the DAG run" not in page
+    # It is delivered with the DAG run.
+    assert "1 proposal for sink" in client.get("run", params=RUN).text
+
+
+def test_why_nothing_was_delivered_is_not_said_of_what_is_delivered(client: TestClient, source: Source) -> None:
+    sign_in(client, "user")
+    entry = put(source, proposal := lineage("build", [dataset("raw")], [dataset("orders")], []))
+    report = {"inputs": ["raw"], "outputs": ["orders"], "pending": 1, "reason": "DataHub is down", "warnings": ["cut"]}
+    source.reported = [TaskReport(KEY, report, 2**42)]
+    assert "DataHub is down" in client.get("run", params=RUN).text
+    entry.settle(Delivery(1), [proposal])
+    page = client.get("run", params=RUN).text
+    assert "DataHub is down" not in page
+    assert ">cut<" in page
+
+
+def test_a_page_without_lineage_says_why(client: TestClient, source: Source) -> None:
+    sign_in(client, "viewer")
+    assert "No attempt has reported lineage" in client.get("run", params=RUN).text
+    ended = event("urn:li:dataProcessInstance:run", 9, "FAILURE", lasted=8)
+    key = AttemptKey("shop", "manual__1", "", -1, 1)
+    source.outbox.put(key, [ended], spark_succeeded=False, connection_id="sink")
+    assert "No attempt has reported lineage" in client.get("run", params=RUN).text
+    source.outbox.begin(KEY, connection_id="sink", events="/events", redo={})
+    assert "killed or ran out of time" in client.get("run", params=RUN).text
+    source.reported = [TaskReport(KEY, {"reason": "there is no event file"}, 2**42)]
+    assert "No lineage: there is no event file" in client.get("run", params=RUN).text
+
+
 def test_the_page_of_a_dag_draws_its_newest_run(client: TestClient, source: Source) -> None:
     sign_in(client, "viewer")
     assert "<svg" not in client.get("runs", params={"dag_id": "shop"}).text
@@ -141,7 +181,7 @@ def test_a_viewer_looks_and_an_editor_delivers(client: TestClient, source: Sourc
     sign_in(client, "viewer")
     seen = client.get("run", params=RUN)
     assert seen.status_code == 200
-    assert "1 proposals for sink" in seen.text
+    assert "1 proposal for sink" in seen.text
     assert "Deliver now" not in seen.text
     assert "You may look, but not deliver" in seen.text
     assert token(client) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -30,6 +31,8 @@ _FLAGS = (
     "--hide-scrollbars",
     "--window-size=1400,1000",
 )
+_PICTURES = "SCREENSHOTS"
+"""Environment variable with a folder for the pictures that tests take (``make screenshots``)."""
 
 
 def installed() -> tuple[str, str]:
@@ -92,6 +95,13 @@ class Chromium:
     def run(self, script: str, *arguments: Any) -> Any:
         """What a piece of JavaScript returns."""
         return self.driver.execute_script(script, *arguments)
+
+    def picture(self, name: str, height: int, width: int = 1400) -> None:
+        """Write what the window shows, down to ``height`` pixels, as ``<name>.png``, if pictures are wanted."""
+        if folder := os.environ.get(_PICTURES):
+            clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1050 / 1400}
+            result = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "clip": clip})
+            (Path(folder) / f"{name}.png").write_bytes(base64.b64decode(result["data"]))
 
     def press(self, *keys: str) -> None:
         """Types into what has the focus."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +25,13 @@ from tests.patience import HANGS
 from tests.servers.chromium import Chromium
 from tests.servers.process import free_port
 from tests.system.airflow_home import AirflowHome
-from tests.visualization.conftest import dataset, lineage
+from tests.visualization.conftest import dataset, lineage, sales_of_a_day
 
 pytestmark = pytest.mark.airflow
 
-START_SECONDS = 180
+START_SECONDS = 500
 TASK = "dag_id=shop&run_id=manual__1&task_id=build&map_index={MAP_INDEX}"
+DAG_RUN = {"dag_id": "daily_sales", "run_id": "scheduled__2026-11-20T00:00:00+00:00"}
 USERS = {"editor": "user", "viewer": "viewer", "nobody": ""}
 
 
@@ -52,8 +56,7 @@ class ApiServer:
         except OSError:
             return 0
 
-    def page_of(self, user: str, browser: Chromium) -> str:
-        """Log in, open the page of the task, and return its text."""
+    def log_in(self, user: str, browser: Chromium) -> None:
         browser.driver.delete_all_cookies()
         browser.driver.get(f"{self.url}/auth/login/")
         eventually(lambda: len(browser.driver.find_elements("css selector", "input")) == 2)
@@ -62,10 +65,28 @@ class ApiServer:
         password.send_keys(f"password of {user}")
         browser.find("button[type=submit]").click()
         eventually(lambda: "/auth/login" not in browser.driver.current_url)
+
+    def page_of(self, user: str, browser: Chromium) -> str:
+        """Log in, open the page of the task, and return its text."""
+        self.log_in(user, browser)
         browser.complaints()
         browser.requests()
         browser.driver.get(f"{self.url}/spark-datahub/task?{TASK}")
         return browser.find("body").text
+
+
+def add_dag(database: Path, dag_id: str) -> None:
+    """Have Airflow know a DAG: it lists the runs of those that the user may read."""
+    row = {
+        "dag_id": dag_id, "bundle_name": "tests", "timetable_type": "", "partition_mapper_info": "{}",
+        "is_paused": 0, "is_stale": 0, "max_active_tasks": 16, "max_consecutive_failed_dag_runs": 0,
+        "has_task_concurrency_limits": 0,
+    }  # fmt: skip
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("insert into dag_bundle (name) values ('tests')")
+        known = {column for _, column, *_ in connection.execute("pragma table_info(dag)")}
+        row = {name: value for name, value in row.items() if name in known}
+        connection.execute(f"insert into dag ({', '.join(row)}) values ({', '.join('?' * len(row))})", [*row.values()])
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +106,11 @@ def server(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) 
     }
     proposals = [lineage("build_orders", [dataset("raw")], [dataset("orders")], [])]
     key = AttemptKey("shop", "manual__1", "build", -1, 1)
-    outbox_at(folder / "outbox").put(key, proposals, spark_succeeded=True, connection_id="sink")
+    outbox = outbox_at(folder / "outbox")
+    outbox.put(key, proposals, spark_succeeded=True, connection_id="sink")
+    key = AttemptKey(DAG_RUN["dag_id"], DAG_RUN["run_id"], "build_orders", -1, 2)
+    outbox.put(key, sales_of_a_day(), spark_succeeded=True, connection_id="sink")
+    add_dag(airflow_home.folder / "airflow.db", DAG_RUN["dag_id"])
     command = [str(Path(sys.executable).parent / "airflow"), "api-server", "--host", "127.0.0.1", "--port", str(port)]
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(
@@ -130,3 +155,20 @@ def test_a_person_logs_in_looks_and_presses(server: ApiServer, browser: Chromium
     assert browser.driver.find_elements("css selector", "button[data-action]") == []
     assert browser.complaints() == []
     assert {request.split("/spark-datahub/")[0] for request in browser.requests()} == {server.url}
+
+
+def test_it_is_a_page_of_airflow(server: ApiServer, browser: Chromium) -> None:
+    server.log_in("editor", browser)
+    browser.driver.get(f"{server.url}/plugin/spark_lineage")
+    eventually(lambda: bool(browser.driver.find_elements("css selector", "iframe")))
+    browser.driver.switch_to.frame(browser.find("iframe"))
+    eventually(lambda: bool(browser.driver.find_elements("css selector", "#attempts a")))
+    # Airflow does not know the DAG `shop`: its runs are not listed.
+    (run,) = browser.driver.find_elements("css selector", "#attempts a")
+    assert run.text.split() == [*DAG_RUN.values()]
+    task = urllib.parse.urlencode({**DAG_RUN, "task_id": "build_orders"})
+    browser.run(f"location.assign('task?{task}')")
+    eventually(lambda: bool(browser.driver.find_elements("css selector", "svg .box")))
+    assert browser.find("button[data-action]").text == "Deliver now"
+    browser.driver.switch_to.default_content()
+    browser.picture("airflow", 850)

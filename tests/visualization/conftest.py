@@ -82,6 +82,10 @@ def application_run(urn: str, task: str) -> list[Proposal]:
 
 @pytest.fixture
 def daily_sales() -> list[Proposal]:
+    return sales_of_a_day()
+
+
+def sales_of_a_day() -> list[Proposal]:
     build, revenue = "urn:li:dataProcessInstance:build_orders", "urn:li:dataProcessInstance:revenue"
     first_app, second_app = "urn:li:dataProcessInstance:01a1fd23-34f9", "urn:li:dataProcessInstance:01a1fd24-77de"
     third_app = "urn:li:dataProcessInstance:01a1fd25-d000"

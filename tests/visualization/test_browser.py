@@ -19,6 +19,7 @@ from tests.servers.chromium import Chromium, installed
 from tests.visualization.conftest import HOSTILE, MIDNIGHT, dataset, lineage
 
 EVENTS = Path(__file__).parents[1] / "data" / "more_jobs" / "events"
+CORPUS = Path(__file__).parents[1] / "data" / "corpus" / "events"
 ENTER, ESCAPE, TAB = "\ue007", "\ue00c", "\ue004"
 
 Open = Callable[[list[Proposal]], Chromium]
@@ -379,6 +380,19 @@ def test_tables_unfold_their_columns_in_the_picture(chain: Chromium) -> None:
     chain.find("#unfold").click()
     assert chain.run(PICTURE) == {"columns": [], "lines": [], "lit": [], "overlaps": 0}
     assert chain.complaints() == []
+
+
+def test_a_recorded_job_is_drawn_in_light_and_dark(browser: Chromium, tmp_path: Path) -> None:
+    file = tmp_path / "lineage.html"
+    assert run("show", CORPUS / "b_multi_sql_hive.ndjson", "-o", file).exit_code == 0
+    browser.open(file)
+    browser.picture("lineage", 670)
+    browser.emulate(scheme="dark")
+    browser.find("#unfold").click()
+    browser.picture("columns", 760)
+    picture = browser.run(PICTURE)
+    assert picture["lines"]
+    assert (picture["overlaps"], browser.complaints()) == (0, [])
 
 
 CLIPPED = """return [...document.querySelectorAll("main *, header *")].filter((part) => {
