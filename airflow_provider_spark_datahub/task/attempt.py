@@ -160,7 +160,7 @@ class AttemptLineage:
         self._ti_id = ti_id
         self._attempt = attempt
         self._connections = connections
-        self.report = LineageReport(connection=options.connection)
+        self.report = LineageReport(connection=options.connection, warnings=[*options.warnings])
         self.delivery = TaskDelivery(options, attempt.key, connections, self.report)
         self.conversion: Conversion | None = None
         self._events_file: EventPlace | None = None

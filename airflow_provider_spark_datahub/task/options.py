@@ -63,6 +63,7 @@ class LineageOptions:
     :param on_orphan: what happens to the spark-submit that an earlier, killed attempt left running on this machine.
     :param datahub_url: address of DataHub's UI; empty if it is to follow from the connection.
     :param notes: messages for the user about options that are accepted without effect.
+    :param warnings: messages for the user about wrong values that cost no lineage.
     """
 
     connection: str
@@ -82,6 +83,7 @@ class LineageOptions:
     datahub_url: str = ""
     class_archives: Path | None = None
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     events_store: str | None = None
     connect_events: Path | None = None
     event_log_connection: str | None = None
@@ -123,8 +125,8 @@ class LineageConfiguration:
         mode = self._one_of(CaptureMode, "capture", capture, "listener")
         timeout = self._timeout(lineage_timeout)
         settings, notes = self._settings(lineage)
-        if mode != "listener":
-            settings = replace(settings, capture_from_event_log=True)
+        settings = replace(settings, capture_from_event_log=settings.capture_from_event_log or mode != "listener")
+        archives, warnings = self._usable_class_archives()
         return LineageOptions(
             connection=datahub_conn_id or self.connection_id,
             datahub_url=self.read("datahub_url").rstrip("/"),
@@ -144,7 +146,8 @@ class LineageConfiguration:
             emit_periodically=self._period(emit_periodically),
             capture=cast("CaptureMode", mode),
             on_orphan=cast("OrphanPolicy", self._one_of(OrphanPolicy, "on_orphan", on_orphan, "warn")),
-            class_archives=self.class_archives,
+            class_archives=archives,
+            warnings=warnings,
             event_log_connection=self._event_log_connection(events_location),
         )
 
@@ -160,6 +163,13 @@ class LineageConfiguration:
         if not folder.is_absolute():
             raise OptionError(f"class_archives is {str(folder)!r}, want an absolute folder")
         return folder
+
+    def _usable_class_archives(self) -> tuple[Path | None, tuple[str, ...]]:
+        """Return the folder of the archives, and why there is none although it is configured."""
+        try:
+            return self.class_archives, ()
+        except OptionError as error:
+            return None, (f"{error}: jobs start without an archive of Java classes",)
 
     def _timeout(self, argument: float | str | None) -> float:
         given = argument if argument is not None else self._text("lineage_timeout", "30")

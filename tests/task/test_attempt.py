@@ -739,7 +739,8 @@ def test_the_job_gets_an_archive_of_java_classes_if_there_is_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = Worker(tmp_path)
-    one = Try(tmp_path, options={"class_archives": worker.archives.folder})
+    one = Try(tmp_path, options={"class_archives": worker.archives.folder, "warnings": ("of an option",)})
+    assert one.lineage.report.warnings == ["of an option"]
     with caplog.at_level("INFO"):
         assert "-XX:" not in one.inject(None, **worker.env)["spark.driver.extraJavaOptions"]
     assert "starts without an archive of Java classes" in caplog.text

@@ -90,6 +90,15 @@ def test_options_without_an_argument(
     assert getattr(resolved(), field) == expected
 
 
+def test_a_relative_folder_of_class_archives_costs_no_lineage(monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(monkeypatch, "class_archives", "classes")
+    options = resolved()
+    assert options.class_archives is None
+    assert options.warnings == (
+        "class_archives is 'classes', want an absolute folder: jobs start without an archive of Java classes",
+    )
+
+
 def test_home_folder_in_a_location() -> None:
     assert resolved(events_location="~/events").events_location == Path.home() / "events"
 
