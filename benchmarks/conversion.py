@@ -62,23 +62,23 @@ def _settings() -> Any:
 def convert_single(lines: Lines) -> None:
     """Each event by itself, to JSON."""
     from airflow_provider_spark_datahub.conversion.convert import convert_run_event
+    from airflow_provider_spark_datahub.conversion.proposals import json_lines
 
     settings = _settings()
     for line in lines:
-        for proposal in convert_run_event(line, settings):
-            proposal.to_json()
+        json_lines(convert_run_event(line, settings))
 
 
 def convert_coalesced(lines: Lines) -> None:
     """All events together, to JSON."""
     from airflow_provider_spark_datahub.conversion.convert import Converter
+    from airflow_provider_spark_datahub.conversion.proposals import json_lines
     from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 
     converter = Converter(_settings())
     for line in lines:
         converter.add(line)
-    for proposal in converter.proposals(Ending(succeeded=True)):
-        proposal.to_json()
+    json_lines(list(converter.proposals(Ending(succeeded=True))))
 
 
 WORK: dict[str, Callable[[Lines], None]] = {

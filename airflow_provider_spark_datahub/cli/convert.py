@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -12,7 +13,7 @@ import typer
 
 from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, open_output, read_settings, say
 from airflow_provider_spark_datahub.cli.sources import EventConversion, input_files
-from airflow_provider_spark_datahub.conversion import LineageSettings, Proposal
+from airflow_provider_spark_datahub.conversion import LineageSettings, Proposal, json_lines
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 
 
@@ -84,12 +85,17 @@ def _conversion(
 
 
 def _write_to(file: IO[str], proposals: Iterable[Proposal], format_: _Format) -> int:
-    opening, separator, closing = ("[\n", ",\n", "\n]\n") if format_ is _Format.DATAHUB else ("", "\n", "\n")
-    count = 0
-    file.write(opening)
-    for proposal in proposals:
-        file.write(f"{separator if count else ''}{proposal.to_json()}")
-        count += 1
-    if count or format_ is _Format.DATAHUB:
-        file.write(closing)
+    count, separator, remaining = 0, ",\n", iter(proposals)
+    if format_ is _Format.DATAHUB:
+        file.write("[\n")
+        for proposal in remaining:
+            file.write(f"{separator if count else ''}{proposal.to_json()}")
+            count += 1
+        file.write("\n]\n")
+    while several := list(islice(remaining, _WRITTEN_AT_ONCE)):
+        file.write(json_lines(several).decode())
+        count += len(several)
     return count
+
+
+_WRITTEN_AT_ONCE = 100

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.proposals import (
         Proposal as Proposal,
         ProposalFormatError as ProposalFormatError,
+        json_lines as json_lines,
     )
     from airflow_provider_spark_datahub.conversion.redaction import (
         event_without_secrets as event_without_secrets,
@@ -69,7 +70,7 @@ else:
             "diagnostics": "Diagnostics",
             "events": "DatasetId EventError as_object parse_time_ms",
             "facets.run": "DataInterval RunType",
-            "proposals": "Proposal ProposalFormatError",
+            "proposals": "Proposal ProposalFormatError json_lines",
             "redaction": "event_without_secrets redact_text redacted_trace",
             "runs.coalesce": "Ending",
             "runs.lineage": "JobDataset",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,7 +21,7 @@ from airflow_provider_spark_datahub.conversion.proposals import (
 )
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobDefinition, JobLineage, JobRun
 from airflow_provider_spark_datahub.conversion.runs.evidence import STATEMENT_PROPERTY
-from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Operation
+from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage, Operation
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 _EDGES = "dataJobInputOutput"
@@ -30,16 +30,15 @@ _TAG_KEYS = {"tags": ["tag", "attribution␟source"]}
 
 def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
     """Return the proposals of a job, its flow, its run and its datasets."""
-    lineage = job.lineage
+    lineage, urn = job.lineage, job.job_urn
     return [
         *_flow(job.definition, settings),
-        *_job(job.definition, job.job_urn, lineage.statements),
+        *_job(job.definition, urn, lineage.statements),
         *_classification(job.definition, settings, job.run.end_ms),
-        *_datasets(lineage.inputs, settings),
-        *_datasets(lineage.outputs, settings),
+        *_datasets(lineage, settings),
         *map(_operation, lineage.operations),
         *input_output(
-            job.job_urn,
+            urn,
             inputs={urn: dataset.edge_properties for urn, dataset in lineage.inputs.items()},
             outputs={urn: dataset.edge_properties for urn, dataset in lineage.outputs.items()},
             upstream_jobs=list(job.definition.upstream_jobs),
@@ -47,7 +46,7 @@ def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
             time_ms=job.run.end_ms,
             patch=job.patch_edges or job.is_shared,
         ),
-        *_run(job),
+        *_run(job, urn),
     ]
 
 
@@ -108,9 +107,18 @@ def _ignoring_case(text: str) -> tuple[str, str]:
     return text.lower(), text
 
 
-def _datasets(datasets: dict[str, JobDataset], settings: LineageSettings) -> list[Proposal]:
+def _datasets(lineage: Lineage, settings: LineageSettings) -> Sequence[Proposal]:
+    # The events of a run share their lineage, and so do the runs of a job.
+    made = lineage.of_datasets
+    if made is None or made[0] is not settings:
+        datasets = (*lineage.inputs.items(), *lineage.outputs.items())
+        made = lineage.of_datasets = settings, tuple(_of_datasets(datasets, settings))
+    return made[1]
+
+
+def _of_datasets(datasets: Collection[tuple[str, JobDataset]], settings: LineageSettings) -> list[Proposal]:
     proposals: list[Proposal] = []
-    for urn, dataset in in_time(datasets.items()):
+    for urn, dataset in in_time(datasets):
         if settings.materialize_dataset:
             proposals += _materialized(dataset.name)
             schema = dataset.schema
@@ -179,9 +187,9 @@ def input_output(
     stamp = audit_stamp(time_ms)
     aspect = {
         "inputDatasets": [],
-        "inputDatasetEdges": [_edge(*item, stamp) for item in in_time(inputs.items())],
+        "inputDatasetEdges": _edges(inputs, stamp),
         "outputDatasets": [],
-        "outputDatasetEdges": [_edge(*item, stamp) for item in in_time(outputs.items())],
+        "outputDatasetEdges": _edges(outputs, stamp),
         "inputDatajobs": upstream_jobs,
         "fineGrainedLineages": fine_grained,
     }
@@ -237,9 +245,13 @@ def retractions(added: Mapping[str, Collection[str]], final: Collection[Proposal
     ]
 
 
-def _edge(urn: str, properties: Mapping[str, str], stamp: dict[str, Any]) -> dict[str, Any]:
-    edge = {"destinationUrn": urn, "lastModified": stamp}
-    return {**edge, "properties": dict(properties)} if properties else edge
+def _edges(datasets: Mapping[str, Mapping[str, str]], stamp: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"destinationUrn": urn, "lastModified": stamp, "properties": dict(properties)}
+        if properties
+        else {"destinationUrn": urn, "lastModified": stamp}
+        for urn, properties in in_time(datasets.items())
+    ]
 
 
 def _added_edge(field: str, edge: dict[str, Any]) -> dict[str, Any]:
@@ -256,7 +268,7 @@ def _added_columns(fine_grained: list[dict[str, Any]]) -> Iterator[dict[str, Any
                 yield {"op": "add", "path": path, "value": {"confidenceScore": lineage["confidenceScore"]}}
 
 
-def _run(job: JobLineage) -> list[Proposal]:
+def _run(job: JobLineage, job_urn: str) -> list[Proposal]:
     urn, run, lineage = job.run_urn, job.run, job.lineage
     details = run.details
     proposals = [
@@ -270,7 +282,7 @@ def _run(job: JobLineage) -> list[Proposal]:
             url=details.url,
             run_type=details.run_type,
         ),
-        _relationships(urn, job.job_urn, run.parent_urn, tuple(details.upstream_runs)),
+        _relationships(urn, job_urn, run.parent_urn, tuple(details.upstream_runs)),
     ]
     if lineage.tests:
         proposals.append(Proposal(KIND, urn, "testResults", test_results(lineage.tests, run.end_ms)))
@@ -290,13 +302,11 @@ def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> list[Prop
     if run.start_ms is None or run.end_ms is None:
         return []
     events: list[Proposal] = []
-    shared: dict[str, Any] = {
-        "interval": run.details.interval,
-        "partitions": partitions,
-        "attempt": run.details.attempt,
-    }
+    interval, attempt = run.details.interval, run.details.attempt
     if run.started:
-        events.append(run_event(urn, run.start_ms, "STARTED", **shared))
+        events.append(
+            run_event(urn, run.start_ms, "STARTED", interval=interval, partitions=partitions, attempt=attempt)
+        )
     if run.result is not None:
         events.append(
             run_event(
@@ -305,8 +315,10 @@ def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> list[Prop
                 "COMPLETE",
                 kind=run.result.native,
                 result={"type": run.result.type, "nativeResultType": run.result.native},
+                interval=interval,
+                partitions=partitions,
                 durationMillis=run.end_ms - run.start_ms if run.started else None,
-                **shared,
+                attempt=attempt,
             )
         )
     return events

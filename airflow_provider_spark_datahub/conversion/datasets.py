@@ -42,6 +42,10 @@ class DatasetName:
         """Build the URN once, because every edge of the dataset contains it."""
         object.__setattr__(self, "urn", urns.dataset_urn(self.platform, self.name, self.env, self.instance))
 
+    def __hash__(self) -> int:
+        """Hash the URN, whose hash Python keeps: names are the keys of many caches."""
+        return hash(self.urn)
+
     @property
     def full_name(self) -> str:
         """The name with the platform instance in front, as in the URN but not encoded."""
@@ -148,17 +152,26 @@ class DatasetNamer:
 
     def __init__(self, settings: LineageSettings, symlinks: Mapping[DatasetId, DatasetId]) -> None:
         self._plain_name = _plain_names(settings).name
-        self._cache: dict[DatasetId, DatasetName | None] = {}
+        # The name, or else the reason why there is none.
+        self._cache: dict[DatasetId, DatasetName | str] = {}
         self._by_location: dict[str, DatasetName] = {}
         for dataset, table in symlinks.items():
             location, name = self._plain_name(dataset), self._plain_name(table)
             if location is not None and name is not None:
                 self._by_location[location.urn] = name
         self.unusable: dict[DatasetId, str] = {}
-        """Datasets without a usable URN, and why."""
+        """Datasets without a usable URN that were asked for, and why."""
 
     def name(self, dataset: DatasetId) -> DatasetName | None:
         """Return the dataset's name, which is its table's if that is known; ``None`` if it has no usable URN."""
+        name = self.name_or_reason(dataset)
+        if type(name) is DatasetName:
+            return name
+        self.unusable[dataset] = str(name)
+        return None
+
+    def name_or_reason(self, dataset: DatasetId) -> DatasetName | str:
+        """Return the dataset's name, or the reason why there is none, which is not reported."""
         try:
             return self._cache[dataset]
         except KeyError:
@@ -167,15 +180,13 @@ class DatasetNamer:
             name = self._cache[dataset] = self._resolve(dataset)
             return name
 
-    def _resolve(self, dataset: DatasetId) -> DatasetName | None:
+    def _resolve(self, dataset: DatasetId) -> DatasetName | str:
         plain = self._plain_name(dataset)
         if plain is None or not plain.name:
-            self.unusable[dataset] = "it has no name"
-            return None
+            return "it has no name"
         name = self._by_location.get(plain.urn, plain)
         if urns.is_too_long(name.urn):
-            self.unusable[dataset] = f"its URN is longer than {urns.MAX_URN_BYTES} bytes, which DataHub drops"
-            return None
+            return f"its URN is longer than {urns.MAX_URN_BYTES} bytes, which DataHub drops"
         return name
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     :param aspect: the aspect as JSON: an object, or for a ``PATCH`` the list of JSON-patch operations (or an object
         around that list, if the patch names the keys of an array).
     :param change_type: ``UPSERT`` replaces the aspect, ``PATCH`` changes parts of it.
-    :param line: result of :meth:`to_json`, if it is known.
+    :param line: result of :meth:`to_json` in UTF-8, if it is known.
     """
 
     entity_type: str
@@ -37,7 +37,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     aspect_name: str
     aspect: Any
     change_type: ChangeType = "UPSERT"
-    line: str | None = None
+    line: msgspec.Raw | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Proposal) and self.to_obj() == other.to_obj()
@@ -76,11 +76,9 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     def to_json(self) -> str:
         """Return :meth:`to_obj` as one line of JSON, without its newline."""
         if self.line is not None:
-            return self.line
-        stored = {"json": self.aspect} if self.change_type == "UPSERT" else self._stored_aspect
-        line = _Line(self.entity_type, self.entity_urn, self.change_type, self.aspect_name, stored)
+            return str(self.line, "utf-8")
         try:
-            return _encode(line).decode()
+            return _encode(_line(self)).decode()
         except UnicodeEncodeError:
             return json_text(self.to_obj())
 
@@ -88,7 +86,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     def encoded(cls, entity_type: str, entity_urn: str, aspect_name: str, aspect: Any) -> Proposal:
         """Return an ``UPSERT`` with its line of JSON, for callers that cache it."""
         line = cls(entity_type, entity_urn, aspect_name, aspect).to_json()
-        return cls(entity_type, entity_urn, aspect_name, aspect, line=line)
+        return cls(entity_type, entity_urn, aspect_name, aspect, line=msgspec.Raw(line.encode()))
 
     @classmethod
     def from_obj(cls, obj: Mapping[str, Any]) -> Proposal:
@@ -133,7 +131,24 @@ class _Line(msgspec.Struct, gc=False, rename="camel"):
     aspect: dict[str, Any]
 
 
-_encode = msgspec.json.Encoder().encode
+_encoder = msgspec.json.Encoder()
+_encode = _encoder.encode
+
+
+def _line(proposal: Proposal) -> _Line:
+    stored = {"json": proposal.aspect} if proposal.change_type == "UPSERT" else proposal._stored_aspect
+    return _Line(proposal.entity_type, proposal.entity_urn, proposal.change_type, proposal.aspect_name, stored)
+
+
+def json_lines(proposals: Sequence[Proposal]) -> bytes:
+    """Return proposals as lines of JSON in UTF-8, each as :meth:`Proposal.to_json` writes it, with its newline.
+
+    This is faster than one text for each of them.
+    """
+    try:
+        return _encoder.encode_lines([proposal.line or _line(proposal) for proposal in proposals])
+    except UnicodeEncodeError:
+        return "".join([f"{proposal.to_json()}\n" for proposal in proposals]).encode()
 
 
 def json_text(value: Any) -> str:

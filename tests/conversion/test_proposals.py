@@ -13,6 +13,7 @@ from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
     ProposalFormatError,
     SharedObject,
+    json_lines,
 )
 from tests.conversion.builders import urn
 
@@ -39,6 +40,14 @@ def test_stored_and_read_again(proposal: Proposal) -> None:
     assert line.count("\n") == 0
     assert "größe" in line
     assert Proposal.from_obj(json.loads(line)) == proposal
+
+
+@pytest.mark.parametrize("text", ["plain", "größe\n", "half of a pair: \ud83d"])
+def test_many_as_lines(text: str) -> None:
+    encoded = Proposal.encoded("dataset", DATASET, "datasetProperties", {"description": text})
+    many = [UPSERT, PATCH, encoded, Proposal("dataset", DATASET, "datasetProperties", {"description": text})]
+    assert json_lines(many).decode() == "".join(f"{proposal.to_json()}\n" for proposal in many)
+    assert json_lines([]) == b""
 
 
 @pytest.mark.parametrize(

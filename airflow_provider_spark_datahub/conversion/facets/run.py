@@ -120,13 +120,12 @@ def run_event(
     aspect: dict[str, Any] = {"timestampMillis": time_ms}
     if interval is not None and interval.granularity is not None:
         aspect["eventGranularity"] = interval.granularity
-    aspect |= {
-        "partitionSpec": partition_spec(interval, partitions),
-        "messageId": " ".join(str(part) for part in (kind or status, attempt) if part is not None),
-        "status": status,
-    }
-    optional = {"result": result, **more}
-    aspect |= {key: value for key, value in optional.items() if value is not None}
+    aspect["partitionSpec"] = partition_spec(interval, partitions)
+    aspect["messageId"] = (kind or status) if attempt is None else f"{kind or status} {attempt}"
+    aspect["status"] = status
+    if result is not None:
+        aspect["result"] = result
+    aspect |= {key: value for key, value in more.items() if value is not None}
     return Proposal(KIND, urn, "dataProcessInstanceRunEvent", aspect)
 
 

@@ -5,9 +5,9 @@ See the conversion rules, section 7.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
 
 import msgspec
@@ -29,7 +29,7 @@ from airflow_provider_spark_datahub.conversion.facets.properties import Property
 from airflow_provider_spark_datahub.conversion.facets.run import NO_DETAILS, RunDetails
 from airflow_provider_spark_datahub.conversion.proposals import SharedObject
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, RunState
-from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage
+from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, lineage_key
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity, display_name, job_id_and_name
 
@@ -165,8 +165,7 @@ class CoalescedJob:
         runs, details = application.runs, application.details
         start_ms = min((run.start_ms for run in runs if run.start_ms is not None), default=None)
         end_ms = max((run.end_ms for run in runs if run.end_ms is not None), default=None)
-        diagnostics = Diagnostics(unreported_queries=self._unreported_queries)
-        lineage = Lineage.of(application, namer, settings, diagnostics, in_flight=self._in_flight(), with_gaps=True)
+        lineage, diagnostics = self._edges(namer)
         if any(run.is_streaming for run in runs) and own is not None:
             diagnostics.gaps = (_STREAMS, *diagnostics.gaps)
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
@@ -195,6 +194,22 @@ class CoalescedJob:
             parent_urn=urns.dpi_urn(own.parent_run_id) if own is not None and own.parent_run_id else None,
         )
         return JobLineage(definition, run, lineage, diagnostics, self.patch_edges)
+
+    def _edges(self, namer: DatasetNamer) -> tuple[Lineage, Diagnostics]:
+        """Return the lineage, and diagnostics of this job. The next run of the job mostly has the same lineage."""
+        application, settings, in_flight = self._application, self._settings, self._in_flight()
+
+        def read() -> tuple[Lineage, Diagnostics]:
+            made = Diagnostics()
+            return Lineage.of(application, namer, settings, made, in_flight=in_flight, with_gaps=True), made
+
+        key = lineage_key(application, namer, settings, in_flight)
+        lineage, known = _lineages(settings).get(key, read, key[0]) if key is not None else read()
+        # The remembered diagnostics belong to other jobs, too.
+        diagnostics = Diagnostics(unreported_queries=self._unreported_queries)
+        diagnostics.merge(known)
+        diagnostics.unusable_datasets = namer.unusable
+        return lineage, diagnostics
 
     def _in_flight(self) -> frozenset[str]:
         """Return the job types of queries that, without an end, were running when the driver died, and did not write.
@@ -261,7 +276,43 @@ _Datasets = tuple[EventDataset, ...]
 _LineageKey = tuple[_Datasets, _Datasets, str, bool, str]
 _Properties = tuple[dict[str, str], dict[str, str], dict[str, int]]
 REMEMBERED, REMEMBERED_EDGES = 256, 4096
-"""How many lineages are remembered, and how many column edges they may have together."""
+"""How many lineages are remembered, and how many datasets and column edges they and their keys may have together."""
+
+
+class RememberedLineages:
+    """Latest lineages with their diagnostics, by all that they depend on. Who takes one must not change it."""
+
+    def __init__(self) -> None:
+        self._lineages: dict[Hashable, tuple[Lineage, Diagnostics]] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._lineages)
+
+    def get(
+        self, key: Hashable, read: Callable[[], tuple[Lineage, Diagnostics]], size: int = 0
+    ) -> tuple[Lineage, Diagnostics]:
+        """Return the lineage of a key, and read it if it is not known.
+
+        :param size: of the key, in datasets and column edges.
+        """
+        known = self._lineages.get(key)
+        if known is None:
+            known = read()
+            lineage = known[0]
+            if len(self._lineages) >= REMEMBERED or self._size >= REMEMBERED_EDGES:
+                self._lineages.clear()
+                self._size = 0
+            self._lineages[key] = known
+            self._size += size + len(lineage.fine_grained) + len(lineage.inputs) + len(lineage.outputs)
+        return known
+
+
+@lru_cache(maxsize=4)
+def _lineages(_: LineageSettings) -> RememberedLineages:
+    """Return the lineages of jobs by settings."""
+    return RememberedLineages()
 
 
 class SingleEvents:
@@ -270,8 +321,7 @@ class SingleEvents:
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
         self._upstream_jobs = settings.upstream_jobs
-        self._remembered: dict[_LineageKey, tuple[Lineage, Diagnostics]] = {}
-        self._edges = 0
+        self._remembered = RememberedLineages()
 
     def job(self, event: RunEvent) -> JobLineage:
         """Return the job of the event.
@@ -332,16 +382,8 @@ class SingleEvents:
             return self._read(event)
         # All that the lineage of a run depends on; datasets that came as the same text are the same object.
         rdd_job = event.job_name if event.job_type == RDD_JOB else ""
-        key = (event.inputs, event.outputs, event.sql, event.type in FAILED_TYPES, rdd_job)
-        lineage = self._remembered.get(key)
-        if lineage is None:
-            lineage = self._read(event)
-            if len(self._remembered) >= REMEMBERED or self._edges >= REMEMBERED_EDGES:
-                self._remembered.clear()
-                self._edges = 0
-            self._remembered[key] = lineage
-            self._edges += len(lineage[0].fine_grained)
-        return lineage
+        key: _LineageKey = (event.inputs, event.outputs, event.sql, event.type in FAILED_TYPES, rdd_job)
+        return self._remembered.get(key, partial(self._read, event))
 
     def _read(self, event: RunEvent) -> tuple[Lineage, Diagnostics]:
         fold, diagnostics = Fold(self._settings), Diagnostics()

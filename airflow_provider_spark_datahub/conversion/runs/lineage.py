@@ -6,7 +6,7 @@ See the conversion rules, sections 4 and 7.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
@@ -35,6 +35,7 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     schema_metadata,
 )
 from airflow_provider_spark_datahub.conversion.interruption import in_time
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.runs.effects import under_last_names, with_folders, with_known_columns
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
@@ -166,6 +167,7 @@ class Lineage(msgspec.Struct, gc=False):
     :param partitions: the written partitions, if producers report them.
     :param tests: results of data-quality checks by the URN of the test: True if it passed.
     :param statements: those of the queries by id, which edges name as their evidence.
+    :param of_datasets: proposals of the datasets, once they have been made, and the settings by which.
     """
 
     inputs: dict[str, JobDataset]
@@ -175,6 +177,7 @@ class Lineage(msgspec.Struct, gc=False):
     partitions: tuple[str, ...] = ()
     tests: Mapping[str, bool] = {}
     statements: Mapping[str, str] = {}
+    of_datasets: tuple[LineageSettings, tuple[Proposal, ...]] | None = None
 
     @classmethod
     def of(
@@ -219,6 +222,57 @@ class Lineage(msgspec.Struct, gc=False):
             gaps = chain(map(_refusal, refused), edges.gaps(with_columns=settings.capture_column_level_lineage))
             diagnostics.gaps = tuple(islice(dict.fromkeys(gaps), MAX_LISTED))
         return lineage
+
+
+def lineage_key(
+    application: Application, namer: DatasetNamer, settings: LineageSettings, in_flight: Collection[str]
+) -> tuple[int, Hashable] | None:
+    """Return a key of all that :meth:`Lineage.of` depends on beside the settings, with its size.
+
+    The next run of a job mostly has an equal key: of ids and times, only the order counts.
+
+    :returns: ``None`` if the lineage has more than edges, or depends on more than is worth comparing. The size is the
+        number of runs, datasets and column edges.
+    """
+    runs = application.runs
+    if settings.capture_operations or settings.capture_evidence or settings.capture_columns_from_sql:
+        return None
+    order = {start_ms: place for place, start_ms in enumerate(sorted({run.start_ms or 0 for run in runs}))}
+    begin, size, keys = runs[0].index, len(runs), []
+    for run in runs:
+        touched = [*run.inputs.items(), *run.outputs.items()]
+        size += len(touched) + sum([len(state.columns.edges) for _, state in touched if state.columns is not None])
+        if size > _MOST_COMPARED or run.checks or (run.failure and touched):
+            return None
+        datasets = tuple([_dataset_key(dataset, state, namer, begin) for dataset, state in touched])
+        if None in datasets:
+            return None
+        what = (run.job_name, run.job_type, run.sql, run.failure, run.refused, run.is_logged)
+        how = (run.started, run.ended, run.worked)
+        place = (run.index - begin, order[run.start_ms or 0], run.start_ms is None)
+        keys.append((what, how, place, len(run.inputs), datasets))
+    return size, (in_flight, tuple(keys))
+
+
+_MOST_COMPARED = 1000
+
+
+def _dataset_key(dataset: DatasetId, state: DatasetState, namer: DatasetNamer, begin: int) -> Hashable | None:
+    """Return what the lineage depends on of a dataset; ``None`` if it cannot be compared, or cannot be named.
+
+    :param begin: index of the application's first event.
+    """
+    columns, previous, names = state.columns, state.previous, [namer.name_or_reason(dataset)]
+    if columns is not None:
+        names += map(namer.name_or_reason, columns.inputs)
+    if previous is not None:
+        names.append(namer.name_or_reason(previous))
+    # Whoever reads the lineage reports a dataset without a name.
+    if state.metadata or isinstance(state.schema, dict) or str in map(type, names):
+        return None
+    facets = (state.schema, state.lifecycle, previous, state.partitions, state.layer, state.gap, state.is_metadata)
+    # Equal texts have one object for their columns.
+    return dataset, tuple(names), columns, facets, state.schema_index - begin
 
 
 def _refusal(run: RunState) -> str:

@@ -140,8 +140,11 @@ class LostLineage:
 
     def add_edges(self, job: JobLineage) -> JobLineage:
         """Add the edges that the plans of the job's lost executions name, and return the job."""
-        lineage = job.lineage
         if job.run.id in self._names:
+            # Other jobs may share the lineage.
+            lineage = job.lineage = structs.replace(
+                job.lineage, inputs=dict(job.lineage.inputs), outputs=dict(job.lineage.outputs), of_datasets=None
+            )
             numbers, names = self._names[job.run.id]
             for number in numbers:
                 self.executions[number] = _add_edges(lineage, self.executions[number], names)
