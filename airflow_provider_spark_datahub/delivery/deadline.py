@@ -49,6 +49,13 @@ class _Call:
         self.done = threading.Lock()
         self.done.acquire()
 
+    def attempt(self) -> None:
+        """Run the call, and keep its error for the thread that waits for it."""
+        try:
+            self.run()
+        except BaseException as error:  # noqa: BLE001 (raised by the waiting thread)
+            self.error = error
+
 
 class _Worker:
     """Daemon thread that runs one call after the other, as long as the next comes soon.
@@ -65,19 +72,27 @@ class _Worker:
 
     @classmethod
     def start(cls, call: _Call) -> None:
-        """Have an idle worker, or a new one, run a call."""
+        """Have an idle worker, or a new one, run a call.
+
+        :raises RuntimeError: if the operating system has no thread for it.
+        """
         try:
             worker = cls._idle.pop()
         except IndexError:
-            worker = cls()
+            try:
+                worker = cls()
+            except RuntimeError:
+                if threading.main_thread().is_alive():
+                    raise
+                # From Python 3.12 on, a process that ends starts no thread: what is called must end by itself.
+                call.attempt()
+                call.done.release()
+                return
         worker._calls.put(call)
 
     def _run(self) -> None:
         while (call := self._next()) is not None:
-            try:
-                call.run()
-            except BaseException as error:  # noqa: BLE001 (handed to the caller's thread, which raises it)
-                call.error = error
+            call.attempt()
             # First idle, then done, so that the caller's next call finds this worker.
             self._idle.append(self)
             call.done.release()

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_in_turn, run_with_deadline
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, _Worker, run_in_turn, run_with_deadline
 from tests.patience import HANGS, not_outlasting
 
 
@@ -70,3 +72,45 @@ def test_calls_in_turn_end_with_the_first_that_may_not_begin_or_fails() -> None:
     assert run_in_turn([good, (lambda: None, calls.append), good]) == (1, None)
     assert run_in_turn([good, (good[0], fail), good]) == (1, error)
     assert len(calls) == 2
+
+
+AT_THE_END = """
+import threading, time
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_in_turn, run_with_deadline
+
+def work():
+    threading.main_thread().join()
+    assert run_with_deadline(Deadline.after(10), lambda: print("first"))
+    assert run_in_turn([(lambda: Deadline.after(10), lambda _: print("second"))]) == (1, None)
+
+threading.Thread(target=work).start()
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_still_runs_calls() -> None:
+    """From Python 3.12 on, it starts no thread any more."""
+    done = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["first", "second"], done.stderr
+
+
+@pytest.mark.parametrize("is_ending", [True, False])
+def test_a_call_without_a_thread_is_run_only_by_a_process_that_ends(
+    monkeypatch: pytest.MonkeyPatch, is_ending: bool
+) -> None:
+    """A process that may go on must not hang in a call."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    calls: list[str] = []
+    _Worker._idle.clear()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    if is_ending:
+        monkeypatch.setattr(threading, "main_thread", threading.Thread)
+        assert run_with_deadline(Deadline.after(10), lambda: calls.append("done"))
+        assert calls == ["done"]
+    else:
+        with pytest.raises(RuntimeError):
+            run_with_deadline(Deadline.after(10), lambda: calls.append("done"))
+        assert calls == []
