@@ -99,9 +99,10 @@ class AssetEvents:
         if not self._with_partitions or not dataset.partitions:
             return
         try:
+            if not hasattr(accessor, "add_partitions"):
+                raise ValueError("Airflow has them since 3.3")
             accessor.add_partitions(list(dataset.partitions))
-        except (AttributeError, ValueError) as error:
-            # Airflow before 3.3, or a name that is too long for a key.
+        except ValueError as error:  # the name of a partition may also be too long for a key
             self.warnings.append(f"the event of {uri} has no partition keys: {error}")
 
     def _add(self, accessor: Any, uri: str, extra: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite
 from airflow_provider_spark_datahub.hooks.assets import asset_uri
 from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from tests.airflow_versions import AIRFLOW
 from tests.conversion.builders import file, query, urn, whole_application
 from tests.operators.tries import (
     RUN_ID,
@@ -117,10 +118,14 @@ def test_partitions_are_keys_of_a_declared_outlet(spark: FakeSpark) -> None:
         execute(operator, {**context_of(operator, ti), "outlet_events": events})
         report = ti.xcoms["lineage_report"]
         assert report["assets"] == ["file:///lake/daily"]
-        return events[declared].partition_keys, report["warnings"]
+        return getattr(events[declared], "partition_keys", set()), report["warnings"]
 
     settings = {"capture_operations": True}
     assert keys(lineage=settings) == (set(), [])
+    if AIRFLOW < (3, 3):
+        reason = "the event of file:///lake/daily has no partition keys: Airflow has them since 3.3"
+        assert keys(lineage=settings, asset_partitions=True) == (set(), [reason])
+        return
     assert keys(lineage=settings, asset_partitions=True) == ({"day=2026-01-01", "late"}, [])
     condition["partitions"] = [{"identifier": "x" * 251}]
     events_file = "".join(f"{json.dumps(event)}\n" for event in application).encode()
