@@ -8,6 +8,8 @@ import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "airflow_provider_spark_datahub"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / ".github").rglob("*.md"))]
@@ -125,3 +127,5 @@ def test_the_table_of_versions_is_that_of_the_results() -> None:
     page = matrix["PAGE"].read_text()
     table = page.partition(matrix["BEGIN"])[2].partition(matrix["END"])[0].strip()
     assert table == matrix["table"](results).strip(), "run `python scripts/matrix.py --table`"
+    nightly = yaml.safe_load((ROOT / ".github/workflows/nightly.yml").read_text())
+    assert nightly["jobs"]["matrix"]["strategy"]["matrix"]["row"] == [row.name for row in matrix["ROWS"]]

@@ -98,12 +98,14 @@ class AssetEvents:
     def _add_partitions(self, accessor: Any, uri: str, dataset: WrittenDataset) -> None:
         if not self._with_partitions or not dataset.partitions:
             return
+        missing = f"the event of {uri} has no partition keys"
+        if not hasattr(accessor, "add_partitions"):
+            self.warnings.append(f"{missing}: Airflow has them since 3.3")
+            return
         try:
-            if not hasattr(accessor, "add_partitions"):
-                raise ValueError("Airflow has them since 3.3")
             accessor.add_partitions(list(dataset.partitions))
-        except ValueError as error:  # the name of a partition may also be too long for a key
-            self.warnings.append(f"the event of {uri} has no partition keys: {error}")
+        except ValueError as error:  # a partition's name is too long for a key
+            self.warnings.append(f"{missing}: {error}")
 
     def _add(self, accessor: Any, uri: str, extra: dict[str, Any]) -> None:
         """Add an event for the asset of this URI as some DAG declares it, under whatever name, or for a new asset."""

@@ -5,15 +5,19 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from tests.servers.process import free_port
 
 Json = dict[str, Any]
 
@@ -61,6 +65,7 @@ class AirflowHome:
     folder: Path
     environment: dict[str, str]
     warm: WarmAirflow
+    template: Path
 
     @classmethod
     @contextmanager
@@ -71,18 +76,69 @@ class AirflowHome:
         """
         environment = _environment(folder)
         with WarmAirflow.start(environment) as warm:
-            home = cls(folder, environment, warm)
-            home._migrate(template)
+            home = cls(folder, environment, warm, template)
+            home._migrate()
             yield home
 
-    def _migrate(self, template: Path) -> None:
-        with template.with_suffix(".lock").open("w") as lock:
+    def _migrate(self) -> None:
+        with self.template.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not template.exists():
+            if not self.template.exists():
                 code, output = self._airflow("db", "migrate", environment=self.environment)
                 assert code == 0, output
-                shutil.copyfile(self.folder / _DATABASE, template)
-        shutil.copyfile(template, self.folder / _DATABASE)
+                shutil.copyfile(self.folder / _DATABASE, self.template)
+        shutil.copyfile(self.template, self.folder / _DATABASE)
+
+    @contextmanager
+    def scheduling(
+        self, folder: Path, dags: str, connections: Mapping[str, Json], **variables: object
+    ) -> Iterator[AirflowHome]:
+        """Run a scheduler, an API server and a DAG processor as processes, on a database of their own.
+
+        :param folder: their home; and for the package's outbox and events.
+        :param dags: the only file of ``dags/`` that they know.
+        """
+        (folder / "dags").mkdir(parents=True)
+        (folder / "dags" / dags).symlink_to(Path(__file__).parent / "dags" / dags)
+        port = str(free_port())
+        airflow = {
+            "API_AUTH__JWT_SECRET": secrets.token_hex(32),
+            "CORE__DAGS_FOLDER": folder / "dags",
+            "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+            "CORE__PARALLELISM": 2,
+            # The warm process has read where its own home is.
+            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / _DATABASE}",
+            "LOGGING__BASE_LOG_FOLDER": folder / "logs",
+            "SPARK_DATAHUB__EVENTS_LOCATION": folder / "events",
+            "SPARK_DATAHUB__OUTBOX_LOCATION": folder / "outbox",
+        }
+        environment = {
+            **self.environment,
+            **{f"AIRFLOW__{name}": str(value) for name, value in airflow.items()},
+            **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(connection) for name, connection in connections.items()},
+            **{name: str(value) for name, value in variables.items()},
+        }
+        home = replace(self, folder=folder, environment=environment)
+        home._migrate()
+        with ExitStack() as processes:
+            for command in (
+                ("api-server", "--apps", "execution", "--host", "127.0.0.1", "--port", port, "--workers", "1"),
+                ("dag-processor",),
+                ("scheduler", "--skip-serve-logs"),
+            ):
+                log = folder / f"{command[0]}.log"
+                processes.enter_context(self.warm.background(command, environment, folder, log))
+            yield home
+
+    def trigger(self, dag_id: str) -> None:
+        """Make a run of a DAG that the scheduler is to run."""
+        code, output = self._airflow("dags", "trigger", dag_id, environment=self.environment)
+        assert code == 0, output
+
+    def query(self, statement: str, *values: object) -> list[Any]:
+        """Return rows of Airflow's database."""
+        with closing(sqlite3.connect(self.folder / _DATABASE, timeout=60)) as database:
+            return database.execute(statement, values).fetchall()
 
     def dags_test(
         self, dag_id: str, folder: Path, connections: Mapping[str, Json], *, fresh: bool = False, **variables: object
@@ -128,15 +184,16 @@ class AirflowHome:
         query = (
             "select uri, event.extra from asset_event event join asset on asset.id = asset_id where source_dag_id = ?"
         )
-        with closing(sqlite3.connect(self.folder / _DATABASE)) as database:
-            rows = database.execute(f"{query} order by event.id", [dag_id]).fetchall()
-        return [(uri, json.loads(extra)) for uri, extra in rows]
+        return [(uri, json.loads(extra)) for uri, extra in self.query(f"{query} order by event.id", dag_id)]
 
-    def spark_datahub(self, *arguments: str) -> tuple[int, str]:
-        """Return the exit status of ``spark-datahub`` and its standard output."""
+    def spark_datahub(self, *arguments: str, **variables: object) -> tuple[int, str]:
+        """Return the exit status of ``spark-datahub`` and its standard output.
+
+        :param variables: environment variables.
+        """
         done = subprocess.run(
             [sys.executable, "-c", "from airflow_provider_spark_datahub.cli import app_main; app_main()", *arguments],
-            env=self.environment,
+            env={**self.environment, **{name: str(value) for name, value in variables.items()}},
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -173,8 +230,26 @@ class WarmAirflow:
 
     def run(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> int:
         """Return the exit status of ``airflow`` with these arguments."""
+        return self._ask(arguments, environment, folder, log, background=False)
+
+    @contextmanager
+    def background(
+        self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
+    ) -> Iterator[None]:
+        """Run ``airflow`` with these arguments while this lasts; then it and its children are killed."""
+        process_id = self._ask(arguments, environment, folder, log, background=True)
+        try:
+            yield
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process_id, signal.SIGKILL)
+
+    def _ask(
+        self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path, *, background: bool
+    ) -> int:
         command = {
             "arguments": arguments,
+            "background": background,
             "environment": dict(environment),
             "folder": str(folder),
             "log": str(log),

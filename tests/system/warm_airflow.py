@@ -2,7 +2,8 @@
 
 This process imports Airflow once, and forks for each command: the child reads its own environment, initializes Airflow
 as ``import airflow`` does, and runs the ``main`` that the command ``airflow`` runs. It reads a command from each line
-of its standard input, and answers with the command's exit status.
+of its standard input, and answers with the command's exit status; of one that goes on in the background, with its
+process id.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -53,17 +55,25 @@ def serve() -> None:
     gc.enable()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    in_background: list[int] = []
     for line in sys.stdin:
         command = json.loads(line)
         child = os.fork()
         if not child:
             _run(command)
             return
+        if command["background"]:
+            in_background.append(child)
+            print(child, file=answers, flush=True)
+            continue
         signal.signal(signal.SIGALRM, lambda *_, pid=child: os.kill(pid, signal.SIGKILL))
         signal.alarm(command["seconds"])
         _, status = os.waitpid(child, 0)
         signal.alarm(0)
         print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+    for child in in_background:
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
 
 
 async def _build_routes(app: Any) -> None:
@@ -74,6 +84,8 @@ async def _build_routes(app: Any) -> None:
 
 def _run(command: dict[str, Any]) -> None:
     """Be the process of a command: the interpreter's end is the command's."""
+    if command["background"]:
+        os.setsid()  # its children end with it
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     log = os.open(command["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, task
 
@@ -16,7 +16,12 @@ with DAG(dag_id="siblings", schedule=None, start_date=datetime(2026, 1, 1, tzinf
         return [[number] for number in os.environ["NUMBERS"].split(",")]
 
     copies = SparkSubmitDatahubOperator.partial(
-        task_id="copy", name="shop", application="copy.py", datahub_conn_id="datahub_file"
+        task_id="copy",
+        name="shop",
+        application="copy.py",
+        datahub_conn_id="datahub_file",
+        retries=1,
+        retry_delay=timedelta(seconds=1),
     ).expand(application_args=numbers())
     last = SparkSubmitDatahubOperator(
         task_id="last", name="last", application="last.py", application_args=["9"], datahub_conn_id="datahub_file"

@@ -1,0 +1,24 @@
+"""Two DAGs: the second is scheduled on the table that the Spark job of the first writes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG, Asset
+
+from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+LINEAGE = {"datahub_conn_id": "datahub_file", "emit_assets": True, "retries": 1, "retry_delay": timedelta(seconds=1)}
+
+with DAG(dag_id="asset_writer", schedule=None, start_date=START, default_args=LINEAGE, is_paused_upon_creation=False):
+    SparkSubmitDatahubOperator(task_id="write", name="write", application="write.py", application_args=["1"])
+
+with DAG(
+    dag_id="asset_reader",
+    schedule=[Asset("file:///out/1")],
+    start_date=START,
+    default_args=LINEAGE,
+    is_paused_upon_creation=False,
+):
+    SparkSubmitDatahubOperator(task_id="read", name="read", application="read.py", application_args=["2"])

@@ -1,0 +1,70 @@
+"""DAGs that a real scheduler starts; the Spark of their tasks is a script that writes its events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.operators.copies import write_events
+from tests.operators.tries import FakeSpark
+from tests.system.airflow_home import SPARK_CONNECTION, AirflowHome
+from tests.system.catalogue import Catalogue, DagRunKey, TaskRunKey, instance
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+
+WRITER, READER = "asset_writer", "asset_reader"
+TABLE = "file:///out/1"
+SECONDS = 240
+
+
+def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHome, tmp_path: Path) -> None:
+    """The writer runs twice, and the first attempt of its second run fails after it wrote."""
+    environment = {"SPARK_HOME": str(tmp_path / "spark")}
+    spark = FakeSpark(tmp_path, environment.__setitem__)
+    environment["AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR"] = spark.jar
+    write_events(spark, 1)
+    write_events(spark, 2, inputs=("/out/1",))
+    sink = tmp_path / "lineage.jsonl"
+    connections = {"spark_default": SPARK_CONNECTION, "datahub_file": {"conn_type": "datahub-file", "host": str(sink)}}
+
+    with airflow_home.scheduling(tmp_path / "airflow", "asset_chain.py", connections, **environment) as home:
+
+        def runs(dag_id: str, state: str = "success") -> list[str]:
+            query = "select run_id from dag_run where dag_id = ? and state = ? order by id"
+            return [run_id for (run_id,) in home.query(query, dag_id, state)]
+
+        server_log = home.folder / "api-server.log"
+        _until(lambda: "startup complete" in server_log.read_text() and len(home.query("select 1 from dag")) == 2, home)
+        for number in (1, 2):
+            home.trigger(WRITER)
+            _until(lambda number=number: len(runs(READER)) == number, home)
+            spark.fails_once("1")
+        readers = [instance(DagRunKey(dag_id=READER, run_id=run_id)) for run_id in runs(READER)]
+        _until(lambda: all(_has_ended(sink, reader) for reader in readers), home)
+        assert len(home.query("select 1 from dag_run")) == 4, "two runs of each DAG"
+        assert home.query("select 1 from asset_dag_run_queue") == []
+        writers = [instance(TaskRunKey(id=f"{WRITER}_write_{run_id}")) for run_id in runs(WRITER)]
+        events = [event for event in home.asset_events(WRITER) if event[0] == TABLE]
+
+    assert [extra["datahub_task_run"] for _, extra in events] == writers
+    catalogue = Catalogue.of_file(sink)
+    catalogue.assert_strict()
+    assert [result for *_, result in catalogue.run_events(writers[1])] == [None, "UP_FOR_RETRY", None, "SUCCESS"]
+    for reader, writer in zip(readers, writers, strict=True):
+        assert catalogue.one(reader, "dataProcessInstanceRelationships")["upstreamInstances"] == [writer]
+
+
+def _has_ended(sink: Path, run: str) -> bool:
+    return ("COMPLETE", None, "SUCCESS") in Catalogue.of_file(sink).run_events(run)
+
+
+def _until(check: Callable[[], bool], home: AirflowHome) -> None:
+    end = time.monotonic() + SECONDS
+    while not check():
+        if time.monotonic() > end:
+            logs = [f"{log}:\n{log.read_text(errors='replace')[-5000:]}" for log in sorted(home.folder.glob("*.log"))]
+            raise AssertionError("\n".join(logs))
+        time.sleep(0.2)
