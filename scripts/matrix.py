@@ -85,7 +85,7 @@ ROWS = (
     Row("airflow-3.3", "3.13", ("apache-airflow==3.3.*",)),
     Row("spark-provider-6.1", "3.11", ("apache-airflow-providers-apache-spark==6.1.*",)),
     Row("acryl-datahub-1.3", "3.11", ("acryl-datahub==1.3.*",)),
-    Row("openlineage-python-1.37", "3.11", ("openlineage-python==1.37.*",)),
+    Row("openlineage-python-1.38", "3.11", ("openlineage-python==1.38.*",)),
     Row("spark-3.5", spark="3.5.*"),
     Row("spark-4.0", spark="4.0.*"),
     Row("spark-4.1", spark="4.1.*"),

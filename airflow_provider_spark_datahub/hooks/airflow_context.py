@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,8 @@ from airflow_provider_spark_datahub.conversion.run_tree import (
 )
 from airflow_provider_spark_datahub.get_provider_info import datahub_plugin_is_installed
 from airflow_provider_spark_datahub.task import SECTION, UNNAMED_APPLICATION, LineageConfiguration
+
+log = logging.getLogger(__name__)
 
 _MANUAL_RUN_TYPES = frozenset({"manual", "operator_triggered"})
 _SECRET_KEYS = re.compile(r"password|secret|token|api.?key|user\.info|jaas|credential|key\.pem$", re.IGNORECASE)
@@ -415,14 +418,21 @@ class AttemptContext:
     def openlineage_runs(self) -> tuple[ParentRun, ParentRun]:
         """Return the task run and the DAG run as Airflow's OpenLineage provider identifies them.
 
-        Without the provider, the ids are made by its rule, so that both agree once it is installed.
+        Without the provider, or with an old one, the ids are made by its rule, so that both agree once a newer one is
+        installed.
         """
-        ti = self._ti
         try:
-            from airflow.providers.openlineage.plugins import macros as untyped
-        except ImportError:
+            return self._openlineage_runs_of_provider()
+        except (ImportError, AttributeError) as error:
+            # Before 2.8, it lacks macros of the root run, and reads attributes that Airflow 3 has not.
+            log.debug("OpenLineage's run ids are made without Airflow's OpenLineage provider: %s", error)
             return self._own_openlineage_runs()
+
+    def _openlineage_runs_of_provider(self) -> tuple[ParentRun, ParentRun]:
+        from airflow.providers.openlineage.plugins import macros as untyped
+
         macros: Any = untyped
+        ti = self._ti
         parent = ParentRun(macros.lineage_job_namespace(), macros.lineage_job_name(ti), macros.lineage_run_id(ti))
         root = ParentRun(
             macros.lineage_root_job_namespace(ti), macros.lineage_root_job_name(ti), macros.lineage_root_run_id(ti)

@@ -35,7 +35,7 @@ OF_THE_PLUGIN = {"dataFlowInfo", "dataJobInfo", "ownership", "globalTags"}
 @pytest.mark.parametrize("when", ["at the end of the task", "after the DAG run"])
 def test_a_mapped_task_with_a_failed_attempt(airflow_home: AirflowHome, tmp_path: Path, when: str) -> None:
     """Both orders of delivery; two DAG runs of three indexes, and one index fails at first."""
-    environment: dict[str, object] = {"SPARK_HOME": tmp_path / "spark", "NUMBERS": "1,2,3"}
+    environment: dict[str, Any] = {"SPARK_HOME": tmp_path / "spark", "NUMBERS": "1,2,3"}
     spark = FakeSpark(tmp_path, environment.__setitem__)
     for number in (1, 2, 3, 9):
         write_events(spark, number)
@@ -53,7 +53,7 @@ def test_a_mapped_task_with_a_failed_attempt(airflow_home: AirflowHome, tmp_path
             spark.fails_once("2")
             before = len(gms.stored)
             connections = {"datahub_rest_default": gms_connection, "datahub_file": own}
-            run = airflow_home.dags_test(DAG, tmp_path / f"run {number}", connections, **environment)
+            run = airflow_home.dags_test(DAG, tmp_path / f"run {number}", connections, fresh=True, **environment)
             assert run.succeeded, run.output
             if own is not gms_connection:
                 by_plugin = len(gms.stored)

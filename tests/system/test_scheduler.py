@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.operators.copies import write_events
 from tests.operators.tries import FakeSpark
-from tests.system.airflow_home import SPARK_CONNECTION, AirflowHome
+from tests.system.airflow_home import SPARK_CONNECTION, AirflowHome, Json
 from tests.system.catalogue import Catalogue, DagRunKey, TaskRunKey, instance
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -28,7 +29,8 @@ def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHom
     write_events(spark, 1)
     write_events(spark, 2, inputs=("/out/1",))
     sink = tmp_path / "lineage.jsonl"
-    connections = {"spark_default": SPARK_CONNECTION, "datahub_file": {"conn_type": "datahub-file", "host": str(sink)}}
+    sink_connection = {"conn_type": "datahub-file", "host": str(sink)}
+    connections: dict[str, Json] = {"spark_default": SPARK_CONNECTION, "datahub_file": sink_connection}
 
     with airflow_home.scheduling(tmp_path / "airflow", "asset_chain.py", connections, **environment) as home:
 
@@ -36,11 +38,14 @@ def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHom
             query = "select run_id from dag_run where dag_id = ? and state = ? order by id"
             return [run_id for (run_id,) in home.query(query, dag_id, state)]
 
+        def has_runs(number: int) -> bool:
+            return len(runs(READER)) == number
+
         server_log = home.folder / "api-server.log"
         _until(lambda: "startup complete" in server_log.read_text() and len(home.query("select 1 from dag")) == 2, home)
         for number in (1, 2):
             home.trigger(WRITER)
-            _until(lambda number=number: len(runs(READER)) == number, home)
+            _until(partial(has_runs, number), home)
             spark.fails_once("1")
         readers = [instance(DagRunKey(dag_id=READER, run_id=run_id)) for run_id in runs(READER)]
         _until(lambda: all(_has_ended(sink, reader) for reader in readers), home)
