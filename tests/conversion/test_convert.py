@@ -275,6 +275,7 @@ def test_half_a_surrogate_pair_costs_at_most_its_event(as_text: bool) -> None:
     assert "".join(proposal.to_json() for proposal in conversion.proposals(settings())).encode()
 
 
+@pytest.mark.slow
 @given(json_values)
 def test_any_json_at_all(value: Any) -> None:
     converts_or_refuses(value)

@@ -110,6 +110,7 @@ def test_every_edge_is_true_and_only_known_ones_are_missing(recording: str, with
         assert [wrong for one in proposals(job) for wrong in canonical_violations(one.to_obj())] == []
 
 
+@pytest.mark.slow
 def test_the_log_alone_makes_no_false_edge() -> None:
     for recording in RECORDINGS:
         for kind, edges in found_edges(from_log(recording)).items():

@@ -10,6 +10,11 @@ import pytest
 def _no_delivery_goes_on() -> Iterator[None]:
     """Deliveries that were left behind at their deadline end with the test, before the next one begins."""
     yield
+    let_deliveries_end()
+
+
+def let_deliveries_end() -> None:
+    """Wait for the deliveries that were left behind at their deadline."""
     for thread in threading.enumerate():
         if thread.name == "lineage-delivery":
             thread.join(10)

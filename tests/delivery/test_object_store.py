@@ -128,6 +128,6 @@ def test_a_check_only_reads(error: Exception, verdict: CheckStatus, said: str) -
             raise error
 
     store = Asked()
-    (finding,) = ObjectStoreSink(ObjectStorage(store, "bucket", "s3://bucket")).check(Deadline.after(5))
+    (finding,) = ObjectStoreSink(ObjectStorage(store, "bucket", "s3://bucket")).check(Deadline.after(60))
     assert (finding.status, store.objects) == (verdict, {})
     assert said in finding.message

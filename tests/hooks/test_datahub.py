@@ -211,7 +211,7 @@ def test_secrets_that_airflows_api_shows_are_named_with_a_remedy(
     assert "canary-3" in shown_by_the_api(extra)
     connection("lineage", conn_type="datahub-file", host="/data/lineage.jsonl", extra=extra)
     with DatahubFileHook("lineage").get_conn() as sink:
-        results = check_sink("lineage", sink, Deadline.after(5))
+        results = check_sink("lineage", sink, Deadline.after(60))
     (warning,) = (result for result in results if result.subject == "credentials")
     assert warning.message.startswith("Airflow shows basic.auth.user.info, sasl.jaas.config, ssl.key.pem of lineage")
     names = warning.advice.rpartition(": ")[2]
@@ -221,7 +221,7 @@ def test_secrets_that_airflows_api_shows_are_named_with_a_remedy(
         configure()
         assert "canary" not in shown_by_the_api(extra)
         with DatahubFileHook("lineage").get_conn() as sink:
-            subjects = [result.subject for result in check_sink("lineage", sink, Deadline.after(5))]
+            subjects = [result.subject for result in check_sink("lineage", sink, Deadline.after(60))]
         assert "credentials" not in subjects
     configure()
 

@@ -222,6 +222,7 @@ def test_decorators(below: FakeSpark) -> None:
     assert context["ti"].xcoms["lineage_report"]["events"] == 23
 
 
+@pytest.mark.slow
 def test_a_context_manager(below: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     context = context_of(bash("x"))
     monkeypatch.setattr("airflow.providers.common.compat.sdk.get_current_context", lambda: context, raising=False)

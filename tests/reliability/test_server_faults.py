@@ -92,9 +92,18 @@ def destinations(request: pytest.FixtureRequest, fault: str, monkeypatch: pytest
     return {policy: KafkaDestination(*servers, monkeypatch) for policy in POLICIES}
 
 
-@pytest.mark.parametrize("fault", ["Kafka down", "registry down", "S3 down", "S3 bucket gone"])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("Kafka down", "is not available (127.0.0.1:"),
+        ("registry down", "is not available (its schema registry: "),
+        ("S3 down", "is not available ("),
+        ("S3 bucket gone", "bucket does not exist"),
+    ],
+)
 def test_fault(
     fault: str,
+    said: str,
     destinations: dict[str, Destination],
     undisturbed: set[str],
     tmp_path: Path,
@@ -110,10 +119,11 @@ def test_fault(
             monkeypatch.setattr(failure, "_breakers", {})
             destination.connect()
             (tmp_path / policy).mkdir()
-            first = first_attempt(tmp_path / policy, monkeypatch.setenv, policy, said="")
+            first = first_attempt(tmp_path / policy, monkeypatch.setenv, policy, said)
             report = first.report
             assert report["pending"] == report["proposals"] > 0, policy
             assert report["reason"], policy
+            assert said in first.words, policy
             record_property(f"share of the budget, {policy}", report["seconds"] / first.budget)
             assert report["seconds"] < first.budget + PATIENCE, policy
             assert first.succeeded is (policy == "warn"), policy
