@@ -1,4 +1,4 @@
-"""Python's garbage collector, paused or slowed down while conversion builds what it keeps."""
+"""Python's garbage collector, paused or slowed down while imports and conversion build what is kept."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _RARE_THRESHOLDS = (100_000, 20, 100)
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the collector.
+    """Pause the collector; also a decorator.
 
     What a conversion builds is part of no cycle and stays until it is delivered: collecting it takes as long as
-    building it, and frees nothing.
+    building it, and frees nothing. Modules stay as well, and importing them may start a full collection, which takes
+    0.3 s of CPU or more for the 900,000 objects of an Airflow task.
     """
     was_enabled = gc.isenabled()
     gc.disable()

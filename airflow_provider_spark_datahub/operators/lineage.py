@@ -27,6 +27,7 @@ from airflow.providers.common.compat.sdk import (
     TaskDeferred,
 )
 
+from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.operators.links import LINKS
 from airflow_provider_spark_datahub.printable import printable
 from airflow_provider_spark_datahub.task import XCOM_KEY, LineageConfiguration, LineageReport
@@ -291,6 +292,7 @@ class TaskLineage:
 
     # -- before the job
 
+    @gc_paused()
     def _prepare(self) -> int | None:
         """Resolve the options.
 
@@ -317,6 +319,7 @@ class TaskLineage:
         self.guarded("finding orphans of", self.attempt.handle_orphans)
         return self.attempt.delivery.attempt_to_deliver(self.remembered(_AWAITS_RETRY))
 
+    @gc_paused()
     def _inject(self) -> AbstractContextManager[None] | None:
         """Return the context in which Spark starts with lineage; ``None`` if the job is to run without."""
         if self.attempt is None or self._airflow is None:

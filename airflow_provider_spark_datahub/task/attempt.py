@@ -441,8 +441,9 @@ class AttemptLineage:
 
     def announce(self) -> None:
         """Deliver what earlier attempts left, and that this one runs. Its end delivers again what fails here."""
-        for name in _USED_AT_THE_END:
-            import_module(f"airflow_provider_spark_datahub.{name}")
+        with gc_paused():
+            for name in _USED_AT_THE_END:
+                import_module(f"airflow_provider_spark_datahub.{name}")
         if isinstance(self._events_file, EventObjects):
             # The first request loads the client of the store; the end of the attempt has no time for that.
             with suppress(OSError):

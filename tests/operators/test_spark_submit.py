@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import json
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout
 from airflow.sdk import DAG
@@ -57,6 +59,26 @@ THEIRS = [
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY
 ]
 DEPRECATED = "reconnect_on_retry"
+
+
+def test_nothing_is_collected_before_the_submit(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = operator_with_lineage(spark)
+    seen = {}
+
+    def noted(moment: str, call: Any) -> Any:
+        def note(*arguments: Any, **more: Any) -> Any:
+            seen[moment] = gc.isenabled()
+            return call(*arguments, **more)
+
+        return note
+
+    monkeypatch.setattr(AttemptLineage, "__init__", noted("preparing", AttemptLineage.__init__))
+    monkeypatch.setattr(AttemptLineage, "inject", noted("injecting", AttemptLineage.inject))
+    monkeypatch.setattr(operator_lineage.TaskLineage, "_accompany", lambda *_: None)
+    monkeypatch.setattr(SparkSubmitHook, "submit", noted("submitting", SparkSubmitHook.submit))
+    execute(task, context_of(task))
+    assert seen == {"preparing": False, "injecting": False, "submitting": True}
+    assert gc.isenabled()
 
 
 def value_for(name: str) -> Any:
