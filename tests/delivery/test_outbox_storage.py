@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -115,10 +116,47 @@ def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", hang)
         patched.setattr(os, "unlink", note)
-        with not_outlasting(0.2), pytest.raises(TimeoutError, match=r"did not sync it within 0\.5 s"):
+        with not_outlasting(0.2), pytest.raises(TimeoutError, match=r"did not write it within 0\.5 s"):
             storage.write("records/x", [b"older"])
+        storage.deadline = None
         storage.write("records/x", [b"newer"], sync=False)
         goes_on.set()
         assert ended.wait(HANGS)
     assert storage.read("records/x") == b"newer"
     assert [path.name for path in (tmp_path / "records").iterdir()] == ["x"]
+
+
+def test_a_disk_that_hangs_amid_a_removal_or_a_rename_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, goes_on = LocalStorage(tmp_path), threading.Event()
+    steps: dict[str, Callable[..., None]] = {"unlink": os.unlink, "replace": os.replace}
+    calls: list[tuple[str, Callable[[], None]]] = [
+        ("remove", lambda: storage.remove("leases/1")),
+        ("move", lambda: storage.move("leases/1", "leases/2")),
+        ("write", lambda: storage.write("records/x", [b"older"], sync=False)),
+        # As long as the older one is on its way, it would replace the newer one.
+        ("write", lambda: storage.write("records/x", [b"newer"])),
+    ]
+    storage.write("leases/1", [b"x"])
+    storage.write("records/x", [b"oldest"])
+
+    def hanging(name: str) -> Callable[..., None]:
+        def hang(*paths: str) -> None:
+            assert goes_on.wait(HANGS)
+            steps[name](*paths)
+
+        return hang
+
+    with monkeypatch.context() as patched:
+        for name in steps:
+            patched.setattr(os, name, hanging(name))
+        storage.deadline = Deadline.after(0.2)
+        for step, call in calls:
+            with not_outlasting(0.2), pytest.raises(TimeoutError, match=rf"did not {step} it within 0\.5 s"):
+                call()
+        assert storage.read("records/x") == b"oldest"
+        goes_on.set()
+        storage.deadline = Deadline.after(HANGS)
+        storage.write("records/x", [b"newest"])
+    assert storage.read("records/x") == b"newest"

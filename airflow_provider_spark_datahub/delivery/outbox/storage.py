@@ -220,10 +220,7 @@ class LocalStorage(OutboxStorage):
         if name.startswith(_GROWING):
             self._check_reserve()
         path = f"{self._root}/{name}"
-        if sync:
-            write_in_time(path, chunks, self.deadline, self._access)
-        else:
-            write_durably(path, chunks, sync=False, access=self._access)
+        write_in_time(path, chunks, self.deadline, self._access, sync=sync)
 
     def _check_reserve(self) -> None:
         with suppress(FileNotFoundError):  # the first entry makes the folder
@@ -245,6 +242,9 @@ class LocalStorage(OutboxStorage):
     def remove(self, name: str) -> None:
         """Remove a file, and then its empty folders."""
         path = f"{self._root}/{name}"
+        self._in_time("remove", path, lambda: self._remove(path))
+
+    def _remove(self, path: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(path)
         with suppress(OSError):
@@ -253,11 +253,24 @@ class LocalStorage(OutboxStorage):
 
     def move(self, name: str, target: str) -> None:
         """Rename a file."""
-        goal = f"{self._root}/{target}"
-        make_folder(os.path.dirname(goal), access=self._access)
-        os.replace(f"{self._root}/{name}", goal)
-        sync_path(os.path.dirname(goal))
-        self.remove(name)
+        path, goal = f"{self._root}/{name}", f"{self._root}/{target}"
+
+        def rename() -> None:
+            make_folder(os.path.dirname(goal), access=self._access)
+            os.replace(path, goal)
+            sync_path(os.path.dirname(goal))
+            self._remove(path)
+
+        self._in_time("move", path, rename)
+
+    def _in_time(self, step: str, path: str, call: Callable[[], None]) -> None:
+        """Run one step within :func:`_request_seconds`. A step that is left behind may still happen later."""
+        if self.deadline is None:
+            call()
+            return
+        seconds = _request_seconds(self.deadline)
+        if not run_with_deadline(Deadline.after(seconds), call):
+            raise TimeoutError(errno.ETIMEDOUT, f"the disk did not {step} it within {seconds:.1f} s", path)
 
 
 def _sync_at_once(paths: Sequence[str]) -> None:
@@ -277,14 +290,21 @@ def _sync_at_once(paths: Sequence[str]) -> None:
             sync_path(path)
 
 
-def write_in_time(path: str, chunks: Iterable[bytes], deadline: Deadline | None, access: FileAccess) -> None:
-    """Write a file durably, within :func:`_request_seconds`: a busy disk may take many seconds to sync one.
+_renaming: dict[str, threading.Lock] = {}
+"""Locks of renames that were left behind, by path."""
 
-    :raises TimeoutError: if that takes longer. The file may still appear if only the sync of its folder is missing.
+
+def write_in_time(
+    path: str, chunks: Iterable[bytes], deadline: Deadline | None, access: FileAccess, *, sync: bool = True
+) -> None:
+    """Write a file, within :func:`_request_seconds`: a busy disk may take many seconds to sync or to rename one.
+
+    :param sync: as in :func:`.write_durably`.
+    :raises TimeoutError: if that takes longer. The file may still appear if its rename had begun.
     :raises OSError: as :func:`.write_durably`.
     """
     if deadline is None:
-        write_durably(path, chunks, access=access)
+        write_durably(path, chunks, sync=sync, access=access)
         return
     lock, left_behind = threading.Lock(), False
 
@@ -294,13 +314,22 @@ def write_in_time(path: str, chunks: Iterable[bytes], deadline: Deadline | None,
                 raise TimeoutError("the disk was too slow")  # something newer may be in its place
             os.replace(draft, goal)
 
+    def write() -> None:
+        older = _renaming.get(path)
+        if older is not None:
+            with older:  # what it writes is older, and must not replace this
+                _renaming.pop(path, None)
+        write_durably(path, chunks, sync=sync, access=access, rename=rename)
+
     seconds = _request_seconds(deadline)
-    if not run_with_deadline(
-        Deadline.after(seconds), lambda: write_durably(path, chunks, access=access, rename=rename)
-    ):
-        with lock:
+    if not run_with_deadline(Deadline.after(seconds), write):
+        if lock.acquire(blocking=False):
             left_behind = True
-        raise TimeoutError(errno.ETIMEDOUT, f"the disk did not sync it within {seconds:.1f} s", path)
+            lock.release()
+        else:
+            # Nothing can stop a rename that has begun.
+            _renaming[path] = lock
+        raise TimeoutError(errno.ETIMEDOUT, f"the disk did not write it within {seconds:.1f} s", path)
 
 
 T = TypeVar("T")
