@@ -7,6 +7,7 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -160,3 +161,32 @@ def test_a_disk_that_hangs_amid_a_removal_or_a_rename_is_not_waited_for(
         storage.deadline = Deadline.after(HANGS)
         storage.write("records/x", [b"newest"])
     assert storage.read("records/x") == b"newest"
+
+
+def test_what_a_nearly_full_disk_still_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drain rewrites the entries of killed tasks; copies of what was delivered give way to entries."""
+    storage, size = LocalStorage(tmp_path), 10_000
+    for number in range(4):
+        storage.write(f"delivered/task-{9 - number}/{number}-try.jsonl.gz", [bytes(size)])
+    storage.write("pending/a/old", [b"unfinished"])
+    left = {"beside copies": 0}
+
+    def disk(_: object) -> SimpleNamespace:
+        copies = sum(storage.stored("delivered").values())
+        return SimpleNamespace(f_bavail=left["beside copies"] - copies, f_blocks=2**40, f_frsize=1)
+
+    monkeypatch.setattr(os, "statvfs", disk)
+    # They do not suffice, and nothing is gained by removing them.
+    left["beside copies"] = 2**20 - 1
+    with pytest.raises(OSError, match="No space left"):
+        storage.write("pending/a/new", [b"x"])
+    storage.write("pending/a/old", [b"converted"])
+    assert len(storage.names("delivered")) == 4
+    left["beside copies"] = 2**20 + 4 * size - 5_000
+    storage.write("pending/a/new", [b"x"])
+    assert [name.rpartition("/")[2][0] for name in storage.names("delivered")] == ["3", "2", "1"]
+    # Leases and receipts need the rest.
+    left["beside copies"] = 2**17
+    with pytest.raises(OSError, match="No space left"):
+        storage.write("pending/a/old", [b"x"])
+    storage.write("receipts/a", [b"x"])

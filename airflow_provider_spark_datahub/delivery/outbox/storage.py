@@ -129,7 +129,8 @@ _SYNC_THREADS = 16
 _SYNC_ALONE_SECONDS = 0.002
 _RESERVE_BYTES = 1024 * 1024
 """Space that new entries leave on the disk: a drain writes a lease and a receipt before it frees any."""
-_GROWING = ("pending/", "delivered/")
+_COPIES = "delivered"
+_GROWING = ("pending/", f"{_COPIES}/")
 """What only adds to the outbox."""
 
 
@@ -218,18 +219,41 @@ class LocalStorage(OutboxStorage):
         Entries are refused before the disk is full, or nobody could deliver those that filled it.
         """
         if name.startswith(_GROWING):
-            self._check_reserve()
+            self._check_reserve(name)
         path = f"{self._root}/{name}"
         write_in_time(path, chunks, self.deadline, self._access, sync=sync)
 
-    def _check_reserve(self) -> None:
+    def _check_reserve(self, name: str) -> None:
         with suppress(FileNotFoundError):  # the first entry makes the folder
-            disk = os.statvfs(self._root)
-            free = disk.f_bavail * disk.f_frsize
-            reserve = min(_RESERVE_BYTES, disk.f_blocks * disk.f_frsize // 2)
+            free, reserve = self._space()
+            if free < reserve and name.startswith("pending/"):
+                self._remove_copies(reserve - free)
+                free, _ = self._space()
+                # What is rewritten is about to be delivered: drains convert the events of killed tasks.
+                is_new = not os.path.lexists(f"{self._root}/{name}")
+                reserve = reserve if is_new else reserve // 4
             if free < reserve:
                 text = f"{os.strerror(errno.ENOSPC)}: {free} bytes are left, and drains need {reserve} of them"
                 raise OSError(errno.ENOSPC, text, self._root)
+
+    def _space(self) -> tuple[int, int]:
+        """Return how many bytes are free on the disk, and how many of them new entries leave."""
+        disk = os.statvfs(self._root)
+        return disk.f_bavail * disk.f_frsize, min(_RESERVE_BYTES, disk.f_blocks * disk.f_frsize // 2)
+
+    def _remove_copies(self, size: int) -> None:
+        """Remove the oldest copies of what was delivered, which only pages show, if that frees so many bytes."""
+        copies = self.stored(_COPIES)
+        if sum(copies.values()) < size:
+            return
+        log.debug("The disk of %s is nearly full: the oldest copies of what was delivered are removed", self._root)
+        # Twice as many bytes, so that not each write removes some.
+        freed = 0
+        for name in sorted(copies, key=lambda name: name.rpartition("/")[2]):
+            if freed >= 2 * size:
+                break
+            self.remove(name)
+            freed += copies[name]
 
     def sync(self, names: Sequence[str]) -> None:
         """Sync files and their folders at the same time: the file system writes its journal once for many of them."""
