@@ -475,7 +475,23 @@ def _reduced(event: dict[str, Any], max_chars: int) -> dict[str, Any]:
             } or None
         if value is not None:
             kept[key] = value[:max_chars] if isinstance(value, str) else value
-    return kept
+    locations = _scan_locations(event.get("sparkPlanInfo"), max_chars)
+    return kept | ({"scanLocations": locations} if locations else {})
+
+
+def _scan_locations(plan: object, max_chars: int) -> list[str]:
+    """Return the lists of several paths that scans of a plan read: its text names the first path of each list only."""
+    found: dict[str, None] = {}
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            metadata, children = node.get("metadata"), node.get("children")
+            location = metadata.get("Location") if isinstance(metadata, dict) else None
+            if isinstance(location, str) and "(1 paths)" not in location and len(location) <= max_chars:
+                found[location] = None
+            waiting += children if isinstance(children, list) else ()
+    return [*found]
 
 
 def _address(url: str) -> str:

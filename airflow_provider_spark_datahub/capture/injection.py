@@ -56,7 +56,7 @@ _UNREAD_EVENTS = (
     "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate",
     "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveSQLMetricUpdates",
 )
-# Spark names 25 columns and paths of 100 characters by default, and leaves out the others.
+# Spark names 25 columns of a command and paths of 100 characters by default, and leaves out the others.
 _WHOLE_PLANS = {"spark.sql.debug.maxToStringFields": "2000", "spark.sql.maxMetadataStringLength": "10000"}
 
 

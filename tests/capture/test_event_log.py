@@ -74,6 +74,20 @@ def test_jobs_keep_their_execution_and_databases_their_address(tmp_path: Path) -
     assert kept == {"Event": "SparkListenerJobStart", "Properties": properties}
 
 
+def test_lists_of_paths_are_kept_in_full(tmp_path: Path) -> None:
+    def scan(location: str, *children: dict[str, Any]) -> dict[str, Any]:
+        return {"nodeName": "Scan csv ", "children": [*children], "metadata": {"Location": location}}
+
+    lists = "InMemoryFileIndex(2 paths)[file:/a, file:/b]"
+    execution = {
+        "Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart",
+        "sparkPlanInfo": {"nodeName": "Union", "children": [scan("x(1 paths)[file:/c]"), scan(lists), scan(lists)]},
+    }
+    (tmp_path / "app-1").write_bytes(lines(START, execution, END))
+    _, kept, _ = EventLog(tmp_path)
+    assert kept == {"Event": execution["Event"], "scanLocations": [lists]}
+
+
 def test_events_keep_only_the_keys_for_lineage(tmp_path: Path) -> None:
     execution = {
         "Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart",

@@ -194,3 +194,16 @@ def test_a_write_without_a_job_was_refused_if_the_log_knows_jobs() -> None:
     # Nothing is known of the jobs.
     assert len(outputs({})) == 1
     assert len(outputs({**logged, "spark.eventLog.excludedPatterns": "SparkListenerJobStart"})) == 1
+
+
+def test_lists_of_paths_are_read_in_full() -> None:
+    def inputs(*locations: str) -> list[str]:
+        scan = "Scan csv \nOutput [1]: [a#1]\nLocation: InMemoryFileIndex [file:/in/a, ... 2 entries]"
+        write = execution(1, 1, 2, plan(TREE, scan, "Project\nOutput [1]: [a#1]", WRITE), scanLocations=[*locations])
+        conversion = from_log([app_started(), *write, app_ended()])
+        return [urn.partition("/")[2].partition(",")[0] for urn in conversion.inputs]
+
+    whole = "InMemoryFileIndex(3 paths)[file:/in/a, file:/in/b, file:/in/c]"
+    assert inputs(whole) == ["in/a", "in/b", "in/c"]
+    assert inputs() == inputs("InMemoryFileIndex(3 paths)[file:/in/a, ...]") == ["in/a"]
+    assert inputs(whole, "InMemoryFileIndex(3 paths)[file:/in/a, file:/in/x, file:/in/y]") == ["in/a"]

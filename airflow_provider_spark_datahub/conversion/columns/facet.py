@@ -152,6 +152,15 @@ class DatasetColumns:
         inputs = (*self.inputs, *(column.dataset for edge in edges for column in edge.upstreams))
         return self._copy((*self.edges, *edges), inputs, self.sql)
 
+    def without(self, columns: frozenset[str]) -> DatasetColumns:
+        """Return a copy without direct edges of these output columns, in lower case."""
+        edges = (
+            edge
+            for edge in self.edges
+            if not _is_direct(edge) or columns.isdisjoint(column.lower() for column in edge.downstreams)
+        )
+        return self._copy(edges, self.inputs, self.sql)
+
     def renamed(self, named: Callable[[DatasetId], DatasetId]) -> DatasetColumns:
         """Return a copy with other names of its datasets."""
         edges = (

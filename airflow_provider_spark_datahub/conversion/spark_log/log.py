@@ -33,6 +33,7 @@ _RUNS_A_JOB = re.compile(
     re.MULTILINE,
 )
 
+_LOCATION = re.compile(r"(?P<index>\w+)\((?P<count>\d{1,6}) paths\)\[(?P<paths>.*)\]")
 _RDD_WRITE = re.compile(r"\bsaveAs\w+")
 # The plans of a query's micro-batches differ in their files only.
 _PLANS_OF_QUERY = 20
@@ -369,7 +370,7 @@ class SparkLog:
         matched = _RUN_OF_QUERY.search(description)
         root = event.get("rootExecutionId")
         query_run_id = matched[1].lower() if matched else ""
-        plan = as_text(event.get("physicalPlanDescription"))
+        plan = _with_whole_lists(as_text(event.get("physicalPlanDescription")), event.get("scanLocations"))
         self._application.executions[number] = SqlExecution(
             number,
             "" if matched else redact_text(description),
@@ -427,6 +428,25 @@ class SparkLog:
         if run_id not in queries:
             queries[run_id] = StreamingQuery(as_text(event.get("id")), run_id)
         return queries[run_id]
+
+
+def _with_whole_lists(plan: str, locations: object) -> str:
+    """Return a plan with lists of paths in full, of which its text names the first: ``[/a, ... 2 entries]``.
+
+    :param locations: lists in full, which Spark has elsewhere in the event: ``InMemoryFileIndex(2 paths)[/a, /b]``.
+    """
+    whole: dict[str, str] = {}
+    for location in locations if isinstance(locations, list) else ():
+        found = _LOCATION.fullmatch(location) if isinstance(location, str) else None
+        paths = found["paths"].split(", ") if found is not None else []
+        if found is not None and len(paths) == int(found["count"]) and "..." not in found["paths"]:
+            begin = f"Location: {found['index']} ["
+            short = f"{begin}{paths[0]}, ... {len(paths) - 1} entries]"
+            # Of two lists that begin alike, it is not clear which is which.
+            whole[short] = short if short in whole else f"{begin}{', '.join(paths)}]"
+    for short, full in whole.items():
+        plan = plan.replace(short, full)
+    return plan
 
 
 def location_of(path: str, default_fs: str) -> DatasetId:

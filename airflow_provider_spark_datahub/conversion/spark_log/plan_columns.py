@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from airflow_provider_spark_datahub.conversion.facets.dataset import RESERVED_COLUMNS
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
+    CHECKPOINT,
     CLONE,
     MERGE,
     MERGE_ROWS,
@@ -69,7 +70,9 @@ _HIDES_ITS_QUERY = re.compile(r"(?:AppendData|OverwriteByExpression)ExecV1|(?:At
 # What a database groups by: the other columns that it gives are those of its functions.
 _PUSHED = re.compile(r"^Pushed(?P<kind>Aggregates|GroupByExpressions): \[(?P<columns>.+)\]$", re.MULTILINE)
 _AGGREGATE = re.compile(r"[A-Z_]+\((?:DISTINCT )?(?P<column>[A-Za-z_]\w*)\)")
-_KEEP = "keep("
+_KEEP, _STRUCT = "keep(", "struct("
+SPLITS = re.compile(r"(?:stack\((?P<number>\d+), |inline\(array\()")
+"""Generators that show the rows which they make."""
 
 
 class Derivation(IntEnum):
@@ -93,8 +96,6 @@ WrittenColumns = dict[str, dict[ColumnSource, Derivation]]
 
 ALL = "*"
 """In place of a column: each of a table that is cloned."""
-CHECKPOINT = "heckpoint at "
-"""Part of the call site of ``checkpoint`` and ``localCheckpoint``, which their RDDs have as name."""
 
 
 class PlanColumns:
@@ -136,6 +137,7 @@ class PlanColumns:
             {name: sources for name, sources in result.values() if name and sources},
             lineage.ends,
             frozenset(lineage.merged),
+            {} if lineage.ends else lineage.exact,
         )
 
     def _keep(self, output: tuple[str, ...], result: _Result) -> None:
@@ -151,6 +153,7 @@ class ExecutionColumns(NamedTuple):
     :param written: the sinks that its plans name, with the columns that are written to each.
     :param result: the columns of the rows that it gives: those of a micro-batch, for instance.
     :param merged: sinks of MERGE statements. OpenLineage may report one clause of several.
+    :param exact: columns of rows that a generator shows. OpenLineage derives each from all of its arguments.
     :param ends: why the plans do not show where columns come from, in the order of the plans.
     """
 
@@ -158,6 +161,7 @@ class ExecutionColumns(NamedTuple):
     result: WrittenColumns
     ends: tuple[str, ...]
     merged: frozenset[PlanDataset]
+    exact: Mapping[PlanDataset, frozenset[str]]
 
 
 def written_columns(plans: Sequence[str]) -> list[tuple[PlanDataset, WrittenColumns]]:
@@ -246,6 +250,8 @@ class _Lineage:
         self.merged: set[PlanDataset] = set()
         self._rows: list[str] | None = None
         self._cloned: WrittenColumns = {}
+        self._split: set[str] = set()
+        self.exact: dict[PlanDataset, frozenset[str]] = {}
         self._names: dict[str, str] = {}
         self._sources: dict[str, dict[ColumnSource, None]] = {}
         self._derived: dict[str, dict[str, Derivation]] = {}
@@ -331,8 +337,17 @@ class _Lineage:
             return self._merged(node.described.arguments)
         if head == "UpdateCommand":
             return self._updated(node, output or [])
-        named = zip(self._target_names(node, output), output, strict=True) if output else ()
-        written = {name: self._origins(column) for name, column in named if name and name not in HIDDEN_COLUMNS}
+        names = self._target_names(node, output) if output else []
+        named = [
+            (name, column)
+            for name, column in zip(names, output or (), strict=True)
+            if name and name not in HIDDEN_COLUMNS
+        ]
+        written = {name: self._origins(column) for name, column in named}
+        if self._split:
+            self.exact[sink] = frozenset(
+                name for name, column in named if not self._split.isdisjoint(self._path(column))
+            )
         if head in _CHANGES_ROWS:
             if any(other.described.head == MERGE_ROWS for other in tree.nodes.values()):
                 self.merged.add(sink)
@@ -391,6 +406,15 @@ class _Lineage:
                 waiting.append((below, max(derivation, step)))
         return result
 
+    def _path(self, column: str) -> set[str]:
+        """Return the ids of a column and of all columns between it and its sources."""
+        path, waiting = {column}, [column]
+        while waiting:
+            below = self._derived.get(waiting.pop(), {}).keys() - path
+            path |= below
+            waiting += below
+        return path
+
     def _read_names(self, node: _Node) -> None:
         """Record the columns that a node names, and the aliases that it defines."""
         attributes = node.listed("Aggregate Attributes")
@@ -425,9 +449,9 @@ class _Lineage:
             self._read_datasets(described, output)
             self._read_rows(described, output)
             if not any(column in self._sources or column in self._kept for column in output):
-                self._ends.update(dict.fromkeys(_reasons(described)))
+                self._ends.update(dict.fromkeys(described.reasons()))
         elif node.children:
-            self._ends.update(dict.fromkeys(_reasons(described)))
+            self._ends.update(dict.fromkeys(described.reasons()))
         if described.head == "UnionLoop":
             self._close_loop(described, output, inputs)
         return self._evaluated(node, output)
@@ -468,9 +492,7 @@ class _Lineage:
             case "BatchEvalPython" | "ArrowEvalPython" if len(lists) > 1:
                 self._derive_calls(zip(lists[0], lists[1], strict=False), Derivation.TRANSFORMATION)
             case "Generate" if lists:
-                generator = self._references(_items(node.described.arguments)[0])
-                for column in _ids(lists[-1]) or ():
-                    self._derive(column, generator, Derivation.TRANSFORMATION)
+                self._generate(_items(node.described.arguments)[0], _ids(lists[-1]) or [])
             case "ArrowAggregatePython" | "AggregateInPandas" if len(lists) > 2:
                 called = ((call, item) for item, call in product(lists[-1], lists[1]) if item.startswith(call))
                 self._derive_calls(called, Derivation.AGGREGATION)
@@ -479,6 +501,16 @@ class _Lineage:
                     for column, expression in zip(output, expressions[-len(output) :], strict=False):
                         self._derive(column, self._references(expression), self._kind_of(expression))
         return output
+
+    def _generate(self, generator: str, columns: list[str]) -> None:
+        """Derive the columns of a generator: all from all of its arguments, unless it shows the rows that it makes."""
+        rows = list(_shown_rows(generator, len(columns)))
+        for row in rows:
+            for column, expression in zip(columns, row, strict=True):
+                self._derive(column, self._references(expression), self._kind_of(expression))
+        self._split.update(columns if rows else ())
+        for column in columns if not rows else ():
+            self._derive(column, self._references(generator), Derivation.TRANSFORMATION)
 
     def _derive_calls(self, calls: Iterable[tuple[str, str]], kind: Derivation) -> None:
         """Derive columns from calls of functions in Python. The id behind a call has a name that holds its columns."""
@@ -548,6 +580,22 @@ class _Lineage:
         return references
 
 
+def _shown_rows(generator: str, columns: int) -> Iterator[list[str]]:
+    """Yield the expressions of each row of ``stack``, or of ``inline`` over an array of structs."""
+    found = SPLITS.match(generator)
+    closing = generator.count("(", 0, found.end()) if found is not None else 0
+    items = _items(generator[found.end() : -closing]) if found is not None and columns else []
+    if found is not None and found["number"]:
+        number = int(found["number"])
+        if len(items) == number * columns:
+            yield from (items[begin : begin + columns] for begin in range(0, len(items), columns))
+        return
+    rows = [_items(item.removeprefix(_STRUCT).removesuffix(")")) for item in items if item.startswith(_STRUCT)]
+    if len(rows) == len(items) and all(len(row) == 2 * columns for row in rows):
+        # The names of the fields are between them.
+        yield from (row[1::2] for row in rows)
+
+
 def _rows(node: _Node) -> Iterator[list[str]]:
     """Yield the expressions of rows that a node makes of one: by the clauses of a MERGE, or for several groupings."""
     *lists, output = node.lists() or [[]]
@@ -575,26 +623,6 @@ def _computed_by_database(described: DescribedNode, output: Sequence[str]) -> di
     found = [(column, _AGGREGATE.fullmatch(item)) for column, item in zip(output, expressions, strict=True)]
     plain = {column for column, item in zip(output, expressions, strict=True) if item in groups}
     return {column: aggregate["column"] if aggregate else "" for column, aggregate in found if column not in plain}
-
-
-_CODE = re.compile(
-    r"(?:Python)?(?:Map|FlatMap)(?:CoGroups|Groups)?(?:In(?:Pandas|Arrow)\w*)|(?:Map|FlatMap)(?:Elements|Partitions|Groups\w*)"
-)
-
-
-def _reasons(described: DescribedNode) -> Iterator[str]:
-    """Yield why a node does not show where its rows come from."""
-    head = described.head
-    if _CODE.fullmatch(head):
-        yield f"the job's own code makes the rows ({head})"
-    elif head == "LocalTableScan":
-        yield "the driver held the rows (LocalTableScan)"
-    elif head == "Scan ExistingRDD" and CHECKPOINT in described.body:
-        yield "the rows are those of a checkpoint that the log does not show, or of one of several"
-    elif head == "Scan ExistingRDD" and " SQLExecutionRDD[" not in described.body:
-        yield "the rows are those of an RDD, or those that the driver held (Scan ExistingRDD)"
-    elif head.startswith(("Scan ", "BatchScan ")) and not head.startswith("Scan ExistingRDD"):
-        yield f"the source has no name of a dataset ({head})"
 
 
 def _query_in(node: _Node) -> list[str] | None:

@@ -33,6 +33,11 @@ _QUOTED = r"(?P<table>`[^`]+`(?:\.`[^`]+`){1,2})"
 _PATH = r"(?P<path>[A-Za-z][A-Za-z0-9+.-]*:/[^,\]]*)"
 JDBC_CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
 """Spark's catalogue of the tables of a database."""
+CHECKPOINT = "heckpoint at "
+"""Part of the call site of ``checkpoint`` and ``localCheckpoint``, which their RDDs have as name."""
+_CODE = re.compile(
+    r"(?:Python)?(?:Map|FlatMap)(?:CoGroups|Groups)?(?:In(?:Pandas|Arrow)\w*)|(?:Map|FlatMap)(?:Elements|Partitions|Groups\w*)"
+)
 MERGE = "MergeIntoCommand"
 MERGE_ROWS = "MergeRows"
 """The node that makes the rows of a MERGE into a table of another format than Delta's."""
@@ -161,6 +166,20 @@ class DescribedNode(NamedTuple):
                 yield f"{more['number']} more beside {listed[0]} (raise spark.sql.maxMetadataStringLength)"
             elif _are_files(listed):
                 yield f"files or folders, the first of {len(listed)} is {listed[0]}"
+
+    def reasons(self) -> Iterator[str]:
+        """Yield why the node does not show where its rows come from."""
+        head = self.head
+        if _CODE.fullmatch(head):
+            yield f"the job's own code makes the rows ({head})"
+        elif head == "LocalTableScan":
+            yield "the driver held the rows (LocalTableScan)"
+        elif head == "Scan ExistingRDD" and CHECKPOINT in self.body:
+            yield "the rows are those of a checkpoint that the log does not show, or of one of several"
+        elif head == "Scan ExistingRDD" and " SQLExecutionRDD[" not in self.body:
+            yield "the rows are those of an RDD, or those that the driver held (Scan ExistingRDD)"
+        elif head.startswith(("Scan ", "BatchScan ")) and not head.startswith("Scan ExistingRDD"):
+            yield f"the source has no name of a dataset ({head})"
 
     def sinks(self) -> Iterator[PlanDataset]:
         """Yield the dataset that the node writes, if it writes one and names it."""

@@ -46,13 +46,14 @@ from airflow_provider_spark_datahub.conversion.spark_log.log import (
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ALL,
-    CHECKPOINT,
+    SPLITS,
     ColumnSource,
     ExecutionColumns,
     PlanColumns,
     WrittenColumns,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
+    CHECKPOINT,
     CLONE,
     MERGE,
     MERGE_ROWS,
@@ -299,7 +300,8 @@ def with_lineage_of_plans(
             and any(_wrote_data(part) or CLONE in part.plan for part in parts)
         )
         is_merge = any(MERGE in part.plan or MERGE_ROWS in part.plan for part in parts)
-        if not (has_checkpoints or is_silent or is_merge or any(map(_lacks_columns, runs.values()))):
+        is_split = any(SPLITS.search(part.plan) for part in parts)
+        if not (has_checkpoints or is_silent or is_merge or is_split or any(map(_lacks_columns, runs.values()))):
             continue
         found = plans.of([part.plan for part in parts], parts[0].description)
         if is_silent and not any(part.failed or part.end_ms is None for part in parts):
@@ -314,6 +316,10 @@ def with_lineage_of_plans(
         (filled.get(run.run_id, run), *([added[run.run_id]] if run.run_id in added else ())) for run in application.runs
     )
     return replace(application, runs=tuple(chain.from_iterable(runs_of_plans)))
+
+
+def _without_direct(state: DatasetState, columns: frozenset[str]) -> DatasetState:
+    return state if state.columns is None else structs.replace(state, columns=state.columns.without(columns))
 
 
 def _tables_of_databases(datasets: Iterable[DatasetId]) -> list[DatasetId]:
@@ -397,6 +403,15 @@ class _ReportedColumns:
                 written |= self._expanded(columns_of_sink)
         # OpenLineage may report one clause of a MERGE.
         is_merged = sink in found.merged
+        exact = frozenset(map(str.lower, found.exact.get(sink, ())))
+        outputs = [
+            (
+                run,
+                dataset,
+                structs.replace(state, columns=state.columns.without(exact)) if exact and state.columns else state,
+            )
+            for run, dataset, state in outputs
+        ]
         known = {column.lower() for _, _, state in outputs for column in direct_columns(state)}
         pairs = {pair for _, _, state in outputs for pair in self._pairs(state)} if is_merged else set()
         filled = {}
@@ -415,7 +430,7 @@ class _ReportedColumns:
                 ]
                 if upstreams
             ]
-            if edges:
+            if edges or exact:
                 columns = state.columns or DatasetColumns.of((), run.sql)
                 changed = structs.replace(state, columns=columns.with_edges(edges))
             elif found.ends and not known:
