@@ -24,8 +24,8 @@ ICEBERG = {
     "spark.sql.catalog.ice.type": "hadoop",
     "spark.sql.catalog.ice.warehouse": "/lake/ice",
 }
-# Spark hides the address of a database, does not show the topics of a batch, and logs what a foreachBatch function does
-# as a part of the micro-batch.
+# Spark hides the address of a database, does not show the topic that a stream writes, and logs what a foreachBatch
+# function does as a part of the micro-batch.
 HIDDEN = ("jdbc", "kafka", "foreach_batch")
 
 
@@ -78,6 +78,12 @@ def test_tables_that_a_log_hides_are_named() -> None:
     [message] = from_log(log_events("jdbc-4.3.0")).diagnostics.unreported_messages()
     assert "JDBCRelation(crm.customers)" in message
     assert "JDBCRelation(public.payments)" in message
+
+
+@pytest.mark.parametrize("recording", ["kafka-3.5.9", "kafka-4.0.5"])
+def test_topics_of_a_batch_are_named_by_its_plan(recording: str) -> None:
+    missing = expected_edges(truth_of(recording)) - edges(from_log(log_events(recording), capture_streaming=True).jobs)
+    assert missing == {("out", "urn:li:dataset:(urn:li:dataPlatform:kafka,all_orders,PROD)")}
 
 
 def test_a_table_of_an_unknown_catalogue_has_no_dataset_and_is_named() -> None:

@@ -21,6 +21,7 @@ _CACHED_SCAN = re.compile(
     r"FileScan \w+(?: (?P<table>[\w.]+))?\[[^\]]*\].*? Location: (?P<index>\w+)\(\d+ paths\)\[(?P<paths>[^\]]*)\], "
 )
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/.*")
+_TOPICS = re.compile(r"Scan KafkaRelation\(strategy=Subscribe\[(?P<topics>[\w.-]+(?:, [\w.-]+)*)\],")
 _MORE_PATHS = re.compile(r"\.\.\. (?P<number>\d+) entries")
 _FILE = re.compile(
     r"/[^/]+\.(?:csv|tsv|txt|text|json|jsonl|ndjson|xml|parquet|orc|avro|log|dat|gz|bz2|zst|snappy|lz4)$", re.IGNORECASE
@@ -31,6 +32,8 @@ _TABLE_STATE = re.compile(r"Delta Table State .* - (?P<path>\S+)/_delta_log")
 
 _QUOTED = r"(?P<table>`[^`]+`(?:\.`[^`]+`){1,2})"
 _PATH = r"(?P<path>[A-Za-z][A-Za-z0-9+.-]*:/[^,\]]*)"
+KAFKA = "kafka"
+"""Platform of topics: their names do not depend on the brokers."""
 JDBC_CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
 """Spark's catalogue of the tables of a database."""
 CHECKPOINT = "heckpoint at "
@@ -55,6 +58,7 @@ _SINKS = {
     "SaveAsV1TableCommand": (_QUOTED,),
     "SaveIntoDataSourceCommand": (
         r"\S*\.delta\.\S+, \[(?:[^\]]*, )?path=(?P<path>[^,\]]+)",
+        r"\S*\.KafkaSourceProvider@\S+, \[(?:[^\]]*, )?topic=(?P<topic>[^,\]]+)",
         r"\S*\.JdbcRelationProvider@\S+, \[(?:[^\]]*, )?dbtable=(?P<relation>[^,\]]+)",
     ),
     "MergeIntoCommand": (rf"Delta\[version=\d+, {_PATH}\]",),
@@ -92,12 +96,14 @@ class PlanDataset:
     :param table: ``database.table``, after the catalogue unless it is the session's; empty for plain files.
     :param catalog_class: the Java class of the catalogue, if the plan names the class instead of the catalogue.
     :param relation: a table of a database, or a query in brackets that the database runs; plans hide the address.
+    :param topic: a topic of Kafka.
     """
 
     path: str = ""
     table: str = ""
     catalog_class: str = field(default="", compare=False)
     relation: str = ""
+    topic: str = ""
 
 
 class PlanDatasets(NamedTuple):
@@ -212,6 +218,9 @@ def _sources(head: str, body: str) -> Iterator[PlanDataset]:
     if table_scan is not None and "." in table_scan["table"]:
         yield PlanDataset(table=_unquoted(table_scan["table"]))
         return
+    topics = _TOPICS.match(head)
+    if topics is not None:
+        yield from (PlanDataset(topic=topic) for topic in topics["topics"].split(", "))
     file_scan, location = _FILE_SCAN.fullmatch(head), _LOCATION.search(body)
     if file_scan is not None and location is not None:
         yield from _paths(location["paths"], file_scan["table"])
@@ -255,7 +264,7 @@ def _sinks(head: str, arguments: str) -> Iterator[PlanDataset]:
                 catalog, relation = named.get("catalog") or "", named.get("relation") or ""
                 if named.get("in_database"):
                     table, catalog = named["in_database"] or "", JDBC_CATALOG
-                yield PlanDataset(path, _unquoted(table), catalog, relation)
+                yield PlanDataset(path, _unquoted(table), catalog, relation, named.get("topic") or "")
             return
 
 

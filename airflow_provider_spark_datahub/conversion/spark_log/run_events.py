@@ -33,6 +33,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     JDBC_CATALOG,
+    KAFKA,
     PlanDataset,
     PlanDatasets,
     described_nodes,
@@ -82,7 +83,7 @@ def unnamed_sources(application: LoggedApplication) -> list[str]:
             relation, hidden = node.relation(), _HIDDEN.search(f"{node.head} {node.arguments}")
             if relation is not None:
                 found.add(f"JDBCRelation({short_statement(relation.relation)})")
-            elif hidden is not None:
+            elif hidden is not None and not any(node.sources()):
                 found.add(hidden[0].strip())
             found.update(node.unclear_paths())
     return sorted(found - {""})
@@ -114,6 +115,8 @@ class _Names:
         """Return the dataset as an event names it; ``None`` if the catalogue or database of a table is not known."""
         if named.relation:
             return None
+        if named.topic:
+            return self._named(DatasetId(KAFKA, named.topic))
         if not named.table:
             return self._named(dataset_of(named.path, self._default_fs))
         table = self._with_catalog(named)

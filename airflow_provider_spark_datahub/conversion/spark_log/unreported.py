@@ -55,6 +55,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     CHECKPOINT,
     CLONE,
+    KAFKA,
     MERGE,
     MERGE_ROWS,
     PlanDataset,
@@ -243,6 +244,8 @@ class _ReportedNames:
         return name or _Unknown(named.table or named.path or named.relation)
 
     def dataset(self, named: PlanDataset) -> DatasetId | None:
+        if named.topic:
+            return DatasetId(KAFKA, named.topic)
         path = location_of(named.path, self.default_fs) if named.path else None
         if path in self.renamed:
             return None
@@ -391,8 +394,9 @@ class _ReportedColumns:
         self, runs: Mapping[str, RunState], sink: PlanDataset, found: ExecutionColumns, *, of_rows: bool
     ) -> dict[str, RunState]:
         target = self.names.resolve(sink)
+        exact = frozenset(map(str.lower, found.exact.get(sink, ())))
         outputs = [
-            (run, dataset, state)
+            (run, dataset, _without_direct(state, exact) if exact else state)
             for run in runs.values()
             for dataset, state in run.written
             if self.namer.name(dataset) == target or (sink.relation and table_of_database(sink.relation, [dataset]))
@@ -403,15 +407,6 @@ class _ReportedColumns:
                 written |= self._expanded(columns_of_sink)
         # OpenLineage may report one clause of a MERGE.
         is_merged = sink in found.merged
-        exact = frozenset(map(str.lower, found.exact.get(sink, ())))
-        outputs = [
-            (
-                run,
-                dataset,
-                structs.replace(state, columns=state.columns.without(exact)) if exact and state.columns else state,
-            )
-            for run, dataset, state in outputs
-        ]
         known = {column.lower() for _, _, state in outputs for column in direct_columns(state)}
         pairs = {pair for _, _, state in outputs for pair in self._pairs(state)} if is_merged else set()
         filled = {}
