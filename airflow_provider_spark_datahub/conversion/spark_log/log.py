@@ -431,7 +431,7 @@ class SparkLog:
 
 
 def _with_whole_lists(plan: str, locations: object) -> str:
-    """Return a plan with lists of paths in full, of which its text names the first: ``[/a, ... 2 entries]``.
+    """Return a plan with lists of paths in full. Its text names the first path of each: ``[/a, ... 2 entries]``.
 
     :param locations: lists in full, which Spark has elsewhere in the event: ``InMemoryFileIndex(2 paths)[/a, /b]``.
     """
@@ -442,7 +442,7 @@ def _with_whole_lists(plan: str, locations: object) -> str:
         if found is not None and len(paths) == int(found["count"]) and "..." not in found["paths"]:
             begin = f"Location: {found['index']} ["
             short = f"{begin}{paths[0]}, ... {len(paths) - 1} entries]"
-            # Of two lists that begin alike, it is not clear which is which.
+            # If two lists have the same first path, it is not clear which is which.
             whole[short] = short if short in whole else f"{begin}{', '.join(paths)}]"
     for short, full in whole.items():
         plan = plan.replace(short, full)
