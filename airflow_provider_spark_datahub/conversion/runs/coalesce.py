@@ -203,8 +203,10 @@ class CoalescedJob:
             made = Diagnostics()
             return Lineage.of(application, namer, settings, made, in_flight=in_flight, with_gaps=True), made
 
-        key = lineage_key(application, namer, settings, in_flight)
-        lineage, known = _lineages(settings).get(key, read, key[0]) if key is not None else read()
+        remembered, key = _lineages(settings), None
+        if remembered.is_repeated(tuple([run.job_name for run in application.runs])):
+            key = lineage_key(application, namer, settings, in_flight)
+        lineage, known = remembered.get(key, read, key[0]) if key is not None else read()
         # The remembered diagnostics belong to other jobs, too.
         diagnostics = Diagnostics(unreported_queries=self._unreported_queries)
         diagnostics.merge(known)
@@ -278,6 +280,8 @@ _Properties = tuple[dict[str, str], dict[str, str], dict[str, int]]
 REMEMBERED, REMEMBERED_EDGES = 256, 4096
 """How many lineages are remembered, and how many datasets and column edges they and their keys may have together."""
 
+_SEEN = 4096
+
 
 class RememberedLineages:
     """Latest lineages with their diagnostics, by all that they depend on. Who takes one must not change it."""
@@ -285,10 +289,21 @@ class RememberedLineages:
     def __init__(self) -> None:
         self._lineages: dict[Hashable, tuple[Lineage, Diagnostics]] = {}
         self._size = 0
+        self._seen: set[int] = set()
 
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self._lineages)
+
+    def is_repeated(self, names: Hashable) -> bool:
+        """Return whether these names may have been asked for before: what comes once is not worth comparing."""
+        seen = hash(names)
+        if seen in self._seen:
+            return True
+        if len(self._seen) >= _SEEN:
+            self._seen.clear()
+        self._seen.add(seen)
+        return False
 
     def get(
         self, key: Hashable, read: Callable[[], tuple[Lineage, Diagnostics]], size: int = 0
