@@ -10,7 +10,8 @@ from typing import Any
 Proposal = Mapping[str, Any]
 
 _EDGE_FIELDS = ("inputDatasetEdges", "outputDatasetEdges", "inputDatajobEdges")
-_URN_FIELDS = ("inputDatajobs",)
+# DataHub's own Airflow plugin names datasets without edges.
+_URN_FIELDS = ("inputDatajobs", "inputDatasets", "outputDatasets")
 
 
 @dataclass
@@ -68,9 +69,9 @@ class StoredEdges:
         self._look()
 
     def _look(self) -> None:
-        self.inputs = {key[1] for key in self._items if key[0] == "inputDatasetEdges"}
-        self.outputs = {key[1] for key in self._items if key[0] == "outputDatasetEdges"}
-        self.jobs = {key[1] for key in self._items if key[0] in ("inputDatajobEdges", *_URN_FIELDS)}
+        self.inputs = {key[1] for key in self._items if key[0] in ("inputDatasetEdges", "inputDatasets")}
+        self.outputs = {key[1] for key in self._items if key[0] in ("outputDatasetEdges", "outputDatasets")}
+        self.jobs = {key[1] for key in self._items if key[0] in ("inputDatajobEdges", "inputDatajobs")}
         self.columns = {(key[2], key[4]) for key in self._items if key[0] == "fineGrainedLineages"}
 
 
