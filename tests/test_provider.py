@@ -143,6 +143,7 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
         "datahub_url",
         "keep_events",
         "class_archives",
+        "event_log_conn_id",
         "outbox_max_bytes",
         "outbox_max_age",
         "receipt_days",
