@@ -51,7 +51,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 )
 from airflow_provider_spark_datahub.delivery.sinks import FileSink, RestSettings, RestSink
 from airflow_provider_spark_datahub.task import AttemptEnd, AttemptLineage, Connections, LineageOptions, recover_entry
-from airflow_provider_spark_datahub.task.attempt import SparkSubmit
+from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit
 from tests.capture.installations import executable, openlineage_jar, spark_at
 
 TASKS, DRAINERS = 8, 2

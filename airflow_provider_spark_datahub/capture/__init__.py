@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         notes_below as notes_below,
     )
     from airflow_provider_spark_datahub.capture.class_archive import (
+        ClassArchive as ClassArchive,
         ClassArchiveError as ClassArchiveError,
         ClassArchives as ClassArchives,
     )
@@ -105,7 +106,7 @@ else:
         __name__,
         {
             "child_spark": "ChildInjection lay_over notes_below",
-            "class_archive": "ClassArchiveError ClassArchives",
+            "class_archive": "ClassArchive ClassArchiveError ClassArchives",
             "collection": "EventPlace Follower follow",
             "connect_session": "SESSION_SCHEME SessionEvents remote_with_session",
             "event_lines": (

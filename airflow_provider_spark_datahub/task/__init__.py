@@ -11,7 +11,6 @@ if TYPE_CHECKING:
         AttemptEnd as AttemptEnd,
         AttemptLineage as AttemptLineage,
         Launcher as Launcher,
-        SparkSubmit as SparkSubmit,
     )
     from airflow_provider_spark_datahub.task.options import (
         SECTION as SECTION,
@@ -29,13 +28,15 @@ if TYPE_CHECKING:
         remove_delivered_events as remove_delivered_events,
     )
     from airflow_provider_spark_datahub.task.report import XCOM_KEY as XCOM_KEY, LineageReport as LineageReport
+    from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit as SparkSubmit
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "attempt": "AttemptEnd AttemptLineage Launcher SparkSubmit",
+            "attempt": "AttemptEnd AttemptLineage Launcher",
             "options": "Connections LineageConfiguration LineageOptions OptionError SECTION UNNAMED_APPLICATION",
             "recovery": "drain_callbacks is_ready may_run recover_entry remove_delivered_events",
             "report": "LineageReport XCOM_KEY",
+            "submit_plan": "SparkSubmit",
         },
     )

@@ -19,31 +19,19 @@ from airflow_provider_spark_datahub.capture import (
     DEFAULT_OPENLINEAGE_JAR,
     EVENT_FOLDER,
     ChildInjection,
-    ClassArchiveError,
-    ClassArchives,
     CollectionReport,
     DriverOutput,
     EventObjects,
     EventPlace,
     Injection,
     InjectionError,
-    IvyResolver,
-    LineageInjection,
     Outcome,
     ParentRun,
     RunningSubmit,
     SessionEvents,
-    SparkInstallation,
-    SparkVersions,
     Submission,
-    base_file,
-    base_properties,
-    choose_jar,
-    event_file,
     event_log_folder,
-    inject,
     notes_below,
-    overridden_transport,
     remote_with_session,
     remove_abandoned_properties,
     unused_path,
@@ -64,9 +52,9 @@ from airflow_provider_spark_datahub.task.recovery import (
 )
 from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit, SubmitPlan
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.capture import ScalaVersion
     from airflow_provider_spark_datahub.conversion import Conversion, JobDataset, WrittenDataset
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
     from airflow_provider_spark_datahub.task.job_events import JobEvents
@@ -76,37 +64,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RESOLVE_SECONDS = 60.0
-"""Time to resolve a Maven coordinate before the submit; a first download is 43 MB."""
 _LAST_LINE_CHARS = 300
 _ORPHAN_SECONDS = 10.0
 """Time for an orphaned spark-submit to end after SIGTERM, and again after SIGKILL."""
-BANNER_SECONDS = 20.0
-"""Time for ``spark-submit --version``, which is called if its folder does not show Spark's version."""
 RAW_EVENTS_SHARE = 0.05
 """Extra share of the time for lineage in which raw events are put beside proposals that could not be delivered."""
 _USED_AT_THE_END = ("task.running", "delivery.outbox.drain")
 """Modules that would delay the submit. They are imported beside the running job, which costs the task no time."""
-
-
-@dataclass(frozen=True, slots=True)
-class SparkSubmit:
-    """The ``spark-submit`` that will run.
-
-    :param binary: the command; ``None`` if it runs on another machine, whose Spark cannot be seen from here.
-    :param env: its whole environment.
-    :param local_driver: the driver runs on this machine.
-    :param properties_file: the ``--properties-file`` option.
-    :param scala_version: Scala version of a Spark that cannot be seen from here, if it is known.
-    :param suffixed_name: application name to which the launcher appends a random suffix, if it does so.
-    """
-
-    binary: str | None
-    env: Mapping[str, str]
-    local_driver: bool
-    properties_file: str | None = None
-    scala_version: ScalaVersion | None = None
-    suffixed_name: str | None = None
 
 
 class Launcher(Protocol):
@@ -171,6 +135,7 @@ class AttemptLineage:
         self._local_driver = self._driver_is_elsewhere = False
         self._event_log = SparkEventLog(open_store=connections.open_store, since_ms=attempt.start_ms)
         self.driver_output = DriverOutput()
+        self._plan = SubmitPlan(options, attempt.key, connections, ti_id, self.report.warnings)
         self._running: RunningLineage | None = None
         self._job_ended = threading.Event()
 
@@ -205,19 +170,13 @@ class AttemptLineage:
         self._take_name(suffixed=spark.suffixed_name)
         settings = self._options.settings
         self._local_driver, self._driver_is_elsewhere = spark.local_driver, not spark.local_driver
-        installation = SparkInstallation.find(spark.binary, spark.env) if spark.binary else None
-        submission = replace(
-            submission,
-            base_properties=base_properties(installation, spark.properties_file),
-            base_file=base_file(installation, spark.properties_file),
-        )
-        events_file = self._new_event_place()
-        injection = self._captured(submission, spark, installation, events_file, (parent, root))
+        events_file = self._plan.new_event_place()
+        injection = self._plan.injection(submission, spark, events_file, (parent, root))
         if injection.users_parent:
             self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
         if settings.reads_event_log:
             # Beside the event file; if the events go to a store, where the event file would be.
-            beside = events_file if isinstance(events_file, Path) else self._event_file()
+            beside = events_file if isinstance(events_file, Path) else self._plan.event_file()
             logged = self._event_log.inject(
                 injection.submission,
                 beside,
@@ -247,76 +206,6 @@ class AttemptLineage:
         """Name of an application that has none of its own."""
         return f"{self._attempt.key.dag_id}_{self._attempt.key.task_id}".replace(".", "_")
 
-    def _captured(
-        self,
-        submission: Submission,
-        spark: SparkSubmit,
-        installation: SparkInstallation | None,
-        events_file: EventPlace,
-        runs: tuple[ParentRun, ParentRun],
-    ) -> Injection:
-        """Return the submission with the listener, or without it if lineage comes from Spark's event log."""
-        reason = f"capture is {self._options.capture}"
-        if self._options.capture != "event_log":
-            try:
-                return self._with_listener(submission, spark, installation, events_file, runs)
-            except InjectionError as error:
-                if self._options.capture == "listener":
-                    raise
-                reason = error.reason
-                self.report.warnings.append(f"{reason}; the lineage comes from Spark's own event log")
-        log.debug("The job runs without the OpenLineage listener: %s", reason)
-        # The log's reader takes the namespace of the jobs from here, as the listener would.
-        namespace = {"spark.openlineage.namespace": self._options.namespace}
-        properties = {**namespace, **submission.properties}
-        return Injection(replace(submission, properties=properties), users_parent=False, users_transport=False)
-
-    def _with_listener(
-        self,
-        submission: Submission,
-        spark: SparkSubmit,
-        installation: SparkInstallation | None,
-        events_file: EventPlace,
-        runs: tuple[ParentRun, ParentRun],
-    ) -> Injection:
-        self._check_listener(submission, spark)
-        versions = None
-        if installation is None and spark.binary:
-            versions = SparkVersions.from_banner(spark.binary, spark.env, BANNER_SECONDS)
-        jar = choose_jar(
-            self._options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR,
-            submission,
-            installation=installation,
-            local_driver=spark.local_driver,
-            resolver=IvyResolver(installation, submission, spark.env, RESOLVE_SECONDS) if installation else None,
-            scala_version=versions.scala_version if versions else spark.scala_version,
-            s3_transport=not isinstance(events_file, Path),
-        )
-        log.debug("OpenLineage jar: %s%s", jar.origin, ", on the driver's class path" if jar.class_path else "")
-        endpoint = None if isinstance(events_file, Path) else self._connections.s3_endpoint(str(events_file))
-        lineage = LineageInjection(str(events_file), jar, *runs, self._options.namespace, self._facets(), endpoint)
-        injection = inject(submission, lineage)
-        if self._options.class_archives is None or not spark.local_driver:
-            return injection
-        try:
-            archive = ClassArchives.at(self._options.class_archives).find(submission, installation, spark.env, jar)
-        except ClassArchiveError as error:
-            log.info("The job starts without an archive of Java classes: %s", error)
-            return injection
-        log.debug("Archive of Java classes: %s", archive.path)
-        return replace(injection, submission=archive.added_to(injection.submission))
-
-    def _new_event_place(self) -> EventPlace:
-        options, file = self._options, self._event_file()
-        if options.events_store is None:
-            return unused_path(file)
-        # Airflow's id of the task instance keeps attempts of the same key apart.
-        relative = file.relative_to(options.events_location).as_posix()
-        return EventObjects.below(options.events_store, relative, self._connections.open_store)
-
-    def _event_file(self) -> Path:
-        return event_file(self._options.events_location, self._attempt.key, self._ti_id)
-
     def inject_below(self, parent: ParentRun, root: ParentRun) -> ChildInjection:
         """Return the configuration of the listener for every Spark that the task starts below itself.
 
@@ -325,7 +214,7 @@ class AttemptLineage:
         """
         self._take_name(unnamed=self._own_name)
         options = self._options
-        events_folder = unused_path(self._event_file().with_suffix(EVENT_FOLDER))
+        events_folder = unused_path(self._plan.event_file().with_suffix(EVENT_FOLDER))
         make_folder(events_folder.parent, sync=False, access=self._access)
         events_folder.mkdir()
         if options.settings.reads_event_log:
@@ -338,7 +227,7 @@ class AttemptLineage:
             parent,
             root,
             options.namespace,
-            self._facets(),
+            self._plan.facets(),
             options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR,
             str(self._event_log.folder) if self._event_log.folder else None,
             str(options.class_archives) if options.class_archives else None,
@@ -364,11 +253,6 @@ class AttemptLineage:
         """Event file of the Spark Connect server whose clients tasks are; ``None`` if there is none."""
         return self._options.connect_events
 
-    def _facets(self) -> dict[str, bool]:
-        settings = self._options.settings
-        facets = {"spark.logicalPlan": True} if settings.capture_spark_plan else {}
-        return facets if settings.capture_column_level_lineage else {**facets, "columnLineage": False}
-
     @property
     def _access(self) -> FileAccess:
         limits = self._options.outbox_limits
@@ -385,17 +269,6 @@ class AttemptLineage:
         return AttemptRecord.begun(
             self._attempt, options.settings, events_file, self._event_log, backend, keep_events=options.keep_event_files
         )
-
-    def _check_listener(self, submission: Submission, spark: SparkSubmit) -> None:
-        off = submission.disabled_by(spark.env)
-        if off:
-            raise InjectionError(f"{off} switches the OpenLineage listener off")
-        replaced = overridden_transport(spark.env, Path.cwd(), Path.home()) if spark.local_driver else None
-        if replaced:
-            self.report.warnings.append(
-                f"the OpenLineage transport of {replaced} gets none of this job's events: set it as Spark properties "
-                "(spark.openlineage.transport.*), and it is kept beside ours"
-            )
 
     def mark_not_injected(self, reason: str) -> None:
         """Record why the job runs without lineage. Its place in the run tree is delivered nevertheless."""

@@ -26,10 +26,11 @@ from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
-from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage, SparkSubmit
+from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
 from airflow_provider_spark_datahub.task.options import LineageOptions
 from airflow_provider_spark_datahub.task.recovery import recover_entry, remove_delivered_events
 from airflow_provider_spark_datahub.task.report import LineageReport
+from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.capture.test_class_archive import Worker
 from tests.conversion.builders import query, whole_application

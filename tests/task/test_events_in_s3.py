@@ -16,9 +16,9 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
-from airflow_provider_spark_datahub.task.attempt import SparkSubmit
 from airflow_provider_spark_datahub.task.recovery import AttemptRecord, recover_entry, remove_delivered_events
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit
 from tests.capture.test_event_objects import RECORDED
 from tests.patience import HANGS
 from tests.servers.s3 import S3

@@ -1,0 +1,182 @@
+"""Choice of what one attempt adds to its call of Spark: the listener, its jar, where the events go, a class archive."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_provider_spark_datahub.capture import (
+    DEFAULT_OPENLINEAGE_JAR,
+    ClassArchiveError,
+    ClassArchives,
+    EventObjects,
+    EventPlace,
+    Injection,
+    InjectionError,
+    IvyResolver,
+    LineageInjection,
+    ParentRun,
+    SparkInstallation,
+    SparkVersions,
+    Submission,
+    base_file,
+    base_properties,
+    choose_jar,
+    event_file,
+    inject,
+    overridden_transport,
+    unused_path,
+)
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.attempt_key import AttemptKey
+    from airflow_provider_spark_datahub.capture import ClassArchive, JarChoice, ScalaVersion
+    from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
+
+log = logging.getLogger(__name__)
+
+RESOLVE_SECONDS = 60.0
+"""Time to resolve a Maven coordinate before the submit; a first download is 43 MB."""
+BANNER_SECONDS = 20.0
+"""Time for ``spark-submit --version``, which is called if its folder does not show Spark's version."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSubmit:
+    """The ``spark-submit`` that will run.
+
+    :param binary: the command; ``None`` if it runs on another machine, whose Spark cannot be seen from here.
+    :param env: its whole environment.
+    :param local_driver: the driver runs on this machine.
+    :param properties_file: the ``--properties-file`` option.
+    :param scala_version: Scala version of a Spark that cannot be seen from here, if it is known.
+    :param suffixed_name: application name to which the launcher appends a random suffix, if it does so.
+    """
+
+    binary: str | None
+    env: Mapping[str, str]
+    local_driver: bool
+    properties_file: str | None = None
+    scala_version: ScalaVersion | None = None
+    suffixed_name: str | None = None
+
+
+class SubmitPlan:
+    """Plan of one attempt for its call of Spark.
+
+    :param ti_id: Airflow's id of the task instance, which keeps attempts of the same key apart; may be empty.
+    :param warnings: those of the attempt's report, to which the plan adds its own.
+    """
+
+    def __init__(
+        self, options: LineageOptions, key: AttemptKey, connections: Connections, ti_id: str, warnings: list[str]
+    ) -> None:
+        self._options = options
+        self._key = key
+        self._connections = connections
+        self._ti_id = ti_id
+        self._warnings = warnings
+
+    def event_file(self) -> Path:
+        """Return the path of the attempt's event file, which an earlier attempt of the same key may have used."""
+        return event_file(self._options.events_location, self._key, self._ti_id)
+
+    def new_event_place(self) -> EventPlace:
+        """Return where the attempt's events are to go: an unused file, or objects in a store."""
+        options, file = self._options, self.event_file()
+        if options.events_store is None:
+            return unused_path(file)
+        # Airflow's id of the task instance keeps attempts of the same key apart.
+        relative = file.relative_to(options.events_location).as_posix()
+        return EventObjects.below(options.events_store, relative, self._connections.open_store)
+
+    def facets(self) -> dict[str, bool]:
+        """Return which facets the listener is to send, or not to send, against its defaults."""
+        settings = self._options.settings
+        facets = {"spark.logicalPlan": True} if settings.capture_spark_plan else {}
+        return facets if settings.capture_column_level_lineage else {**facets, "columnLineage": False}
+
+    def injection(
+        self, submission: Submission, spark: SparkSubmit, events_file: EventPlace, runs: tuple[ParentRun, ParentRun]
+    ) -> Injection:
+        """Return the submission with the listener, or without it if lineage comes from Spark's event log.
+
+        :param runs: the parent run, and the root of the run tree.
+        :raises InjectionError: if the listener cannot be added without risk to the job, and its log is not to be read.
+        :raises OSError: if the properties file cannot be read.
+        """
+        installation = SparkInstallation.find(spark.binary, spark.env) if spark.binary else None
+        submission = replace(
+            submission,
+            base_properties=base_properties(installation, spark.properties_file),
+            base_file=base_file(installation, spark.properties_file),
+        )
+        reason = f"capture is {self._options.capture}"
+        if self._options.capture != "event_log":
+            try:
+                return self._with_listener(submission, spark, installation, events_file, runs)
+            except InjectionError as error:
+                if self._options.capture == "listener":
+                    raise
+                reason = error.reason
+                self._warnings.append(f"{reason}; the lineage comes from Spark's own event log")
+        log.debug("The job runs without the OpenLineage listener: %s", reason)
+        # The log's reader takes the namespace of the jobs from here, as the listener would.
+        namespace = {"spark.openlineage.namespace": self._options.namespace}
+        properties = {**namespace, **submission.properties}
+        return Injection(replace(submission, properties=properties), users_parent=False, users_transport=False)
+
+    def _with_listener(
+        self,
+        submission: Submission,
+        spark: SparkSubmit,
+        installation: SparkInstallation | None,
+        events_file: EventPlace,
+        runs: tuple[ParentRun, ParentRun],
+    ) -> Injection:
+        self._check_listener(submission, spark)
+        versions = None
+        if installation is None and spark.binary:
+            versions = SparkVersions.from_banner(spark.binary, spark.env, BANNER_SECONDS)
+        jar = choose_jar(
+            self._options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR,
+            submission,
+            installation=installation,
+            local_driver=spark.local_driver,
+            resolver=IvyResolver(installation, submission, spark.env, RESOLVE_SECONDS) if installation else None,
+            scala_version=versions.scala_version if versions else spark.scala_version,
+            s3_transport=not isinstance(events_file, Path),
+        )
+        log.debug("OpenLineage jar: %s%s", jar.origin, ", on the driver's class path" if jar.class_path else "")
+        endpoint = None if isinstance(events_file, Path) else self._connections.s3_endpoint(str(events_file))
+        lineage = LineageInjection(str(events_file), jar, *runs, self._options.namespace, self.facets(), endpoint)
+        injection = inject(submission, lineage)
+        archive = self._class_archive(submission, spark, installation, jar)
+        return replace(injection, submission=archive.added_to(injection.submission)) if archive else injection
+
+    def _class_archive(
+        self, submission: Submission, spark: SparkSubmit, installation: SparkInstallation | None, jar: JarChoice
+    ) -> ClassArchive | None:
+        if self._options.class_archives is None or not spark.local_driver:
+            return None
+        try:
+            archive = ClassArchives.at(self._options.class_archives).find(submission, installation, spark.env, jar)
+        except ClassArchiveError as error:
+            log.info("The job starts without an archive of Java classes: %s", error)
+            return None
+        log.debug("Archive of Java classes: %s", archive.path)
+        return archive
+
+    def _check_listener(self, submission: Submission, spark: SparkSubmit) -> None:
+        off = submission.disabled_by(spark.env)
+        if off:
+            raise InjectionError(f"{off} switches the OpenLineage listener off")
+        replaced = overridden_transport(spark.env, Path.cwd(), Path.home()) if spark.local_driver else None
+        if replaced:
+            self._warnings.append(
+                f"the OpenLineage transport of {replaced} gets none of this job's events: set it as Spark properties "
+                "(spark.openlineage.transport.*), and it is kept beside ours"
+            )
