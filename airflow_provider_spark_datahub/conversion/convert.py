@@ -6,25 +6,31 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import structs
 
+from airflow_provider_spark_datahub.conversion import runs, spark_log
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
 from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, Diagnostics
 from airflow_provider_spark_datahub.conversion.events import EventError, RunEvent
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage, RunResult, SingleEvents
+from airflow_provider_spark_datahub.conversion.runs.coalesce import (
+    Ending,
+    JobLineage,
+    RunResult,
+    SingleEvents,
+    coalesce,
+)
 from airflow_provider_spark_datahub.conversion.runs.effects import with_effects
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold
-from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSession, HiveSessions
 from airflow_provider_spark_datahub.conversion.runs.lineage import Operation
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.conversion.spark_log.log import SparkLog
-from airflow_provider_spark_datahub.conversion.spark_log.run_events import run_events, unnamed_sources
-from airflow_provider_spark_datahub.conversion.spark_log.streaming import coalesce_with_queries
-from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostLineage, with_lineage_of_plans
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.conversion.runs import HiveSession, HiveSessions
+    from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, LostLineage, SparkLog
 
 DEDUPLICATED_RUNS, RECENT_EVENTS = 10_000, 1_000
 """With so many runs, those with equal content are merged, except for the runs of the latest events."""
@@ -129,9 +135,10 @@ class Converter:
         self._fold = Fold(settings)
         self._single = SingleEvents(settings)
         self._jobs: list[JobLineage] = []
-        self._sessions = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
+        self._sessions: HiveSessions | None = None
+        self._latest_ms: int | None = None
         self.conversion = Conversion()
-        self._spark_log = SparkLog()
+        self._spark_log: SparkLog | None = None
         self._discarded = False
         self._deduplicate_at = DEDUPLICATED_RUNS
 
@@ -173,16 +180,26 @@ class Converter:
             self.conversion.diagnostics.reject(error)
             return error
         self.conversion.events += 1
-        self._sessions.observe(parsed)
+        if parsed.time_ms is not None and (self._latest_ms is None or parsed.time_ms > self._latest_ms):
+            self._latest_ms = parsed.time_ms
+        if parsed.is_of_hive:
+            self._sessions = self._sessions or _hive_sessions(self._settings)
+            self._sessions.observe(parsed)
         return None
 
     def add_log_event(self, event: Mapping[str, Any]) -> None:
         """Add a decoded event of Spark's own event log."""
+        self._spark_log = self._spark_log or spark_log.SparkLog()
         self._spark_log.add(event)
 
     def restart_log(self) -> None:
         """Forget Spark's event log, to read it again from its beginning."""
-        self._spark_log = SparkLog()
+        self._spark_log = None
+
+    @property
+    def _logs(self) -> Sequence[LoggedApplication]:
+        """Applications of Spark's event log."""
+        return self._spark_log.applications if self._spark_log is not None else ()
 
     def deduplicate_runs(self) -> None:
         """Merge queries with equal content if an application has very many. The result stays the same.
@@ -231,7 +248,8 @@ class Converter:
             run for application in self._fold.applications() for run in application.runs if run.is_final(log_ms)
         ]
         self._fold.discard(reported)
-        self._spark_log.forget_executions(KEPT_EXECUTIONS, reported)
+        if self._spark_log is not None:
+            self._spark_log.forget_executions(KEPT_EXECUTIONS, reported)
         self._discarded = True
 
     def finish(self, ending: Ending, *, log_complete: bool = True, known_until_ms: int | None = None) -> Conversion:
@@ -242,7 +260,7 @@ class Converter:
         :param known_until_ms: up to when there are no more events of these runs, if that is later than the last event.
         """
         self._add_logged_applications()
-        sessions = self._sessions.sessions(known_until_ms)
+        sessions = self._hive_sessions(known_until_ms)
         jobs = list(self._finished(self._fold.applications(), ending, sessions, log_complete=log_complete))
         return replace(self._with_jobs(jobs), sessions=sessions)
 
@@ -252,24 +270,30 @@ class Converter:
         The converter frees each job when its proposals have been taken. The parameters are those of :meth:`finish`.
         """
         self._add_logged_applications()
-        sessions = self.conversion.sessions = self._sessions.sessions()
+        sessions = self.conversion.sessions = self._hive_sessions()
         for session in sessions:
             yield from session.proposals()
         for job in self._finished(self._fold.take_applications(), ending, sessions, log_complete=log_complete):
             self.conversion.diagnostics.merge(job.diagnostics)
             yield from proposals_of(job, self._settings)
 
+    def _hive_sessions(self, known_until_ms: int | None = None) -> list[HiveSession]:
+        if self._sessions is None:
+            return []
+        known = [ms for ms in (self._latest_ms, known_until_ms) if ms is not None]
+        return self._sessions.sessions(max(known, default=None))
+
     def _add_logged_applications(self) -> None:
         """Add the events of applications that are only in Spark's event log, if the settings ask for them."""
-        logs = self._spark_log.applications
-        if not (self._settings.capture_from_event_log and self._settings.coalesce_jobs):
+        logs = self._logs
+        if not (logs and self._settings.capture_from_event_log and self._settings.coalesce_jobs):
             return
         reported = self._fold.applications()
         for logged in [logged for logged in logs if logged.match(reported, logs) is None]:
-            for event in run_events(logged):
+            for event in spark_log.events_of_plans(logged):
                 self.add(event)
             known = self.conversion.diagnostics.unnamed_sources
-            listed = dict.fromkeys((*known, *unnamed_sources(logged)))
+            listed = dict.fromkeys((*known, *spark_log.unnamed_sources(logged)))
             self.conversion.diagnostics.unnamed_sources = tuple(listed)[:MAX_LISTED]
 
     def _finished(
@@ -280,13 +304,11 @@ class Converter:
             ending = replace(ending, events_complete=False)
         jobs: Iterable[JobLineage] = self._jobs
         if self._settings.coalesce_jobs:
-            symlinks = self._fold.symlinks.by_dataset
-            lost = LostLineage(applications, self._spark_log.applications, symlinks, self._settings)
-            diagnostics.lost_executions = lost.executions
-            diagnostics.unreported_tables = tuple(lost.unreported_tables[:MAX_LISTED])
-            if lost.executions or lost.unreported_tables or diagnostics.unnamed_sources:
+            lost = self._lost_lineage(applications)
+            if diagnostics.lost_executions or diagnostics.unreported_tables or diagnostics.unnamed_sources:
                 ending = replace(ending, events_complete=False)
-            jobs = map(lost.add_edges, self._coalesced(applications, ending, log_complete=log_complete))
+            jobs = self._coalesced(applications, ending, log_complete=log_complete)
+            jobs = map(lost.add_edges, jobs) if lost is not None else jobs
         elif ending.succeeded is not None:
             # The last application has the result of spark-submit (Deviation 13).
             ends = [job for job in self._jobs if job.run.is_application and job.run.result is not None]
@@ -294,25 +316,41 @@ class Converter:
                 ends[-1].run.result = RunResult.of(ending.succeeded)
         del applications
         for job in jobs:
-            _attach_to_session(job, sessions, self._sessions)
+            if self._sessions is not None:
+                _attach_to_session(job, sessions, self._sessions)
             yield job
+
+    def _lost_lineage(self, applications: Sequence[Application]) -> LostLineage | None:
+        """Return what the event log knows of lost executions, and add it to the diagnostics."""
+        lost = None
+        if self._logs:
+            symlinks = self._fold.symlinks.by_dataset
+            lost = spark_log.LostLineage(applications, self._logs, symlinks, self._settings)
+        self.conversion.diagnostics.lost_executions = lost.executions if lost else []
+        self.conversion.diagnostics.unreported_tables = tuple(lost.unreported_tables[:MAX_LISTED]) if lost else ()
+        return lost
 
     def _coalesced(
         self, applications: Sequence[Application], ending: Ending, *, log_complete: bool = True
     ) -> Iterator[JobLineage]:
-        logs, symlinks = self._spark_log.applications, self._fold.symlinks.by_dataset
+        logs, symlinks = self._logs, self._fold.symlinks.by_dataset
         logged = {id(found): log for log in logs if (found := log.match(applications, logs)) is not None}
         effective = []
         for application in applications:
             log = logged.get(id(application))
             known = with_effects(application, *(log.without_effect(application.runs) if log is not None else ()))
             if log is not None and self._settings.capture_column_level_lineage:
-                known = with_lineage_of_plans(known, log, self._settings, symlinks)
+                known = spark_log.with_lineage_of_plans(known, log, self._settings, symlinks)
             effective.append(known)
-        return coalesce_with_queries(effective, logs, symlinks, self._settings, ending, log_complete=log_complete)
+        if not logs:
+            return coalesce(effective, symlinks, self._settings, ending)
+        return spark_log.coalesce_with_queries(
+            effective, logs, symlinks, self._settings, ending, log_complete=log_complete
+        )
 
     def _log_ms(self, *, with_log: bool) -> int | None:
-        return (self._spark_log.latest_ms or 0) if with_log else None
+        latest_ms = self._spark_log.latest_ms if self._spark_log is not None else None
+        return (latest_ms or 0) if with_log else None
 
     def _with_jobs(self, jobs: list[JobLineage]) -> Conversion:
         diagnostics = Diagnostics()
@@ -320,6 +358,10 @@ class Converter:
         for job in jobs:
             diagnostics.merge(job.diagnostics)
         return replace(self.conversion, jobs=jobs, diagnostics=diagnostics)
+
+
+def _hive_sessions(settings: LineageSettings) -> HiveSessions:
+    return runs.HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
 
 
 def _attach_to_session(job: JobLineage, found: Sequence[HiveSession], sessions: HiveSessions) -> None:
@@ -358,7 +400,7 @@ def convert_single(event: object, settings: LineageSettings) -> Conversion:
     job = _single_events(settings).job(parsed)
     sessions: list[HiveSession] = []
     if parsed.is_of_hive:
-        observed = HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
+        observed = _hive_sessions(settings)
         observed.observe(parsed)
         sessions = observed.sessions()
         _attach_to_session(job, sessions, observed)

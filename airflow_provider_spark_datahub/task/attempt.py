@@ -15,24 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
+from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.capture import (
     DEFAULT_OPENLINEAGE_JAR,
     EVENT_FOLDER,
-    ChildInjection,
     CollectionReport,
     DriverOutput,
-    EventObjects,
     EventPlace,
     Injection,
     InjectionError,
     Outcome,
     ParentRun,
     RunningSubmit,
-    SessionEvents,
     Submission,
     event_log_folder,
-    notes_below,
-    remote_with_session,
     remove_abandoned_properties,
     unused_path,
 )
@@ -55,6 +51,7 @@ from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit, SubmitPlan
 
 if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.capture import ChildInjection
     from airflow_provider_spark_datahub.conversion import Conversion, JobDataset, WrittenDataset
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
     from airflow_provider_spark_datahub.task.job_events import JobEvents
@@ -222,7 +219,7 @@ class AttemptLineage:
             folder.mkdir()
             self._event_log = SparkEventLog(str(folder), is_own=True)
         self._begin(events_folder)
-        return ChildInjection(
+        return capture.ChildInjection(
             str(events_folder),
             parent,
             root,
@@ -240,12 +237,12 @@ class AttemptLineage:
         :raises InjectionError: if it is none of Spark Connect, or the server's event file cannot be read.
         """
         path = self._options.connect_events or Path()
-        changed, session_id = remote_with_session(remote, self._ti_id or str(uuid4()))
+        changed, session_id = capture.remote_with_session(remote, self._ti_id or str(uuid4()))
         try:
             start = path.stat().st_size
         except OSError as error:
             raise InjectionError(f"connect_events: {path}: {error.strerror or error}") from error
-        self._begin(SessionEvents(path, session_id, start, self._own_name))
+        self._begin(capture.SessionEvents(path, session_id, start, self._own_name))
         return changed
 
     @property
@@ -317,7 +314,7 @@ class AttemptLineage:
         with gc_paused():
             for name in _USED_AT_THE_END:
                 import_module(f"airflow_provider_spark_datahub.{name}")
-        if isinstance(self._events_file, EventObjects):
+        if self._events_file is not None and not isinstance(self._events_file, Path):
             # The first request loads the client of the store; the end of the attempt has no time for that.
             with suppress(OSError):
                 self._events_file.sizes()
@@ -532,7 +529,7 @@ class AttemptLineage:
         report.inputs, report.outputs = conversion.inputs, conversion.outputs
         report.warnings += [f"{line.source}, line {line.line}: {line.reason}" for line in collected.quarantined]
         report.warnings += self._event_log.problems
-        notes = list(notes_below(self._events_file)) if isinstance(self._events_file, Path) else []
+        notes = self._notes_of_launches()
         report.warnings += notes if collected.events else []
         report.warnings += [*settings.domain_warnings(), *diagnostics.messages()]
         report.gaps += diagnostics.gaps
@@ -557,6 +554,10 @@ class AttemptLineage:
         elif not report.has_lineage:
             seen = "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
             report.reason = "; ".join(part for part in (seen, self.driver_output.sentence) if part)
+
+    def _notes_of_launches(self) -> list[str]:
+        place = self._events_file
+        return list(capture.notes_below(place)) if isinstance(place, Path) and place.suffix == EVENT_FOLDER else []
 
     def _remove_events_file(self, path: EventPlace) -> None:
         if self._options.keep_event_files:

@@ -18,17 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.capture import (
-    EVENT_FOLDER,
-    SESSION_SCHEME,
-    CollectionReport,
-    EventObjects,
-    EventPlace,
-    OpenStore,
-    Outcome,
-    SessionEvents,
-)
+from airflow_provider_spark_datahub.capture import EVENT_FOLDER, CollectionReport, EventPlace, Outcome
 from airflow_provider_spark_datahub.conversion import LineageSettings, redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline
@@ -42,6 +34,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
 if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.capture import OpenStore
     from airflow_provider_spark_datahub.delivery.outbox import Entry, Manifest
 
 log = logging.getLogger(__name__)
@@ -124,9 +117,11 @@ class AttemptRecord:
 
 def event_place(location: str, open_store: OpenStore) -> EventPlace:
     """Return where events are, from its text: a path, a session of a server, or a URI in an object store."""
-    if location.startswith(SESSION_SCHEME):
-        return SessionEvents.parse(location)
-    return EventObjects(location, open_store) if "://" in location else Path(location)
+    if "://" not in location:
+        return Path(location)
+    if location.startswith(capture.SESSION_SCHEME):
+        return capture.SessionEvents.parse(location)
+    return capture.EventObjects(location, open_store)
 
 
 SLOWEST_BYTES_A_SECOND = 2_000_000

@@ -13,20 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from airflow_provider_spark_datahub.capture import (
-    ATTEMPT_PROPERTY,
-    EventLog,
-    LogFollower,
-    LogLimits,
-    LogObjects,
-    LogPlace,
-    OpenStore,
-    Submission,
-    event_log_folder,
-    inject_event_log,
-)
+from airflow_provider_spark_datahub import capture
+from airflow_provider_spark_datahub.capture import event_log_folder, inject_event_log
 
 if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.capture import LogFollower, LogPlace, OpenStore, Submission
     from airflow_provider_spark_datahub.conversion import Converter
 
 
@@ -63,7 +54,7 @@ class SparkEventLog:
             return Path(folder)
         # A whole bucket is not listed.
         is_prefix = bool(urlsplit(folder).path.strip("/"))
-        return LogObjects(folder, self._open_store, self._since_ms) if self._open_store and is_prefix else None
+        return capture.LogObjects(folder, self._open_store, self._since_ms) if self._open_store and is_prefix else None
 
     def inject(
         self,
@@ -102,12 +93,12 @@ class SparkEventLog:
         self._attempt = attempt or str(events_file)
         if self.folder is None or self.is_own:
             return injection.submission
-        properties = {**injection.submission.properties, ATTEMPT_PROPERTY: self._attempt}
+        properties = {**injection.submission.properties, capture.ATTEMPT_PROPERTY: self._attempt}
         return replace(injection.submission, properties=properties)
 
     def load_client(self) -> None:
         """Load the client of the log's store beside the job; the end of the attempt has no time for that."""
-        if isinstance(self.folder, LogObjects):
+        if self.folder is not None and not isinstance(self.folder, Path):
             with suppress(OSError):
                 self.folder.load_client()
 
@@ -120,7 +111,7 @@ class SparkEventLog:
         if not isinstance(self.folder, Path):
             # A store shows a file when Spark has closed it, mostly at the end of the job.
             return 0
-        self._follower = self._follower or LogFollower(self.folder)
+        self._follower = self._follower or capture.LogFollower(self.folder)
         events = 0
         for event in self._follower.new(self._application_ids(converter), stop):
             converter.add_log_event(event)
@@ -134,17 +125,17 @@ class SparkEventLog:
         application_ids = self._application_ids(converter)
         # Without events the application is known by its mark.
         attempt = self._attempt if application_ids is not None and not application_ids else None
-        events = EventLog(
+        events = capture.EventLog(
             self.folder,
             application_ids=None if attempt else application_ids,
-            limits=LogLimits.of_whole_plans() if converter.reads_plans else None,
+            limits=capture.LogLimits.of_whole_plans() if converter.reads_plans else None,
             deadline=expired,
             attempt=attempt,
         )
         for event in events:
             converter.add_log_event(event)
         self.problems += events.problems
-        if isinstance(self.folder, LogObjects) and not events.logs and not events.problems:
+        if not isinstance(self.folder, Path) and not events.logs and not events.problems:
             self.problems.append(f"there is no Spark event log of this job in {self.folder}")
         return events.complete
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.capture import (
     DEFAULT_OPENLINEAGE_JAR,
-    ClassArchiveError,
-    ClassArchives,
-    EventObjects,
     EventPlace,
     Injection,
     InjectionError,
@@ -91,7 +89,7 @@ class SubmitPlan:
             return unused_path(file)
         # Airflow's id of the task instance keeps attempts of the same key apart.
         relative = file.relative_to(options.events_location).as_posix()
-        return EventObjects.below(options.events_store, relative, self._connections.open_store)
+        return capture.EventObjects.below(options.events_store, relative, self._connections.open_store)
 
     def facets(self) -> dict[str, bool]:
         """Return which facets the listener is to send, or not to send, against its defaults."""
@@ -163,8 +161,9 @@ class SubmitPlan:
         if self._options.class_archives is None or not spark.local_driver:
             return None
         try:
-            archive = ClassArchives.at(self._options.class_archives).find(submission, installation, spark.env, jar)
-        except ClassArchiveError as error:
+            archives = capture.ClassArchives.at(self._options.class_archives)
+            archive = archives.find(submission, installation, spark.env, jar)
+        except capture.ClassArchiveError as error:
             log.info("The job starts without an archive of Java classes: %s", error)
             return None
         log.debug("Archive of Java classes: %s", archive.path)

@@ -316,7 +316,7 @@ def test_of_executions_the_latest_are_kept() -> None:
         for logged in execution(number, number, number):
             running.add_log_event(logged)
     running.discard_reported(with_log=True)
-    (logged_application,) = running._spark_log.applications
+    (logged_application,) = running._logs
     assert len(logged_application.executions) == KEPT_EXECUTIONS + 1, "the running execution is kept as well"
 
 

@@ -25,6 +25,7 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, RawEvent, Sink
 from airflow_provider_spark_datahub.task import job_events
+from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import CORPUS
 from tests.oracles.gms import GmsStandIn
@@ -482,40 +483,71 @@ def test_nothing_is_logged_unasked(tmp_path: Path, caplog: pytest.LogCaptureFixt
 # -- what it costs
 
 
-IMPORTS_OF_THE_END = """
+IMPORTS_OF_AN_ATTEMPT = """
     import sys
     from pathlib import Path
     from tests.oracles.gms import GmsStandIn
+    from airflow_provider_spark_datahub.capture import ParentRun, Submission
     from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
     from airflow_provider_spark_datahub.hooks.airflow_context import configuration
     from airflow_provider_spark_datahub.hooks.storage import open_outbox
-    from airflow_provider_spark_datahub.task.options import Connections
-    from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
+    from airflow_provider_spark_datahub.task import AttemptEnd, AttemptLineage, Connections, SparkSubmit
 
+    folder = Path(sys.argv[1])
     options = configuration().resolve(
-        datahub_conn_id="gms", events_location=sys.argv[1], outbox_location=sys.argv[1]
+        datahub_conn_id="gms",
+        events_location=str(folder / "kept"),
+        outbox_location=str(folder / "kept"),
+        openlineage_jar=str(folder / "openlineage-spark_2.13-1.53.0.jar"),
     )
     connections = Connections(open_sink, open_outbox)
     attempt = TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1)
     lineage = AttemptLineage(options, attempt, connections)
-    lineage._events_file = Path(sys.argv[2])
-    if sys.argv[3] == "announced":
+    lineage.handle_orphans()
+    spark = SparkSubmit("spark-submit", {"PATH": "/usr/bin:/bin", "SPARK_HOME": str(folder / "spark")}, True)
+    run = ParentRun("default", "shop", "01990000-0000-7000-8000-000000000001")
+    lineage.inject(Submission(), spark, run, run)
+    lineage._events_file.parent.mkdir(parents=True, exist_ok=True)
+    lineage._events_file.write_bytes((folder / "events.ndjson").read_bytes())
+    if sys.argv[2] == "announced":
         lineage.announce()
     before = set(sys.modules)
     lineage.finish(AttemptEnd(True, "SUCCESS", 1_767_225_900_000, 30.0))
     assert lineage.report.delivered == lineage.report.proposals, lineage.report
+    print(*sorted(sys.modules))
     print(*sorted(set(sys.modules) - before))
 """
+RARELY_USED = (
+    "backfill",
+    "capture.child_spark",
+    "capture.class_archive",
+    "capture.connect_session",
+    "capture.event_log",
+    "capture.event_objects",
+    "capture.remote_spark",
+    "capture.stored_files",
+    "conversion.archive",
+    "conversion.runs.hive_sessions",
+    "conversion.spark_log.",
+    "delivery.sinks.file",
+    "delivery.sinks.kafka",
+    "delivery.sinks.object_store",
+    "delivery.sinks.openlineage",
+    "visualization",
+)
+"""Modules for other launchers, sinks and options than those of a plain task, which costs it CPU to import."""
 
 
-def imports_of_the_end(folder: Path, announced: str) -> list[str]:
-    events = folder / "events.ndjson"
-    events.write_bytes(b"".join(LINES))
+def imports_of_an_attempt(folder: Path, announced: str) -> tuple[list[str], list[str]]:
+    """Return the modules of an attempt with default options, and those that its end imported."""
+    (folder / "events.ndjson").write_bytes(b"".join(LINES))
+    executable(spark_at(folder / "spark") / "bin/spark-submit")
+    openlineage_jar(folder / "openlineage-spark_2.13-1.53.0.jar")
     with GmsStandIn() as gms:
         connection = json.dumps({"conn_type": "datahub-rest", "host": gms.url})
         done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(IMPORTS_OF_THE_END), str(folder / "kept"), str(events), announced],
+            [sys.executable, "-c", textwrap.dedent(IMPORTS_OF_AN_ATTEMPT), str(folder), announced],
             env={**os.environ, "AIRFLOW_CONN_GMS": connection},
             capture_output=True,
             text=True,
@@ -523,16 +555,21 @@ def imports_of_the_end(folder: Path, announced: str) -> list[str]:
             timeout=120,
         )
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1].split()
+    used, at_the_end = (line.split() for line in done.stdout.splitlines()[-2:])
+    return used, at_the_end
 
 
 @pytest.mark.slow
-def test_after_the_announcement_the_end_imports_nothing(tmp_path: Path) -> None:
-    assert imports_of_the_end(tmp_path, "announced") == []
+def test_an_attempt_imports_only_what_it_uses_and_its_end_nothing_after_the_announcement(tmp_path: Path) -> None:
+    used, at_the_end = imports_of_an_attempt(tmp_path, "announced")
+    assert at_the_end == []
+    own = [name.partition(".")[2] for name in used if name.startswith("airflow_provider_spark_datahub.")]
+    assert "conversion.convert" in own
+    assert [name for name in own if name.startswith(RARELY_USED)] == []
 
 
 @pytest.mark.slow
 def test_without_one_it_imports_the_converter_and_none_of_datahubs_classes(tmp_path: Path) -> None:
-    found = imports_of_the_end(tmp_path, "not announced")
+    _, found = imports_of_an_attempt(tmp_path, "not announced")
     assert "airflow_provider_spark_datahub.conversion.convert" in found
     assert not [name for name in found if re.match(r"datahub\.(emitter|metadata)|avro|sqlglot", name)]

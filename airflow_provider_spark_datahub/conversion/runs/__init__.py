@@ -1,1 +1,18 @@
-"""Runs folded from events, their lineage, and the jobs that are made of them."""
+"""Runs folded from events, their lineage, and the jobs that are made of them.
+
+Only applications of Hive need its sessions: their module is loaded with the first event of one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_spark_datahub._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.conversion.runs.hive_sessions import (
+        HiveSession as HiveSession,
+        HiveSessions as HiveSessions,
+    )
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, {"hive_sessions": "HiveSession HiveSessions"})

@@ -5,7 +5,8 @@ See the conversion rules, section 7.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Literal
@@ -21,6 +22,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     QUERY_TYPES,
     RDD_JOB,
     TERMINAL_TYPES,
+    DatasetId,
     EventDataset,
     RunEvent,
     iso_instant,
@@ -28,6 +30,7 @@ from airflow_provider_spark_datahub.conversion.events import (
 from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
 from airflow_provider_spark_datahub.conversion.facets.run import NO_DETAILS, RunDetails
 from airflow_provider_spark_datahub.conversion.proposals import SharedObject
+from airflow_provider_spark_datahub.conversion.runs.effects import with_model_folders, with_streamed_folders
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, lineage_key
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -222,6 +225,53 @@ class CoalescedJob:
         if own is None or own.job_type != APPLICATION or self._result is None or self._result.type != "FAILURE":
             return frozenset()
         return QUERY_TYPES - {RDD_JOB} if own.ended else QUERY_TYPES | {""}
+
+
+def coalesce(
+    applications: Sequence[Application],
+    symlinks: Mapping[DatasetId, DatasetId],
+    settings: LineageSettings,
+    ending: Ending,
+    query_jobs: Sequence[JobLineage] = (),
+) -> Iterator[JobLineage]:
+    """Yield one job per application, and then the jobs of streaming queries.
+
+    :param applications: without the runs of those queries.
+    :param symlinks: the tables behind paths.
+    """
+    batches = [
+        with_model_folders(with_streamed_folders(application)) for application in applications if application.runs
+    ]
+    # A failure is that of the last application; events decide on the others.
+    others = replace(ending, succeeded=None) if ending.succeeded is False else ending
+    pending = deque(CoalescedJob(batch, settings, ending if batch is batches[-1] else others) for batch in batches)
+    edges = _SharedJobEdges([*pending, *query_jobs] if ending.one_submission else ())
+    # Many applications together may exceed the memory: each is released when its job has been taken.
+    del applications, batches
+    namer = DatasetNamer(settings, symlinks)
+    while pending:
+        yield edges.apply(pending.popleft().lineage(namer))
+    yield from map(edges.apply, query_jobs)
+
+
+class _SharedJobEdges:
+    """Edges of jobs with several runs in one conversion: sessions of one name, queries under one ``pipeline_name``.
+
+    The last run must not remove the edges of the others. If the edges of all runs are complete, the first run replaces
+    those in DataHub. The others add theirs.
+    """
+
+    def __init__(self, jobs: Iterable[CoalescedJob | JobLineage]) -> None:
+        self._patch: dict[str, bool] = {}
+        for job in jobs:
+            self._patch[job.job_urn] = self._patch.get(job.job_urn, False) or job.patch_edges
+
+    def apply(self, job: JobLineage) -> JobLineage:
+        """Set whether the edges of a job are a patch. Call this in the order of writing."""
+        urn = job.job_urn
+        if urn in self._patch:
+            job.patch_edges, self._patch[urn] = self._patch[urn], True
+        return job
 
 
 def time_properties(names: tuple[str, str], start_ms: int | None, end_ms: int | None) -> dict[str, str]:

@@ -51,7 +51,7 @@ _POSTGRES = re.compile(r"jdbc:postgresql://(?P<host>[\w.\[\]:,-]+)/(?P<name>[^/?
 _SESSION_CATALOGS = ("hive.metastore.uris", "spark.hadoop.hive.metastore.uris")
 
 
-def run_events(application: LoggedApplication) -> Iterator[dict[str, Any]]:
+def events_of_plans(application: LoggedApplication) -> Iterator[dict[str, Any]]:
     """Yield the RunEvents of an application, in the order of their times: its own, and those of its SQL executions.
 
     An execution and its parts are one run. Executions that neither read nor write a dataset with a name have none.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,9 +33,9 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import (
     JobLineage,
     JobRun,
     RunResult,
+    coalesce,
     time_properties,
 )
-from airflow_provider_spark_datahub.conversion.runs.effects import with_model_folders, with_streamed_folders
 from airflow_provider_spark_datahub.conversion.runs.evidence import STREAMING_PROGRESS
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
@@ -103,7 +102,7 @@ def coalesce_with_queries(
     *,
     log_complete: bool = True,
 ) -> Iterator[JobLineage]:
-    """Yield one job per application, without its streaming queries, and one per streaming query.
+    """Return one job per application, without its streaming queries, and one per streaming query.
 
     The run of a query is a child of its application's run.
 
@@ -111,48 +110,15 @@ def coalesce_with_queries(
     :param log_complete: whether Spark's event logs were read to their ends.
     """
     queries = _queries(applications, logs)
-    taken = {run.run_id for query in queries for run in (*query.runs, *query.listings)}
-    batches = [
-        with_model_folders(with_streamed_folders(batch))
-        for batch in (_without(application, taken) for application in applications)
-        if batch.runs
-    ]
-    # A failure is that of the last application; events decide on the others.
-    others = replace(ending, succeeded=None) if ending.succeeded is False else ending
-    pending = deque(CoalescedJob(batch, settings, ending if batch is batches[-1] else others) for batch in batches)
     namer = DatasetNamer(settings, symlinks)
     query_jobs = [
         _job(query, namer, symlinks, settings, ending, log_complete=log_complete)
         for query in queries
         if ending.final or query.is_settled
     ]
-    edges = _SharedJobEdges([*pending, *query_jobs] if ending.one_submission else ())
-    # Many applications together may exceed the memory: each is released when its job has been taken.
-    del applications, batches, queries
-    namer = DatasetNamer(settings, symlinks)
-    while pending:
-        yield edges.apply(pending.popleft().lineage(namer))
-    yield from map(edges.apply, query_jobs)
-
-
-class _SharedJobEdges:
-    """Edges of jobs with several runs in one conversion: sessions of one name, queries under one ``pipeline_name``.
-
-    The last run must not remove the edges of the others. If the edges of all runs are complete, the first run replaces
-    those in DataHub. The others add theirs.
-    """
-
-    def __init__(self, jobs: Iterable[CoalescedJob | JobLineage]) -> None:
-        self._patch: dict[str, bool] = {}
-        for job in jobs:
-            self._patch[job.job_urn] = self._patch.get(job.job_urn, False) or job.patch_edges
-
-    def apply(self, job: JobLineage) -> JobLineage:
-        """Set whether the edges of a job are a patch. Call this in the order of writing."""
-        urn = job.job_urn
-        if urn in self._patch:
-            job.patch_edges, self._patch[urn] = self._patch[urn], True
-        return job
+    taken = {run.run_id for query in queries for run in (*query.runs, *query.listings)}
+    batches = [_without(application, taken) for application in applications]
+    return coalesce(batches, symlinks, settings, ending, query_jobs)
 
 
 def _without(application: Application, taken: set[str]) -> Application:
