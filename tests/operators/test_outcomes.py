@@ -33,7 +33,7 @@ from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run, datahub
 from airflow_provider_spark_datahub.operators import spark_submit
 from airflow_provider_spark_datahub.plugins import dag_run_listener
-from airflow_provider_spark_datahub.task import attempt as task_lineage
+from airflow_provider_spark_datahub.task import submit_plan
 from airflow_provider_spark_datahub.task.attempt import AttemptLineage
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.options import LineageConfiguration
@@ -86,9 +86,9 @@ STEPS: dict[str, tuple[Any, str]] = {
     "Airflow's transport": (spark_submit, "conf_with_airflows_transport"),
     "spark-submit": (spark_submit._SubmitLauncher, "spark"),
     "the installation": (SparkInstallation, "find"),
-    "the jar": (task_lineage, "choose_jar"),
-    "the location": (task_lineage, "event_file"),
-    "the injection": (task_lineage, "inject"),
+    "the jar": (submit_plan, "choose_jar"),
+    "the location": (submit_plan, "event_file"),
+    "the injection": (submit_plan, "inject"),
     "the announcement": (AttemptLineage, "announce"),
     "following": (AttemptLineage, "follow"),
     "the end": (AttemptLineage, "finish"),

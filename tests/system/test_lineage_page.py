@@ -30,7 +30,7 @@ from tests.visualization.conftest import dataset, lineage, sales_of_a_day
 pytestmark = pytest.mark.airflow
 
 START_SECONDS = 500
-TASK = "dag_id=shop&run_id=manual__1&task_id=build&map_index={MAP_INDEX}"
+TASK = "dag_id=unknown_to_airflow&run_id=manual__1&task_id=build&map_index={MAP_INDEX}"
 DAG_RUN = {"dag_id": "daily_sales", "run_id": "scheduled__2026-11-20T00:00:00+00:00"}
 USERS = {"editor": "user", "viewer": "viewer", "nobody": ""}
 
@@ -105,7 +105,7 @@ def server(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) 
         "AIRFLOW_CONN_SINK": json.dumps(connection),
     }
     proposals = [lineage("build_orders", [dataset("raw")], [dataset("orders")], [])]
-    key = AttemptKey("shop", "manual__1", "build", -1, 1)
+    key = AttemptKey("unknown_to_airflow", "manual__1", "build", -1, 1)
     outbox = outbox_at(folder / "outbox")
     outbox.put(key, proposals, spark_succeeded=True, connection_id="sink")
     key = AttemptKey(DAG_RUN["dag_id"], DAG_RUN["run_id"], "build_orders", -1, 2)
@@ -163,7 +163,7 @@ def test_it_is_a_page_of_airflow(server: ApiServer, browser: Chromium) -> None:
     eventually(lambda: bool(browser.driver.find_elements("css selector", "iframe")))
     browser.driver.switch_to.frame(browser.find("iframe"))
     eventually(lambda: bool(browser.driver.find_elements("css selector", "#attempts a")))
-    # Airflow does not know the DAG `shop`: its runs are not listed.
+    # Runs of a DAG that Airflow does not know are not listed.
     (run,) = browser.driver.find_elements("css selector", "#attempts a")
     assert run.text.split() == [*DAG_RUN.values()]
     task = urllib.parse.urlencode({**DAG_RUN, "task_id": "build_orders"})
