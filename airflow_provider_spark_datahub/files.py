@@ -10,17 +10,17 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 _ATTEMPTS = 5
 _FIRST_BYTES = 16_384
 _PIECE_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class FileAccess:
+class FileAccess(msgspec.Struct, frozen=True):
     """Modes of the files and folders that this package makes.
 
     :param exact: the umask does not restrict them further.

@@ -12,7 +12,6 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Generic, NoReturn, Protocol, TypeVar, runtime_checkable
 
@@ -55,8 +54,7 @@ class Outcome(enum.Enum):
     TIMED_OUT = "the time for reading events was used up before all of them were converted"
 
 
-@dataclass(frozen=True, slots=True)
-class CollectLimits:
+class CollectLimits(msgspec.Struct, frozen=True):
     """Limits on reading.
 
     :param max_event_bytes: size of the longest line; a longer one is quarantined and never held in memory.
@@ -67,8 +65,7 @@ class CollectLimits:
     max_quarantined: int = 20
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantinedLine:
+class QuarantinedLine(msgspec.Struct, frozen=True):
     """Line that does not hold an event.
 
     :param source: path of the file.
@@ -83,8 +80,7 @@ class QuarantinedLine:
     reason: str
 
 
-@dataclass(slots=True)
-class CollectionReport:
+class CollectionReport(msgspec.Struct):
     """Counts and outcome of reading, filled while events are iterated and final when the iteration has ended.
 
     :param lines: number of lines, including blank and bad ones.
@@ -99,7 +95,7 @@ class CollectionReport:
     blank: int = 0
     torn: int = 0
     bytes_read: int = 0
-    quarantined: list[QuarantinedLine] = field(default_factory=list)
+    quarantined: list[QuarantinedLine] = []
     quarantined_count: int = 0
     outcome: Outcome = Outcome.MISSING
     detail: str = ""
@@ -160,8 +156,7 @@ def worst(endings: Iterable[tuple[Outcome, str]]) -> tuple[Outcome, str]:
     return max(endings, key=lambda ending: _SEVERITY.index(ending[0]))
 
 
-@dataclass(slots=True)
-class _Position:
+class _Position(msgspec.Struct):
     """Position in a file.
 
     :param offset: of the next byte.

@@ -16,6 +16,8 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import msgspec
+
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission, split_list
@@ -60,8 +62,7 @@ _UNREAD_EVENTS = (
 _WHOLE_PLANS = {"spark.sql.debug.maxToStringFields": "2000", "spark.sql.maxMetadataStringLength": "10000"}
 
 
-@dataclass(frozen=True, slots=True)
-class ParentRun:
+class ParentRun(msgspec.Struct, frozen=True):
     """An OpenLineage run that the application belongs to.
 
     :param run_id: a UUID.
@@ -155,8 +156,7 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class EventLogInjection:
+class EventLogInjection(msgspec.Struct, frozen=True):
     """Result of :func:`inject_event_log`.
 
     :param folder: folder of the event log; ``None`` if there is none to read here.

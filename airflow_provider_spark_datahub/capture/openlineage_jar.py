@@ -27,6 +27,8 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 from xml.sax.saxutils import quoteattr
 
+import msgspec
+
 from airflow_provider_spark_datahub.capture.spark_installation import ScalaVersion, SparkInstallation
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 
@@ -37,8 +39,7 @@ class UnresolvableError(Exception):
     """A Maven coordinate does not resolve; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Coordinate:
+class Coordinate(msgspec.Struct, frozen=True):
     """A Maven coordinate."""
 
     group: str
@@ -212,8 +213,7 @@ _SEQ_OF_SCALA: dict[bytes, ScalaVersion] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class JarChoice:
+class JarChoice(msgspec.Struct, frozen=True):
     """Way of the listener to the driver; empty if it is there already.
 
     :param class_path: absolute paths to add to the driver's class path, which no executor fetches.
@@ -316,8 +316,7 @@ def _listener_found(jar: Path) -> bytes:
     return b""
 
 
-@dataclass(frozen=True, slots=True)
-class _Chooser:
+class _Chooser(msgspec.Struct, frozen=True):
     submission: Submission
     installation: SparkInstallation | None
     local_driver: bool

@@ -7,9 +7,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self, cast
+
+import msgspec
 
 ScalaVersion = Literal["2.12", "2.13"]
 
@@ -19,8 +20,7 @@ _BANNER_SPARK = re.compile(r"version (\d+\.\d+\.\d+\S*)")
 _BANNER_SCALA = re.compile(r"Using Scala version (\d+\.\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class SparkInstallation:
+class SparkInstallation(msgspec.Struct, frozen=True):
     """Spark installation on this machine.
 
     :param home: its ``SPARK_HOME``; for pip's pyspark the package folder.
@@ -83,8 +83,7 @@ class SparkInstallation:
         return next(iter(sorted(self.jars.glob("ivy-*.jar"))), None)
 
 
-@dataclass(frozen=True, slots=True)
-class SparkVersions:
+class SparkVersions(msgspec.Struct, frozen=True):
     """Versions that ``spark-submit --version`` reports."""
 
     spark_version: str

@@ -17,6 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Self, TypeVar
 
+import msgspec
+
 _DISABLED_PROPERTY = "spark.openlineage.disabled"
 _DISABLED_VARIABLE = "OPENLINEAGE_DISABLED"
 
@@ -37,8 +39,7 @@ _STARTING_SECONDS = 60.0
 """Time for a spark-submit whose task was killed to read its properties."""
 
 
-@dataclass(frozen=True, slots=True)
-class PropertiesFile:
+class PropertiesFile(msgspec.Struct, frozen=True):
     """File of Spark properties that only this user can read, locked for as long as its process lives."""
 
     path: Path
@@ -258,8 +259,7 @@ class DriverOutput:
         return f"the driver's output says that OpenLineage missed SQL executions: {listed}"
 
 
-@dataclass(frozen=True, slots=True)
-class RunningSubmit:
+class RunningSubmit(msgspec.Struct, frozen=True):
     """Process of a ``spark-submit`` on this machine, found by the place of its events, which is each attempt's own.
 
     :param started: start of the process in the kernel's clock ticks: a later process may get the same id.

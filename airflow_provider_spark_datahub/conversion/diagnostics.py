@@ -34,8 +34,7 @@ class LostExecution:
     plans: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class RejectedEdge:
+class RejectedEdge(msgspec.Struct, frozen=True):
     """A dataset that the events of a query name, and that is not an edge.
 
     :param urn: the dataset's.

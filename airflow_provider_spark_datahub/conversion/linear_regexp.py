@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Protocol
+
+import msgspec
 
 _MAX_PATTERN = 1_000
 _MAX_REPEATS = 8
@@ -67,8 +68,7 @@ def linear_pattern(pattern: str) -> LinearPattern:
         raise ValueError(str(error)) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Re2Pattern:
+class _Re2Pattern(msgspec.Struct, frozen=True):
     compiled: Any
 
     def search(self, text: str, /) -> object:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import msgspec
 from msgspec import structs
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
@@ -33,8 +34,7 @@ _TASK_TYPE = {"string": "COMMAND"}
 _OWNER_TYPE = "DEVELOPER"
 
 
-@dataclass(frozen=True, slots=True)
-class AirflowSite:
+class AirflowSite(msgspec.Struct, frozen=True):
     """Identity of an Airflow installation, from the section ``[datahub]`` that DataHub's own Airflow plugin reads.
 
     :param cluster: used verbatim.
@@ -148,8 +148,7 @@ class DagRun:
         return [*_dag_run(self, written_by_plugin=written_by_plugin), end]
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamTask:
+class UpstreamTask(msgspec.Struct, frozen=True):
     """Upstream task in the same DAG: the nearest whose runs are written to DataHub.
 
     :param map_indexes: its runs that the task depends on, -1 if it is not mapped; empty if it did not run.

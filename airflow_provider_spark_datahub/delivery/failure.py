@@ -204,8 +204,7 @@ class PoisonFilter(Generic[ItemT]):
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(msgspec.Struct, frozen=True):
     """Exponential back-off with jitter, so that the tasks of a DAG do not return to a server all at once.
 
     :param first: seconds before the second attempt, before jitter.

@@ -7,7 +7,6 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
 
@@ -102,8 +101,7 @@ class CheckStatus(StrEnum):
     BAD = "bad"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(msgspec.Struct, frozen=True):
     """Result of one check, for a person.
 
     :param subject: what was checked, e.g. ``connection``.
@@ -130,8 +128,7 @@ class SinkSettingsError(ValueError):
         return cls(f"{key!r} in the connection's extra must be {wanted}, not {type(value).__name__}.")
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(msgspec.Struct, frozen=True):
     """Item that the sink will never take as it is.
 
     :param reason: in the server's words.
@@ -148,8 +145,7 @@ class Rejection:
         return f"{self.item.aspect_name} of {self.item.entity_urn}"
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True):
     """Outcome of :meth:`Sink.deliver`: each item is in exactly one of the first three groups.
 
     :param delivered: the number of acknowledged items.

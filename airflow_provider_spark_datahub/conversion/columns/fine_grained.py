@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
@@ -27,8 +26,7 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 _SHORTEST_COLUMN_URN = len('"urn:li:schemaField:(urn:li:dataset:(urn:li:dataPlatform:p,t,EI),c)",')
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
+class _Limits(msgspec.Struct, frozen=True):
     """Limits on the column lineage of a job.
 
     :param pairs: pairs of columns.

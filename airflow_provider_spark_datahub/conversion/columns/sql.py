@@ -10,9 +10,9 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
 from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, ColumnId, DatasetColumns
@@ -50,8 +50,7 @@ class _OutOfStepsError(BaseException):
     """End of the steps; no handler of sqlglot catches it."""
 
 
-@dataclass(slots=True)
-class Steps:
+class Steps(msgspec.Struct):
     """Steps that parsing may still take. A clock would make the result differ from run to run."""
 
     left: int = MAX_STEPS_OF_JOB
@@ -83,8 +82,7 @@ class Steps:
             raise _OutOfStepsError
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """Dataset with its columns, in their order."""
 
     dataset: DatasetId

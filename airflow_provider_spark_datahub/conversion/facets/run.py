@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Raw
 
 from airflow_provider_spark_datahub.conversion.events import (
@@ -37,8 +38,7 @@ _SECOND_MS = 1_000
 _UNITS = (("WEEK", 604_800_000), ("DAY", 86_400_000), ("HOUR", 3_600_000), ("MINUTE", 60_000), ("SECOND", _SECOND_MS))
 
 
-@dataclass(frozen=True, slots=True)
-class DataInterval:
+class DataInterval(msgspec.Struct, frozen=True):
     """Time whose data a run processes, in ms since the epoch: Airflow's data interval or OpenLineage's nominal time.
 
     :param end_ms: the first moment after the interval.

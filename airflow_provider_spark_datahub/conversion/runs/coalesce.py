@@ -64,8 +64,7 @@ class Ending:
     one_submission: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
+class RunResult(msgspec.Struct, frozen=True):
     """Result of a run. :param native: the OpenLineage event type that stands for it."""
 
     type: Literal["SUCCESS", "FAILURE"]

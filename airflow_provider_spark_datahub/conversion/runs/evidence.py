@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from airflow_provider_spark_datahub.conversion.columns.facet import PARSED_PLAN
 from airflow_provider_spark_datahub.conversion.columns.sql import PARSED_SQL
@@ -32,16 +33,15 @@ Touched = Iterable[tuple[RunState, Iterable[tuple[DatasetId, str]]]]
 _UrnOf = Callable[[DatasetId], str | None]
 
 
-@dataclass(slots=True)
-class Evidence:
+class Evidence(msgspec.Struct):
     """Evidence of the edges of one job.
 
     :ivar statements: what the queries did, by id: the statement, or else the query's name in OpenLineage's events. Each
         is kept once, and without secrets.
     """
 
-    statements: dict[str, str] = field(default_factory=dict)
-    _ids: dict[str, str] = field(default_factory=dict)
+    statements: dict[str, str] = {}
+    _ids: dict[str, str] = {}
 
     def properties(self, touched: Touched) -> dict[str, dict[str, str]]:
         """Return the properties of edges by URN: the best source, and the queries.

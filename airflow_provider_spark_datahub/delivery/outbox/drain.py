@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import msgspec
+
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_in_turn
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, Entry, Outbox, SettledBatch
@@ -39,8 +41,7 @@ _PASSES = 5
 """How often a drain comes back to the entries that other drainers held."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Settlement:
+class _Settlement(msgspec.Struct, frozen=True):
     """Outcome of one entry.
 
     :param delivery: ``None`` if there was nothing to send.
@@ -95,8 +96,7 @@ def deliver_in_order(
             return
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
+class _Ready(msgspec.Struct, frozen=True):
     """Entry whose delivery may begin.
 
     :param sent: its items, without those that would overwrite something newer.
@@ -145,8 +145,7 @@ def _prepared(entry: Entry, later: Sequence[Entry], finish: Finish | None) -> _R
     return _Ready(ready, len(items), sent)
 
 
-@dataclass(frozen=True, slots=True)
-class DrainLimits:
+class DrainLimits(msgspec.Struct, frozen=True):
     """Limits of one drain.
 
     :param seconds: for all of it; ``None``: no limit.

@@ -10,7 +10,6 @@ import gzip
 import logging
 import zlib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -23,8 +22,7 @@ log = logging.getLogger(__name__)
 _EDGES = "edges"
 
 
-@dataclass(frozen=True, slots=True)
-class EdgeRecord:
+class EdgeRecord(msgspec.Struct, frozen=True):
     """Edges of one task run that succeeded and whose events were complete.
 
     :param run_start_ms: start of its DAG run, which orders DAG runs.

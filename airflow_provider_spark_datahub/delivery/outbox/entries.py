@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.delivery.outbox.format import (
     CORRUPT,
@@ -49,8 +51,7 @@ def _no_store(uri: str) -> ObjectStorage:
     raise OutboxError(f"{uri} cannot be opened by the program that opened this outbox")
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxLimits:
+class OutboxLimits(msgspec.Struct, frozen=True):
     """Limits of an outbox.
 
     :param max_bytes: of entries, raw events and the quarantine together.
@@ -325,8 +326,7 @@ def _storage_errors(what: str) -> Iterator[None]:
         raise OutboxError(f"Cannot {what}: {error.strerror or error}.") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _QuarantinedEntry:
+class _QuarantinedEntry(msgspec.Struct, frozen=True):
     """Items that one entry lost to the quarantine at one time.
 
     :param name: of the object in the quarantine.

@@ -463,8 +463,7 @@ def _json(line: bytes) -> Any:
         raise EntryFormatError(f"one of its lines is not JSON: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class EntryFilter:
+class EntryFilter(msgspec.Struct, frozen=True):
     """Selection of entries by exact ids; an empty tuple matches all."""
 
     dag_ids: tuple[str, ...] = ()

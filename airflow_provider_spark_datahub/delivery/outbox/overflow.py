@@ -8,8 +8,9 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.format import PENDING, EntryName
@@ -22,8 +23,7 @@ log = logging.getLogger(__name__)
 _NAME = re.compile(r"(.+)~(try-.+)~([0-9a-f]{12})-([0-9]+)-([0-9]+)\.jsonl")
 
 
-@dataclass(frozen=True, slots=True)
-class _Owner:
+class _Owner(msgspec.Struct, frozen=True):
     """Process that works on a record; its number alone may belong to another process one day."""
 
     machine: str

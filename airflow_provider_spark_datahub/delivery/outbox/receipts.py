@@ -7,7 +7,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from airflow_provider_spark_datahub.delivery.outbox.format import RECEIPTS, EntryFormatError, EntryName, Manifest
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
@@ -26,8 +28,7 @@ _RECEIPT_NAME = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _ReceiptName:
+class _ReceiptName(msgspec.Struct, frozen=True, order=True):
     created_ms: int
     name: str
     try_number: int

@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
@@ -39,8 +39,7 @@ class AnswerError(requests.RequestException):
         self.failure = failure
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """Answer to a request, with the bytes of its body.
 
     :param whole: whether the body was read to its end.
