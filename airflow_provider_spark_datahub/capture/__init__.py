@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         SparkVersions as SparkVersions,
         base_file as base_file,
         base_properties as base_properties,
+        knows_base_file as knows_base_file,
     )
     from airflow_provider_spark_datahub.capture.spark_submit import (
         DriverOutput as DriverOutput,
@@ -123,7 +124,9 @@ else:
             "remote_spark": (
                 "livy_batch livy_submission manifest_environment manifest_of manifest_scala_version manifest_submission"
             ),
-            "spark_installation": "ScalaVersion SparkInstallation SparkVersions base_file base_properties",
+            "spark_installation": (
+                "ScalaVersion SparkInstallation SparkVersions base_file base_properties knows_base_file"
+            ),
             "spark_submit": (
                 "DriverOutput InjectionError PropertiesFile RunningSubmit Submission remove_abandoned_properties "
                 "temporary_folder"

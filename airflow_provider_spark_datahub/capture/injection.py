@@ -20,7 +20,7 @@ import msgspec
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
-from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission, split_list
+from airflow_provider_spark_datahub.capture.spark_submit import SECRET_NAME, InjectionError, Submission, split_list
 
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 OUR_TRANSPORT = "airflow_datahub"
@@ -36,7 +36,6 @@ _TRANSPORT = "spark.openlineage.transport."
 _MEMBERS = "spark.openlineage.transport.transports."
 # OpenLineage reads the rest of such a name as one key, dots included, but only directly under "transport.".
 _FREE_KEYS = ("properties.", "urlParams.", "headers.")
-_SENSITIVE = re.compile(r"api_?key|token|secret|passw|credential|authorization|jaas", re.IGNORECASE)
 
 S3_SCHEMES = ("s3", "s3a")
 """Schemes of addresses in S3; ``s3a`` is Hadoop's."""
@@ -152,7 +151,7 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
         ),
         users_parent=users_parent,
         users_transport=transport[f"{_TRANSPORT}type"] == "composite",
-        secrets=tuple(value for name, value in transport.items() if _SENSITIVE.search(name.rpartition(".")[2])),
+        secrets=tuple(value for name, value in transport.items() if SECRET_NAME.search(name.rpartition(".")[2])),
     )
 
 
@@ -351,7 +350,7 @@ def _composite_of(kind: str, users: Mapping[str, str], ours: Mapping[str, str]) 
 def _moved_from_file(submission: Submission, transport: Mapping[str, str]) -> frozenset[str]:
     """Return the names of properties with credentials that only a file has, beside the user's own call."""
     base = submission.base_properties
-    names = {_DRIVER_JAVA_OPTIONS} if _SENSITIVE.search(base.get(_DRIVER_JAVA_OPTIONS, "")) else set[str]()
+    names = {_DRIVER_JAVA_OPTIONS} if SECRET_NAME.search(base.get(_DRIVER_JAVA_OPTIONS, "")) else set[str]()
     if any(name.startswith(_TRANSPORT) for name in base):
         names.update(name for name in transport if not name.startswith(f"{_MEMBERS}{OUR_TRANSPORT}."))
     return frozenset(names - submission.properties.keys())

@@ -16,6 +16,19 @@ ScalaVersion = Literal["2.12", "2.13"]
 
 _CORE_JAR = re.compile(r"spark-core_(?P<scala>\d+\.\d+)-(?P<spark>\d.*)\.jar")
 _SCALA_JAR = re.compile(r"scala-library-(?P<scala>\d+\.\d+)\..*\.jar")
+# The lines of Spark's own spark-submit and spark-sql (3.5 and 4); a vendor's wrapper has others.
+_OWN_LINE = re.compile(
+    r"""\#.* | fi
+      | if\ \[\ -z\ "\$\{SPARK_HOME\}"\ \];\ then
+      | source\ "\$\(dirname\ "\$0"\)"/find-spark-home
+      | export\ (?:PYTHONHASHSEED|SPARK_CONNECT_MODE|_SPARK_CMD_USAGE)=[^$`;&|\\]*
+      | exec\ "\$\{SPARK_HOME\}"/bin/spark-
+        (?:class\ org\.apache\.spark\.deploy\.SparkSubmit|submit\ --class\ org\.apache\.spark\.sql\.\S+)\ "\$@"
+    """,
+    re.VERBOSE,
+)
+# What may lead spark-env.sh to another spark-defaults.conf.
+_MOVES_CONF_DIR = re.compile(r"SPARK_CONF_DIR|(?:^|[\s;&|({])(?:\.|source|eval)\s")
 _BANNER_SPARK = re.compile(r"version (\d+\.\d+\.\d+\S*)")
 _BANNER_SCALA = re.compile(r"Using Scala version (\d+\.\d+)")
 
@@ -129,6 +142,39 @@ def base_file(installation: SparkInstallation | None, properties_file: str | Non
     if properties_file is not None:
         return Path(properties_file)
     return installation.defaults_file if installation and installation.defaults_file.is_file() else None
+
+
+def knows_base_file(
+    installation: SparkInstallation | None, properties_file: str | None, spark_binary: str, env: Mapping[str, str]
+) -> bool:
+    """Return whether Spark surely reads :func:`base_file` and no other properties below ``--conf``.
+
+    Not if the command is not Spark's own script: a wrapper may add options or choose another folder. Nor if
+    ``spark-env.sh`` may choose another folder.
+    """
+    try:
+        script = _own_script(shutil.which(spark_binary, path=env.get("PATH")))
+        if properties_file is not None or installation is None:
+            return properties_file is not None and "bin/spark-class" in script
+        if "bin/spark-submit" in script:
+            script = _own_script(str(installation.home / "bin" / "spark-submit"))
+        env_script = installation.conf_dir / "spark-env.sh"
+        lines = env_script.read_text(errors="replace").splitlines() if env_script.exists() else []
+    except OSError:
+        return False
+    return "bin/spark-class" in script and not any(
+        _MOVES_CONF_DIR.search(line) for line in lines if not line.lstrip().startswith("#")
+    )
+
+
+def _own_script(path: str | None) -> str:
+    """Return the text of a script of Spark's own; empty for any other.
+
+    :raises OSError: if it cannot be read.
+    """
+    text = Path(path).read_text(errors="replace") if path else ""
+    lines = filter(None, map(str.strip, text.splitlines()))
+    return text if all(map(_OWN_LINE.fullmatch, lines)) else ""
 
 
 def _read_properties(path: Path) -> dict[str, str]:

@@ -34,6 +34,13 @@ class InjectionError(Exception):
         self.reason = reason
 
 
+SECRET_NAME = re.compile(r"api_?key|access[.]?key|token|secret|passw|credential|authorization|jaas", re.IGNORECASE)
+"""Words in names of secrets: those that Spark redacts by default, and those of OpenLineage's transports."""
+_PLAIN_NAME = re.compile(r"spark\.[!-<>-~]+")
+# Spark trims values of a file. Its scripts remove carriage returns from arguments, and Java decodes non-ASCII
+# arguments as the locale says, but a file as UTF-8.
+_PLAIN_VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+
 _PRIVATE = "spark-datahub-"
 _STARTING_SECONDS = 60.0
 """Time for a spark-submit whose task was killed to read its properties."""
@@ -127,6 +134,8 @@ class Submission:
     :param base_file: the file that they come from.
     :param private: names of :attr:`properties` whose values were in that file, which may be readable for its owner
         only. On a command line, everyone on the machine could read them: see :meth:`hand_over`.
+    :param replaceable: Spark surely reads :attr:`base_file` and nothing else below ``--conf``, so that a copy with more
+        properties can take its place.
     """
 
     properties: Mapping[str, object] = field(default_factory=dict)
@@ -138,24 +147,36 @@ class Submission:
     base_properties: Mapping[str, str] = field(default_factory=dict)
     base_file: Path | None = None
     private: frozenset[str] = frozenset()
+    replaceable: bool = False
 
     def hand_over(self, folder: Path | None = None) -> tuple[dict[str, object], PropertiesFile | None]:
         """Return the properties for the command line, and a new ``--properties-file`` that holds the private ones.
 
         Spark reads one such file only, so this one begins with the content of the file that it replaces. Only its owner
-        can read it. The caller removes it.
+        can read it. The caller removes it. If the file is :attr:`replaceable`, secrets of the user's own call go with
+        the private properties, unless Spark would see another value than on the command line.
 
         :param folder: for the file; the system's folder for temporary files by default.
         :returns: ``None`` for the file if there are no private properties.
         :raises OSError: if the file cannot be written.
         """
-        if not self.private:
+        private = self.private | self.secrets if self.replaceable else self.private
+        if not private:
             return dict(self.properties), None
         content = self.base_file.read_bytes() if self.base_file is not None else b""
         # Two line ends: the last line of the content may go on in the next one.
-        lines = [content, b"\n\n", *(_property_line(name, str(self.properties[name])) for name in sorted(self.private))]
+        lines = [content, b"\n\n", *(_property_line(name, str(self.properties[name])) for name in sorted(private))]
         file = PropertiesFile.write(lines, folder)
-        return {name: value for name, value in self.properties.items() if name not in self.private}, file
+        return {name: value for name, value in self.properties.items() if name not in private}, file
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Names of secrets in :attr:`properties` that are the same to Spark in a file as on a command line."""
+        return frozenset(
+            name
+            for name, value in self.properties.items()
+            if SECRET_NAME.search(name) and _PLAIN_NAME.fullmatch(name) and _PLAIN_VALUE.fullmatch(str(value))
+        )
 
     def effective(self, name: str) -> str | None:
         """Return the value that Spark would see for a property; ``None`` if it is not set."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from airflow_provider_spark_datahub.capture import (
     choose_jar,
     event_file,
     inject,
+    knows_base_file,
     overridden_transport,
     unused_path,
 )
@@ -111,7 +113,11 @@ class SubmitPlan:
             submission,
             base_properties=base_properties(installation, spark.properties_file),
             base_file=base_file(installation, spark.properties_file),
+            replaceable=_knows_base_file(spark, installation),
         )
+        if submission.secrets and spark.binary and not submission.replaceable:
+            names_of_secrets = ", ".join(sorted(submission.secrets))
+            log.debug("Secrets in the job's Spark properties stay on its command line: %s", names_of_secrets)
         reason = f"capture is {self._options.capture}"
         if self._options.capture != "event_log":
             try:
@@ -179,3 +185,14 @@ class SubmitPlan:
                 f"the OpenLineage transport of {replaced} gets none of this job's events: set it as Spark properties "
                 "(spark.openlineage.transport.*), and it is kept beside ours"
             )
+
+
+def _knows_base_file(spark: SparkSubmit, installation: SparkInstallation | None) -> bool:
+    # A driver in a container gets variables of its own, which spark-submit does not have.
+    names = ("PATH", "SPARK_CONF_DIR", "SPARK_HOME")
+    is_ours = all(spark.env.get(name) == os.environ.get(name) for name in names)
+    return (
+        spark.binary is not None
+        and is_ours
+        and knows_base_file(installation, spark.properties_file, spark.binary, spark.env)
+    )

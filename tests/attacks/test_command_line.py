@@ -18,12 +18,16 @@ from airflow_provider_spark_datahub.capture.spark_installation import (
     _read_properties,
     base_file,
     base_properties,
+    knows_base_file,
 )
 from airflow_provider_spark_datahub.capture.spark_submit import (
+    SECRET_NAME,
     PropertiesFile,
     Submission,
     remove_abandoned_properties,
 )
+from airflow_provider_spark_datahub.conversion import redaction
+from tests.capture.installations import SPARK_SUBMIT_SCRIPT, executable
 from tests.capture.test_inject import LINEAGE
 from tests.capture.test_real_spark import (
     OPENLINEAGE_JAR,
@@ -37,17 +41,41 @@ from tests.operators.tries import FakeSpark, TaskInstance, context_of, execute, 
 from tests.servers.openlineage import Backend
 
 SECRET = "hunter2"
+COMMANDS = ("spark-submit", "spark-sql")
 TRANSPORT = "spark.openlineage.transport"
 JOB = """
-import sys
+import json, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 spark.read.text(sys.argv[1]).write.text(sys.argv[2])
 lines = [path.read_bytes().replace(b"\\0", b" ") for path in Path("/proc").glob("[0-9]*/cmdline")]
 Path(sys.argv[3]).write_bytes(b"\\n".join(line for line in lines if sys.argv[2].encode() in line))
-Path(sys.argv[3] + ".kept").write_text(spark.conf.get("spark.of.the.user"))
+Path(sys.argv[3] + ".kept").write_text(json.dumps(dict(spark.sparkContext.getConf().getAll())))
 """
+# The user's own properties, and whether they move into the file.
+USERS = {
+    "spark.hadoop.fs.s3a.secret.key": (SECRET, True),
+    "spark.hadoop.fs.s3a.access.key": ("a=b:c#d!e\\f\\", True),
+    "spark.my.#1!.Password": ("\"quoted\" 'words' ${spark.app.name} $HOME `id`", True),
+    "spark.my.token": ("of the conf, not of the file", True),
+    "spark.my.credential.provider": ("#begins\\u0041", True),
+    "spark.openlineage.transport.apiKey": ("!", True),
+    "spark.plain": ("p", False),
+    "spark.my.secret.number": (17, True),
+    # They would be another value in a file, or on a command line whose locale is not the file's.
+    "spark.my.secret.begin": (" a", False),
+    "spark.my.secret.end": ("a ", False),
+    "spark.my.secret.umlaut": ("größe", False),
+    "spark.my.secret.tab": ("a\tb", False),
+    "spark.my.secret.lines": ("a\nb", False),
+    "spark.my.secret.return": ("a\rb", False),
+    "spark.my.secret.empty": ("", False),
+    # spark-submit ends the name at the first "=", and warns of others than Spark's in a file.
+    "spark.my=secret": ("c", False),
+    "spark.my secret": ("c", False),
+    "my.secret": ("c", False),
+}
 
 
 @pytest.mark.spark
@@ -59,12 +87,18 @@ def test_a_real_job_keeps_its_secrets_off_the_command_line(tmp_path: Path) -> No
         defaults = conf_dir / "spark-defaults.conf"
         defaults.write_text(
             f"{TRANSPORT}.type http\n{TRANSPORT}.url {backend.url}\n{TRANSPORT}.auth.type api_key\n"
-            f"{TRANSPORT}.auth.apiKey {SECRET}\nspark.of.the.user größe \\\n"
+            f"{TRANSPORT}.auth.apiKey {SECRET}\nspark.my.token of-the-file\nspark.of.the.user größe \\\n"
         )
+        # As Spark's launcher passes it on: without what spark-submit ignores, and without carriage returns.
+        users = {name: str(value) for name, (value, _) in USERS.items() if TRANSPORT not in name and value != "a\rb"}
         env = environment(conf_dir)
         installation = SparkInstallation.find(str(SPARK_SUBMIT), env)
+        assert all(knows_base_file(installation, None, str(SPARK_SUBMIT.with_name(name)), env) for name in COMMANDS)
         submission = Submission(
-            base_properties=base_properties(installation, None), base_file=base_file(installation, None)
+            users,
+            base_properties=base_properties(installation, None),
+            base_file=base_file(installation, None),
+            replaceable=True,
         )
         jar = choose_jar(OPENLINEAGE_JAR, submission, installation=installation, local_driver=True)
         injected = inject(submission, LineageInjection(str(events_file), jar, PARENT, ROOT, "analytics")).submission
@@ -83,8 +117,55 @@ def test_a_real_job_keeps_its_secrets_off_the_command_line(tmp_path: Path) -> No
     assert "SparkSubmit" in seen
     assert str(file) in seen
     assert SECRET not in seen
-    assert (tmp_path / "seen.kept").read_text() == "größe"
+    kept = json.loads((tmp_path / "seen.kept").read_text())
+    ignored = {"spark.my=secret", "my.secret"}
+    assert {name: kept[name] for name in users.keys() - ignored} == {
+        name: value for name, value in users.items() if name not in ignored
+    }
+    assert kept["spark.my"] == "secret=c"
+    assert kept["spark.of.the.user"] == "größe"
     assert len(backend.events) == len(events_of(events_file)) > 0
+
+
+def test_secrets_of_the_users_call_move_into_the_file(tmp_path: Path) -> None:
+    base = tmp_path / "base.conf"
+    base.write_text("spark.my.token of-the-file\nspark.of.the.user u")
+    properties = {name: value for name, (value, _) in USERS.items()}
+    moving = {name: str(value) for name, (value, moves) in USERS.items() if moves}
+    shown, file = Submission(properties, base_file=base, replaceable=True).hand_over()
+    assert shown == {name: value for name, (value, moves) in USERS.items() if not moves}
+    assert file is not None
+    assert _read_properties(file.path) == {**moving, "spark.of.the.user": "u"}
+    file.remove()
+    assert all(map(SECRET_NAME.search, redaction._WORDS_OF_KEYS))
+    # If Spark may read another file than this one, it must go on to do so.
+    assert Submission(properties, base_file=base).hand_over() == (properties, None)
+    plain = {"spark.plain": "p"}
+    assert Submission(plain, base_file=base, replaceable=True).hand_over() == (plain, None)
+
+
+@pytest.mark.parametrize("capture", ["listener", "event_log"])
+def test_the_operator_hands_its_own_secrets_over_in_a_file(
+    capture: str, spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bin_folder = tmp_path / "spark" / "bin"
+    monkeypatch.setenv("SPARK_HOME", str(bin_folder.parent))
+    executable(bin_folder / "spark-class", (bin_folder / "spark-submit").read_text())
+    spark.writes("a_csv_join_agg")
+    conf = {"spark.my.password": SECRET, "spark.plain": "p"}
+    runs = []
+    for script in (None, SPARK_SUBMIT_SCRIPT):
+        if script:
+            executable(bin_folder / "spark-submit", script)
+        for disabled in (True, False):
+            operator = operator_with_lineage(spark, conf=conf, capture=capture, enabled=not disabled)
+            execute(operator, context_of(operator, TaskInstance()))
+            assert operator.conf == conf
+            runs.append("--properties-file" in spark.runs[-1])
+            assert (SECRET in spark.runs[-1]) is not runs[-1]
+            assert "spark.plain=p" in spark.runs[-1]
+    # Of a wrapper, nobody knows which file it lets Spark read. Without lineage, the call is the user's.
+    assert runs == [False, False, False, True]
 
 
 def test_the_operator_hands_secrets_over_in_a_file(spark: FakeSpark, tmp_path: Path) -> None:

@@ -9,6 +9,21 @@ from pathlib import Path
 LISTENER_CLASS = "io/openlineage/spark/agent/OpenLineageSparkListener.class"
 SEQ_CALL = {"2.12": b"\x00()Lscala/collection/Seq;\x00", "2.13": b"\x00()Lscala/collection/immutable/Seq;\x00"}
 
+# Scripts with the lines of Spark's own.
+SPARK_SUBMIT_SCRIPT = """#!/usr/bin/env bash
+# A comment
+if [ -z "${SPARK_HOME}" ]; then
+  source "$(dirname "$0")"/find-spark-home
+fi
+
+export PYTHONHASHSEED=0
+exec "${SPARK_HOME}"/bin/spark-class org.apache.spark.deploy.SparkSubmit "$@"
+"""
+SPARK_SQL_SCRIPT = """#!/usr/bin/env bash
+export _SPARK_CMD_USAGE="Usage: ./bin/spark-sql [options] [cli option]"
+exec "${SPARK_HOME}"/bin/spark-submit --class org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver "$@"
+"""
+
 
 def spark_at(home: Path, spark: str = "4.3.0", scala: str = "2.13", *, more_jars: Iterable[str] = ()) -> Path:
     """Lay out the jars of a Spark below ``home``."""

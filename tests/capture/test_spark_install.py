@@ -9,8 +9,9 @@ from airflow_provider_spark_datahub.capture.spark_installation import (
     SparkInstallation,
     SparkVersions,
     base_properties,
+    knows_base_file,
 )
-from tests.capture.installations import executable, spark_at
+from tests.capture.installations import SPARK_SQL_SCRIPT, SPARK_SUBMIT_SCRIPT, executable, spark_at
 
 BANNER = """#!/bin/sh
 cat >&2 <<'END'
@@ -157,3 +158,37 @@ def test_banner_of_a_wrapper(tmp_path: Path) -> None:
 def test_no_banner(tmp_path: Path, script: str) -> None:
     binary = executable(tmp_path / "spark3-submit", script)
     assert SparkVersions.from_banner(str(binary), {"PATH": os.defpath}, 0.5) is None
+
+
+# Script of the command, spark-env.sh, whether the base file is known without and with --properties-file.
+LAUNCHES = {
+    "Spark's own": (SPARK_SUBMIT_SCRIPT, None, True, True),
+    "Spark's own with variables": (SPARK_SUBMIT_SCRIPT, "# SPARK_CONF_DIR\nHADOOP_CONF_DIR=/etc/hadoop\n", True, True),
+    "another folder": (SPARK_SUBMIT_SCRIPT, "export SPARK_CONF_DIR=/etc/spark\n", False, True),
+    "another file": (SPARK_SUBMIT_SCRIPT, "[ -f /etc/env ] && . /etc/env\n", False, True),
+    "a wrapper": ('#!/bin/sh\nexec /opt/spark/bin/spark-submit "$@"\n', None, False, False),
+    "a wrapper that adds": (SPARK_SUBMIT_SCRIPT.replace('"$@"', '--conf spark.a.secret=b "$@"'), None, False, False),
+    "a wrapper that sets": ("export SPARK_CONF_DIR=/etc/spark\n" + SPARK_SUBMIT_SCRIPT, None, False, False),
+    "no script": ("\x7fELF\udcff", None, False, False),
+}
+
+
+def test_the_base_file_is_known_if_no_wrapper_can_choose_another_one(tmp_path: Path) -> None:
+    home = spark_at(tmp_path / "spark")
+    binary, env_script = home / "bin/spark-submit", home / "conf/spark-env.sh"
+    env_script.parent.mkdir()
+    env = {"PATH": str(binary.parent), "SPARK_HOME": str(home)}
+    executable(home / "bin/spark-sql", SPARK_SQL_SCRIPT)
+    found = {}
+    for name, (script, env_lines, *_) in LAUNCHES.items():
+        executable(binary).write_bytes(script.encode(errors="surrogateescape"))
+        env_script.unlink(missing_ok=True)
+        if env_lines is not None:
+            env_script.write_text(env_lines)
+        installation = SparkInstallation.find("spark-submit", env)
+        without, named = (knows_base_file(installation, file, "spark-submit", env) for file in (None, "/a.conf"))
+        found[name] = (without, named)
+        assert knows_base_file(installation, None, "spark-sql", env) is without
+        assert not knows_base_file(None, None, "spark-submit", env), "its layout is not known"
+    assert found == {name: (without, named) for name, (_, _, without, named) in LAUNCHES.items()}
+    assert not knows_base_file(None, None, "spark-other", env)
