@@ -32,6 +32,7 @@ NEWEST_SPARK = "4.3.0"
 TEST_TOOLS = (
     "hypothesis>=6.100",
     "pytest>=9",
+    "pytest-cov>=7",
     "pytest-timeout>=2.4",
     "pytest-xdist>=3.8",
     "selenium>=4.20",
