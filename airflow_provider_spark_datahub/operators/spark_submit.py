@@ -82,7 +82,7 @@ class _SubmitLauncher(SubmissionLauncher):
             binary=operator._spark_binary or extra.get("spark-binary") or "spark-submit",
             env={**os.environ, **{name: str(value) for name, value in (operator.env_vars or {}).items()}},
             local_driver=(operator._deploy_mode or extra.get("deploy-mode")) != "cluster",
-            properties_file=operator.properties_file,
+            properties_file=operator.properties_file or None,
         )
 
     def launching(self, submission: Submission) -> AbstractContextManager[None]:

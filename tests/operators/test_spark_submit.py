@@ -389,6 +389,13 @@ def test_secrets_of_a_file_stay_off_the_command_line_and_are_masked(spark: FakeS
 
 
 @pytest.mark.slow
+def test_a_properties_file_that_renders_to_nothing_is_none(spark: FakeSpark) -> None:
+    spark.writes("a_csv_join_agg")
+    operator = operator_with_lineage(spark, properties_file="")
+    execute(operator, context_of(operator))
+    assert "--conf spark.extraListeners=" in spark.runs[0]
+
+
 def test_lineage_is_delivered_while_spark_submit_runs(spark: FakeSpark, tmp_path: Path) -> None:
     spark.writes("a_csv_join_agg")
     sink = tmp_path / "sink" / "lineage.jsonl"
