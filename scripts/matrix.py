@@ -77,9 +77,11 @@ class Row:
 
 
 ROWS = (
-    Row("lowest", "3.11", resolution="lowest-direct"),
+    # Airflow 3.0.0 has no upper bound of universal-pathlib, whose 0.3 refuses its paths in object stores.
+    Row("lowest", "3.11", ("universal-pathlib<0.3",), resolution="lowest-direct"),
     Row("airflow-3.0", "3.11", ("apache-airflow==3.0.*",)),
-    Row("airflow-3.1", "3.11", ("apache-airflow==3.1.*",)),
+    # Airflow 3.1.0 has no upper bound of structlog, so that the resolver takes it, but does not start with the newest.
+    Row("airflow-3.1", "3.11", ("apache-airflow>=3.1.8,<3.2",)),
     # Airflow 3.2.2 has no upper bounds of these two, but its execution API does not work with newer ones: FastAPI 0.165
     # loses the tags of its unions ("TITerminalStatePayload needs a discriminator field"), svcs 26 its registry.
     Row("airflow-3.2", "3.12", ("apache-airflow==3.2.*", "fastapi<0.137", "svcs<26")),
@@ -90,7 +92,7 @@ ROWS = (
     Row("spark-3.5", spark="3.5.*"),
     Row("spark-4.0", spark="4.0.*"),
     Row("spark-4.1", spark="4.1.*"),
-    Row("lowest-spark-3.5", "3.11", resolution="lowest-direct", spark="3.5.*"),
+    Row("lowest-spark-3.5", "3.11", ("universal-pathlib<0.3",), resolution="lowest-direct", spark="3.5.*"),
     Row(
         "datahub-plugin",
         "3.11",

@@ -5,6 +5,7 @@ It is off until ``[spark_datahub] auto`` names operators. It may also be called 
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from airflow.policies import hookimpl
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import BaseOperator
+
+log = logging.getLogger(__name__)
 
 _OPERATORS = "airflow_provider_spark_datahub.operators"
 _DROP_INS = {
@@ -43,8 +46,12 @@ def task_policy(task: Any) -> None:
     if mapped is not None:
         task.operator_class = with_lineage
         task.operator_extra_links = with_lineage.operator_extra_links
-    else:
+        return
+    try:
         task.__class__ = with_lineage
+    except TypeError as error:
+        # A DAG must not fail for its lineage.
+        log.warning("Task %s runs without lineage: [spark_datahub] auto does not fit its operator: %s", task, error)
 
 
 @cache
@@ -83,9 +90,14 @@ def _with_lineage(operator: type[BaseOperator], wanted: frozenset[str]) -> type[
 
 def _layout(of: type) -> type:
     """Return the base class that gave a class the layout of its objects."""
-    while of.__base__ is not None and of.__base__.__basicsize__ == of.__basicsize__:
+    while of.__base__ is not None and _measures(of.__base__) == _measures(of):
         of = of.__base__
     return of
+
+
+def _measures(of: type) -> tuple[int, int, int]:
+    # In newer versions of Python, the places of __dict__ and weak references do not count into the size.
+    return of.__basicsize__, of.__dictoffset__, of.__weakrefoffset__
 
 
 def _from_default_args(task: Any) -> dict[str, Any]:

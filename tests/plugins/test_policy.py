@@ -139,3 +139,14 @@ def test_the_entry_point_is_an_airflow_policy() -> None:
     settings: Any = import_module("airflow.settings")
     manager = settings.get_policy_plugin_manager()
     assert import_module(module) in [each.plugin for each in manager.hook.task_policy.get_hookimpls()]
+
+
+def test_an_operator_whose_objects_cannot_change_their_class_stays(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(policy, "_layout", lambda _: object)
+    policy._with_lineage.cache_clear()
+    dag = with_policy(some_dag(), monkeypatch, "SparkSubmitOperator")
+    policy._with_lineage.cache_clear()
+    assert type(dag.get_task("submit")) is SparkSubmitOperator
+    assert "Task <Task(SparkSubmitOperator): submit> runs without lineage: [spark_datahub] auto" in caplog.text
