@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.hooks.datahub import sink_of
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener, policy
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
+from tests.airflow_versions import AIRFLOW
 
 PACKAGE = "airflow-provider-spark-datahub"
 
@@ -176,6 +177,8 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
     ],
 )
 def test_airflow_reads_the_defaults(option: str, read: Callable[[str, str], object], default: object) -> None:
+    if AIRFLOW < (3, 2):  # from 3.2 on, reading the first of them does so
+        conf.load_providers_configuration()
     assert read("spark_datahub", option) == default
 
 
@@ -189,7 +192,8 @@ def test_entry_points() -> None:
 
 
 def test_airflow_loads_the_listener() -> None:
-    get_listener_manager.cache_clear()
+    if AIRFLOW >= (3, 2):
+        get_listener_manager.cache_clear()
     assert dag_run_listener in get_listener_manager().pm.get_plugins()
 
 
