@@ -132,11 +132,14 @@ class AttemptLineage:
         self._local_driver = self._driver_is_elsewhere = False
         self._event_log = SparkEventLog(open_store=connections.open_store, since_ms=attempt.start_ms)
         self.driver_output = DriverOutput()
-        self._plan = SubmitPlan(options, attempt.key, connections, ti_id, self.report.warnings)
         self._running: RunningLineage | None = None
         self._job_ended = threading.Event()
 
     # -- before the submit
+
+    @property
+    def _plan(self) -> SubmitPlan:
+        return SubmitPlan(self._options, self._attempt.key, self._connections, self._ti_id, self.report.warnings)
 
     def handle_orphans(self) -> None:
         """Report each spark-submit that an earlier attempt, whose task was killed, left running here, or stop it.
