@@ -7,6 +7,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
+from typing import Annotated
+
+import msgspec
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +24,8 @@ class AttemptKey:
     dag_id: str
     run_id: str
     task_id: str
-    map_index: int
-    try_number: int
+    map_index: Annotated[int, msgspec.Meta(ge=-1, le=10**15)]
+    try_number: Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 
     @property
     def instance(self) -> str:
@@ -49,6 +52,8 @@ def _name(dag_id: str, task_id: str, run_id: str | None = None, map_index: int =
     return f"{_slug(dag_id)}.{_slug(task_id)}-{digits}"
 
 
-@lru_cache(maxsize=256)
+_UNSAFE = re.compile("[^A-Za-z0-9]+")
+
+
 def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[:40] or "_"
+    return _UNSAFE.sub("-", text).strip("-")[:40] or "_"

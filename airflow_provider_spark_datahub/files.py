@@ -16,7 +16,9 @@ from typing import BinaryIO
 import msgspec
 
 _ATTEMPTS = 5
-_FIRST_BYTES = 16_384
+_FIRST_BYTES = 1_024
+"""Bytes that are read at first of a file whose first line is asked for; most manifests are shorter."""
+_MORE_BYTES = 16_384
 _PIECE_BYTES = 1024 * 1024
 
 
@@ -68,11 +70,14 @@ def first_line(path: str | Path, *, listed: bool = False) -> tuple[bytes, int]:
     descriptor, size = _open(path, listed=listed)
     try:
         content = os.read(descriptor, _FIRST_BYTES)
-        line, newline, _ = content.partition(b"\n")
-        while not newline and (content := os.read(descriptor, _FIRST_BYTES)):
-            rest, newline, _ = content.partition(b"\n")
-            line += rest
-        return line + newline, size
+        end = content.find(b"\n") + 1
+        if end:
+            return content[:end], size
+        pieces = [content]
+        while not end and (content := os.read(descriptor, _MORE_BYTES)):
+            end = content.find(b"\n") + 1
+            pieces.append(content[:end] if end else content)
+        return b"".join(pieces), size
     finally:
         os.close(descriptor)
 

@@ -19,11 +19,12 @@ def printable(text: str, encoding: str = "utf-8") -> str:
 
     :param encoding: of the output; characters that it cannot express become escapes, too.
     """
-    if not text.isprintable() or not text.isascii():
-        text = "".join(
-            character.encode("unicode_escape").decode("ascii") if _is_steering(character) else character
-            for character in text
-        )
+    if text.isascii() and text.isprintable():
+        return text
+    text = "".join(
+        character.encode("unicode_escape").decode("ascii") if _is_steering(character) else character
+        for character in text
+    )
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 

@@ -69,7 +69,7 @@ def pending(
     # Tens of thousands of entries are kept, and collecting them takes as long as reading them.
     with _opened(outbox, or_folder=True, failed=EXIT_HELP) as opened, gc_paused():
         for entry in opened.entries():
-            if wanted(entry.manifest):
+            if not wanted or wanted(entry.manifest):
                 listed = running if _may_run(entry, hours) else waiting
                 summary = _summary(entry.manifest)
                 listed.append({**summary, "entry": str(entry)} if as_json else summary)

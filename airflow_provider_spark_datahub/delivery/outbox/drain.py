@@ -16,7 +16,7 @@ import msgspec
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_in_turn
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, Entry, Outbox, SettledBatch
-from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hash
+from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hashes
 from airflow_provider_spark_datahub.delivery.outbox.lease import LEASE_SECONDS, Lease
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Sending, Sink
 
@@ -99,17 +99,20 @@ def deliver_in_order(
 class _Ready(msgspec.Struct, frozen=True):
     """Entry whose delivery may begin.
 
+    :param items: how many it has.
     :param sent: its items, without those that would overwrite something newer.
+    :param hashes: :func:`.upsert_hashes` of ``sent``.
     """
 
     entry: Entry
     items: int
     sent: Sequence[OutboxItem]
+    hashes: Sequence[str]
 
     def settled(self, delivery: Delivery, batch: SettledBatch | None) -> _Settlement:
         """Record the delivery, and return what became of the entry."""
         superseded, entry = self.items - len(self.sent), self.entry
-        remaining = entry.settle(delivery, self.sent, superseded, batch)
+        remaining = entry.settle(delivery, self.sent, superseded, batch, self.hashes)
         max_age = entry.outbox.limits.max_age
         if remaining is not None and remaining.age > max_age:
             remaining.quarantine(
@@ -134,15 +137,17 @@ def _prepared(entry: Entry, later: Sequence[Entry], finish: Finish | None) -> _R
         log.debug("Its attempt is not over: %s", entry)
         return _Settlement(entry, None, entry)
     items = ready.items()
-    asked = {digits for item in items if (digits := upsert_hash(item)) is not None}
-    receipt, newer = entry.outbox.receipts.find(ready.name, ready.manifest, asked)
+    sent, hashes = items, upsert_hashes(items)
+    receipt, newer = entry.outbox.receipts.find(ready.name, ready.manifest, {*hashes} - {""})
     if receipt is not None:
         ready.discard()
         return _Settlement(ready, None, None)
     newer.update(digits for other in later for digits in other.manifest.upserts)
-    sent = [item for item in items if upsert_hash(item) not in newer] if newer else items
+    if newer:
+        kept = [number for number, digits in enumerate(hashes) if digits not in newer]
+        sent, hashes = tuple(items[number] for number in kept), [hashes[number] for number in kept]
     log.debug("Delivering %d of %d items of %s", len(sent), len(items), ready)
-    return _Ready(ready, len(items), sent)
+    return _Ready(ready, len(items), sent, hashes)
 
 
 class DrainLimits(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     EntryName,
     Manifest,
     OtherVersionError,
-    upsert_hash,
+    upsert_hashes,
 )
 from airflow_provider_spark_datahub.delivery.outbox.overflow import Overflow
 from airflow_provider_spark_datahub.delivery.outbox.receipts import DELIVERED, Receipts, receipt_name
@@ -135,6 +135,7 @@ class Entry:
         sent: Sequence[OutboxItem],
         superseded: int = 0,
         batch: SettledBatch | None = None,
+        hashes: Sequence[str] | None = None,
     ) -> Entry | None:
         """Record the delivery of the entry's items.
 
@@ -144,6 +145,7 @@ class Entry:
         :param delivery: the result of delivering ``sent``.
         :param superseded: how many of the entry's items were left out of ``sent`` for good.
         :param batch: removes the entry later, with others.
+        :param hashes: :func:`.upsert_hashes` of ``sent``, if they are known.
         :returns: the entry as it is now; ``None`` if none of its items are pending.
         :raises ValueError: if the numbers do not account for each item of the entry.
         """
@@ -153,7 +155,7 @@ class Entry:
                 f"a delivery of {accounted} and {superseded} superseded proposals cannot settle {self}: "
                 f"{len(sent)} were sent, {self.manifest.pending} were pending"
             )
-        manifest = self._after(delivery, sent, superseded)
+        manifest = self._after(delivery, hashes if hashes is not None else upsert_hashes(sent), superseded)
         receipt_manifest = manifest.receipt(self.outbox.storage.now_ms(), stored=delivery.stored)
         self._keep_delivered(delivery, sent, receipt_manifest)
         with self._storage_errors():
@@ -223,15 +225,14 @@ class Entry:
         except OSError as error:
             log.warning("Could not keep what was delivered of %s: %s.", self, error.strerror or error)
 
-    def _after(self, delivery: Delivery, sent: Sequence[OutboxItem], superseded: int) -> Manifest:
+    def _after(self, delivery: Delivery, sent: Sequence[str], superseded: int) -> Manifest:
+        """Return the manifest after a delivery. :param sent: :func:`.upsert_hashes` of what was sent."""
         before = self.manifest
-        delivered = _upsert_hashes(sent)
+        undelivered = {""}
         if delivery.pending or delivery.rejected:
-            undelivered = {
-                *_upsert_hashes(delivery.pending),
-                *_upsert_hashes(rejection.item for rejection in delivery.rejected),
-            }
-            delivered = tuple(digits for digits in delivered if digits not in undelivered)
+            rejected = [rejection.item for rejection in delivery.rejected]
+            undelivered.update(upsert_hashes((*delivery.pending, *rejected)))
+        delivered = tuple(dict.fromkeys(digits for digits in sent if digits not in undelivered))
         return replace(
             before,
             pending=len(delivery.pending),
@@ -271,7 +272,7 @@ class Entry:
                 self.outbox.receipts.remove_part(self.name, self.manifest)
 
     def _storage_errors(self) -> AbstractContextManager[None]:
-        return _storage_errors(f"change the outbox's entry {self}")
+        return _storage_errors("change the outbox's entry {}", self)
 
 
 class SettledBatch:
@@ -305,7 +306,7 @@ class SettledBatch:
         self._receipts, self._removals = [], []
         problems = []
         if receipts:
-            with _storage_errors(f"sync the receipts of {len(receipts)} entries of the outbox {self._outbox}"):
+            with _storage_errors("sync the receipts of {} entries of the outbox {}", len(receipts), self._outbox):
                 self._outbox.storage.sync(receipts)
         for remove in removals:
             try:
@@ -317,13 +318,14 @@ class SettledBatch:
 
 
 @contextmanager
-def _storage_errors(what: str) -> Iterator[None]:
+def _storage_errors(what: str, *subjects: object) -> Iterator[None]:
+    """Raise other errors of the storage as OutboxError. :param subjects: put into ``what`` if there is an error."""
     try:
         yield
     except OutboxError:
         raise
     except OSError as error:
-        raise OutboxError(f"Cannot {what}: {error.strerror or error}.") from error
+        raise OutboxError(f"Cannot {what.format(*subjects)}: {error.strerror or error}.") from error
 
 
 class _QuarantinedEntry(msgspec.Struct, frozen=True):
@@ -448,7 +450,7 @@ class Outbox:
 
     def _new(self, step: str, manifest: Manifest, items: Sequence[OutboxItem]) -> Entry:
         key = manifest.key
-        with _storage_errors(f"write to the outbox {self}"):
+        with _storage_errors("write to the outbox {}", self):
             earlier = [name.created_ms for name in self.names(key.instance) if name.try_number == key.try_number]
             self.usage.observe_time()
             # If the clock was set back, the order of the entries stays.
@@ -629,7 +631,3 @@ class Outbox:
             log.warning(
                 "The outbox's entry %s is corrupt (%s): moved to %s.", path, reason, self.storage.describe(stem)
             )
-
-
-def _upsert_hashes(items: Iterable[OutboxItem]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(digits for item in items if (digits := upsert_hash(item))))

@@ -10,10 +10,9 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
 
@@ -108,6 +107,10 @@ def unseal(line: bytes) -> tuple[dict[str, Any], Body]:
     return obj, body
 
 
+_Number = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
+"""Number in a manifest; as ms since the epoch, the largest is far in the future."""
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """First line of an entry, and the content of a receipt.
@@ -133,20 +136,20 @@ class Manifest:
 
     key: AttemptKey
     connection_id: str
-    created_ms: int
+    created_ms: _Number
     state: Literal["unfinished", "pending", "quarantined", "delivered"] = "pending"
     content: str = "proposals"
-    collected: int = 0
-    pending: int = 0
-    delivered: int = 0
-    rejected: int = 0
-    superseded: int = 0
+    collected: _Number = 0
+    pending: _Number = 0
+    delivered: _Number = 0
+    rejected: _Number = 0
+    superseded: _Number = 0
     upserts: tuple[str, ...] = ()
     spark_succeeded: bool = False
     awaits_retry: bool = False
     events: str | None = None
     redo: dict[str, Any] | None = field(default=None, hash=False)
-    delivered_ms: int | None = None
+    delivered_ms: _Number | None = None
     stored: bool | None = None
     created_by: str = f"airflow-provider-spark-datahub {__version__}"
 
@@ -175,10 +178,6 @@ class Manifest:
 
     def _checked(self) -> Self:
         """Check what the types of the fields do not say, and return the manifest."""
-        numbers = (self.created_ms, self.delivered_ms or 0, self.key.try_number, self.key.map_index + 1)
-        counts = (self.collected, self.pending, self.delivered, self.rejected, self.superseded)
-        if min(*numbers, *counts) < 0 or max(*numbers, *counts) > _LARGEST:
-            raise EntryFormatError("a number in its manifest is out of range")
         if self.content not in ("proposals", "events"):
             raise OtherVersionError(f"it contains {self.content[:40]!r}, which this version does not know")
         return self
@@ -220,12 +219,12 @@ class Manifest:
 
     @classmethod
     def _read_line(cls, line: bytes) -> tuple[Manifest, Body]:
-        head = line[:-_SEAL_LENGTH]
-        if line == _sealed(head):
+        if line == _sealed(line[:-_SEAL_LENGTH]):
             # Without an object in between, this takes a third of the time; a listing reads tens of thousands.
-            with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                body: Body = _decode_sealed(line).body
-                return _decode_manifest(line)._checked(), body
+            try:
+                return _decode_manifest(line)._checked(), _decode_sealed(line).body
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass  # half of a surrogate pair; or the reason is given below
         obj, body = unseal(line)
         return cls.from_obj(obj), body
 
@@ -289,8 +288,6 @@ class Manifest:
 
 
 _FIELDS = dict.fromkeys(known.name for known in fields(Manifest))
-_LARGEST = 10**15
-"""Limit of a number in a manifest; as ms since the epoch, this is far in the future."""
 _SEAL_LENGTH = len(_sealed(b""))
 _decode_manifest = msgspec.json.Decoder(Manifest).decode
 _decode_sealed: Callable[[bytes], Any] = msgspec.json.Decoder(
@@ -384,16 +381,14 @@ _ENTRY_NAME = re.compile(
 )
 
 
-def upsert_hash(item: OutboxItem) -> str | None:
-    """Return 12 hexadecimal digits for the aspect that an item replaces; ``None`` if it replaces none."""
-    if isinstance(item, RawEvent) or item.change_type != "UPSERT" or item.aspect_name in _TIMESERIES:
-        return None
-    return _aspect_hash(item.entity_urn, item.aspect_name)
-
-
-@lru_cache(maxsize=8192)  # asked for before a delivery and after it
-def _aspect_hash(urn: str, aspect: str) -> str:
-    return _hash(f"{urn}\n{aspect}", 12)
+def upsert_hashes(items: Iterable[OutboxItem]) -> list[str]:
+    """Return 12 hexadecimal digits for the aspect that each item replaces; empty text for one that replaces none."""
+    return [
+        ""
+        if isinstance(item, RawEvent) or item.change_type != "UPSERT" or item.aspect_name in _TIMESERIES
+        else _hash(f"{item.entity_urn}\n{item.aspect_name}", 12)
+        for item in items
+    ]
 
 
 def _hash(text: str, digits: int) -> str:
