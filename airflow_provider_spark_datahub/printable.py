@@ -1,4 +1,4 @@
-"""Text from elsewhere that cannot steer a terminal, reorder a line or break one.
+"""Words of messages: text from elsewhere that cannot steer a terminal or break a line, and counts with their nouns.
 
 Ids, names in events and the words of a server may hold escape sequences that write to the clipboard (OSC 52) or change
 the title of the window. Messages and views escape them when they take such words in, and the command line escapes
@@ -31,6 +31,17 @@ def printable(text: str, encoding: str = "utf-8") -> str:
 def printable_lines(text: str) -> str:
     """Return a text of several lines likewise; it keeps its line breaks, and its tabs become spaces."""
     return "\n".join(printable(line) for line in text.expandtabs(4).splitlines())
+
+
+def counted(count: int, noun: str, nouns: str = "") -> str:
+    """Return a count with its noun: ``1 entry``, ``2 entries``.
+
+    :param noun: in the singular; a verb may follow (``entry is``).
+    :param nouns: in the plural, if it is not made by ``s`` or ``ies``.
+    """
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {nouns or (f'{noun[:-1]}ies' if noun.endswith('y') else f'{noun}s')}"
 
 
 def _is_steering(character: str) -> bool:

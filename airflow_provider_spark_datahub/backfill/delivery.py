@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, PROPOSA
 from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Rejection, Sink
 from airflow_provider_spark_datahub.files import write_durably
+from airflow_provider_spark_datahub.printable import counted
 
 
 class Rate:
@@ -121,8 +122,8 @@ class DeliveryTotals:
     def sentence(self) -> str:
         """Return the counts as a sentence."""
         return (
-            f"{self.delivered} proposals delivered, {self.rejected} rejected; "
-            f"{self.complete} of {self.parts} parts are complete"
+            f"{counted(self.delivered, 'proposal')} delivered, {self.rejected} rejected; "
+            f"complete: {self.complete} of {counted(self.parts, 'part')}"
         )
 
 

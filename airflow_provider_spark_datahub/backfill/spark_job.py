@@ -50,6 +50,7 @@ from airflow_provider_spark_datahub.conversion.archive import (
     compact_versions,
     merge_groups,
 )
+from airflow_provider_spark_datahub.printable import counted
 
 _LISTED_REASONS = 20
 _QUARANTINE_FILES = 8
@@ -94,9 +95,9 @@ class BackfillJob:
         return self._convert()
 
     def _convert(self) -> dict[str, Any]:
-        counted = self._step("reading", self._read)
+        source = self._step("reading", self._read)
         index = self._archive.index()
-        self._report(f"{index.events} events, {index.size / 1e6:.1f} MB")
+        self._report(f"{counted(index.events, 'event')}, {index.size / 1e6:.1f} MB")
         self._step("converting", partial(self._archive.convert, index))
         converted = self._archive.converted()
         counts = _counts(converted)
@@ -110,7 +111,7 @@ class BackfillJob:
         self._seconds["writing"] = time.monotonic() - started
         events = {"events": index.events, "event_bytes": index.size}
         seconds = {step: round(lasted, 1) for step, lasted in self._seconds.items()}
-        summary = {**counted, **events, **counts, **aspects, **reasons, "seconds": seconds}
+        summary = {**source, **events, **counts, **aspects, **reasons, "seconds": seconds}
         self._files.write(self._plan.path(folder.SUMMARY), json.dumps(summary, indent=2))
         if not self._plan.dry_run:
             self._files.write(self._plan.path(folder.CONVERTED_FILE), json.dumps(summary, indent=2))
@@ -134,7 +135,7 @@ class BackfillJob:
 
     def _read(self) -> dict[str, Any]:
         files = ArchiveFiles.find(self._spark, self._plan.sources)
-        self._report(f"{files.count} files, {files.size / 1e6:.1f} MB")
+        self._report(f"{counted(files.count, 'file')}, {files.size / 1e6:.1f} MB")
         self._archive.read(files)
         return {"files": files.count, "bytes": files.size}
 

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, PlanError
 from airflow_provider_spark_datahub.backfill.spark_job import BackfillJob
 from airflow_provider_spark_datahub.conversion import SettingsError
+from airflow_provider_spark_datahub.printable import counted
 
 _EXIT_USAGE = 2
 
@@ -23,7 +24,8 @@ def _main(plan_text: str) -> int:
         return _EXIT_USAGE
     finally:
         spark.stop()
-    _report(f"{summary['proposals']} proposals from {summary['runs']} runs, {summary['quarantined']} quarantined")
+    proposals, runs = counted(summary["proposals"], "proposal"), counted(summary["runs"], "run")
+    _report(f"{proposals} from {runs}, {summary['quarantined']} quarantined")
     return 0
 
 

@@ -18,6 +18,7 @@ from typing import IO, Any, Generic, NoReturn, Protocol, TypeVar, runtime_checka
 import msgspec
 
 from airflow_provider_spark_datahub.files import NotRegularFileError, open_regular
+from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -209,7 +210,7 @@ class _LineReader(Generic[T]):
         except OSError as error:
             self._ended(Outcome.UNREADABLE, _described(source, error))
         except _DeadlineError:
-            self._ended(Outcome.TIMED_OUT, f"{source}, after {self._report.lines} lines")
+            self._ended(Outcome.TIMED_OUT, f"{source}, after {counted(self._report.lines, 'line')}")
 
     def read_lines(self, stream: IO[bytes], name: str, at: _Position, *, growing: bool = False) -> Iterator[T]:
         """Yield the events from ``at`` on; ``at`` is advanced past each line before its event is yielded.
@@ -411,14 +412,15 @@ class FileFollower(Generic[T]):
         except OSError as error:
             report.outcome, report.detail = Outcome.UNREADABLE, _described(self._path, error)
         except _DeadlineError:
-            report.outcome, report.detail = Outcome.TIMED_OUT, f"{self._path}, after {self._at.line} lines"
+            report.outcome, report.detail = Outcome.TIMED_OUT, f"{self._path}, after {counted(self._at.line, 'line')}"
         if report.outcome is Outcome.COMPLETE and not report.events:
             report.outcome, report.detail = Outcome.EMPTY, str(self._path)
         if self._replaced and report.outcome not in (Outcome.UNREADABLE, Outcome.TIMED_OUT):
             report.outcome, report.detail = Outcome.REPLACED, str(self._path)
         log.debug(
-            "Read %s: %s events in %s bytes, %s bad lines; %s.",
-            self._path, report.events, report.bytes_read, report.quarantined_count, report.outcome.name,
+            "Read %s: %s in %s bytes, %s; %s.",
+            self._path, counted(report.events, "event"), report.bytes_read,
+            counted(report.quarantined_count, "bad line"), report.outcome.name,
         )  # fmt: skip
 
     def _read(self, stop: Callable[[], bool], *, growing: bool) -> Iterator[T]:

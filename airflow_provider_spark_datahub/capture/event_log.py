@@ -30,6 +30,7 @@ from airflow_provider_spark_datahub.capture.event_lines import (
 from airflow_provider_spark_datahub.capture.event_objects import ObjectStore, OpenStore, open_object
 from airflow_provider_spark_datahub.capture.stored_files import ChunkStream, DamagedFileError, decompressed_zstd
 from airflow_provider_spark_datahub.files import open_regular
+from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
 
@@ -355,9 +356,8 @@ class EventLog:
                     yield kept
             read = collected.report
             self.problems += _problems(application, read)
-            log.debug(
-                "Read the Spark event log of %s: %s events, %s.", application.name, self.events, read.outcome.name
-            )
+            events = counted(self.events, "event")
+            log.debug("Read the Spark event log of %s: %s, %s.", application.name, events, read.outcome.name)
             if read.outcome is Outcome.TIMED_OUT:
                 return
 
@@ -385,7 +385,7 @@ def _problems(application: _ApplicationLog, read: CollectionReport) -> Iterator[
     if read.quarantined_count:
         first = read.quarantined[0]
         yield (
-            f"{read.quarantined_count} lines of the Spark event log of {application.name} were skipped, "
+            f"{counted(read.quarantined_count, 'line')} of the Spark event log of {application.name} skipped, "
             f"the first in line {first.line}: {first.reason}"
         )
 

@@ -22,6 +22,7 @@ from airflow_provider_spark_datahub.capture.event_lines import (
     QuarantinedLine,
 )
 from airflow_provider_spark_datahub.capture.stored_files import ChunkStream
+from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -178,15 +179,19 @@ class ObjectFollower(Generic[T]):
                 before = len(self._seen)
                 yield from self._read(deadline, final=True)
         except _StoppedError:
-            report.outcome, report.detail = Outcome.TIMED_OUT, f"{self._objects}, after {report.lines} objects"
+            report.outcome, report.detail = (
+                Outcome.TIMED_OUT,
+                f"{self._objects}, after {counted(report.lines, 'object')}",
+            )
         except OSError as error:
             report.outcome, report.detail = Outcome.UNREADABLE, str(error)
         if report.outcome is Outcome.COMPLETE and not report.events:
             outcome = Outcome.EMPTY if self._seen else Outcome.MISSING
             report.outcome, report.detail = outcome, str(self._objects)
         log.debug(
-            "Read %s: %s events in %s bytes, %s bad objects; %s.",
-            self._objects, report.events, report.bytes_read, report.quarantined_count, report.outcome.name,
+            "Read %s: %s in %s bytes, %s; %s.",
+            self._objects, counted(report.events, "event"), report.bytes_read,
+            counted(report.quarantined_count, "bad object"), report.outcome.name,
         )  # fmt: skip
 
     def _read(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:

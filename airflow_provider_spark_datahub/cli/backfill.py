@@ -32,6 +32,7 @@ from airflow_provider_spark_datahub.cli.console import (
     since_now,
 )
 from airflow_provider_spark_datahub.conversion import ProposalFormatError
+from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.backfill.delivery import ResultFolder
@@ -153,10 +154,12 @@ def _report(folder: ResultFolder, as_json: bool) -> None:
         fail(f"{folder} has no summary although Spark succeeded: {error.strerror or error}", EXIT_INCOMPLETE)
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
-    say(f"{summary['events']} events of {summary['runs']} runs: {summary['versions']} versions of aspects")
+    events, runs = counted(summary["events"], "event"), counted(summary["runs"], "run")
+    say(f"{events} of {runs}: {counted(summary['versions'], 'version')} of aspects")
     for aspect, count in summary["proposals_by_aspect"].items():
         say(f"  {count:>9} {aspect}")
-    say(f"{summary['proposals']} proposals in {folder}, {summary['quarantined']} lines or datasets are quarantined")
+    proposals = counted(summary["proposals"], "proposal")
+    say(f"{proposals} in {folder}; quarantined lines or datasets: {summary['quarantined']}")
     for reason, count in summary["quarantined_by_reason"].items():
         say(f"  {count:>9} {reason}")
 
@@ -175,7 +178,7 @@ def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -
         lambda: sink_of(connection),
         Rate(rate or None),
         threads=threads,
-        on_progress=lambda part, state: say(f"{part}: {state.settled} proposals"),
+        on_progress=lambda part, state: say(f"{part}: {counted(state.settled, 'proposal')}"),
     )
     try:
         totals = delivery.run()

@@ -15,6 +15,7 @@ from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, open_out
 from airflow_provider_spark_datahub.cli.sources import EventConversion, input_files
 from airflow_provider_spark_datahub.conversion import LineageSettings, Proposal, json_lines
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
+from airflow_provider_spark_datahub.printable import counted
 
 
 class _Format(StrEnum):
@@ -67,7 +68,8 @@ def convert(
         summary = {"events": conversion.converted, "proposals": count, "problems": problems, "notes": conversion.notes}
         typer.echo(json.dumps(summary), err=output is None)
     else:
-        for message in (*conversion.notes, *problems, f"{conversion.converted} events, {count} proposals"):
+        converted = counted(conversion.converted, "event")
+        for message in (*conversion.notes, *problems, f"{converted}, {counted(count, 'proposal')}"):
             say(message)
     if conversion.problems:
         raise typer.Exit(EXIT_INCOMPLETE)

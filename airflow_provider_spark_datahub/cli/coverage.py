@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, since_now
+from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord
@@ -93,12 +94,12 @@ def _count(reports: Iterable[TaskReport], records: Sequence[AttemptRecord], now:
 
 def _lines(counts: dict[str, Any]) -> Iterable[str]:
     share = f" ({100 * counts['with_lineage'] / counts['tasks']:.1f} %)" if counts["tasks"] else ""
-    yield f"{counts['with_lineage']} of {counts['tasks']} tasks with lineage{share} since {counts['since']}"
+    yield f"{counts['with_lineage']} of {counted(counts['tasks'], 'task')} with lineage{share} since {counts['since']}"
     for reason, count in counts["without"].items():
         yield f"  {count} without: {reason}"
     oldest = counts["oldest_pending_seconds"]
     age = "" if oldest is None else f", the oldest for {oldest / 3600:.1f} h"
     yield (
-        f"outbox: {counts['pending']} entries pending and {counts['unfinished']} not converted{age}; "
+        f"outbox: {counted(counts['pending'], 'entry')} pending and {counts['unfinished']} not converted{age}; "
         f"{counts['quarantined']} quarantined"
     )

@@ -20,7 +20,7 @@ from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, show_line
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, Deadline
-from airflow_provider_spark_datahub.printable import printable
+from airflow_provider_spark_datahub.printable import counted, printable
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery import Sink
@@ -265,17 +265,17 @@ def _content(outbox: Outbox) -> Iterator[CheckResult]:
     waiting = len(outbox.names())
     oldest = max((entry.age for entry in outbox.entries()), default=0.0) if waiting else 0.0
     if oldest > _OLD_SECONDS:
-        words = f"{waiting} entries are pending, the oldest for {oldest / 3600:.0f} h"
+        words = f"{counted(waiting, 'entry')} pending, the oldest for {oldest / 3600:.0f} h"
         yield _warning("outbox", words, "run spark-datahub emit: it delivers them, or says why it cannot")
     else:
-        yield _good("outbox", f"{waiting} entries are pending")
+        yield _good("outbox", f"{counted(waiting, 'entry')} pending")
     for folder, advice in (
         (QUARANTINED, "spark-datahub pending shows why; spark-datahub requeue makes them pending again"),
         (CORRUPT, "a .reason.txt beside each entry says why"),
     ):
         count = sum(name.endswith(".jsonl") for name in folders[folder])
         if count:
-            yield _warning("outbox", f"{count} entries are {folder}", advice)
+            yield _warning("outbox", f"{counted(count, 'entry')} {folder}", advice)
 
 
 def _listener(origin: str) -> CheckResult:

@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.cli.console import (
     show_lines,
 )
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
+from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox import Entry, EntryFilter, Manifest, Outbox
@@ -91,7 +92,7 @@ def pending(
             ]
         )
         runs = f", {len(running)} of attempts that may still run" if running else ""
-        say(f"{len(waiting)} entries pending{runs}, {len(quarantined)} quarantined, {corrupt} corrupt")
+        say(f"{counted(len(waiting), 'entry')} pending{runs}, {len(quarantined)} quarantined, {corrupt} corrupt")
     if quarantined or corrupt:
         raise typer.Exit(EXIT_HELP)
     if waiting:
@@ -172,7 +173,7 @@ def requeue(
     proposals = sum(len(entry.rejected) for entry in entries)
     if as_json:
         typer.echo(json.dumps({"entries": len(entries), "proposals": proposals}))
-    say(f"{len(entries)} entries with {proposals} proposals are pending again")
+    say(f"Pending again: {counted(len(entries), 'entry')} with {counted(proposals, 'proposal')}")
 
 
 @contextmanager
@@ -269,5 +270,6 @@ def _summary(manifest: Manifest) -> dict[str, Any]:
 def _line(entry: dict[str, Any]) -> str:
     mapped = f"[{entry['map_index']}]" if entry["map_index"] >= 0 else ""
     task = f"{entry['task']}{mapped} try {entry['try']}" if entry["task"] else "end of the DAG run"
-    size = "events that are not converted" if entry["state"] == "unfinished" else f"{entry['proposals']} proposals"
+    is_converted = entry["state"] != "unfinished"
+    size = counted(entry["proposals"], "proposal") if is_converted else "events that are not converted"
     return f"{entry['dag']}  {entry['run']}  {task}  {size}"

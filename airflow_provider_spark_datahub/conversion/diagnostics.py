@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError
+from airflow_provider_spark_datahub.printable import counted
 
 MAX_LISTED = 20
 """How many problems of a kind are listed; the others are counted at most."""
@@ -106,13 +107,13 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
         more = self.rejected_events - len(self.rejections)
         return [
             *self.rejections,
-            *([f"{more} more events cannot be converted"] if more else []),
+            *([f"{counted(more, 'more event')} cannot be converted"] if more else []),
             *(
                 f"no lineage of SQL execution {lost.id} ({lost.description}): {lost.reason}"
                 for lost in self.lost_executions
             ),
             *(f"dataset {dataset.namespace} {dataset.name}: {why}" for dataset, why in self.unusable_datasets.items()),
-            *(f"{count} {kind}" for kind, count in sorted(self.truncations.items())),
+            *(f"{kind}: {count}" for kind, count in sorted(self.truncations.items())),
             *self.unreported_messages(),
             *self.column_gaps,
         ]

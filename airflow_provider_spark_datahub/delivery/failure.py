@@ -21,7 +21,7 @@ import msgspec
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import SILENCE_SECONDS, Delivery, DeliveryRecord, ItemT
 from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, open_regular, write_durably
-from airflow_provider_spark_datahub.printable import printable
+from airflow_provider_spark_datahub.printable import counted, printable
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -302,12 +302,11 @@ class CircuitBreaker:
             now = self._clock()
             if now >= self._open_until:
                 self._open_until = now + self._wait()
-                log.debug("Circuit breaker: one delivery may pass after %d failures", self._in_a_row)
+                log.debug("Circuit breaker: one delivery may pass after %s", counted(self._in_a_row, "failure"))
                 return None
             left = self._open_until - now
-            return (
-                f"{self._in_a_row} deliveries in a row failed, the next attempt is due in {left:.0f} s: {self._problem}"
-            )
+            failed = counted(self._in_a_row, "delivery", "deliveries in a row")
+            return f"{failed} failed, the next attempt is due in {left:.0f} s: {self._problem}"
 
     def record(self, delivery: Delivery) -> None:
         """Record the outcome of a delivery that was let through."""
@@ -320,7 +319,7 @@ class CircuitBreaker:
             if self._in_a_row >= self._failures:
                 wait = self._wait()
                 self._open_until = self._clock() + wait
-                log.debug("Circuit breaker opened for %.1f s after %d failures", wait, self._in_a_row)
+                log.debug("Circuit breaker opened for %.1f s after %s", wait, counted(self._in_a_row, "failure"))
 
     def _wait(self) -> float:
         return self._backoff.delay(max(1, self._in_a_row - self._failures + 1))

@@ -14,6 +14,7 @@ import msgspec
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_with_deadline
+from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
     from datahub.metadata.schema_classes import MetadataChangeProposalClass
@@ -351,8 +352,14 @@ class Sending:
             self._record.expire(f"{server} did not acknowledge everything before the time for lineage was over.")
         delivery = self._record.delivery()
         log.debug(
-            "Delivered %d of %d items to %s: %d rejected, %d pending (%s)",
-            *(delivery.delivered, len(self._items), server, len(delivery.rejected), len(delivery.pending)),
+            "Delivered %d of %s to %s: %d rejected, %d pending (%s)",
+            *(
+                delivery.delivered,
+                counted(len(self._items), "item"),
+                server,
+                len(delivery.rejected),
+                len(delivery.pending),
+            ),
             delivery.problem,
         )
         return delivery

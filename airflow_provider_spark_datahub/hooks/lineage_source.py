@@ -24,6 +24,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration
 from airflow_provider_spark_datahub.hooks.datahub import open_sink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
+from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task import XCOM_KEY, drain_callbacks
 
 log = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ class LineageSource:
         ]
         for entry in entries:
             outbox.requeue(entry)
-        return f"{len(entries)} quarantined entries are pending again"
+        return f"{counted(len(entries), 'quarantined entry is', 'quarantined entries are')} pending again"
 
     def _keys(self, scope: Scope) -> list[AttemptKey]:
         """Return a key of each task instance, and of the end of the DAG run."""

@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.backfill.plan import (
 )
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration
 from airflow_provider_spark_datahub.hooks.storage import result_folder
+from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -113,7 +114,8 @@ class BackfillLineageOperator(SparkSubmitOperator):
         if not (folder / CONVERTED_FILE).exists():
             self._convert(context, plan)
         result: dict[str, Any] = json.loads((folder / SUMMARY).read_text())
-        self.log.info("%s proposals of %s runs, %s quarantined", *map(result.get, ("proposals", "runs", "quarantined")))
+        proposals, runs = counted(result["proposals"], "proposal"), counted(result["runs"], "run")
+        self.log.info("%s of %s, %s quarantined", proposals, runs, result["quarantined"])
         if self.datahub_conn_id:
             delivered = self._deliver(folder, self.datahub_conn_id)
             self.log.info("%s", delivered.sentence)

@@ -23,6 +23,7 @@ import pendulum
 from airflow.listeners import hookimpl
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import Proposal
@@ -190,7 +191,8 @@ def _report_end(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
     end = pendulum.instance(dag_run.end_date or pendulum.now("UTC"))
     end_ms = round(end.timestamp() * 1000)
     proposals = run.end_proposals(end_ms, result, written_by_plugin=datahub_plugin_is_active())
-    log.debug("DAG run %s of %s ended: %d proposals for %s", run.run_id, run.dag_id, len(proposals), sorted(tasks))
+    made = counted(len(proposals), "proposal")
+    log.debug("DAG run %s of %s ended: %s for %s", run.run_id, run.dag_id, made, sorted(tasks))
     key = AttemptKey(run.dag_id, run.run_id, "", -1, 1)
     for connection, task_ids in sorted(tasks.items()):
         _submit(_End(connection, key, list(proposals), tuple(task_ids)))
@@ -315,7 +317,7 @@ class _OutdatedEdges:
         task_runs = successful_task_runs(end.dag_id, end.run_id, task_ids)
         outdated, old = outdated_edges(records, end.run_id, task_runs)
         log.debug(
-            "%d records of edges, %d of earlier DAG runs replaced; outdated: %s", len(records), len(old), outdated
+            "Records of edges: %d, %d of earlier DAG runs replaced; outdated: %s", len(records), len(old), outdated
         )
         unknown = sorted({record.key.task_id for record in records} - {record.key.task_id for record in old})
         for task_id in unknown:

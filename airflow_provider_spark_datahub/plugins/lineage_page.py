@@ -24,13 +24,13 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord
 from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, Scope, TaskReport
+from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization import (
     Action,
     AttemptRow,
     Frame,
     Graph,
     build_graph,
-    counted,
     page_policy,
     read_asset,
     render_attempts,

@@ -37,6 +37,7 @@ from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord
 from airflow_provider_spark_datahub.files import FileAccess, make_folder
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
+from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.options import UNNAMED_APPLICATION
 from airflow_provider_spark_datahub.task.recovery import (
@@ -329,7 +330,7 @@ class AttemptLineage:
                 "Could not deliver what earlier attempts left: %s. The end of this attempt delivers it again.", error
             )
         delivery = self.delivery.send(self._attempt.proposals(), Deadline.after(self._options.timeout))
-        log.debug("Announced the attempt: %d proposals delivered", delivery.delivered)
+        log.debug("Announced the attempt: %s delivered", counted(delivery.delivered, "proposal"))
         if not delivery.pending:
             self.delivery.deliver_others_of_dag(self._job_ended.is_set)
 
@@ -371,7 +372,7 @@ class AttemptLineage:
             own_edges = patched_edges(proposals)
             if events.saw_everything and self._running is not None:
                 proposals += self._running.retractions(proposals)
-            log.debug("Made %d proposals", len(proposals))
+            log.debug("Made %s", counted(len(proposals), "proposal"))
             self._keep_edges(own_edges, end)
             raw = self._raw_events(events, deadline)
             kept = self._events_file is None or raw is None or forwarding.keep(raw, self._events_file, deadline)
@@ -549,9 +550,8 @@ class AttemptLineage:
         elif not collected.events and not conversion.jobs:
             report.reason = "; ".join(dict.fromkeys(notes)) or self._why_no_events(collected, failure)
         elif not conversion.jobs:
-            report.reason = (
-                f"none of the {diagnostics.rejected_events} events could be converted: {diagnostics.rejections[0]}"
-            )
+            rejected = counted(diagnostics.rejected_events, "event")
+            report.reason = f"none of {rejected} could be converted: {diagnostics.rejections[0]}"
         elif (unreported := diagnostics.unreported_messages()) and not report.has_lineage:
             report.reason = unreported[0]
         elif not report.has_lineage:

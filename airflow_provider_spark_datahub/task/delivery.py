@@ -27,6 +27,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     Outbox,
     OutboxError,
 )
+from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.report import LineageReport
 
 if TYPE_CHECKING:
@@ -88,7 +89,9 @@ class TaskDelivery:
         for proposal in proposals if self._options.settings.log_mcps else ():
             text = proposal.to_json()
             rest = len(text) - LOGGED_CHARS
-            log.info("Proposal: %s%s", text[:LOGGED_CHARS], f" … and {rest} more characters" if rest > 0 else "")
+            log.info(
+                "Proposal: %s%s", text[:LOGGED_CHARS], f" … and {counted(rest, 'more character')}" if rest > 0 else ""
+            )
         if self._sink is None:
             return Delivery(0, pending=tuple(proposals), problem=self.sink_problem)
         server = self._sink.describe()
@@ -100,8 +103,8 @@ class TaskDelivery:
         delivery = self._sink.deliver(proposals, deadline, patient=patient)
         self._outages.record(self._options.connection, server, delivery)
         log.debug(
-            "Sent %d proposals to %s in %d ms: %d delivered, %d rejected, %d pending",
-            len(proposals), self._options.connection, (time.monotonic() - started) * 1000,
+            "Sent %s to %s in %d ms: %d delivered, %d rejected, %d pending",
+            counted(len(proposals), "proposal"), self._options.connection, (time.monotonic() - started) * 1000,
             delivery.delivered, len(delivery.rejected), len(delivery.pending),
         )  # fmt: skip
         return delivery
@@ -284,7 +287,7 @@ class TaskDelivery:
                     self._entry.discard()
                     self._report.outbox_entry = None
         else:
-            log.debug("Put %d proposals into outbox entry %s", len(proposals), entry)
+            log.debug("Put %s into outbox entry %s", counted(len(proposals), "proposal"), entry)
             self._deliver_entries(deadline, own=entry)
 
     def keep_raw_events(self, events_file: EventPlace, raw: RawEvents | None, deadline: Deadline) -> None:
@@ -501,7 +504,7 @@ class TaskDelivery:
         report = self._report
         if superseded:
             report.warnings.append(
-                f"{superseded} proposals were not sent: a later run of the task has delivered the same aspects"
+                f"{counted(superseded, 'proposal')} not sent: a later run of the task has delivered the same aspects"
             )
         report.delivered, report.stored = delivery.delivered, delivery.stored
         report.rejected, report.pending = len(delivery.rejected), len(delivery.pending)
@@ -519,13 +522,13 @@ def _rejections(rejections: Sequence[Rejection]) -> str:
     reasons = Counter(rejection.reason for rejection in rejections).most_common()
     examples = {rejection.reason: rejection.subject for rejection in reversed(rejections)}
     described = [
-        f"{count} times {reason.rstrip('.')} (e.g. {examples[reason]})" for reason, count in reasons[:_REPORTED_REASONS]
+        f"{counted(count, 'time')} {reason.rstrip('.')} (e.g. {examples[reason]})"
+        for reason, count in reasons[:_REPORTED_REASONS]
     ]
     more = len(reasons) - len(described)
-    return (
-        f"{len(rejections)} proposals were rejected, and are in the outbox's quarantine: {'; '.join(described)}"
-        f"{f'; {more} other reasons' if more else ''}"
-    )
+    rejected = counted(len(rejections), "proposal was", "proposals were")
+    others = f"; {counted(more, 'other reason')}" if more else ""
+    return f"{rejected} rejected, and kept in the outbox's quarantine: {'; '.join(described)}{others}"
 
 
 def _read_written(left: object) -> list[WrittenDataset]:

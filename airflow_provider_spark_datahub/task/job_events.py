@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.conversion import (
 )
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.raw_events import RawEvents
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
@@ -74,7 +75,7 @@ class JobEvents:
         new = self._file.new(stop)
         limit = None if self._settings.coalesce_jobs else MAX_SINGLE_EVENTS
         while (events := self._add_new(islice(new, limit), stop)) or again:
-            log.debug("Followed the job: %d new events, %d bytes read", events, self._file.report.bytes_read)
+            log.debug("Followed the job: %s, %d bytes read", counted(events, "new event"), self._file.report.bytes_read)
             yield self._converter.snapshot(with_log=self._has_event_log)
             if limit is None or not events:
                 return
@@ -127,7 +128,7 @@ class JobEvents:
                     self._add(event)
         except OutOfTimeError:
             report.outcome, report.detail = Outcome.TIMED_OUT, f"within event {report.events}"
-        log.debug("Collected %d events, %d bytes: %s", report.events, report.bytes_read, report.sentence)
+        log.debug("Collected %s, %d bytes: %s", counted(report.events, "event"), report.bytes_read, report.sentence)
         self._converter.restart_log()
         self._log_complete = self._event_log.read(self._converter, lambda: deadline.expired)
         self.out_of_time = report.outcome is Outcome.TIMED_OUT or (not self._log_complete and deadline.expired)
@@ -177,8 +178,9 @@ class JobEvents:
         ending = Ending(succeeded, events_complete=self._log_complete if self._has_log_alone else complete)
         conversion = self._converter.finish(ending, log_complete=self._log_complete)
         log.debug(
-            "Converted to %d jobs, %d inputs, %d outputs in %d ms",
-            len(conversion.jobs), len(conversion.inputs), len(conversion.outputs), (monotonic() - started) * 1000,
+            "Converted to %s, %s, %s in %d ms", counted(len(conversion.jobs), "job"),
+            counted(len(conversion.inputs), "input"), counted(len(conversion.outputs), "output"),
+            (monotonic() - started) * 1000,
         )  # fmt: skip
         return conversion
 

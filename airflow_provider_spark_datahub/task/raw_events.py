@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.conversion import (
 )
 from airflow_provider_spark_datahub.delivery import RawEvent
 from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryName, OutboxError
+from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.report import LineageReport
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class RawEvents:
     @property
     def problem(self) -> str | None:
         """How many events are left out, and why the first of them; ``None`` if all are there."""
-        return f"{self.left_out} events are left out: {self._why}" if self.left_out else None
+        return f"{counted(self.left_out, 'event is', 'events are')} left out: {self._why}" if self.left_out else None
 
     def compressed(self) -> bytes | None:
         """Return the events, one per line, compressed by gzip. No event can be added afterwards.
@@ -150,12 +151,11 @@ class EventForwarding:
         except OSError as error:
             self._warn(str(error))
             return
-        log.debug("Forwarded %d raw events to %s", drained.delivered, self._connection)
+        log.debug("Forwarded %s to %s", counted(drained.delivered, "raw event"), self._connection)
         self._report.forwarded = drained.delivered
         if drained.rejected:
-            self._warn(
-                f"the backend rejected {drained.rejected} events; they are in the outbox's quarantine with its reasons"
-            )
+            rejected = counted(drained.rejected, "event")
+            self._warn(f"the backend rejected {rejected}: its reasons are in the outbox's quarantine")
         if drained.waiting or drained.elsewhere:
             why = "; ".join(drained.problems) or "no time was left, or another drainer holds them"
             self._warn(f"events are pending in the outbox: {why}")

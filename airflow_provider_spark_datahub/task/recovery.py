@@ -31,6 +31,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     machine,
     process_start,
 )
+from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def _converted(entry: Entry, record: AttemptRecord, place: EventPlace, deadline:
     report = events.collect(deadline)
     lineage = events.lineage_in_time(succeeded, record.task_try, deadline)
     if lineage is None:
-        log.debug("No time was left to convert %s after %d events", entry, report.events)
+        log.debug("No time was left to convert %s after %s", entry, counted(report.events, "event"))
         return None
     proposals = lineage[1]
     if record.keep_events or not was_read(report):
@@ -213,7 +214,7 @@ def _converted(entry: Entry, record: AttemptRecord, place: EventPlace, deadline:
         if events.raw.problem:
             log.warning("OpenLineage backend (%s), %s: %s", backend, record.events_file, events.raw.problem)
         events.raw.forward(entry.outbox, entry.manifest.key, backend)
-    log.debug("Recovered %s: %d proposals", entry, len(proposals))
+    log.debug("Recovered %s: %s", entry, counted(len(proposals), "proposal"))
     return entry.finish(proposals, spark_succeeded=succeeded)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from airflow_provider_spark_datahub.printable import counted
+
 XCOM_KEY = "lineage_report"
 
 
@@ -68,8 +70,10 @@ class LineageReport:
         unusable = f" ({self.bad_events} unusable)" if self.bad_events else ""
         accepted = "accepted" if self.stored is False else "delivered"
         text = (
-            f"Lineage: {self.events} events{unusable}; {len(self.inputs)} inputs, {len(self.outputs)} outputs; "
-            f"{self.proposals} proposals: {self.delivered} {accepted}, {self.rejected} rejected, {self.pending} pending"
+            f"Lineage: {counted(self.events, 'event')}{unusable}; "
+            f"{counted(len(self.inputs), 'input')}, {counted(len(self.outputs), 'output')}; "
+            f"{counted(self.proposals, 'proposal')}: {self.delivered} {accepted}, {self.rejected} rejected, "
+            f"{self.pending} pending"
         )
         if self.connection:
             text += f" ({self.connection})"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.conversion import patched_edges, retractions
 from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 
 if TYPE_CHECKING:
@@ -100,12 +101,12 @@ class RunningLineage:
 
     def _log(self, conversion: Conversion, proposals: int, delivered: int, problem: str | None) -> None:
         """Log only changes at INFO and WARNING, since a job may run for weeks."""
-        log.debug("Delivered %d of %d proposals while the job runs", delivered, proposals)
+        log.debug("Delivered %d of %s while the job runs", delivered, counted(proposals, "proposal"))
         datasets = conversion.inputs, conversion.outputs
         if datasets != self._logged and delivered:
             log.info(
-                "Lineage of the running job: %s inputs, %s outputs; %s of %s proposals delivered.",
-                *map(len, datasets), delivered, proposals,
+                "Lineage of the running job: %s, %s; %s of %s delivered.", counted(len(conversion.inputs), "input"),
+                counted(len(conversion.outputs), "output"), delivered, counted(proposals, "proposal"),
             )  # fmt: skip
             self._logged = datasets
         if problem and not self._problem and not self._ended.is_set():

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.visualization.graph import build_graph as build_graph
     from airflow_provider_spark_datahub.visualization.model import Graph as Graph
     from airflow_provider_spark_datahub.visualization.names import (
-        counted as counted,
         harmless as harmless,
         short_name as short_name,
     )
@@ -54,7 +53,7 @@ else:
             "export": "MOST_LINKS read_asset render_json render_mermaid render_svg",
             "graph": "build_graph",
             "model": "Graph",
-            "names": "counted harmless short_name",
+            "names": "harmless short_name",
             "network": "build_network",
             "page": "Frame page_policy render_page",
             "terminal": "render_terminal",

@@ -9,6 +9,7 @@ from textwrap import wrap
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import Diagnostics
+from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization.model import ColumnLineage, EdgeEvidence, EdgeQuery, Graph, GraphJob
 from airflow_provider_spark_datahub.visualization.names import Column, ShortNames, harmless, plain_path, short_name
 
@@ -241,7 +242,7 @@ def _reasons(chain: Link, diagnostics: Diagnostics | None, is_read: bool) -> Ite
     for gap in diagnostics.column_gaps:
         yield Reason(gap, "section 4.2")
     for kind, count in diagnostics.truncations.items():
-        yield Reason(f"{count} {kind}", "section Limits")
+        yield Reason(f"{kind}: {count}", "section Limits")
     yield Reason("no event names a column that it comes from: a constant, or a query that OpenLineage cannot read",
                  "section 4.1")  # fmt: skip
 
@@ -289,7 +290,7 @@ def _lines_of_evidence(title: str, evidence: EdgeEvidence | None, indent: str) -
     yield f"{indent}  source: {harmless(evidence.words)}"
     yield from _lines_of_queries(evidence.queries, f"{indent}  ")
     if evidence.more:
-        yield f"{indent}  and {evidence.more} more queries"
+        yield f"{indent}  and {counted(evidence.more, 'more query')}"
 
 
 def _lines_of_queries(queries: Sequence[EdgeQuery], indent: str) -> Iterator[str]:

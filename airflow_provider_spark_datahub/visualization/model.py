@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization.names import Column, JobParts, harmless
 
 _TRACEBACK = "Traceback (most recent call last):"
@@ -373,8 +374,8 @@ class Graph:
         if not self.read:
             return "there are no proposals."
         if len(self.problems) == self.read:
-            return f"none of the {self.read} proposals can be read."
-        return f"{self.read} proposals, but none of a run or of what a job reads and writes."
+            return f"none of {counted(self.read, 'proposal')} can be read."
+        return f"{counted(self.read, 'proposal')}, but none of a run or of what a job reads and writes."
 
     def failures(self) -> dict[str, str]:
         """Return why runs failed, in one line, by the DataFlow's or DataJob's URN: of the last failed run of each."""

@@ -186,8 +186,3 @@ def format_time(milliseconds: int | None, pattern: str = DATE_AND_TIME, zone: tz
         return (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(zone).strftime(pattern)
     except (OverflowError, ValueError):
         return ""
-
-
-def counted(count: object, name: str) -> str:
-    """Return a number with its noun: ``1 run``, ``2 runs``."""
-    return f"{count} {name}{'s' * (count != 1)}"

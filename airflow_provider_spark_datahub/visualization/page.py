@@ -12,10 +12,10 @@ from datetime import UTC, tzinfo
 from html import escape
 from urllib.parse import urlsplit
 
+from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization.export import platform_colours, read_asset, render_svg
 from airflow_provider_spark_datahub.visualization.model import Attempt, Graph, RunNode, TreeItem
 from airflow_provider_spark_datahub.visualization.names import (
-    counted,
     format_duration,
     format_time,
     harmless,
@@ -359,7 +359,7 @@ class _Table:
                 )
                 yield f"<li>query <bdi>{escape(harmless(query.run_id))}</bdi>{statement}</li>"
             if evidence.more:
-                yield f"<li>and {evidence.more} more queries</li>"
+                yield f"<li>and {counted(evidence.more, 'more query')}</li>"
             yield "</ul></li>"
         yield "</ul></details>"
 

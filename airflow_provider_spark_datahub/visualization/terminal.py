@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING
 
+from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization.flow import ASCII, UNICODE, Glyphs, Piece, cell_width, draw_flows
 from airflow_provider_spark_datahub.visualization.model import (
     Attempt,
@@ -153,7 +154,7 @@ class _Page:
             self.line([("! ", "bold red"), (harmless(problem, self.encoding), "red")])
         if unread:
             parts = ", ".join(f"{name} {count}" for name, count in sorted(unread.items()))
-            text = f"{sum(unread.values())} of {self.graph.read} proposals are of other aspects: {parts}"
+            text = f"{sum(unread.values())} of {counted(self.graph.read, 'proposal')} with other aspects: {parts}"
             self.line([(harmless(text, self.encoding), "dim")])
 
 

@@ -92,7 +92,7 @@ def test_a_killed_attempt_with_hostile_events(tmp_path: Path, backend: Backend) 
     outbox = outbox_at(tmp_path / "outbox")
     record = replace(begun(events), process=GONE, openlineage_connection="marquez").to_obj()
     outbox.begin(key(), connection_id="datahub_file", events=str(events), redo=record)
-    assert "1 entries settled" in command("emit", "--outbox", tmp_path / "outbox").output
+    assert "1 entry settled" in command("emit", "--outbox", tmp_path / "outbox").output
     # The events for the backend are an entry of their own since.
     assert command("emit", "--outbox", tmp_path / "outbox").exit_code == 0
     assert len(backend.events) == len(LINES) + len(EVIL)
@@ -105,7 +105,7 @@ def test_an_event_whose_secrets_cannot_be_found_is_left_out(tmp_path: Path, monk
     path = tmp_path / "events.ndjson"
     path.write_bytes(b'{"evil": 1}\n{"good": 1}\n')
     events = RawEvents.read(path, lambda: False)
-    assert (events.left_out, events.problem) == (1, "1 events are left out: it is nested too deeply")
+    assert (events.left_out, events.problem) == (1, "1 event is left out: it is nested too deeply")
     path.write_bytes(b'{"evil": 1}\n')
     assert RawEvents.read(path, lambda: False).compressed() is None
 

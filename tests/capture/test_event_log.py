@@ -251,7 +251,7 @@ def test_hostile_lines_cost_only_themselves(tmp_path: Path) -> None:
 
     assert names(log) == ["ApplicationStart", "ApplicationEnd"]
     (problem,) = log.problems
-    assert problem.startswith("6 lines of the Spark event log of app-1 were skipped, the first in line 2")
+    assert problem.startswith("6 lines of the Spark event log of app-1 skipped, the first in line 2")
 
 
 def test_only_the_applications_that_were_asked_for(tmp_path: Path) -> None:

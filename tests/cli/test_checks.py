@@ -154,9 +154,9 @@ def test_what_the_outbox_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_MAX_BYTES", "1000")
     monkeypatch.setattr(checks, "_OLD_SECONDS", -1)
     words = {result.message: result.status for result in replace(CHECKS, outbox=str(tmp_path)).check_outbox()}
-    assert words["1 entries are pending, the oldest for 0 h"] is CheckStatus.WARNING
-    assert words["1 entries are quarantined"] is CheckStatus.WARNING
-    assert words["1 entries are corrupt"] is CheckStatus.WARNING
+    assert words["1 entry pending, the oldest for 0 h"] is CheckStatus.WARNING
+    assert words["1 entry quarantined"] is CheckStatus.WARNING
+    assert words["1 entry corrupt"] is CheckStatus.WARNING
 
 
 def test_an_outbox_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

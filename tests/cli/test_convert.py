@@ -118,7 +118,7 @@ def test_wrong_options(tmp_path: Path, arguments: list[str], said: str, monkeypa
 def test_what_is_cut_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "120")
     result = run("convert", JOB)
-    assert "25 column edges left out" in result.stderr
+    assert "column edges left out, for max_column_edges or max_string_length: 25" in result.stderr
     assert not any('fineGrainedLineages":[{' in line for line in result.stdout.splitlines())
     monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "much")
     assert "INGESTION_MAX_SERIALIZED_STRING_LENGTH is 'much'" in run("convert", JOB).stderr
@@ -134,10 +134,10 @@ def test_both_modes_report_what_could_not_be_converted(tmp_path: Path, mode: lis
     events.write_text("".join(json.dumps(event) + "\n" for event in ({}, job_event, {}, {})))
     result = run("convert", events, *mode, "--set", "max_column_edges=20")
     assert result.exit_code == 1
-    assert "2 column edges left out" in result.stderr
+    assert "column edges left out, for max_column_edges or max_string_length: 2" in result.stderr
     assert f"file {too_long}: " in result.stderr
     assert result.stderr.count("not a run event") == 3
-    assert "1 events, " in result.stderr
+    assert "1 event, " in result.stderr
 
 
 @pytest.mark.parametrize("mode", [[], ["--per-event"]], ids=["coalesced", "per event"])

@@ -69,7 +69,7 @@ def test_reasons_are_counted_without_the_files_that_they_name(outbox: Outbox, mo
     text = run("coverage", "--dag", "shop").stdout.splitlines()
     assert text[0].startswith("0 of 2 tasks with lineage (0.0 %) since ")
     assert text[1] == f"  2 without: {MISSING}"
-    assert text[2].startswith("outbox: 1 entries pending and 1 not converted, the oldest for 0.0 h; 1 quarantined")
+    assert text[2].startswith("outbox: 1 entry pending and 1 not converted, the oldest for 0.0 h; 1 quarantined")
     assert len(asked) == 2
 
 

@@ -130,10 +130,10 @@ def test_pending(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     result = run("pending", *outbox)
     assert result.exit_code == 3
     assert sorted(result.stdout.splitlines()) == [
-        "shop  r1  build try 2  1 proposals for lineage_sink",
-        "shop  r1  end of the DAG run  1 proposals for lineage_sink",
-        "shop  r1  load[3] try 2  1 proposals for lineage_sink",
-        "shop  r2  build try 2  1 proposals quarantined: no such aspect",
+        "shop  r1  build try 2  1 proposal for lineage_sink",
+        "shop  r1  end of the DAG run  1 proposal for lineage_sink",
+        "shop  r1  load[3] try 2  1 proposal for lineage_sink",
+        "shop  r2  build try 2  1 proposal quarantined: no such aspect",
         "shop  r3  build try 1  events that are not converted for lineage_sink",
     ]
     assert result.stderr == "4 entries pending, 1 quarantined, 0 corrupt\n"
@@ -185,7 +185,7 @@ def test_pending_of_some(tmp_path: Path, outbox: tuple[str, Path], options: tupl
 def test_emit_delivers_through_the_entrys_connection(tmp_path: Path, outbox: tuple[str, Path], sink: Path) -> None:
     put(tmp_path)
     result = run("emit", *outbox)
-    assert result.stderr == "1 entries settled (1 proposals delivered, 0 rejected), 0 pending\n"
+    assert result.stderr == "1 entry settled (1 proposal delivered, 0 rejected), 0 pending\n"
     assert (result.exit_code, result.stdout) == (0, "")
     assert [json.loads(line) for line in sink.read_text().splitlines()] == [STATUS.to_obj()]
     assert run("pending", *outbox).exit_code == 0
@@ -324,7 +324,8 @@ def test_requeue(tmp_path: Path, outbox: tuple[str, Path], options: tuple[str, .
     put(tmp_path, run_id="r3").quarantine("too old")
     result = run("requeue", *outbox, *options, "--json")
     assert (result.exit_code, json.loads(result.stdout)) == (0, {"entries": len(runs), "proposals": len(runs)})
-    assert f"{len(runs)} entries with {len(runs)} proposals are pending again" in result.stderr
+    counts = "1 entry with 1 proposal" if len(runs) == 1 else f"{len(runs)} entries with {len(runs)} proposals"
+    assert f"Pending again: {counts}" in result.stderr
     assert sorted(key.run_id for key in waiting(tmp_path)) == runs
 
 

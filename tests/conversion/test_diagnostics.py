@@ -24,11 +24,11 @@ def test_messages() -> None:
     hint = "it cannot name the tables of every catalogue"
     assert diagnostics.messages() == [
         "not a run event",
-        "1 more events cannot be converted",
+        "1 more event cannot be converted",
         "no lineage of SQL execution 7 (save at Shop.java:1): it wrote data",
         "dataset file : it has no name",
-        "1 edges left out",
-        "3 texts cut",
+        "edges left out: 1",
+        "texts cut: 3",
         f"OpenLineage does not name the tables that these queries wrote ({hint}): append_data.t",
         f"OpenLineage does not name these tables that the job read or wrote ({hint}): ice.a, ice.b",
         "no columns of SELECT 1",

@@ -75,7 +75,7 @@ def test_texts_of_aspects() -> None:
     ):
         assert len(text) == 200
         assert "(cut: 5" in text
-    assert cut == ["5 texts cut to max_string_length"]
+    assert cut == ["texts cut to max_string_length: 5"]
 
 
 def test_a_cut_schema_is_whole_in_the_next_conversion() -> None:
@@ -96,7 +96,7 @@ def test_column_lineage_of_a_job() -> None:
     events = whole_application(query(outputs=[file("/z", columnLineage=facet)]))
     found, cut = converted(events, max_column_edges=1)
     assert len(find(found, "dataJobInputOutput").aspect["fineGrainedLineages"]) == 1
-    assert cut == ["1 column edges left out, for max_column_edges or max_string_length"]
+    assert cut == ["column edges left out, for max_column_edges or max_string_length: 1"]
 
 
 def test_an_event_that_is_too_long_costs_only_itself() -> None:

@@ -381,8 +381,8 @@ def test_debug_logs_name_every_step_and_no_content(outbox: Outbox, caplog: pytes
     put(outbox, proposals=[upsert("build", title="canary")])
     drain(outbox, Recording())
     steps = (
-        *("Entry written, 1 items", "Draining 1 entries", "Lease taken", "Delivering 1 of 1 items"),
-        *("Delivered 1 of 1 items", "Entry settled", "Lease released", "Drained"),
+        *("Entry written, 1 items", "Draining 1 entry", "Lease taken", "Delivering 1 of 1 item"),
+        *("Delivered 1 of 1 item", "Entry settled", "Lease released", "Drained"),
     )
     positions = [caplog.text.index(step) for step in steps]
     assert positions == sorted(positions)

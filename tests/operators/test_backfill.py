@@ -98,7 +98,7 @@ def test_it_is_submitted_as_any_other_application_with_the_package(tmp_path: Pat
 def test_a_next_try_only_delivers_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = {"conn_type": "datahub-file", "host": "/proc/nowhere/lineage.jsonl"}
     monkeypatch.setenv("AIRFLOW_CONN_BROKEN", json.dumps(sink))
-    with pytest.raises(BackfillIncompleteError, match="0 of 1 parts are complete: "):
+    with pytest.raises(BackfillIncompleteError, match="complete: 0 of 1 part: "):
         execute(tmp_path, datahub_conn_id="broken")
     assert execute(tmp_path, datahub_conn_id="datahub_file", rate=0)["delivered"] == PROPOSALS
     assert len(calls(tmp_path)) == 1

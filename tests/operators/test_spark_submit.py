@@ -204,7 +204,7 @@ def test_report_is_an_xcom_and_one_line_of_the_log(spark: FakeSpark, capsys: pyt
     assert (len(report["inputs"]), len(report["outputs"]), report["pending"]) == (2, 1, 0)
     count = report["proposals"]
     sentence = (
-        f"Lineage: 23 events; 2 inputs, 1 outputs; {count} proposals: {count} delivered, 0 rejected, 0 pending "
+        f"Lineage: 23 events; 2 inputs, 1 output; {count} proposals: {count} delivered, 0 rejected, 0 pending "
         "(datahub_file)"
     )
     assert capsys.readouterr().out.count(sentence) == 1

@@ -193,7 +193,7 @@ def test_a_viewer_looks_and_an_editor_delivers(client: TestClient, source: Sourc
     assert "Deliver now" in client.get("run", params=RUN).text
     answer = press(client)
     assert (answer.status_code, sink.read_text().count("dataJobInputOutput")) == (200, 1)
-    assert answer.json()["message"].startswith("1 entries settled (1 proposals delivered")
+    assert answer.json()["message"].startswith("1 entry settled (1 proposal delivered")
     after = client.get("task", params=TASK).text
     assert "Deliver now" not in after
     assert ">delivered</span>" in after
@@ -214,7 +214,7 @@ def test_a_quarantined_entry_is_shown_with_its_reason_and_requeued(client: TestC
     sign_in(client, "user")
     text = client.get("run", params=RUN).text
     assert "&lt;b&gt;no such aspect&lt;/b&gt;" in text
-    assert press(client, "requeue").json() == {"message": "1 quarantined entries are pending again"}
+    assert press(client, "requeue").json() == {"message": "1 quarantined entry is pending again"}
     assert len(source.outbox.names()) == 1
 
 

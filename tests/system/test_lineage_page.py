@@ -151,7 +151,7 @@ def test_a_person_logs_in_looks_and_presses(server: ApiServer, browser: Chromium
     browser.find("button[data-action]").click()
     eventually(lambda: "delivered" in browser.find("#attempts td .state").text)
     assert server.delivered.read_text().count("dataJobInputOutput") == 1
-    assert "1 entries settled (1 proposals delivered" in browser.find("#outcome").text
+    assert "1 entry settled (1 proposal delivered" in browser.find("#outcome").text
     assert browser.driver.find_elements("css selector", "button[data-action]") == []
     assert browser.complaints() == []
     assert [request for request in browser.requests() if not request.startswith(f"{server.url}/")] == []

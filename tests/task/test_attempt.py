@@ -172,7 +172,7 @@ def test_every_step_is_logged_for_debugging(one: Try, caplog: pytest.LogCaptureF
         "Created outbox entry ",
         "Announced the attempt: ",
         f"Collected 23 events, {(CORPUS / 'a_csv_join_agg.ndjson').stat().st_size} bytes: the event file was read",
-        "Converted to 1 jobs, 2 inputs, 1 outputs in ",
+        "Converted to 1 job, 2 inputs, 1 output in ",
         "Made 27 proposals",
         "Put 27 proposals into outbox entry ",
         "Sent 27 proposals to datahub_file in ",
@@ -276,7 +276,7 @@ def test_through_rest(tmp_path: Path) -> None:
     (warning,) = (warning for warning in report.warnings if "were rejected" in warning)
     assert (report.delivered, report.rejected, report.pending) == (stored, 3, 0)
     assert report.delivered + report.rejected == report.proposals
-    assert warning.startswith("3 proposals were rejected, and are in the outbox's quarantine: 3 times HTTP 422")
+    assert warning.startswith("3 proposals were rejected, and kept in the outbox's quarantine: 3 times HTTP 422")
     assert f"{JOB} was rejected" in warning
     assert not path.exists()
     assert len(list((tmp_path / "outbox" / "quarantined").rglob("*.jsonl"))) == 1
@@ -299,8 +299,8 @@ def test_the_listener_that_did_not_run(one: Try, tmp_path: Path) -> None:
     [
         (b"", "the event file holds no event"),
         (b"\n\n", "the event file holds no event"),
-        (b"{}\n", "none of the 1 events could be converted: not a run event"),
-        (b'{"run": {"runId": "x"}, "job": {}}\n', "none of the 1 events could be converted: job.name is ''"),
+        (b"{}\n", "none of 1 event could be converted: not a run event"),
+        (b'{"run": {"runId": "x"}, "job": {}}\n', "none of 1 event could be converted: job.name is ''"),
     ],
 )
 def test_an_event_file_without_a_usable_event(one: Try, content: bytes, reason: str) -> None:
@@ -672,7 +672,7 @@ def test_rejections_are_one_line_with_a_count(tmp_path: Path) -> None:
     report = one.lineage.finish(ENDED)
     assert (report.rejected, report.pending, report.is_complete) == (report.proposals, 0, True)
     (warning,) = report.warnings
-    count = f"{report.rejected} proposals were rejected, and are in the outbox's quarantine: {report.rejected} times "
+    count = f"{report.rejected} proposals were rejected, and kept in the outbox's quarantine: {report.rejected} times "
     assert warning.startswith(f"{count}no such aspect (e.g. ")
 
 

@@ -24,19 +24,19 @@ def report(**fields: object) -> LineageReport:
     [
         (
             {"delivered": 9, "stored": True},
-            "Lineage: 5 events; 2 inputs, 1 outputs; 9 proposals: 9 delivered, 0 rejected, 0 pending (datahub)",
+            "Lineage: 5 events; 2 inputs, 1 output; 9 proposals: 9 delivered, 0 rejected, 0 pending (datahub)",
         ),
         (
             {"delivered": 9, "stored": False, "bad_events": 2},
             (
-                "Lineage: 5 events (2 unusable); 2 inputs, 1 outputs; 9 proposals: 9 accepted, 0 rejected, 0 pending "
+                "Lineage: 5 events (2 unusable); 2 inputs, 1 output; 9 proposals: 9 accepted, 0 rejected, 0 pending "
                 "(datahub)"
             ),
         ),
         (
             {"delivered": 4, "rejected": 2, "pending": 3, "reason": "not available", "connection": ""},
             (
-                "Lineage: 5 events; 2 inputs, 1 outputs; 9 proposals: 4 delivered, 2 rejected, 3 pending. "
+                "Lineage: 5 events; 2 inputs, 1 output; 9 proposals: 4 delivered, 2 rejected, 3 pending. "
                 "Note: not available"
             ),
         ),

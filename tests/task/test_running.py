@@ -347,7 +347,7 @@ def test_undelivered_proposals_are_delivered_again(tmp_path: Path, caplog: pytes
     assert (report.pending, report.reason) == (0, None)
     messages = [record.getMessage() for record in caplog.records]
     assert len([each for each in messages if "a broken sink is broken" in each]) == 1, "logged once"
-    assert len([each for each in messages if each.startswith("Lineage of the running job: 2 inputs, 1 outputs;")]) == 1
+    assert len([each for each in messages if each.startswith("Lineage of the running job: 2 inputs, 1 output;")]) == 1
 
 
 class Hanging(Broken):

@@ -145,16 +145,16 @@ def test_hostile_text_cannot_steer_the_terminal(width: int) -> None:
     [
         (
             [Proposal("dataJob", "urn:li:dataJob:x", "dataJobInputOutput", {})],
-            "Nothing to show: 1 proposals, but none of a run or of what a job reads and writes.",
+            "Nothing to show: 1 proposal, but none of a run or of what a job reads and writes.",
         ),
         ([], "Nothing to show: there are no proposals."),
         (
             [Proposal("dataset", "urn:li:dataset:x", "status", {})],
-            "Nothing to show: 1 proposals, but none of a run or of what a job reads and writes.",
+            "Nothing to show: 1 proposal, but none of a run or of what a job reads and writes.",
         ),
         (
             [Proposal("dataProcessInstance", RUN, "dataProcessInstanceRunEvent", 1)],
-            "Nothing to show: none of the 1 proposals can be read.",
+            "Nothing to show: none of 1 proposal can be read.",
         ),
     ],
 )
@@ -168,7 +168,7 @@ def test_what_was_left_out_is_reported(daily_sales: list[Proposal]) -> None:
     text = shown([*daily_sales, *[broken] * (SHOWN_PROBLEMS + 2), status], 160)
     assert text.count(f"! dataProcessInstanceRunEvent of {RUN} skipped: ") == SHOWN_PROBLEMS
     assert "! and 2 more like these" in text
-    assert f"1 of {len(daily_sales) + SHOWN_PROBLEMS + 3} proposals are of other aspects: status 1" in text
+    assert f"1 of {len(daily_sales) + SHOWN_PROBLEMS + 3} proposals with other aspects: status 1" in text
 
 
 def test_a_run_shows_its_datasets_its_map_index_and_an_upstream_run_that_is_not_there() -> None:

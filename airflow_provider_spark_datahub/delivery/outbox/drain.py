@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, 
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hashes
 from airflow_provider_spark_datahub.delivery.outbox.lease import LEASE_SECONDS, Lease
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Sending, Sink
+from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ def deliver_in_order(
             settled(ready.entry)
         yield ready
         if ready.remaining is not None:
-            log.debug("Skipped %d entries behind %s", len(later), entry)
+            log.debug("Skipped %s behind %s", counted(len(later), "entry"), entry)
             return
 
 
@@ -146,7 +147,7 @@ def _prepared(entry: Entry, later: Sequence[Entry], finish: Finish | None) -> _R
     if newer:
         kept = [number for number, digits in enumerate(hashes) if digits not in newer]
         sent, hashes = tuple(items[number] for number in kept), [hashes[number] for number in kept]
-    log.debug("Delivering %d of %d items of %s", len(sent), len(items), ready)
+    log.debug("Delivering %d of %s of %s", len(sent), counted(len(items), "item"), ready)
     return _Ready(ready, len(items), sent, hashes)
 
 
@@ -189,11 +190,12 @@ class _DrainResult:
     @property
     def sentence(self) -> str:
         """The counts in one line."""
+        proposals = counted(self.delivered, "proposal")
         text = (
-            f"{self.settled} entries settled ({self.delivered} proposals delivered, {self.rejected} rejected), "
+            f"{counted(self.settled, 'entry')} settled ({proposals} delivered, {self.rejected} rejected), "
             f"{self.waiting} pending"
         )
-        text = f"{text}, {self.superseded} proposals superseded by later runs" if self.superseded else text
+        text = f"{text}, {counted(self.superseded, 'proposal')} superseded by later runs" if self.superseded else text
         text = f"{text}, {self.corrupt} damaged and set aside" if self.corrupt else text
         return f"{text}, {self.elsewhere} in the hands of other drainers" if self.elsewhere else text
 
@@ -242,7 +244,8 @@ class Drain:
         """
         self._deadline = Deadline.after(self.limits.seconds if self.limits.seconds is not None else float("inf"))
         groups = self._groups(names)
-        log.debug("Draining %d entries of %d task instances in %s", _count(groups), len(groups), self.outbox)
+        instances = counted(len(groups), "task instance")
+        log.debug("Draining %s of %s in %s", counted(_count(groups), "entry"), instances, self.outbox)
         try:
             with self.outbox.receipts.remembered() as refresh:
                 self._refresh = refresh
@@ -298,7 +301,7 @@ class Drain:
                 seconds = max(LEASE_SECONDS, 2 * self.limits.entry_seconds)
                 lease = Lease.take_some(self.outbox.storage, chunk, seconds) if chunk else None
             except OSError as error:
-                log.debug("Skipped %d entries: %s", _count(chunk), error)
+                log.debug("Skipped %s: %s", counted(_count(chunk), "entry"), error)
                 self.drained.problems[str(error)] = None
                 for group in [*chunk]:
                     self._close(group, chunk)
@@ -318,7 +321,7 @@ class Drain:
             chunk[group] = chunk_names
             if self._stopped() or self.refuses(group):
                 reason = "the drain is at its limit" if self._stopped() else "its connection refuses deliveries"
-                log.debug("Skipped %d entries of %s: %s", len(chunk_names), ".".join(group), reason)
+                log.debug("Skipped %s of %s: %s", counted(len(chunk_names), "entry"), ".".join(group), reason)
                 self._close(group, chunk)
         return chunk
 
@@ -432,7 +435,7 @@ class Drain:
             if delivery.problem:
                 drained.problems[delivery.problem] = None
         if settlement.remaining is not None:
-            log.debug("Skipped %d entries behind %s", len(left[group]) - 1, settlement.entry)
+            log.debug("Skipped %s behind %s", counted(len(left[group]) - 1, "entry"), settlement.entry)
             self._close(group, left)
             return
         if settlement.damage is not None:

@@ -20,6 +20,7 @@ from airflow_provider_spark_datahub import __version__
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.sink import OutboxItem, RawEvent
+from airflow_provider_spark_datahub.printable import counted
 
 FORMAT = "spark-datahub-outbox"
 _FORMAT_VERSION = 3
@@ -255,7 +256,7 @@ class Manifest:
     def _items(self, lines: bytes) -> tuple[OutboxItem, ...]:
         items = _items(lines)
         if len(items) != self.pending:
-            raise EntryFormatError(f"it holds {len(items)} proposals where its manifest says {self.pending}")
+            raise EntryFormatError(f"it holds {counted(len(items), 'proposal')} where its manifest says {self.pending}")
         return items
 
     def quarantine_lines(self, rejected: Iterable[tuple[str, OutboxItem]]) -> list[bytes]:

@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.format import LEASES, EntryFormatError, seal, unseal
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 from airflow_provider_spark_datahub.files import NotRegularFileError
+from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +172,9 @@ class Lease:
         for name in over:
             with suppress(OSError):
                 self._storage.remove(name)
-        log.debug("Lease taken for %d groups and %.0f s: %s", len(self.groups), self.seconds, self.name)
+        log.debug(
+            "Lease taken for %s and %.0f s: %s", counted(len(self.groups), "task instance"), self.seconds, self.name
+        )
         return self
 
     def _excluded(self) -> tuple[set[_Group], list[str]]:

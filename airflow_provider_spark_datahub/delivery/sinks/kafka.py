@@ -25,6 +25,7 @@ from airflow_provider_spark_datahub.delivery.sink import (
     Sink,
     SinkSettingsError,
 )
+from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.sinks.kafka_transport import KafkaClient
@@ -251,9 +252,13 @@ class KafkaSink(Sink):
             except SetupError as error:
                 failure = error.failure
             log.debug(
-                "Kafka topic %s, %s: %d of %d proposals acknowledged or rejected (%s)",
+                "Kafka topic %s, %s: %d of %s acknowledged or rejected (%s)",
                 *(self._settings.topic, "one by one" if alone else "in batches"),
-                *(pending - len(record.pending()), pending, failure.kind.name if failure else "no failure"),
+                *(
+                    pending - len(record.pending()),
+                    counted(pending, "proposal"),
+                    failure.kind.name if failure else "no failure",
+                ),
             )
             if failure is not None:
                 record.stop(f"{self.describe()} {failure.predicate(_REMEDY)}.", failure.kind.outage_after)

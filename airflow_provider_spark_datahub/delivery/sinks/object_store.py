@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.delivery.sink import (
     Sink,
     SinkSettingsError,
 )
+from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,9 @@ class ObjectStoreSink(Sink):
                 return
             self._backoff.sleep(wait)
             attempt += 1
-        log.debug("Wrote %d proposals (%d bytes) to %s in attempt %d", len(proposals), len(content), name, attempt)
+        log.debug(
+            "Wrote %s (%d bytes) to %s in attempt %d", counted(len(proposals), "proposal"), len(content), name, attempt
+        )
         record.confirm(numbered, stored=True)
 
     def _write(self, name: str, content: bytes) -> Failure | None:

@@ -24,6 +24,7 @@ from airflow_provider_spark_datahub.delivery.sink import (
     Sink,
     SinkSettingsError,
 )
+from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.sinks.rest_transport import GmsClient
@@ -287,8 +288,9 @@ class RestSink(Sink):
     ) -> tuple[bool | Failure, int]:
         """Post one batch, in as many attempts as the time allows; return the last answer and their number."""
         proposals = [proposal for _, proposal in batch]
+        posted = counted(len(batch), "proposal")
         answer, attempts = self._backoff.retry(
-            f"post {len(batch)} proposals",
+            f"post {posted}",
             lambda: gms.post(proposals),
             deadline,
             lambda failure, attempt: record.attempt_failed(self._problem(failure, attempt, deadline)),
@@ -296,12 +298,12 @@ class RestSink(Sink):
             patient=record.patient,
         )
         if isinstance(answer, bool):
-            log.debug("Attempt %d to post %d proposals succeeded (stored: %s)", attempts, len(batch), answer)
+            log.debug("Attempt %d to post %s succeeded (stored: %s)", attempts, posted, answer)
         return answer, attempts
 
     def _problem(self, failure: Failure, attempts: int, deadline: Deadline) -> str:
         text = failure.text.rstrip(".")
-        tried = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        tried = counted(attempts, "attempt")
         if failure.kind is FailureKind.THROTTLED:
             asked = "" if failure.retry_after is None else f", wants a wait of {failure.retry_after:.0f} s"
             left = f"{deadline.remaining():.0f} s were left"

@@ -52,6 +52,7 @@ from airflow_provider_spark_datahub.delivery.sinks.http_adapter import (
     network_failure,
 )
 from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings
+from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
     from datahub.emitter.rest_emitter import DataHubRestEmitter
@@ -192,7 +193,9 @@ class GmsClient:
             self._emitter._session = self._session
         emitter, known = self._emitter, (OperationalError, ConfigurationError, OSError)
         wait = timedelta(seconds=self._deadline.remaining())
-        log.debug("POST %d proposals to %s (OpenAPI, %s)", len(proposals), settings.server, settings.emit_mode)
+        log.debug(
+            "POST %s to %s (OpenAPI, %s)", counted(len(proposals), "proposal"), settings.server, settings.emit_mode
+        )
         mcps = [to_mcp(proposal) for proposal in proposals]
         mode = EmitMode[settings.emit_mode]
         try:
