@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,3 +24,12 @@ def not_outlasting(budget: float) -> Iterator[None]:
     started = time.monotonic()
     yield
     assert time.monotonic() - started < budget + PATIENCE
+
+
+def join(thread: threading.Thread, seconds: float = HANGS) -> None:
+    """Wait for a thread that ends by itself; if it hangs, fail and say in which line."""
+    thread.join(seconds)
+    if thread.is_alive():
+        frame = sys._current_frames().get(thread.ident or 0)
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+        raise AssertionError(f"{thread.name} has not ended after {seconds:g} s:\n{stack}")

@@ -22,7 +22,7 @@ from tests.patience import HANGS, not_outlasting
 from tests.reliability.bad_servers import answering, endless, in_turn, serving, slow_drip
 from tests.servers.kafka import Kafka
 from tests.servers.openlineage import Backend
-from tests.servers.process import free_port
+from tests.servers.process import closed_port
 
 CORPUS = Path(__file__).parents[1] / "data" / "corpus" / "events"
 KEY = "canary-key-0123456789"
@@ -149,7 +149,7 @@ def test_a_backend_that_is_down_or_hangs_does_not_outlast_the_deadline(
     backend: Backend, events: list[dict[str, Any]]
 ) -> None:
     backend.hangs = HANGS
-    for url in (f"http://127.0.0.1:{free_port()}", backend.url):
+    for url in (f"http://127.0.0.1:{closed_port()}", backend.url):
         with not_outlasting(BUDGET):
             delivery = sink_of(url).deliver(items(events), Deadline.after(BUDGET))
         assert len(delivery.pending) == len(events)
@@ -254,7 +254,7 @@ def test_a_bug_in_a_transport_of_the_users_leaves_everything_pending(events: lis
 
 @pytest.mark.slow
 def test_kafka_that_is_down(events: list[dict[str, Any]]) -> None:
-    config = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
+    config = {"bootstrap.servers": f"127.0.0.1:{closed_port()}"}
     sink = sink_of(None, None, None, type="kafka", topic="t", config=config)
     delivery = sink.deliver(items(events), Deadline.after(1.5))
     assert len(delivery.pending) == len(events)

@@ -22,6 +22,7 @@ from tests.delivery.samples import job_urn, patch, upsert, upserts
 from tests.oracles.gms import Answer, GmsStandIn, Request
 from tests.patience import HANGS, not_outlasting
 from tests.reliability.bad_servers import answering, endless, in_turn, serving, slow_drip
+from tests.servers.process import closed_port
 
 TOKEN = "canary-token-0123456789"
 BOTH_PROTOCOLS = pytest.mark.parametrize("openapi", [False, True], ids=["rest.li", "openapi"])
@@ -418,32 +419,14 @@ def test_one_request_may_take_timeout_sec_only(gms: GmsStandIn) -> None:
 @pytest.mark.slow
 def test_a_server_that_drips_costs_no_more_than_the_time_given() -> None:
     """Each byte comes within the timeout of the socket, the answer never."""
-    over = threading.Event()
-
-    def drip(listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
-            while not over.wait(0.05):
-                connection.sendall(b".")
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = threading.Thread(target=drip, args=[listener])
-        server.start()
-        sink = sink_of(f"http://127.0.0.1:{listener.getsockname()[1]}")
+    with serving(slow_drip) as address:
+        sink = sink_of(f"http://{address}")
         with not_outlasting(1):
             delivery = sink.deliver(upserts(2), Deadline.after(1))
-        over.set()
-        server.join()
     assert len(delivery.pending) == 2
     # The delivery and the request end at the same deadline; either may say so first.
     assert delivery.problem is not None
     assert re.search("before the time for lineage was over|no answer in time", delivery.problem)
-
-
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:{port}", "http://gms.invalid:{port}"])

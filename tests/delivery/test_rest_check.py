@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -13,6 +12,7 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus
 from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
 from tests.oracles.gms import GmsStandIn
+from tests.servers.loopback import LoopbackServer
 
 TOKEN = "canary-token-0123456789"
 
@@ -71,12 +71,8 @@ class Other(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def other() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Other) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+    with LoopbackServer(Other) as server:
+        yield server.url
 
 
 @pytest.mark.parametrize("what", ["json", "list", "page", "text"])

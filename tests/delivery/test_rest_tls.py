@@ -4,7 +4,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tests.delivery.samples import upserts
 from tests.patience import PATIENCE
 from tests.reliability.bad_servers import serving
 from tests.servers.certificates import make_certificate
+from tests.servers.loopback import LoopbackServer
 
 
 class Answering(BaseHTTPRequestHandler):
@@ -36,11 +37,6 @@ class Answering(BaseHTTPRequestHandler):
         pass
 
 
-class Server(ThreadingHTTPServer):
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that breaks off its handshake is what these tests are about."""
-
-
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return make_certificate(tmp_path_factory.mktemp("tls"))
@@ -54,13 +50,11 @@ def server(certificate: tuple[Path, Path], request: pytest.FixtureRequest) -> It
     if getattr(request, "param", False):
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(certificate[0])
-    with Server(("127.0.0.1", 0), Answering) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        yield f"https://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+    server = LoopbackServer(Answering)
+    # The thread of a connection shakes hands, with its first read; the thread that accepts waits for no client.
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    with server:
+        yield server.url.replace("http:", "https:")
 
 
 def deliver(server: str, waits: list[float], **extra: Any) -> Delivery:

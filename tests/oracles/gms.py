@@ -9,7 +9,6 @@ rest.li, OpenAPI (``batchGet``) and, as for the neighbours in the lineage graph,
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
 import urllib.parse
@@ -17,7 +16,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,6 +24,7 @@ from datahub.metadata.schema_classes import ASPECT_NAME_MAP
 
 from tests.oracles.stored import stored_edges
 from tests.oracles.strict import JSON_CONTENT_TYPE, JSON_PATCH_CONTENT_TYPE, dropping_violations, violations
+from tests.servers.loopback import LoopbackServer
 
 Proposal = dict[str, Any]
 
@@ -101,25 +101,21 @@ class GmsStandIn:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._server = _Server(self)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
 
     @property
     def url(self) -> str:
         """The base URL, without a slash at its end."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self._server.url
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._server.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._closing.set()
-        self._server.shutdown()
-        self._server.disconnect()
-        self._server.server_close()
-        self._thread.join()
+        self._server.__exit__(kind, error, traceback)
 
     def fail_next(
         self,
@@ -340,32 +336,10 @@ def _openapi_proposals(method: str, entity_type: str, entities: Any) -> Iterable
                 }
 
 
-class _Server(ThreadingHTTPServer):
-    """Knows its connections, so that clients that keep them open do not keep its threads alive."""
-
-    daemon_threads = False
-
+class _Server(LoopbackServer):
     def __init__(self, stand_in: GmsStandIn) -> None:
         self.stand_in = stand_in
-        self._connections: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            self._connections.add(request)
-        super().process_request(request, client_address)
-
-    def close_request(self, request: Any) -> None:
-        with self._lock:
-            self._connections.discard(request)
-        super().close_request(request)
-
-    def disconnect(self) -> None:
-        """End all connections: their threads then read the end of the stream."""
-        with self._lock:
-            for connection in self._connections:
-                connection.shutdown(socket.SHUT_RDWR)
+        super().__init__(_Handler)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -8,37 +8,43 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from tests.patience import HANGS, PATIENCE, join
+
 Behaviour = Callable[[socket.socket, threading.Event], None]
 
 
 @contextmanager
 def serving(behaviour: Behaviour) -> Iterator[str]:
-    """A server that treats every connection so.
+    """A server that treats every connection so; when it ends, so do its connections, whatever their clients do.
 
     :returns: its address, ``127.0.0.1:PORT``.
     """
     closing = threading.Event()
+    connections: list[tuple[socket.socket, threading.Thread]] = []
+
+    def accept(listener: socket.socket) -> None:
+        while not closing.is_set():
+            with suppress(TimeoutError):
+                connection, _ = listener.accept()
+                # Shutting it down at the end does not reach the stream of TLS into which a behaviour may wrap it.
+                connection.settimeout(HANGS)
+                thread = threading.Thread(target=_serve, args=(connection, behaviour, closing), daemon=True)
+                connections.append((connection, thread))
+                thread.start()
+
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.05)
-        thread = threading.Thread(target=_accept, args=(listener, behaviour, closing))
-        thread.start()
+        acceptor = threading.Thread(target=accept, args=[listener], daemon=True)
+        acceptor.start()
         try:
             yield f"127.0.0.1:{listener.getsockname()[1]}"
         finally:
             closing.set()
-            thread.join()
-
-
-def _accept(listener: socket.socket, behaviour: Behaviour, closing: threading.Event) -> None:
-    connections: list[threading.Thread] = []
-    while not closing.is_set():
-        with suppress(TimeoutError):
-            connection, _ = listener.accept()
-            thread = threading.Thread(target=_serve, args=(connection, behaviour, closing))
-            thread.start()
-            connections.append(thread)
-    for thread in connections:
-        thread.join()
+            join(acceptor)
+            for connection, thread in connections:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+                join(thread, HANGS + PATIENCE)
 
 
 def _serve(connection: socket.socket, behaviour: Behaviour, closing: threading.Event) -> None:
@@ -112,10 +118,3 @@ def endless(head: bytes, piece: bytes, pause: float = 0.0) -> Behaviour:
             connection.sendall(piece)
 
     return behaviour
-
-
-def closed_port() -> int:
-    """A port at which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port

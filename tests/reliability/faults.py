@@ -12,12 +12,12 @@ from tests.reliability.bad_servers import (
     Behaviour,
     answering,
     black_hole,
-    closed_port,
     no_tls,
     reset_amid_the_body,
     serving,
     slow_drip,
 )
+from tests.servers.process import closed_port
 
 Whereabouts = Literal["delivered", "pending", "quarantined"]
 

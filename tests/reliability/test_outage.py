@@ -12,7 +12,7 @@ from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
 from tests.cli.commands import run as command
 from tests.operators.tries import FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
 from tests.oracles.gms import GmsStandIn
-from tests.reliability.bad_servers import closed_port
+from tests.servers.process import closed_port
 
 TASKS = [f"task_{number:02d}" for number in range(20)]
 ATTEMPTS_IN_THE_OUTAGE = 2

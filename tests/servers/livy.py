@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+
+from tests.servers.loopback import LoopbackServer
 
 Json = dict[str, Any]
 
@@ -74,17 +75,12 @@ def livy_server(log: Path) -> Iterator[Livy]:
         def log_message(self, *_: object) -> None:
             """Be silent."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=[0.05], daemon=True)
-    thread.start()
-    livy.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
-        yield livy
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-        livy.close()
+    with LoopbackServer(Handler) as server:
+        livy.url = server.url
+        try:
+            yield livy
+        finally:
+            livy.close()
 
 
 def connection(livy: Livy) -> Mapping[str, Any]:

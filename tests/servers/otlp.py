@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from tests.servers.loopback import LoopbackServer
 
 OtlpMetric = tuple[str, float, dict[str, str]]
 """Kind, last value (of a histogram the sum) and attributes."""
@@ -38,22 +39,16 @@ class OtlpReceiver:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._server = LoopbackServer(Handler)
+        self.url = self._server.url
 
     @classmethod
     @contextmanager
     def running(cls) -> Iterator[OtlpReceiver]:
         """Give a receiver that answers while this lasts."""
         receiver = cls()
-        thread = threading.Thread(target=receiver._server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
+        with receiver._server:
             yield receiver
-        finally:
-            receiver._server.shutdown()
-            receiver._server.server_close()
-            thread.join()
 
     def metrics(self) -> dict[str, OtlpMetric]:
         """Return the metrics by their names."""

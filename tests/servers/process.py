@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -35,10 +36,26 @@ def files_of(server: str) -> Path:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port for a server that starts soon: none that the system gives to others meanwhile."""
+    lowest_given, _ = (int(port) for port in Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    while True:
+        port = random.randrange(_FIRST_PORT, lowest_given)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+_FIRST_PORT = 12_000
+_closed: list[socket.socket] = []
+
+
+def closed_port() -> int:
+    """Return a port at which nothing listens, and which nobody else gets while this process lives."""
+    holder = socket.socket()
+    _closed.append(holder)
+    holder.bind(("127.0.0.1", 0))
+    port: int = holder.getsockname()[1]
+    return port
 
 
 class Server:

@@ -17,7 +17,7 @@ from tests.operators.copies import SPARK_JOB, datasets, write_events
 from tests.operators.tries import FakeSpark
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.stored import stored_edges
-from tests.servers.process import free_port
+from tests.servers.process import closed_port
 from tests.system.airflow_home import AirflowHome
 from tests.system.catalogue import Catalogue, DagRunKey, MappedTaskRunKey, TaskRunKey, instance, task_job
 
@@ -48,7 +48,7 @@ def test_a_mapped_task_with_a_failed_attempt(airflow_home: AirflowHome, tmp_path
         gms_connection = {"conn_type": "datahub-rest", "host": gms.url}
         own = gms_connection
         if when == "after the DAG run":
-            own = {**gms_connection, "host": f"http://127.0.0.1:{free_port()}"}
+            own = {**gms_connection, "host": f"http://127.0.0.1:{closed_port()}"}
         for number in (1, 2):
             spark.fails_once("2")
             before = len(gms.stored)

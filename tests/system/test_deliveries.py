@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from tests.oracles.gms import GmsStandIn
 from tests.patience import PATIENCE
+from tests.servers.process import closed_port
 from tests.system.airflow_home import AirflowHome, DagTest
 from tests.system.catalogue import (
     Catalogue,
@@ -59,11 +59,9 @@ def delivered(airflow_home: AirflowHome, gms: GmsStandIn, tmp_path_factory: pyte
     for name in SOURCES:
         (folder / f"{name}.csv").write_text("id,name\n1,Ada\n")
     (folder / "sink").write_text("a file, where the file sink wants a folder")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        closed_port = server.getsockname()[1]
     connections = {
         "datahub_rest": {"conn_type": "datahub-rest", "host": gms.url, "password": TOKEN},
-        "datahub_refused": {"conn_type": "datahub-rest", "host": f"http://127.0.0.1:{closed_port}"},
+        "datahub_refused": {"conn_type": "datahub-rest", "host": f"http://127.0.0.1:{closed_port()}"},
         "datahub_file": {"conn_type": "datahub-file", "host": str(folder / "sink/lineage.jsonl")},
     }
     return Delivered(airflow_home.dags_test(DAG, folder, connections), gms, folder)

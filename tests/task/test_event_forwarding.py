@@ -19,7 +19,7 @@ from tests.cli.commands import run as command
 from tests.delivery.outboxes import Recording, key, outbox_at, receipts_in
 from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, context_of, execute, operator_with_lineage
 from tests.servers.openlineage import Backend
-from tests.servers.process import free_port
+from tests.servers.process import closed_port
 
 # Seconds for lineage: more than a busy machine needs. What is down refuses at once.
 ENOUGH = 60
@@ -100,7 +100,7 @@ def test_a_backend_that_is_down_fails_no_task_and_loses_nothing(
     policy: str, spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     spark.writes(CASE)
-    connect(monkeypatch, f"http://127.0.0.1:{free_port()}")
+    connect(monkeypatch, f"http://127.0.0.1:{closed_port()}")
     report = run_try(spark, lineage_on_failure=policy)
     assert (report["pending"], report["forwarded"], report["events_file"]) == (0, 0, None)
     (warning,) = report["warnings"]
@@ -119,7 +119,7 @@ def test_pending_events_do_not_keep_spark_from_running(
 ) -> None:
     """Only an attempt that failed for its lineage is followed by one that does not run Spark."""
     spark.writes(CASE)
-    connect(monkeypatch, f"http://127.0.0.1:{free_port()}")
+    connect(monkeypatch, f"http://127.0.0.1:{closed_port()}")
     obstacle = tmp_path / "sink"
     obstacle.write_text("in the way")
     with pytest.raises(LineagePendingError):
