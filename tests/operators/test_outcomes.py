@@ -31,7 +31,7 @@ from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run, datahub
-from airflow_provider_spark_datahub.operators import spark_submit
+from airflow_provider_spark_datahub.operators import lineage, spark_submit
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from airflow_provider_spark_datahub.task import submit_plan
 from airflow_provider_spark_datahub.task.attempt import AttemptLineage
@@ -47,6 +47,7 @@ from tests.operators.tries import (
     operator_with_lineage,
     raised_by,
 )
+from tests.patience import HANGS
 
 
 @dataclass(frozen=True)
@@ -307,8 +308,9 @@ def test_the_task_runs_result(
     ("set_to", "result"), [("success", "SUCCESS"), ("skipped", "SKIPPED"), ("failed", "FAILURE"), (None, "FAILURE")]
 )
 def test_a_killed_task_has_the_state_that_somebody_gave_it(
-    spark: FakeSpark, tmp_path: Path, set_to: str | None, result: str
+    spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_to: str | None, result: str
 ) -> None:
+    monkeypatch.setattr(lineage, "KILL_SECONDS", HANGS)  # a machine that stalls uses up 4 s
     spark.writes("k_killed")
     spark.signals("USR1")
     operator = operator_with_lineage(spark)
