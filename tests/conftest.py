@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -54,6 +54,7 @@ hypothesis.settings.load_profile("untimed")
 pytest_plugins = ["tests.servers.fixtures"]
 
 _ROOT = Path(__file__).parent
+_OF_TIMEOUTS = ("pytest_timeout.py", "outcomes.py")
 _SHARED = "servers"
 _SERVERS = frozenset({"kafka", "schema_registry", "s3", "browser"})
 
@@ -101,6 +102,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("attacks")
         if _SERVERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("servers")
+        if item.get_closest_marker("airflow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(600))  # its processes have limits of their own
     items.sort(key=_rank)
 
 
@@ -110,6 +113,21 @@ def _rank(item: pytest.Item) -> int:
         if item.get_closest_marker(marker):
             return rank
     return 4
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,  # noqa: ARG001 (the hook's names)
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Name the lines at which a test hangs in the summary, which is all that some CI shows."""
+    report = yield
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None and call.excinfo is not None and "from pytest-timeout" in crash.message:
+        stack = [entry for entry in call.excinfo.traceback if Path(entry.path).name not in _OF_TIMEOUTS]
+        lines = (f"{Path(entry.path).name}:{entry.lineno + 1}" for entry in stack[:-8:-1])
+        crash.message = f"hangs at {' in '.join(lines)}: {crash.message}"
+    return report
 
 
 @pytest.fixture(autouse=True)

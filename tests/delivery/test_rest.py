@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -15,9 +15,10 @@ import pytest
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import Backoff
+from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind
 from airflow_provider_spark_datahub.delivery.sink import Delivery
 from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
+from airflow_provider_spark_datahub.delivery.sinks.rest_transport import GmsClient
 from tests.delivery.samples import job_urn, patch, upsert, upserts
 from tests.oracles.gms import Answer, GmsStandIn, Request
 from tests.patience import HANGS, not_outlasting
@@ -427,6 +428,17 @@ def test_a_server_that_drips_costs_no_more_than_the_time_given() -> None:
     # The delivery and the request end at the same deadline; either may say so first.
     assert delivery.problem is not None
     assert re.search("before the time for lineage was over|no answer in time", delivery.problem)
+
+
+@pytest.mark.slow
+def test_an_answer_that_the_deadline_cuts_off_is_none_in_time() -> None:
+    """What came of it, e.g. ``HTT``, looks like the answer of a broken server."""
+    with serving(slow_drip) as address:
+        settings = RestSettings.from_connection(ConnectionParts(f"http://{address}"))
+        with closing(GmsClient(settings, Deadline.after(1))) as gms:
+            failure = gms.post(upserts(1))
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.text[:17]) == (FailureKind.UNAVAILABLE, "no answer in time")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:{port}", "http://gms.invalid:{port}"])

@@ -69,7 +69,7 @@ FAULTS = (
     Fault("connection refused", _url(f"http://127.0.0.1:{closed_port()}"), "pending", "Connection refused"),
     Fault("unknown host", _url("http://gms.invalid:8080"), "pending", "gms.invalid"),
     Fault("black hole: takes all, never answers", _server(black_hole), "pending", "time"),
-    Fault("slow drip: a byte at a time", _server(slow_drip), "pending", "before the time for lineage was over"),
+    Fault("slow drip: a byte at a time", _server(slow_drip), "pending", "time"),
     Fault("reset amid the request", _server(reset_amid_the_body), "pending", "is not available"),
     Fault(
         "no TLS where TLS is expected",

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 LARGEST_ANSWER = 64 * 1024
 """Bytes of an answer that are read."""
 _PIECE = 16 * 1024
+_CUT = "The deadline passed before the headers of an answer were complete"
 
 
 class AnswerError(requests.RequestException):
@@ -71,9 +73,18 @@ class _Connection(HTTPConnection):
         self._deadline = deadline
 
     def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]  # as urllib3 does
-        """Wait for an answer until the deadline."""
+        """Wait for an answer until the deadline.
+
+        :raises TimeoutError: if the deadline passes.
+        """
         with _cut(self, self._deadline):
-            return super().getresponse()
+            try:
+                return super().getresponse()
+            except (HTTPException, OSError) as error:
+                if self._deadline.expired:
+                    # The beginning of an answer that was cut off looks like that of a broken server.
+                    raise TimeoutError(_CUT) from error
+                raise
 
 
 class _TlsConnection(_Connection, HTTPSConnection):
@@ -83,7 +94,7 @@ class _TlsConnection(_Connection, HTTPSConnection):
 @contextmanager
 def _cut(connection: HTTPConnection, deadline: Deadline) -> Iterator[None]:
     def close() -> None:
-        log.debug("The deadline passed before the headers of an answer were complete: the connection is closed")
+        log.debug("%s: the connection is closed", _CUT)
         with suppress(OSError):
             if connection.sock is not None:
                 connection.sock.shutdown(socket.SHUT_RDWR)  # a thread that waits for bytes wakes up
