@@ -1,6 +1,6 @@
 """Does anything get lost? Tasks, a GMS of changing mood, drainers and tasks that are killed, and a disk that fills.
 
-    PYTHONPATH=. python benchmarks/soak.py [--minutes 10] [--seed 1]
+    PYTHONPATH=. python benchmarks/soak.py [--minutes 10] [--seed 1] [--keep]
 
 Eight tasks at a time (processes without Airflow) write a recorded job's events, each with run ids of its own, and end
 within a budget of 6 s. GMS changes its mood every few seconds: it stores, refuses connections, answers 429, 500 or 503,
@@ -178,10 +178,9 @@ class Place:
         storage, limits = LocalStorage(Path(location or self.outbox)), limits or OutboxLimits(max_bytes=self.quota)
         return Outbox(storage, limits, Overflow.of(location or str(self.outbox), self.root / "events" / "task"))
 
-    def left(self) -> int:
-        """How many entries are in the outbox and beside it."""
-        in_outbox = len(self.open_outbox().names())
-        return in_outbox + len([*(self.root / "events" / "task" / ".unfinished").rglob("*.jsonl")])
+    def left(self) -> tuple[int, int]:
+        """How many entries are in the outbox, and how many beside it."""
+        return len(self.open_outbox().names()), len([*(self.root / "events" / "task" / ".unfinished").rglob("*.jsonl")])
 
     def open_sink(self, _: str) -> tuple[Sink | None, str | None]:
         """GMS."""
@@ -361,14 +360,16 @@ def count_losses(place: Place, gms: Gms) -> None:
             reported += 1
         elif absent:
             lost += 1
-            missing.update(f"attempt {number}: {aspect} {json.dumps(report)[:300]}" for _, aspect in absent)
+            missing.update(f"attempt {number}: {aspect} {json.dumps(report)[:1500]}" for _, aspect in absent)
     left = place.open_outbox()
     seconds = sorted(report["seconds"] for report in reports.values() if "seconds" in report)
     print(f"attempts: {len(reports)}, ended: {len(seconds)}, aspects expected: {expected_pairs}")
     print(f"lost: {lost}; neither delivered nor kept, and reported so (disk full and GMS out at once): {reported}")
     print(f"stored more than once: {sum(count > 1 for count in gms.stored.values())} of {len(gms.stored)}")
-    print(f"left: {len(left.names())} entries, {len(list(left.quarantined()))} quarantined, "
+    print(f"left: {place.left()} in the outbox and beside it, {len(list(left.quarantined()))} quarantined, "
           f"{len(left.storage.stored('corrupt'))} corrupt, {len(left.storage.stored('leases'))} leases")  # fmt: skip
+    for quarantined in left.quarantined():
+        print(f"QUARANTINED {quarantined.name}: {quarantined.reasons}")
     print(f"lineage took {seconds[len(seconds) // 2]:.1f} s (median), {seconds[-1]:.1f} s (longest), budget {BUDGET} s")
     print(f"largest task: {max(report.get('megabytes', 0) for report in reports.values())} MB")
     over = [report for report in reports.values() if report.get("steps")]
@@ -387,6 +388,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", action="store_true", help="keep the folder, and a copy of the disk, for a look")
     arguments = parser.parse_args()
     gms = Gms()
     gms.become("well")
@@ -399,11 +401,16 @@ def main() -> None:
         happened = soak(place, gms, fill, arguments.minutes * 60, random.Random(arguments.seed))
         print(", ".join(f"{what}: {count}" for what, count in sorted(happened.items()) if count or what == "hung"))
         print("requests:", dict(gms.requests))
-        left, before = place.left(), -1
-        while left and left != before:
+        left, before = place.left(), (-1, -1)
+        print("left when the tasks had ended (in the outbox, beside it):", left)
+        while any(left) and left != before:
             # Each drain has its limit of time, and what is beside the outbox comes in when there is room.
             drain(place, over=True)
             left, before = place.left(), left
+        if arguments.keep:
+            kept = tempfile.mkdtemp(prefix="soak-")
+            shutil.copytree(place.root, kept, dirs_exist_ok=True)
+            print("kept:", kept)
         count_losses(place, gms)
         shutil.rmtree(place.root / "events", ignore_errors=True)
 

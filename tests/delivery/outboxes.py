@@ -95,7 +95,14 @@ class MemoryStorage(OutboxStorage):
             raise FileNotFoundError(name)
         return self.objects[name]
 
-    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:  # noqa: ARG002 (as in the class)
+    def write(
+        self,
+        name: str,
+        chunks: Iterable[bytes],
+        *,
+        sync: bool = True,  # noqa: ARG002 (as in the class)
+        leaves: float = 0.0,  # noqa: ARG002 (as in the class)
+    ) -> None:
         self.objects[name] = b"".join(chunks)
 
     def remove(self, name: str) -> None:

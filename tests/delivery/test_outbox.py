@@ -3,20 +3,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox, OutboxError, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxError, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, Manifest, seal
+from airflow_provider_spark_datahub.delivery.outbox.overflow import Overflow
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import Delivery, RawEvent, Rejection
 from tests.delivery.outboxes import DAG, RUN, TASK, Recording, files, key, outbox_at, put, receipts_in
@@ -270,29 +273,60 @@ def test_a_full_outbox_refuses_new_entries_and_keeps_pending_ones(tmp_path: Path
     put(outbox, key(3))
 
 
-def test_what_fills_a_disk_can_be_delivered(tmp_path: Path) -> None:
-    """A drain writes a lease and a receipt before it frees anything."""
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)]
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 3 MB."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(tmp_path)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("only root may mount a small file system")
-    try:
-        outbox, kept, refusal = outbox_at(tmp_path), 0, ""
-        while not refusal:
-            try:
-                put(outbox, key(run_id=f"run{kept}"), 200)
-                kept += 1
-            except OutboxError as error:
-                refusal = str(error)
-        assert kept > 5
-        assert "bytes are left, and drains need 1048576 of them" in refusal
-        sink = Recording()
-        drained = Drain(outbox, lambda _: (sink, None)).run()
-        # Two runs that are put in one millisecond may be taken in either order: then the newer one's items count.
-        assert drained.delivered + drained.superseded == 200 * kept
-        assert outbox.names() == []
-        put(outbox, key(), 200)
-    finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_what_fills_a_disk_can_be_delivered(small_disk: Path) -> None:
+    """A drain writes a lease and a receipt before it frees anything."""
+    outbox, kept, refusal = outbox_at(small_disk), 0, ""
+    while not refusal:
+        try:
+            put(outbox, key(run_id=f"run{kept}"), 200)
+            kept += 1
+        except OutboxError as error:
+            refusal = str(error)
+    assert kept > 5
+    assert "bytes are left, and drains need 1048576 of them" in refusal
+    sink = Recording()
+    drained = Drain(outbox, lambda _: (sink, None)).run()
+    # Two runs that are put in one millisecond may be taken in either order: then the newer one's items count.
+    assert drained.delivered + drained.superseded == 200 * kept
+    assert outbox.names() == []
+    put(outbox, key(), 200)
+
+
+def test_receipts_that_fill_a_disk_give_way_to_what_lies_beside_the_outbox(
+    small_disk: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """All receipts are newer than it. Each entry that comes in is delivered before the next one needs its room."""
+    beside = Overflow(tmp_path_factory.mktemp("unfinished"))
+    outbox, runs = Outbox(LocalStorage(small_disk), None, beside), [f"run{number}" for number in range(150)]
+    for run in runs:
+        entry = outbox.begin_aside(key(run_id=run), connection_id="datahub", events="e.ndjson", redo={})
+        assert entry is not None
+        outbox.release_aside(entry.name)
+    delivered = put(outbox_at(small_disk), key(run_id="newer"))
+    delivered.settle(Delivery(3), delivered.items())
+    (receipt,) = files(small_disk)
+    copies = (receipt.with_name(receipt.name.replace(delivered.name.random, f"{number:08x}")) for number in count())
+    while shutil.disk_usage(small_disk).free > 600_000:
+        next(copies).write_bytes(receipt.read_bytes())
+
+    def finish(entry: Entry, followed: bool) -> Entry:  # noqa: ARG001 (as a drain calls it)
+        return entry.finish([upsert(entry.manifest.key.run_id, "own")], spark_succeeded=True)
+
+    sink = Recording()
+    for _ in range(20):
+        Drain(Outbox(LocalStorage(small_disk), None, beside), lambda _: (sink, None), finish=finish).run()
+    assert {proposal.entity_urn for proposal in sink.arrived} == {upsert(run, "").entity_urn for run in runs}
+    assert beside.names() == []
 
 
 def test_the_quarantine_counts_and_receipts_do_not(tmp_path: Path) -> None:

@@ -84,6 +84,26 @@ def test_a_receipt_stays_while_something_older_waits(tmp_path: Path) -> None:
     assert outbox.expire_receipts() == 1
 
 
+def test_the_oldest_receipts_give_way_if_all_are_too_large(tmp_path: Path) -> None:
+    """Those that keep an older entry from overwriting something stay, and those of a task instance that has one."""
+    outbox = outbox_at(tmp_path)
+    delivered(outbox, run_id="before")
+    waiting = put(outbox, key(2, "build", run_id="waits"), 1)
+    after = delivered(outbox, run_id="after")
+    delivered(outbox, task_id="load")
+    copies = len(outbox.storage.names("delivered"))
+    Outbox(outbox.storage, OutboxLimits(max_bytes=2 * outbox.receipts.size() - 2)).expire_receipts()
+    assert len(outbox.storage.names("delivered")) == copies - 1
+    assert len(receipts_in(outbox)) == 3
+    Outbox(outbox.storage, OutboxLimits(max_bytes=0)).expire_receipts()
+    assert outbox.storage.names("delivered") == []
+    assert [manifest.key.run_id for manifest in receipts_in(outbox)] == ["after"]
+    waiting.discard()
+    Outbox(outbox.storage, OutboxLimits(max_bytes=0)).expire_receipts()
+    assert receipts_in(outbox) == []
+    assert outbox.receipts.find(after.name, after.manifest) == (None, set())
+
+
 def test_receipts_from_the_future_silence_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host whose clock was two hours ahead delivered once; afterwards it is right again."""
     now = time.time

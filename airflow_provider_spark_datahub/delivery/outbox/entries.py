@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import logging
 import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,11 @@ from airflow_provider_spark_datahub.files import NotRegularFileError
 log = logging.getLogger(__name__)
 
 DAY_SECONDS = 86_400.0
+_NEW, _TAKEN_BACK, _REWRITTEN = 1.0, 0.5, 0.25
+"""Shares of a disk's reserve that entries leave. What is rewritten is about to be delivered: drains convert the events
+of killed tasks. What comes back from beside the outbox must not keep them from doing so."""
+_FUTILE_SECONDS = 5.0
+"""How long no room is looked for after none was found."""
 
 
 class OutboxError(OSError):
@@ -54,7 +60,8 @@ def _no_store(uri: str) -> ObjectStorage:
 class OutboxLimits(msgspec.Struct, frozen=True):
     """Limits of an outbox.
 
-    :param max_bytes: of entries, raw events and the quarantine together.
+    :param max_bytes: of entries, raw events and the quarantine together. Half as many again may be receipts, and what
+        is kept beside them.
     :param max_age: seconds; an older entry goes to the quarantine if its delivery fails once more.
     :param receipts: seconds for which a receipt is kept.
     :param group_access: whether users of the same group may read and write it, if it is in a folder.
@@ -204,7 +211,7 @@ class Entry:
         with self._storage_errors():
             content = b"".join(chunks)
             self.outbox.check_room(len(content))
-            self.outbox.storage.write(self.name.events, [content])
+            self.outbox.storage.write(self.name.events, [content], leaves=_NEW)
             return self.update(events=self.name.events)
 
     def _keep_delivered(self, delivery: Delivery, sent: Sequence[OutboxItem], manifest: Manifest) -> None:
@@ -221,7 +228,7 @@ class Entry:
         else:
             content = b"".join(kept.entry_lines(items))
         try:
-            self.outbox.storage.write(name, [gzip.compress(content, 1, mtime=0)], sync=False)
+            self.outbox.storage.write(name, [gzip.compress(content, 1, mtime=0)], sync=False, leaves=_NEW)
         except OSError as error:
             log.warning("Could not keep what was delivered of %s: %s.", self, error.strerror or error)
 
@@ -368,6 +375,9 @@ class Outbox:
         self.receipts = Receipts(storage)
         self._overflow = overflow
         self._aside = set[EntryName]()
+        self._warned = False
+        self._futile_until = 0.0
+        storage.make_room = self._make_room
 
     def __str__(self) -> str:
         return self.storage.describe()
@@ -441,12 +451,28 @@ class Outbox:
             self._aside.add(name)
             try:
                 self.check_room(len(content), name.created_ms)
-                self.storage.write(name.path, [content])
+                self.storage.write(name.path, [content], leaves=_TAKEN_BACK)
                 self.forget_aside(name)
             except OSError as error:
-                log.warning("An attempt stays beside the outbox, which refuses it: %s: %s", self.describe(name), error)
+                text = "Attempts stay beside the outbox, which refuses them, the oldest in %s: %s"
+                log.log(logging.DEBUG if self._warned else logging.WARNING, text, self.describe(name), error)
+                self._warned = True
                 self.release_aside(name)
                 return
+
+    def _make_room(self, least: int, most: int) -> None:
+        if time.monotonic() < self._futile_until:
+            return
+        if self.receipts.give_way(least, most, self._unsettled) < most:
+            self._futile_until = time.monotonic() + _FUTILE_SECONDS
+
+    def _unsettled(self) -> Iterator[EntryName]:
+        """Yield the names of all entries that may be delivered one day, as far as this machine sees them."""
+        paths = self.storage.names(PENDING)
+        for path in self.storage.names(QUARANTINED):
+            paths.append(f"{path.replace(QUARANTINED, PENDING, 1).rpartition('-')[0]}.jsonl")
+        yield from (name for path in paths if (name := EntryName.parse(path)) is not None)
+        yield from self._overflow.names() if self._overflow is not None else ()
 
     def _new(self, step: str, manifest: Manifest, items: Sequence[OutboxItem]) -> Entry:
         key = manifest.key
@@ -456,25 +482,29 @@ class Outbox:
             # If the clock was set back, the order of the entries stays.
             created_ms = max([self.storage.now_ms(), *(before_ms + 1 for before_ms in earlier)])
             entry = self._named(replace(manifest, created_ms=created_ms))
-            self.write(step, entry, items)
+            self.write(step, entry, items, is_new=True)
         return entry
 
     def _named(self, manifest: Manifest) -> Entry:
         name = EntryName.of(manifest.key, manifest.connection_id, manifest.created_ms, secrets.token_hex(4))
         return Entry(self, name, manifest)
 
-    def write(self, step: str, entry: Entry, items: Sequence[OutboxItem], *, check: bool = True) -> None:
+    def write(
+        self, step: str, entry: Entry, items: Sequence[OutboxItem], *, check: bool = True, is_new: bool = False
+    ) -> None:
         """Write an entry with its items, in place of an older state of the entry.
 
         :param step: what becomes of the entry, for the log.
         :param check: that there is room.
+        :param is_new: the outbox has no older state of it.
         """
+        is_new = is_new or entry.name in self._aside
         lines = entry.manifest.entry_lines(items)
         size = sum(map(len, lines))
         try:
             if check or entry.name in self._aside:
                 self.check_room(size, entry.name.created_ms)
-            self.storage.write(entry.name.path, lines)
+            self.storage.write(entry.name.path, lines, leaves=_NEW if is_new else _REWRITTEN)
             self.forget_aside(entry.name)
         except OSError:
             if self._overflow is None or entry.name not in self._aside or entry.manifest.state != "unfinished":
@@ -497,7 +527,7 @@ class Outbox:
             )
 
     def expire_receipts(self, task: str | None = None) -> int:
-        """Remove the receipts that are older than the limit.
+        """Remove the receipts that are older than the limit, and the oldest if all of them are too large.
 
         Receipts that are newer than a pending entry stay: they say what that entry must not overwrite.
 
@@ -505,7 +535,11 @@ class Outbox:
         :returns: how many were removed.
         """
         before_ms = self.storage.now_ms() - self.limits.receipts * 1000
-        return self.receipts.expire(before_ms, self.usage.oldest_ms, task)
+        expired = self.receipts.expire(before_ms, self.usage.oldest_ms, task)
+        excess = 0 if task is not None else self.receipts.size() - self.limits.max_bytes // 2
+        if excess > 0:
+            self.receipts.give_way(1, excess, self._unsettled)
+        return expired
 
     def names(self, instance: str | None = None) -> list[EntryName]:
         """Return the names of the entries: those of one task instance by attempt, or all of them by age.

@@ -96,24 +96,32 @@ class Overflow:
             self.path(name).replace(self._path(name, _Owner.nobody()))
 
     def orphans(self) -> Iterator[tuple[EntryName, bytes]]:
-        """Take over the records of processes that have ended, and yield their entries' names and content."""
-        try:
-            listed = sorted(self._folder.iterdir())
-        except (FileNotFoundError, NotADirectoryError):
-            return
+        """Take over the records of processes that have ended; yield their entries' names and content, by age."""
         this = _Owner.this()
-        for file in listed:
-            match = _NAME.fullmatch(file.name)
-            name = EntryName.parse(f"{PENDING}/{match[1]}/{match[2]}.jsonl") if match else None
-            if match is None or name is None:
-                continue
-            owner = _Owner(match[3], int(match[4]), int(match[5]))
+        for name, owner, file in self._listed():
             if owner == this or not owner.is_gone:
                 continue
             with suppress(FileNotFoundError):  # another process was faster
                 taken = file.replace(self._path(name, this))
                 with open_regular(taken) as record:
                     yield name, record.read()
+
+    def names(self) -> list[EntryName]:
+        """Return the names of all entries that have a record, by age."""
+        return [name for name, _, _ in self._listed()]
+
+    def _listed(self) -> list[tuple[EntryName, _Owner, Path]]:
+        try:
+            files = [*self._folder.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        records = []
+        for file in files:
+            match = _NAME.fullmatch(file.name)
+            name = EntryName.parse(f"{PENDING}/{match[1]}/{match[2]}.jsonl") if match else None
+            if match is not None and name is not None:
+                records.append((name, _Owner(match[3], int(match[4]), int(match[5])), file))
+        return sorted(records, key=lambda record: (record[0].created_ms, record[0]))
 
     def _path(self, name: EntryName, owner: _Owner) -> Path:
         own = f"{owner.machine}-{owner.process}-{owner.started}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -18,6 +18,8 @@ from airflow_provider_spark_datahub.files import NotRegularFileError
 log = logging.getLogger(__name__)
 
 _PART = ".part.json"
+_BLOCK_BYTES = 4096
+"""Bytes that a small file takes on most disks."""
 _MOST_TASKS = 256
 """Tasks whose receipts are remembered at the same time."""
 DELIVERED = "delivered"
@@ -226,11 +228,67 @@ class Receipts:
                 self._storage.remove(name)
         return len(expired)
 
+    def size(self) -> int:
+        """Return the bytes that all receipts take on a disk, with the proposals that are kept beside them."""
+        return sum(sum(map(_on_disk, self._storage.stored(folder).values())) for folder in (RECEIPTS, DELIVERED))
+
+    def give_way(self, least: int, most: int, unsettled: Callable[[], Iterable[EntryName]]) -> int:
+        """Make room: remove the oldest kept proposals, which only people read, then receipts that protect nothing.
+
+        A receipt protects something if an entry of its task is older than it, or is an attempt of its task instance.
+
+        :param least: bytes; if it cannot free so many, it removes nothing.
+        :param most: bytes after which it removes no more.
+        :param unsettled: returns the entries that may be delivered one day.
+        :returns: how many bytes are free now.
+        """
+        removable = _oldest_first(self._storage.stored(DELIVERED))
+        if sum(removable.values()) < most:
+            removable |= _oldest_first(self._unneeded(unsettled()))
+        if sum(removable.values()) < least:
+            return 0
+        freed = 0
+        for name, size in removable.items():
+            if freed >= most:
+                break
+            self._storage.remove(name)
+            freed += size
+        log.info("Made room for the outbox %s: %d bytes of its oldest receipts", self._storage.describe(), freed)
+        return freed
+
+    def _unneeded(self, unsettled: Iterable[EntryName]) -> dict[str, int]:
+        """Return the receipts that protect nothing, and their sizes."""
+        oldest_ms: dict[str, int] = {}
+        instances = set[str]()
+        for entry in unsettled:
+            # Tasks with similar ids have the same label, which keeps more receipts than necessary.
+            label, _, instance = entry.instance.rpartition("-")
+            made_ms = _made_ms(self._storage, entry.created_ms, entry.path)
+            oldest_ms[label] = min(made_ms, oldest_ms.get(label, made_ms))
+            instances.add(instance)
+        unneeded = {}
+        for name, size in self._storage.stored(RECEIPTS).items():
+            receipt, label = _ReceiptName.parse(name), name.split("/")[1].rpartition("-")[0]
+            if receipt is None or receipt.instance_hash in instances:
+                continue
+            if receipt.created_ms < oldest_ms.get(label, receipt.created_ms + 1):
+                unneeded[name] = size
+        return unneeded
+
     def _names(self, task: str | None) -> Iterator[_ReceiptName]:
         for name in self._storage.names(f"{RECEIPTS}/{task}" if task else RECEIPTS):
             receipt = _ReceiptName.parse(name)
             if receipt is not None:
                 yield receipt
+
+
+def _oldest_first(sizes: dict[str, int]) -> dict[str, int]:
+    """Return objects by age, each with the bytes that it takes on a disk."""
+    return {name: _on_disk(sizes[name]) for name in sorted(sizes, key=lambda name: name.rpartition("/")[2])}
+
+
+def _on_disk(size: int) -> int:
+    return -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
 
 
 def _read_receipt(storage: OutboxStorage, name: str) -> Manifest | None:

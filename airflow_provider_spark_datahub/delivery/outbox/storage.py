@@ -38,9 +38,12 @@ class OutboxStorage(ABC):
     raise OSError if the storage refuses or does not answer.
 
     :ivar deadline: of whoever uses the storage, if there is one.
+    :ivar make_room: called if the disk is nearly full, with two numbers of bytes: it frees the second as far as it can,
+        or nothing if that is less than the first.
     """
 
     deadline: Deadline | None = None
+    make_room: Callable[[int, int], object] | None = None
     _tolerance_ms = 1_000.0
     """Differences of clocks that do not matter; file systems round times."""
     _ahead_ms: float | None = None
@@ -102,12 +105,14 @@ class OutboxStorage(ABC):
         return line + newline, len(content)
 
     @abstractmethod
-    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:
+    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True, leaves: float = 0.0) -> None:
         """Replace the content of an object by ``chunks``. When this returns, a crash does not lose it.
 
         If it fails, e.g. since the storage is full, the object is unchanged.
 
         :param sync: False if a crash of the machine may lose or damage it, or until :meth:`sync` is called.
+        :param leaves: share of the disk's reserve that must be free. A drain writes a lease and a receipt before it
+            frees anything, so it could not deliver an outbox that has filled its disk.
         """
 
     def sync(self, names: Sequence[str]) -> None:  # noqa: B027 (an object store has nothing to do)
@@ -128,10 +133,9 @@ _DEPTH = 1
 _SYNC_THREADS = 16
 _SYNC_ALONE_SECONDS = 0.002
 _RESERVE_BYTES = 1024 * 1024
-"""Space that new entries leave on the disk: a drain writes a lease and a receipt before it frees any."""
-_COPIES = "delivered"
-_GROWING = ("pending/", f"{_COPIES}/")
-"""What only adds to the outbox."""
+"""Reserve of a disk, of a small one half of its space."""
+_LEAST_RESERVE = 0.25
+"""Share of it below which every write asks for room."""
 
 
 class LocalStorage(OutboxStorage):
@@ -213,47 +217,28 @@ class LocalStorage(OutboxStorage):
         """Return the first line of a file, and the file's size, without reading the rest."""
         return first_line(f"{self._root}/{name}", listed=name in self._regular)
 
-    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:
-        """Write a file beside it, sync it, rename it, and sync the folder.
-
-        Entries are refused before the disk is full, or nobody could deliver those that filled it.
-        """
-        if name.startswith(_GROWING):
-            self._check_reserve(name)
+    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True, leaves: float = 0.0) -> None:
+        """Write a file beside it, sync it, rename it, and sync the folder."""
+        self._check_reserve(leaves)
         path = f"{self._root}/{name}"
         write_in_time(path, chunks, self.deadline, self._access, sync=sync)
 
-    def _check_reserve(self, name: str) -> None:
-        with suppress(FileNotFoundError):  # the first entry makes the folder
+    def _check_reserve(self, share: float) -> None:
+        with suppress(FileNotFoundError):  # the first object makes the folder
             free, reserve = self._space()
-            if free < reserve and name.startswith("pending/"):
-                self._remove_copies(reserve - free)
+            needed, wanted = round(reserve * share), round(reserve * max(share, _LEAST_RESERVE))
+            if free < wanted and self.make_room is not None:
+                # More than is missing, so that not each write has to.
+                self.make_room(max(1, needed - free), wanted - free + round(reserve * _LEAST_RESERVE))
                 free, _ = self._space()
-                # What is rewritten is about to be delivered: drains convert the events of killed tasks.
-                is_new = not os.path.lexists(f"{self._root}/{name}")
-                reserve = reserve if is_new else reserve // 4
-            if free < reserve:
-                text = f"{os.strerror(errno.ENOSPC)}: {free} bytes are left, and drains need {reserve} of them"
+            if free < needed:
+                text = f"{os.strerror(errno.ENOSPC)}: {free} bytes are left, and drains need {needed} of them"
                 raise OSError(errno.ENOSPC, text, self._root)
 
     def _space(self) -> tuple[int, int]:
-        """Return how many bytes are free on the disk, and how many of them new entries leave."""
+        """Return how many bytes are free on the disk, and how many of them are its reserve."""
         disk = os.statvfs(self._root)
         return disk.f_bavail * disk.f_frsize, min(_RESERVE_BYTES, disk.f_blocks * disk.f_frsize // 2)
-
-    def _remove_copies(self, size: int) -> None:
-        """Remove the oldest copies of what was delivered, which only pages show, if that frees so many bytes."""
-        copies = self.stored(_COPIES)
-        if sum(copies.values()) < size:
-            return
-        log.debug("The disk of %s is nearly full: the oldest copies of what was delivered are removed", self._root)
-        # Twice as many bytes, so that not each write removes some.
-        freed = 0
-        for name in sorted(copies, key=lambda name: name.rpartition("/")[2]):
-            if freed >= 2 * size:
-                break
-            self.remove(name)
-            freed += copies[name]
 
     def sync(self, names: Sequence[str]) -> None:
         """Sync files and their folders at the same time: the file system writes its journal once for many of them."""
@@ -478,7 +463,14 @@ class ObjectStorage(OutboxStorage):
         """Return the bytes of an object from ``start`` to ``end`` at most."""
         return self._request(name, lambda: self._fs.cat_file(f"{self._root}/{name}", start=start, end=end))
 
-    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:  # noqa: ARG002 (always lasting)
+    def write(
+        self,
+        name: str,
+        chunks: Iterable[bytes],
+        *,
+        sync: bool = True,  # noqa: ARG002 (always lasting)
+        leaves: float = 0.0,  # noqa: ARG002 (it has room)
+    ) -> None:
         """Write an object by one PUT or one multipart upload: it appears when it is complete."""
         content = b"".join(chunks)
         self._modified_ms.pop(name, None)
