@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, ColumnId
+from msgspec.structs import replace
+
+from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, ColumnId, DatasetColumns
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
@@ -22,10 +25,18 @@ from airflow_provider_spark_datahub.conversion.runs.effects import (
     with_model_folders,
     with_streamed_folders,
 )
-from airflow_provider_spark_datahub.conversion.runs.evidence import rejected_edges
+from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log import streaming, unreported
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution
+from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
+    ColumnSource,
+    Derivation,
+    ExecutionColumns,
+    WrittenColumns,
+)
+from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
 
 FLOW = FlowIdentity("spark", "shop", "default")
@@ -136,7 +147,96 @@ def listings(many: int) -> Callable[[], object]:
     return lambda: streaming._attribute_listings([*batch, *rest], {})
 
 
-CASES = [refused, spread, micro_batches, renamed, models, silent_queries, lost, files_of_plans, listings]
+def schema(columns: Sequence[str]) -> dict[str, Any]:
+    return {"fields": [{"name": column} for column in columns]}
+
+
+def plan_columns_of(
+    runs: Sequence[RunState], written: Sequence[tuple[PlanDataset, WrittenColumns]], *, of_rows: bool = False
+) -> Callable[[], object]:
+    namer = DatasetNamer(LineageSettings(), {})
+    names = unreported._reported_names(application(runs), namer, {}, "")
+    found = ExecutionColumns([*written], {}, (), frozenset(), {})
+    by_id = {one.run_id: one for one in runs}
+    return lambda: unreported._ReportedColumns(names, namer).filled(by_id, found, of_rows=of_rows)
+
+
+def several_tables_of_one_insert(many: int) -> Callable[[], object]:
+    source = ColumnSource(PlanDataset(path="file:/data/read"), "c")
+    written: list[tuple[PlanDataset, WrittenColumns]] = [
+        (PlanDataset(path=f"file:/data/t{index}"), {"c": {source: Derivation.IDENTITY}}) for index in range(many)
+    ]
+    inserts = run(
+        0, inputs=[path("read"), *map(path, range(many))], outputs=[path(f"t{index}") for index in range(many)]
+    )
+    return plan_columns_of([inserts], written, of_rows=True)
+
+
+def several_queries_of_one_insert(many: int) -> Callable[[], object]:
+    source = ColumnSource(PlanDataset(path="file:/data/read"), "c")
+    written: list[tuple[PlanDataset, WrittenColumns]] = [
+        (PlanDataset(path=f"file:/data/t{index}"), {"c": {source: Derivation.IDENTITY}}) for index in range(many)
+    ]
+    inserts = [run(index, inputs=[path("read")], outputs=[path(f"t{index}")]) for index in range(many)]
+    return plan_columns_of(inserts, written)
+
+
+def tables_of_databases(many: int) -> Callable[[], object]:
+    tables = [DatasetId("postgres://db:5432", f"shop.public.t{index}") for index in range(many)]
+    written: list[tuple[PlanDataset, WrittenColumns]] = [
+        (
+            PlanDataset(relation=f"public.t{index}"),
+            {"c": {ColumnSource(PlanDataset(table=f"pg.public.t{index}"), "c"): Derivation.IDENTITY}},
+        )
+        for index in range(many)
+    ]
+    return plan_columns_of([run(0, inputs=tables, outputs=tables)], written)
+
+
+def relations_of_databases(many: int) -> Callable[[], object]:
+    tables = [DatasetId("postgres://db:5432", f"shop.public.t{index}") for index in range(many)]
+    sources = {
+        ColumnSource(PlanDataset(relation=f"public.t{index}"), "c"): Derivation.IDENTITY for index in range(many)
+    }
+    written: list[tuple[PlanDataset, WrittenColumns]] = [(PlanDataset(path="file:/data/t"), {"c": sources})]
+    return plan_columns_of([run(0, inputs=tables, outputs=[path("t")])], written)
+
+
+def clones(many: int) -> Callable[[], object]:
+    inputs = {path(f"s{index}"): DatasetState(schema=schema(["c"])) for index in range(many)}
+    written: list[tuple[PlanDataset, WrittenColumns]] = [
+        (
+            PlanDataset(path=f"file:/data/t{index}"),
+            {"*": {ColumnSource(PlanDataset(path=f"file:/data/s{index}"), "*"): Derivation.IDENTITY}},
+        )
+        for index in range(many)
+    ]
+    outputs = [path(f"t{index}") for index in range(many)]
+    return plan_columns_of([replace(run(0, outputs=outputs), inputs=inputs)], written)
+
+
+def columns_of_one_insert(many: int) -> Callable[[], object]:
+    columns = [f"c{index}" for index in range(many)]
+    source = ColumnSource(PlanDataset(path="file:/data/read"), "c")
+    written: WrittenColumns = {column: {source: Derivation.IDENTITY} for column in columns}
+    target = {path("t"): DatasetState(schema=schema(columns))}
+    insert = replace(run(0, inputs=[path("read")]), outputs=target)
+    return plan_columns_of([insert], [(PlanDataset(path="file:/data/t"), written)])
+
+
+def sources_of_edges(many: int) -> Callable[[], object]:
+    read = [path(f"r{index}") for index in range(many)]
+    edges = [ColumnEdge(("c",), (ColumnId(dataset, "c"),), "x") for dataset in read]
+    outputs = {path("t"): DatasetState(columns=DatasetColumns.of(edges, ""))}
+    touched = [(replace(run(0), outputs=outputs), [(dataset, str(dataset)) for dataset in read])]
+    return lambda: Evidence().properties(touched)
+
+
+CASES = [
+    *(refused, spread, micro_batches, renamed, models, silent_queries, lost, files_of_plans, listings),
+    *(several_tables_of_one_insert, several_queries_of_one_insert, tables_of_databases, relations_of_databases),
+    *(clones, columns_of_one_insert, sources_of_edges),
+]
 
 
 def test_twice_as_many_take_twice_as_many_steps() -> None:

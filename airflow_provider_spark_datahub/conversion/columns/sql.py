@@ -252,9 +252,47 @@ def _static_partitions(parsed: Any) -> Iterator[str]:
 _DATABASES = {"sqlserver": "tsql", "mssql": "tsql", "mariadb": "mysql", "awsathena": "athena"}
 
 
-def columns_of_query(
-    relation: str, wanted: Collection[str], scheme: str, read: Collection[DatasetId], steps: Steps
-) -> _Sources:
+class DatabaseTables:
+    """Tables of databases, found by the names that statements and plans give them.
+
+    :param datasets: all datasets of a run, those of databases and others.
+    """
+
+    _DEPTH = 4
+    """Parts of a name by which tables are looked up: server, database, schema and table."""
+
+    def __init__(self, datasets: Iterable[DatasetId]) -> None:
+        self._tables: dict[str, dict[DatasetId, str]] = {}
+        self.scheme = ""
+        """That of one of the databases' namespaces, such as ``postgres``; empty if there are none."""
+        for table in datasets:
+            if "://" in table.namespace and "/" not in table.name:
+                self.scheme = self.scheme or table.namespace.partition("://")[0]
+                name = f".{table.name.replace(chr(34), '').lower()}"
+                for ending in self._endings(name):
+                    self._tables.setdefault(ending, {})[table] = name
+
+    @classmethod
+    def _endings(cls, name: str) -> list[str]:
+        """Return the last part of a name, the last two, and so on, as far as tables are looked up by them."""
+        parts = name.rsplit(".", cls._DEPTH)[1:]
+        return [".".join(parts[number:]) for number in range(len(parts))]
+
+    def named(self, name: str) -> Collection[DatasetId]:
+        """Return the tables that a name can mean."""
+        plain = f".{name.replace(chr(34), '').replace('`', '').lower()}"
+        tables = self._tables.get(self._endings(plain)[0], {})
+        if plain.count(".") > self._DEPTH:
+            return [table for table, known in tables.items() if known.endswith(plain)]
+        return tables
+
+    def find(self, name: str) -> DatasetId | None:
+        """Return the only table that a name can mean, or ``None``."""
+        tables = self.named(name)
+        return next(iter(tables)) if len(tables) == 1 else None
+
+
+def columns_of_query(relation: str, wanted: Collection[str], read: DatabaseTables, steps: Steps) -> _Sources:
     """Return the columns of tables that each column of a query comes from, which a database runs for Spark.
 
     The tables' own columns are not known: events report those of the query as theirs. So a column counts if it can only
@@ -262,19 +300,18 @@ def columns_of_query(
 
     :param relation: as ``dbtable`` names it: a table, or a query in brackets with a name behind it.
     :param wanted: columns that Spark reads of it.
-    :param scheme: that of the database's namespace, such as ``postgres``.
     :param read: the tables that the query reads, as events name them.
     :param steps: that all statements of an application have together.
     :raises StatementError: if the sources of the columns are not certain, or sqlglot is not installed.
     """
     if not relation.startswith("("):
-        table = table_of_database(relation, read)
+        table = read.find(relation)
         if table is None:
             raise StatementError(f"no dataset of the job matches {relation}")
         return {column: (ColumnId(table, column),) for column in wanted}
     if len(relation) > MAX_STATEMENT:
         raise StatementError(f"it is longer than {MAX_STATEMENT} characters")
-    dialect = _DATABASES.get(scheme, scheme)
+    dialect = _DATABASES.get(read.scheme, read.scheme)
     try:
         import sqlglot
         from sqlglot import exp
@@ -291,7 +328,7 @@ def columns_of_query(
             columns = tuple(sorted(named | set(wanted) if query.find(exp.Star) else named))
 
             def resolve(name: str) -> Table | None:
-                table = table_of_database(name, read)
+                table = read.find(name)
                 return Table(table, columns) if table is not None else None
 
             return _sources(query, _with_plain_names(query, resolve), dialect)
@@ -299,13 +336,6 @@ def columns_of_query(
         if isinstance(error, StatementError):
             raise
         raise _failure(error) from error
-
-
-def table_of_database(name: str, tables: Iterable[DatasetId]) -> DatasetId | None:
-    """Return the only one of a database's tables that a name can mean, or ``None``."""
-    plain = name.replace('"', "").replace("`", "").lower()
-    found = {table for table in tables if f".{table.name.replace(chr(34), '').lower()}".endswith(f".{plain}")}
-    return found.pop() if len(found) == 1 else None
 
 
 # The lowest confidence of DataHub's own SQL parser. OpenLineage's column lineage has 0.5, as in the Java listener.

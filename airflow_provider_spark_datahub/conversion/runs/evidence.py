@@ -6,7 +6,8 @@ See the conversion rules, section 7.7.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Literal
 
 import msgspec
@@ -54,9 +55,10 @@ class Evidence(msgspec.Struct):
             named = list(datasets)
             # The application's own run reads and writes nothing itself.
             statement = self._statement(run) if named else ""
+            source = _Sources(run)
             for dataset, urn in named:
                 queries.setdefault(urn, {})[f"{run.run_id} {statement}".rstrip()] = None
-                sources.setdefault(urn, set()).add(_source(run, dataset))
+                sources.setdefault(urn, set()).add(source.of(dataset))
         return {
             urn: {"source": next(source for source in _BEST_FIRST if source in sources[urn]), **_listed(list(listed))}
             for urn, listed in queries.items()
@@ -86,20 +88,33 @@ def _listed(queries: Sequence[str]) -> dict[str, str]:
     return listed | {"moreQueries": str(more)} if more > 0 else listed
 
 
-def _source(run: RunState, dataset: DatasetId) -> str:
-    if run.is_logged:
-        return SPARK_PLAN
-    if dataset in run.inputs or dataset in run.outputs:
-        return EVENT
-    transforms = {
-        edge.transform
-        for state in run.outputs.values()
-        for edge in (state.columns.edges if state.columns is not None else ())
-        if any(column.dataset == dataset for column in edge.upstreams)
-    }
-    if transforms == {PARSED_PLAN}:
-        return SPARK_PLAN
-    return STATEMENT if transforms == {PARSED_SQL} else EVENT
+class _Sources:
+    """Sources of the edges of one run."""
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+
+    def of(self, dataset: DatasetId) -> str:
+        """Return where the edge of a dataset comes from."""
+        run = self._run
+        if run.is_logged:
+            return SPARK_PLAN
+        if dataset in run.inputs or dataset in run.outputs:
+            return EVENT
+        transforms = self._transforms.get(dataset)
+        if transforms == {PARSED_PLAN}:
+            return SPARK_PLAN
+        return STATEMENT if transforms == {PARSED_SQL} else EVENT
+
+    @cached_property
+    def _transforms(self) -> Mapping[DatasetId, set[str]]:
+        """Transformations of the columns of each dataset that only column lineage names."""
+        transforms: dict[DatasetId, set[str]] = {}
+        for state in self._run.outputs.values():
+            for edge in state.columns.edges if state.columns is not None else ():
+                for dataset in {column.dataset for column in edge.upstreams}:
+                    transforms.setdefault(dataset, set()).add(edge.transform)
+        return transforms
 
 
 # -- datasets that are not edges

@@ -7,9 +7,10 @@ files and tables that they read and wrote. Unreported tables belong to catalogue
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 
 from msgspec import structs
@@ -21,16 +22,16 @@ from airflow_provider_spark_datahub.conversion.columns.facet import (
     DatasetColumns,
 )
 from airflow_provider_spark_datahub.conversion.columns.sql import (
+    DatabaseTables,
     StatementError,
     Steps,
     columns_of_query,
     direct_columns,
     short_statement,
-    table_of_database,
 )
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, table_and_selector
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
-from airflow_provider_spark_datahub.conversion.events import DatasetId
+from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
 from airflow_provider_spark_datahub.conversion.runs.effects import with_known_columns
@@ -213,7 +214,7 @@ def _reported_names(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _ReportedNames:
     """Names of datasets in the events of an application.
 
@@ -235,8 +236,15 @@ class _ReportedNames:
     def columns(self, table: PlanDataset) -> tuple[str, ...]:
         """Return the columns of a dataset, by the latest schema in events."""
         name = self.resolve(table)
-        schemas = (state.schema for dataset, state in reversed(self.states) if self.namer.name(dataset) == name)
-        return field_names(next((schema for schema in schemas if schema is not None), None))
+        return field_names(self._schemas.get(name) if isinstance(name, DatasetName) else None)
+
+    @cached_property
+    def _schemas(self) -> Mapping[DatasetName | None, JsonObject | bytes]:
+        return {self.namer.name(dataset): state.schema for dataset, state in self.states if state.schema is not None}
+
+    @cached_property
+    def _tables_of_databases(self) -> DatabaseTables:
+        return DatabaseTables(self.paths)
 
     def resolve(self, named: PlanDataset) -> DatasetName | _Unknown:
         dataset = self.dataset(named)
@@ -260,7 +268,7 @@ class _ReportedNames:
         catalog_table = named.table.partition(".")[2]
         if "." in catalog_table:
             # A catalogue may be a database.
-            return table_of_database(catalog_table, _tables_of_databases(self.paths))
+            return self._tables_of_databases.find(catalog_table)
         database, _, name = named.table.partition(".")
         # OpenLineage names tables in the warehouse by their names; elsewhere that depends on the catalogue.
         if path is not None and self.platform and path.name.endswith(f"/{database}.db/{name}"):
@@ -325,10 +333,6 @@ def _without_direct(state: DatasetState, columns: frozenset[str]) -> DatasetStat
     return state if state.columns is None else structs.replace(state, columns=state.columns.without(columns))
 
 
-def _tables_of_databases(datasets: Iterable[DatasetId]) -> list[DatasetId]:
-    return [dataset for dataset in datasets if "://" in dataset.namespace and "/" not in dataset.name]
-
-
 def _by_time(runs: Iterable[RunState]) -> dict[tuple[str, int | None], list[RunState]]:
     found: dict[tuple[str, int | None], list[RunState]] = {}
     for run in runs:
@@ -353,7 +357,8 @@ def _with_files(inputs: Mapping[DatasetId, DatasetState], edges: Iterable[Column
 
     OpenLineage names the folder of a file that an RDD reads, such as one behind a checkpoint.
     """
-    files = {column.dataset for edge in edges for column in edge.upstreams} - inputs.keys()
+    upstreams = dict.fromkeys(column.dataset for edge in edges for column in edge.upstreams)
+    files = [dataset for dataset in upstreams if dataset not in inputs]
     folders = {file._replace(name=file.name.rpartition("/")[0]) for file in files}
     known = {dataset: state for dataset, state in inputs.items() if dataset not in folders}
     return known | {file: DatasetState() for file in files if "/" in file.name}
@@ -385,35 +390,30 @@ class _ReportedColumns:
 
         :param of_rows: the execution read the rows of a checkpoint.
         """
-        filled: dict[str, RunState] = {}
-        for sink in dict.fromkeys(sink for sink, _ in found.written) if runs else ():
-            filled |= self._fill({**runs, **filled}, sink, found, of_rows=of_rows)
-        return filled
+        written: dict[PlanDataset, WrittenColumns] = {}
+        for sink, columns_of_sink in found.written if runs else ():
+            written.setdefault(sink, {}).update(self._expanded(columns_of_sink))
+        outputs = _Outputs(runs, self.namer)
+        for sink, columns_of_sink in written.items():
+            self._fill(outputs, sink, columns_of_sink, found)
+        return outputs.filled(of_rows=of_rows)
 
-    def _fill(
-        self, runs: Mapping[str, RunState], sink: PlanDataset, found: ExecutionColumns, *, of_rows: bool
-    ) -> dict[str, RunState]:
+    def _fill(self, outputs: _Outputs, sink: PlanDataset, written: WrittenColumns, found: ExecutionColumns) -> None:
         target = self.names.resolve(sink)
         exact = frozenset(map(str.lower, found.exact.get(sink, ())))
-        outputs = [
+        states = [
             (run, dataset, _without_direct(state, exact) if exact else state)
-            for run in runs.values()
-            for dataset, state in run.written
-            if self.namer.name(dataset) == target or (sink.relation and table_of_database(sink.relation, [dataset]))
+            for run, dataset, state in outputs.of(sink, target)
         ]
-        written: WrittenColumns = {}
-        for named, columns_of_sink in found.written:
-            if named == sink:
-                written |= self._expanded(columns_of_sink)
         # OpenLineage may report one clause of a MERGE.
         is_merged = sink in found.merged
-        known = {column.lower() for _, _, state in outputs for column in direct_columns(state)}
-        pairs = {pair for _, _, state in outputs for pair in self._pairs(state)} if is_merged else set()
-        filled = {}
-        for run, dataset, state in outputs:
-            queries = self._of_databases(written, run)
+        known = {column.lower() for _, _, state in states for column in direct_columns(state)}
+        pairs = {pair for _, _, state in states for pair in self._pairs(state)} if is_merged else set()
+        for run, dataset, state in states:
+            queries = self._of_databases(written, outputs.tables_of_databases(run))
+            names = {name.lower(): name for name in reversed(field_names(state.schema))}
             edges = [
-                ColumnEdge((self._named(column, state),), upstreams, PARSED_PLAN)
+                ColumnEdge((names.get(column.lower(), column),), upstreams, PARSED_PLAN)
                 for column, sources in written.items()
                 if is_merged or column.lower() not in known
                 for upstreams in [
@@ -427,14 +427,10 @@ class _ReportedColumns:
             ]
             if edges or exact:
                 columns = state.columns or DatasetColumns.of((), run.sql)
-                changed = structs.replace(state, columns=columns.with_edges(edges))
+                outputs.change(run, dataset, structs.replace(state, columns=columns.with_edges(edges)), edges)
             elif found.ends and not known:
-                changed = structs.replace(state, gap=short_statement(", and ".join(found.ends), 200))
-            else:
-                continue
-            inputs = _with_files(run.inputs, edges) if of_rows else run.inputs
-            filled[run.run_id] = structs.replace(run, inputs=inputs, outputs={**run.outputs, dataset: changed})
-        return filled
+                gap = short_statement(", and ".join(found.ends), 200)
+                outputs.change(run, dataset, structs.replace(state, gap=gap))
 
     def _expanded(self, written: WrittenColumns) -> WrittenColumns:
         """Return the columns with those of a cloned table, as far as events name them."""
@@ -453,11 +449,6 @@ class _ReportedColumns:
                 for source in edge.upstreams:
                     yield column.lower(), self.namer.name(source.dataset), source.field.lower()
 
-    @staticmethod
-    def _named(column: str, state: DatasetState) -> str:
-        """Return the column as the events spell it."""
-        return next((name for name in field_names(state.schema) if name.lower() == column.lower()), column)
-
     def _upstreams(
         self, sources: Iterable[ColumnSource], queries: Mapping[str, Mapping[str, tuple[ColumnId, ...]]], target: object
     ) -> Iterator[ColumnId]:
@@ -470,20 +461,76 @@ class _ReportedColumns:
             if dataset is not None and self.namer.name(dataset) != target:
                 yield ColumnId(dataset, source.column)
 
-    def _of_databases(self, written: WrittenColumns, run: RunState) -> Mapping[str, Mapping[str, tuple[ColumnId, ...]]]:
+    def _of_databases(
+        self, written: WrittenColumns, tables: Callable[[], DatabaseTables]
+    ) -> Mapping[str, Mapping[str, tuple[ColumnId, ...]]]:
         """Return the columns of tables behind each column that databases give, by what Spark asked them for."""
         wanted: dict[str, set[str]] = {}
         for source in chain.from_iterable(written.values()):
             if source.dataset.relation:
                 wanted.setdefault(source.dataset.relation, set()).add(source.column)
-        tables = _tables_of_databases(run.inputs)
-        schemes = {dataset.namespace.partition("://")[0] for dataset in tables}
         found: dict[str, Mapping[str, tuple[ColumnId, ...]]] = {}
         for relation, columns in wanted.items():
             found[relation] = {}
             with suppress(StatementError):
-                found[relation] = columns_of_query(relation, columns, next(iter(schemes), ""), tables, self.steps)
+                found[relation] = columns_of_query(relation, columns, tables(), self.steps)
         return found
+
+
+class _Outputs:
+    """Outputs of the runs of one execution, by the sinks of its plans, and what changes in them."""
+
+    def __init__(self, runs: Mapping[str, RunState], namer: DatasetNamer) -> None:
+        self._runs = runs
+        self._namer = namer
+        written = [(run_id, dataset) for run_id, run in runs.items() for dataset, _ in run.written]
+        self._by_name: dict[object, list[tuple[str, DatasetId]]] = {}
+        self._runs_of: dict[DatasetId, list[str]] = {}
+        for run_id, dataset in written:
+            self._by_name.setdefault(namer.name(dataset), []).append((run_id, dataset))
+            self._runs_of.setdefault(dataset, []).append(run_id)
+        self._databases = DatabaseTables(self._runs_of)
+        self._read_tables: dict[str, DatabaseTables] = {}
+        self._changed: dict[str, dict[DatasetId, DatasetState]] = {}
+        self._edges: dict[str, list[ColumnEdge]] = {}
+
+    def of(self, sink: PlanDataset, target: object) -> list[tuple[RunState, DatasetId, DatasetState]]:
+        """Return the runs that wrote a sink, with their outputs of that name, as they are by now.
+
+        :param target: the name of the sink.
+        """
+        found = dict.fromkeys(self._by_name.get(target, ()))
+        for table in self._databases.named(sink.relation) if sink.relation else ():
+            found |= dict.fromkeys((run_id, table) for run_id in self._runs_of[table])
+        return [
+            (run, dataset, self._changed.get(run_id, run.outputs).get(dataset) or run.outputs[dataset])
+            for run_id, dataset in found
+            for run in [self._runs[run_id]]
+        ]
+
+    def tables_of_databases(self, run: RunState) -> Callable[[], DatabaseTables]:
+        """Return a function that returns the tables of databases that a run read."""
+
+        def tables() -> DatabaseTables:
+            if run.run_id not in self._read_tables:
+                self._read_tables[run.run_id] = DatabaseTables(run.inputs)
+            return self._read_tables[run.run_id]
+
+        return tables
+
+    def change(self, run: RunState, dataset: DatasetId, state: DatasetState, edges: Sequence[ColumnEdge] = ()) -> None:
+        """Replace the state of an output. :param edges: those that are new in it."""
+        self._changed.setdefault(run.run_id, {})[dataset] = state
+        self._edges.setdefault(run.run_id, []).extend(edges)
+
+    def filled(self, *, of_rows: bool) -> dict[str, RunState]:
+        """Return the runs with changed outputs. :param of_rows: their execution read the rows of a checkpoint."""
+        filled = {}
+        for run_id, changed in self._changed.items():
+            run = self._runs[run_id]
+            inputs = _with_files(run.inputs, self._edges[run_id]) if of_rows else run.inputs
+            filled[run_id] = structs.replace(run, inputs=inputs, outputs={**run.outputs, **changed})
+        return filled
 
 
 # -- unreported tables
