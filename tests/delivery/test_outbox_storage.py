@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.outbox.receipts import Receipts
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.files import NotRegularFileError
 from tests.delivery.outboxes import files
@@ -164,8 +165,9 @@ def test_a_disk_that_hangs_amid_a_removal_or_a_rename_is_not_waited_for(
 
 
 def test_what_a_nearly_full_disk_still_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A drain rewrites the entries of killed tasks; copies of what was delivered give way to entries."""
-    storage, size = LocalStorage(tmp_path), 10_000
+    """Copies of what was delivered give way, if that helps; leases and receipts need what new entries leave."""
+    storage, size = LocalStorage(tmp_path), 12_288
+    asked = []
     for number in range(4):
         storage.write(f"delivered/task-{9 - number}/{number}-try.jsonl.gz", [bytes(size)])
     storage.write("pending/a/old", [b"unfinished"])
@@ -176,17 +178,25 @@ def test_what_a_nearly_full_disk_still_takes(tmp_path: Path, monkeypatch: pytest
         return SimpleNamespace(f_bavail=left["beside copies"] - copies, f_blocks=2**40, f_frsize=1)
 
     monkeypatch.setattr(os, "statvfs", disk)
-    # They do not suffice, and nothing is gained by removing them.
+    receipts = Receipts(storage)
+
+    def make_room(least: int, most: int) -> None:
+        asked.append((least, most))
+        receipts.give_way(least, most, lambda: ())
+
+    storage.make_room = make_room
     left["beside copies"] = 2**20 - 1
     with pytest.raises(OSError, match="No space left"):
-        storage.write("pending/a/new", [b"x"])
-    storage.write("pending/a/old", [b"converted"])
+        storage.write("pending/a/new", [b"x"], leaves=1.0)
+    assert asked == [(4 * size + 1, 4 * size + 1 + 2**18)]
     assert len(storage.names("delivered")) == 4
+    storage.write("pending/a/old", [b"converted"], leaves=0.25)
     left["beside copies"] = 2**20 + 4 * size - 5_000
-    storage.write("pending/a/new", [b"x"])
-    assert [name.rpartition("/")[2][0] for name in storage.names("delivered")] == ["3", "2", "1"]
-    # Leases and receipts need the rest.
+    storage.write("pending/a/new", [b"x"], leaves=1.0)
+    assert asked[1:] == [(5_000, 5_000 + 2**18)]
+    assert storage.names("delivered") == []
     left["beside copies"] = 2**17
     with pytest.raises(OSError, match="No space left"):
-        storage.write("pending/a/old", [b"x"])
+        storage.write("pending/a/old", [b"x"], leaves=0.25)
     storage.write("receipts/a", [b"x"])
+    assert asked[3:] == [(1, 2**18 - 2**17 + 2**18)]
