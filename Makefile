@@ -95,6 +95,13 @@ contracts: dev ## import-linter: which layer may import what
 docs: dev ## the documentation as a site in build/site; every link and anchor is checked
 	$(STEP) "Documentation (mkdocs --strict)" env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+PROMTOOL ?= promtool
+
+.PHONY: alerts
+alerts: ## the alerts of docs/alerts, checked and tested by Prometheus' promtool (Debian's package prometheus has it)
+	$(STEP) "Alerts (promtool check)" $(PROMTOOL) check rules docs/alerts/spark-lineage.yml
+	$(STEP) "Alerts (promtool test)" $(PROMTOOL) test rules docs/alerts/spark-lineage-test.yml
+
 .PHONY: screenshots
 screenshots: dev ## the pictures of docs/screenshots anew, taken by tests in a real Chromium, one of them in a real Airflow
 	@SCREENSHOTS="$(CURDIR)/docs/screenshots" $(TEST_ENV) $(BIN)/python -m pytest -q -k "light_and_dark or page_of_airflow" \

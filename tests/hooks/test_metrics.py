@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -18,6 +19,7 @@ from tests.airflow_versions import AIRFLOW
 from tests.delivery.outboxes import key, outbox_at, put
 from tests.servers.otlp import OtlpMetric, OtlpReceiver
 
+DOCS = Path(__file__).parents[2] / "docs"
 TAGS = {"dag_id": "shop", "task_id": "build"}
 
 
@@ -57,6 +59,22 @@ def test_the_outbox_is_gauged_even_if_it_is_empty(sent: dict[str, Any], tmp_path
     metrics.gauge_outbox(outbox)
     assert [sent[name][0] for name in names[:2]] == [2, 1]
     assert 0 <= sent[names[2]][0] < 3600
+
+
+def test_alerts_and_documentation_name_the_metrics_that_are_sent(sent: dict[str, Any], tmp_path: Path) -> None:
+    """As statsd_exporter and OpenTelemetry's collector name them in Prometheus; the latter adds _total to counters."""
+    for inputs in ([], ["a"]):
+        metrics.count_attempt(LineageReport(inputs=inputs, delivered=1, rejected=1, pending=1), **TAGS)
+    counters = {name for name, (value, tags) in sent.items() if tags and not isinstance(value, timedelta)}
+    metrics.gauge_outbox(outbox_at(tmp_path))
+    names = {f"airflow_{name.replace('.', '_')}" for name in sent}
+    names |= {f"airflow_{name.replace('.', '_')}_total" for name in counters}
+    rules = (DOCS / "alerts/spark-lineage.yml").read_text()
+    assert len(used := set(re.findall(r"\bairflow_\w+", rules))) == 6
+    assert used <= names
+    page = (DOCS / "outbox.md").read_text()
+    assert f"```yaml\n{rules}```" in page
+    assert [name for name in sent if name not in page and f"`.{name.rpartition('.')[2]}`" not in page] == []
 
 
 def test_an_outbox_that_cannot_be_read_fails_nothing(
