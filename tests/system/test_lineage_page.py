@@ -173,3 +173,12 @@ def test_it_is_a_page_of_airflow(server: ApiServer, browser: Chromium) -> None:
     assert browser.find("button[data-action]").text == "Deliver now"
     browser.driver.switch_to.default_content()
     browser.picture("airflow", 850)
+    # Someone who chooses Airflow's dark colours on a light system gets both in the dark.
+    browser.run("localStorage.setItem('theme', 'dark'); location.reload()")
+    eventually(lambda: browser.run("return getComputedStyle(document.documentElement).colorScheme") == "dark")
+    browser.driver.switch_to.frame(browser.find("iframe"))
+    browser.run(f"location.assign('task?{task}')")
+    eventually(lambda: bool(browser.driver.find_elements("css selector", "svg .box")))
+    assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches")
+    browser.driver.switch_to.default_content()
+    browser.picture("airflow-dark", 850)
