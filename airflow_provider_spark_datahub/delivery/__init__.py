@@ -11,7 +11,10 @@ from airflow_provider_spark_datahub._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.connection import ConnectionParts as ConnectionParts
-    from airflow_provider_spark_datahub.delivery.deadline import Deadline as Deadline
+    from airflow_provider_spark_datahub.delivery.deadline import (
+        Deadline as Deadline,
+        run_with_deadline as run_with_deadline,
+    )
     from airflow_provider_spark_datahub.delivery.failure import OutageNotes as OutageNotes
     from airflow_provider_spark_datahub.delivery.sink import (
         CheckResult as CheckResult,
@@ -28,7 +31,7 @@ else:
         __name__,
         {
             "connection": "ConnectionParts",
-            "deadline": "Deadline",
+            "deadline": "Deadline run_with_deadline",
             "failure": "OutageNotes",
             "sink": "CheckResult CheckStatus Delivery OutboxItem RawEvent Rejection Sink SinkSettingsError",
         },

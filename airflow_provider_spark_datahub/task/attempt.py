@@ -363,7 +363,7 @@ class AttemptLineage:
             ended = self._attempt.ended(end.end_ms, end.result)
             lineage = events.lineage_in_time(end.spark_succeeded, ended, deadline)
             if lineage is None:
-                if self.delivery.leave_unfinished(collected):
+                if self.delivery.leave_unfinished(collected, is_stuck=events.is_stuck):
                     self.report.seconds = round(time.monotonic() - started, 3)
                     return self.report
                 lineage = events.lineage(end.spark_succeeded, ended)
@@ -384,7 +384,7 @@ class AttemptLineage:
                 self.delivery.keep_raw_events(self._events_file, raw, Deadline.after(end.seconds * RAW_EVENTS_SHARE))
         forwarding.deliver(deadline)
         if self._events_file and self.report.is_complete and removable:
-            self._remove_events_file(self._events_file)
+            self._remove_events_file(self._events_file, deadline)
         self.report.seconds = round(time.monotonic() - started, 3)
         return self.report
 
@@ -562,12 +562,11 @@ class AttemptLineage:
         place = self._events_file
         return list(capture.notes_below(place)) if isinstance(place, Path) and place.suffix == EVENT_FOLDER else []
 
-    def _remove_events_file(self, path: EventPlace) -> None:
+    def _remove_events_file(self, path: EventPlace, deadline: Deadline) -> None:
         if self._options.keep_event_files:
             return
-        self._event_log.remove()
         try:
-            remove_events(path)
+            remove_events(path, self._event_log, deadline)
         except OSError as error:
             self.report.warnings.append(f"cannot remove the event file {path}: {error.strerror or error}")
             return

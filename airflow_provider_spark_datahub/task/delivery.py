@@ -246,16 +246,20 @@ class TaskDelivery:
         except (OSError, ValueError) as error:
             self._report.warnings.append(f"the end of the attempt is not in the outbox: {error}")
 
-    def leave_unfinished(self, collected: CollectionReport) -> bool:
+    def leave_unfinished(self, collected: CollectionReport, *, is_stuck: bool) -> bool:
         """Leave an attempt whose events could not all be read in time to whoever has more of it.
 
         Nothing is lost: the entry stays unfinished, and everything is converted from the event file.
 
+        :param is_stuck: nothing of what was read can be delivered: :attr:`.JobEvents.is_stuck`.
         :returns: False if the attempt has no entry, so that only the part that was read can be delivered.
         """
-        if self._entry is None:
-            return False
         report = self._report
+        if self._entry is None:
+            if is_stuck:
+                report.failed = True
+                self._add_reason(f"{collected.sentence}. The events stay in {report.events_file}")
+            return is_stuck
         report.failed, report.events, report.outbox_entry = True, collected.events, str(self._entry)
         report.bad_events = collected.quarantined_count
         self._add_reason(

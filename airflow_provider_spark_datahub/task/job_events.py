@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub.conversion import (
     time_limit,
 )
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
-from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.delivery import Deadline, run_with_deadline
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.raw_events import RawEvents
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
@@ -29,6 +29,8 @@ MAX_KEPT_RUNS = 5000
 """Runs of a job's queries that are kept in memory while it runs, at about 1.5 KB each."""
 MAX_SINGLE_EVENTS = 200
 """Events that are converted at once if each of them is a job of its own."""
+_GRACE_SECONDS = 2.0
+"""Seconds that reading may go on after its deadline, which it checks itself between events, and within them."""
 READ_AGAIN_BYTES = 256 * 1024 * 1024
 """Largest event file that is read again at the end if queries were forgotten meanwhile; that takes about 3 seconds."""
 
@@ -43,6 +45,7 @@ class JobEvents:
     :ivar saw_everything: whether :meth:`finish` converts everything that was ever read, including what
         :meth:`snapshot` converted.
     :ivar out_of_time: whether :meth:`collect` had to leave events unread, or the time was over within an event.
+    :ivar is_stuck: whether a disk still keeps :meth:`collect` waiting, so that nothing can be converted.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class JobEvents:
         self._file = follow(events_file, checked_text()) if events_file else None
         self.raw = RawEvents(self._file.report) if keep_raw and self._file else None
         self._forgotten = False
-        self.saw_everything = self.out_of_time = False
+        self.saw_everything = self.out_of_time = self.is_stuck = False
         self._log_complete = True
 
     # -- while the job runs
@@ -120,7 +123,19 @@ class JobEvents:
         return not self._forgotten or (size > READ_AGAIN_BYTES and not self._settings.capture_operations)
 
     def collect(self, deadline: Deadline) -> CollectionReport:
-        """Read the remaining events, as far as the time lasts (:attr:`out_of_time`)."""
+        """Read the remaining events, as far as the time lasts (:attr:`out_of_time`).
+
+        A disk or a store that does not answer is left behind a little later (:attr:`is_stuck`).
+        """
+        reports: list[CollectionReport] = []
+        grace = Deadline.after(deadline.remaining() + _GRACE_SECONDS)
+        if not run_with_deadline(grace, lambda: reports.append(self._collect(deadline))):
+            self.out_of_time = self.is_stuck = True
+            # The other report may still change.
+            return CollectionReport(outcome=Outcome.TIMED_OUT, detail="a read of them has not ended")
+        return reports[0]
+
+    def _collect(self, deadline: Deadline) -> CollectionReport:
         report = self._report
         try:
             with time_limit(lambda: deadline.expired):

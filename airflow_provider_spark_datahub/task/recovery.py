@@ -5,6 +5,7 @@ Each attempt writes a record into the outbox before its submit: enough to conver
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import os
@@ -23,7 +24,7 @@ from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import EVENT_FOLDER, CollectionReport, EventPlace, Outcome
 from airflow_provider_spark_datahub.conversion import LineageSettings, redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
-from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.delivery import Deadline, run_with_deadline
 from airflow_provider_spark_datahub.delivery.outbox import (
     EntryFormatError,
     OutboxError,
@@ -234,8 +235,9 @@ def remove_delivered_events(entry: Entry) -> None:
         record = AttemptRecord.from_obj(entry.manifest.redo)
         if record.keep_events or (entry.manifest.rejected and entry.manifest.events == record.events_file):
             return
-        SparkEventLog(record.event_log, is_own=record.own_event_log).remove()
-        remove_events(event_place(record.events_file, entry.outbox.open_store))
+        event_log = SparkEventLog(record.event_log, is_own=record.own_event_log)
+        events = event_place(record.events_file, entry.outbox.open_store)
+        remove_events(events, event_log, entry.outbox.storage.deadline)
     except (OSError, ValueError) as error:
         log.debug("Could not remove the event file of %s: %s", entry, error)
 
@@ -262,13 +264,32 @@ def reservation(events_file: Path) -> Path:
     return events_file.with_name(f".{events_file.name}.reserved")
 
 
-def remove_events(path: EventPlace) -> None:
+def remove_events(path: EventPlace, event_log: SparkEventLog, deadline: Deadline | None) -> None:
     """Remove an event file or folder of event files, and the folders of its task, DAG run and DAG if they are empty.
 
     Of a store, remove the objects.
 
-    :raises OSError: if they cannot be removed.
+    :param event_log: of the same job; removed if it was written for this attempt alone.
+    :param deadline: half of the time until then, and a second at least, is what the disk may take; ``None``: any time.
+    :raises OSError: if they cannot be removed. After a TimeoutError they may still be removed later.
     """
+
+    def remove() -> None:
+        event_log.remove()
+        _remove_events(path)
+
+    if deadline is None:
+        remove()
+        return
+    seconds = max(_REMOVAL_SECONDS, deadline.remaining() / 2)
+    if not run_with_deadline(Deadline.after(seconds), remove):
+        raise TimeoutError(errno.ETIMEDOUT, f"the disk did not answer within {seconds:.1f} s", str(path))
+
+
+_REMOVAL_SECONDS = 1.0
+
+
+def _remove_events(path: EventPlace) -> None:
     if not isinstance(path, Path):
         path.remove()
         return

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import gzip
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -350,6 +351,51 @@ def test_an_event_file_that_cannot_be_removed(one: Try, monkeypatch: pytest.Monk
     report = one.lineage.finish(ENDED)
     assert (report.pending, report.events_file) == (0, str(path))
     assert report.warnings == [f"cannot remove the event file {path}: Permission denied"]
+
+
+@pytest.mark.slow
+def test_a_disk_that_hangs_when_the_events_are_removed(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = one.job_writes("a_csv_join_agg")
+    is_back = threading.Event()
+    real = Path.unlink
+
+    def unlink(self: Path, missing_ok: bool = False) -> None:
+        if self == path:
+            is_back.wait(HANGS)
+        real(self, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    try:
+        with not_outlasting(2.0):
+            report = one.lineage.finish(replace(ENDED, seconds=2.0))
+    finally:
+        is_back.set()
+    assert (report.pending, report.events_file) == (0, str(path))
+    (warning,) = report.warnings
+    assert f"cannot remove the event file {path}: the disk did not answer within " in warning
+
+
+@pytest.mark.slow
+def test_a_disk_that_hangs_when_the_events_are_read(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = one.job_writes("a_csv_join_agg")
+    is_back = threading.Event()
+    real = os.open
+
+    def hangs(name: Any, *arguments: Any, **options: Any) -> int:
+        if os.fspath(name) == str(path):
+            is_back.wait(HANGS)
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", hangs)
+    try:
+        with not_outlasting(0.5):
+            report = one.lineage.finish(replace(ENDED, seconds=0.5))
+    finally:
+        is_back.set()
+    assert not report.is_complete
+    assert "a read of them has not ended" in str(report.reason)
+    (entry,) = outbox_at(one.folder / "outbox").entries()
+    assert recover_entry(entry, Deadline.after(60.0), over=True) is not None
 
 
 def test_a_torn_event_file(one: Try) -> None:
