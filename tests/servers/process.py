@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
 import shutil
@@ -46,13 +47,12 @@ def free_port() -> int:
 
 
 _FIRST_PORT = 12_000
-_closed: list[socket.socket] = []
 
 
 def closed_port() -> int:
     """Return a port at which nothing listens, and which nobody else gets while this process lives."""
     holder = socket.socket()
-    _closed.append(holder)
+    atexit.register(holder.close)
     holder.bind(("127.0.0.1", 0))
     port: int = holder.getsockname()[1]
     return port
