@@ -48,6 +48,8 @@ _OUTAGES = ".outages"
 """Folder of the host's notes on outages, in that of the outbox; of the event files if the outbox is not on a disk."""
 _BEGIN_SECONDS = 4.0
 """Time for which an outbox in an object store may delay the submit."""
+_RETRY_SECONDS = 20.0
+"""Time to record that only lineage is missing. Without that record, ``lineage_on_failure`` cannot fail the task."""
 _LOG_TOO_LONG = "the time for lineage was used up before the end of Spark's event log"
 _MOST_ASKED = 20
 """Task instances on other machines about which one task asks Airflow: many siblings must not flood its API."""
@@ -376,6 +378,8 @@ class TaskDelivery:
         :returns: the same for the task's state, in case the next attempt runs on a worker without this outbox.
         :raises OSError: if the outbox refuses; the next attempt would run Spark again.
         """
+        # The time for lineage is usually over: that is why it is pending.
+        self._outbox.storage.deadline = Deadline.after(_RETRY_SECONDS)
         # Airflow's state of tasks takes JSON only, without tuples.
         left = {"written": msgspec.json.decode(msgspec.json.encode(written))}
         for entry in self._entries():

@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import overflow
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.storage import LEAST_SECONDS
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
@@ -748,6 +750,27 @@ def test_the_outbox_makes_the_next_attempt_deliver_only(tmp_path: Path, policy: 
     assert (report.pending, report.reason, report.jobs) == (0, None, [])
     assert any(proposal["entityUrn"] == JOB for proposal in second.delivered)
     assert second.lineage.delivery.attempt_to_deliver(None) is None
+
+
+@pytest.mark.slow
+def test_a_slow_disk_does_not_keep_an_attempt_from_failing_for_its_lineage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then, the time for lineage is over: the server that took none of it used it up."""
+    first = waiting_for(tmp_path, "retry", 1)
+    first.job_writes("a_csv_join_agg")
+    first.sink_file.mkdir()
+    first.lineage.finish(ENDED)
+    first.lineage.delivery._outbox.storage.deadline = Deadline.after(0)
+    sync = os.fsync
+
+    def slowly(descriptor: int) -> None:
+        time.sleep(LEAST_SECONDS + 0.2)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slowly)
+    first.lineage.delivery.leave_to_retry([])
+    assert waiting_for(tmp_path, "retry", 2).lineage.delivery.attempt_to_deliver(None) == 1
 
 
 @pytest.mark.parametrize(
