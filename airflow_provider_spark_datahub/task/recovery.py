@@ -141,8 +141,9 @@ def _event_bytes(record: AttemptRecord, events: EventPlace) -> int:
             size += sum(file.stat().st_size for file in _files_of(events))
         else:
             size += sum(_BYTES_AN_OBJECT + size for size in events.sizes().values())
-    with suppress(OSError):
-        size += sum(file.stat().st_size for file in Path(record.event_log or "").rglob("*") if record.own_event_log)
+    if record.event_log and record.own_event_log:
+        with suppress(OSError):
+            size += sum(file.stat().st_size for file in Path(record.event_log).rglob("*"))
     return size
 
 

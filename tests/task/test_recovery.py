@@ -108,6 +108,23 @@ def test_a_running_attempt_is_left_alone(tmp_path: Path) -> None:
     assert recover_entry(entry, Deadline.after(600), over=True) is not None
 
 
+@pytest.mark.parametrize("event_log", [None, "/logs/of/all"])
+def test_only_an_event_log_of_the_jobs_own_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event_log: str | None
+) -> None:
+    """Else the folder in which a scheduler works, or the logs of all applications, would be walked for each entry."""
+    walked = list[Path]()
+
+    def rglob(folder: Path, _: str) -> list[Path]:
+        walked.append(folder)
+        return []
+
+    monkeypatch.setattr(Path, "rglob", rglob)
+    record = replace(ended(), event_log=event_log, own_event_log=False)
+    assert recover_entry(entry_of(tmp_path, record), Deadline.after(600), patient=True) is not None
+    assert walked == []
+
+
 def test_without_time_to_read_the_events_the_entry_stays(tmp_path: Path) -> None:
     assert recover_entry(entry_of(tmp_path, ended()), Deadline.after(0)) is None
 
