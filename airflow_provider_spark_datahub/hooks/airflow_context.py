@@ -104,17 +104,28 @@ def mask(secret: str) -> None:
 def shown_secrets(extra: Mapping[str, Any]) -> list[str]:
     """Return the keys of a connection's extra that hold secrets, and whose values Airflow shows nevertheless.
 
-    Airflow's API hides the values of keys by their names: its own list, and ``[core] sensitive_var_conn_names``.
+    Airflow's API hides the values of keys by their names: its own list, and ``[core] sensitive_var_conn_names``. Values
+    are left out of the question: this process may hide one that contains a password which it has seen elsewhere.
     """
-    return sorted(set(_shown(extra, _masker("redact", dict(extra)))))
+    keys = _with_placeholders(extra)
+    return sorted(set(_shown(keys, _masker("redact", keys))))
 
 
-def _shown(extra: Any, redacted: Any) -> Iterator[str]:
-    for key, value in extra.items():
+def _with_placeholders(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that have a text or keys of their own, with a text too short for Airflow to know as a secret."""
+    return {
+        key: _with_placeholders(value) if isinstance(value, Mapping) else "?"
+        for key, value in extra.items()
+        if isinstance(value, Mapping) or (isinstance(value, str) and value)
+    }
+
+
+def _shown(keys: Mapping[str, Any], redacted: Any) -> Iterator[str]:
+    for key, value in keys.items():
         shown = redacted.get(key) if isinstance(redacted, Mapping) else None
         if isinstance(value, Mapping):
             yield from _shown(value, shown)
-        elif isinstance(value, str) and value and value == shown and _SECRET_KEYS.search(str(key)):
+        elif value == shown and _SECRET_KEYS.search(str(key)):
             yield str(key)
 
 
