@@ -18,6 +18,7 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from airflow.providers.common.compat.sdk import conf
+from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_1_PLUS
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
 from itsdangerous import BadSignature, URLSafeTimedSerializer
@@ -78,7 +79,9 @@ ScopeDep = Annotated[Scope, Depends(_scope)]
 
 
 def _serializer() -> URLSafeTimedSerializer:
-    return URLSafeTimedSerializer(conf.get_mandatory_value("api", "secret_key"), salt="spark-datahub page")
+    # Before Airflow 3.0.2 the key is in another section.
+    key = conf.get("api", "secret_key", fallback="") or conf.get_mandatory_value("webserver", "secret_key")
+    return URLSafeTimedSerializer(key, salt="spark-datahub page")
 
 
 def _token(user: Any) -> str:
@@ -113,7 +116,18 @@ def create_app() -> FastAPI:
     app.post("/deliver", dependencies=edits)(_deliver)
     app.post("/requeue", dependencies=edits)(_requeue)
     app.add_exception_handler(OSError, _unreadable)
+    if not AIRFLOW_V_3_1_PLUS:
+        app.add_exception_handler(401, _without_cookie)
     return app
+
+
+def _without_cookie(_: Request, error: Exception) -> JSONResponse:
+    """Say why a browser is refused: Airflow 3.0 removes the cookie of its sign-in, and asks for a header."""
+    detail = (
+        "Airflow 3.0 knows users by the header Authorization only, which no browser sends for a page: Spark lineage "
+        'needs Airflow 3.1. "spark-datahub show" draws the same.'
+    )
+    return JSONResponse({"detail": detail}, 401, headers={**_HEADERS, **(getattr(error, "headers", None) or {})})
 
 
 def _unreadable(_: Request, error: Exception) -> JSONResponse:

@@ -55,7 +55,7 @@ class SparkDatahubPlugin(AirflowPlugin):
     name = "spark_datahub"
     listeners = [dag_run_listener]  # noqa: RUF012 (AirflowPlugin declares a plain list, as below)
     fastapi_apps = [{"app": _LineagePage(), "url_prefix": _PREFIX, "name": _TITLE}]  # noqa: RUF012
-    # Airflow 3.0 has no such views: the page is there, at its address, without links to it.
+    # Airflow 3.0 has no such views, and knows no browser that opens an address: its API clients can read the page.
     external_views = [  # noqa: RUF012
         _view("nav", "spark_lineage", "runs"),
         _view("dag", "spark_lineage_dag", "runs?dag_id={DAG_ID}"),
