@@ -56,6 +56,9 @@ SHOWN = {
     "openlineage-python": "openlineage-python",
 }
 NOT_RUN = "not run"
+# Airflow 3.0 has no upper bounds of these two: universal-pathlib 0.3 refuses its paths in object stores, and PyJWT 2.11
+# its tokens, with which everybody signs in ("Issuer (iss) must be a string").
+AIRFLOW_3_0 = ("universal-pathlib<0.3", "pyjwt<2.11")
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,8 @@ class Row:
 
 
 ROWS = (
-    # Airflow 3.0.0 has no upper bound of universal-pathlib, whose 0.3 refuses its paths in object stores.
-    Row("lowest", "3.11", ("universal-pathlib<0.3",), resolution="lowest-direct"),
-    Row("airflow-3.0", "3.11", ("apache-airflow==3.0.*",)),
+    Row("lowest", "3.11", AIRFLOW_3_0, resolution="lowest-direct"),
+    Row("airflow-3.0", "3.11", ("apache-airflow==3.0.*", *AIRFLOW_3_0)),
     # Airflow 3.1.0 has no upper bound of structlog, so that the resolver takes it, but does not start with the newest.
     Row("airflow-3.1", "3.11", ("apache-airflow>=3.1.8,<3.2",)),
     # Airflow 3.2.2 has no upper bounds of these two, but its execution API does not work with newer ones: FastAPI 0.165
@@ -88,11 +90,12 @@ ROWS = (
     Row("airflow-3.3", "3.13", ("apache-airflow==3.3.*",)),
     Row("spark-provider-6.1", "3.11", ("apache-airflow-providers-apache-spark==6.1.*",)),
     Row("acryl-datahub-1.3", "3.11", ("acryl-datahub==1.3.*",)),
-    Row("openlineage-python-1.38", "3.11", ("openlineage-python==1.38.*",)),
+    # Its OpenLineage provider (2.8) cannot be imported on Airflow 3.2, whose mapped operators have moved.
+    Row("openlineage-python-1.38", "3.11", ("openlineage-python==1.38.*", "apache-airflow>=3.1.8,<3.2")),
     Row("spark-3.5", spark="3.5.*"),
     Row("spark-4.0", spark="4.0.*"),
     Row("spark-4.1", spark="4.1.*"),
-    Row("lowest-spark-3.5", "3.11", ("universal-pathlib<0.3",), resolution="lowest-direct", spark="3.5.*"),
+    Row("lowest-spark-3.5", "3.11", AIRFLOW_3_0, resolution="lowest-direct", spark="3.5.*"),
     Row(
         "datahub-plugin",
         "3.11",

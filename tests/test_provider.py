@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from airflow.configuration import conf
-from airflow.listeners.listener import get_listener_manager
 from airflow.providers.common.compat.sdk import BaseHook
 from airflow.sdk import BaseOperator
 
@@ -23,7 +22,7 @@ from airflow_provider_spark_datahub.hooks.datahub import sink_of
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener, policy
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
-from tests.airflow_versions import AIRFLOW
+from tests.airflow_versions import CONNECTION_FIELDS, new_listener_manager, read_defaults_of_providers
 
 PACKAGE = "airflow-provider-spark-datahub"
 
@@ -119,6 +118,7 @@ def test_the_fields_of_the_forms_are_settings_of_their_sinks(
                 assert sink.name
 
 
+@CONNECTION_FIELDS
 def test_airflow_has_the_fields_in_its_forms() -> None:
     from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService
 
@@ -177,8 +177,7 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
     ],
 )
 def test_airflow_reads_the_defaults(option: str, read: Callable[[str, str], object], default: object) -> None:
-    if AIRFLOW < (3, 2):  # from 3.2 on, reading the first of them does so
-        conf.load_providers_configuration()
+    read_defaults_of_providers()
     assert read("spark_datahub", option) == default
 
 
@@ -191,10 +190,8 @@ def test_entry_points() -> None:
     assert len(found) == 4
 
 
-def test_airflow_loads_the_listener() -> None:
-    if AIRFLOW >= (3, 2):
-        get_listener_manager.cache_clear()
-    assert dag_run_listener in get_listener_manager().pm.get_plugins()
+def test_airflow_loads_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert dag_run_listener in new_listener_manager(monkeypatch).pm.get_plugins()
 
 
 def test_version_is_the_packages() -> None:

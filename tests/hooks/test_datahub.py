@@ -26,6 +26,7 @@ from airflow_provider_spark_datahub.hooks.datahub import (
     open_sink,
     sink_of,
 )
+from tests.airflow_versions import read_names_of_secrets
 from tests.oracles.gms import GmsStandIn
 from tests.servers.kafka import Kafka
 from tests.servers.schema_registry import SchemaRegistry
@@ -205,8 +206,6 @@ def shown_by_the_api(extra: dict[str, Any]) -> str:
 def test_secrets_that_airflows_api_shows_are_named_with_a_remedy(
     connection: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from airflow import settings
-
     extra = {"connection": {"producer_config": {"acks": "all", **SECRETS}}}
     assert "canary-3" in shown_by_the_api(extra)
     connection("lineage", conn_type="datahub-file", host="/data/lineage.jsonl", extra=extra)
@@ -215,15 +214,14 @@ def test_secrets_that_airflows_api_shows_are_named_with_a_remedy(
     (warning,) = (result for result in results if result.subject == "credentials")
     assert warning.message.startswith("Airflow shows basic.auth.user.info, sasl.jaas.config, ssl.key.pem of lineage")
     names = warning.advice.rpartition(": ")[2]
-    configure: Any = settings._configure_secrets_masker
     with monkeypatch.context() as patched:
         patched.setenv("AIRFLOW__CORE__SENSITIVE_VAR_CONN_NAMES", names)
-        configure()
+        read_names_of_secrets()
         assert "canary" not in shown_by_the_api(extra)
         with DatahubFileHook("lineage").get_conn() as sink:
             subjects = [result.subject for result in check_sink("lineage", sink, Deadline.after(60))]
         assert "credentials" not in subjects
-    configure()
+    read_names_of_secrets()
 
 
 def test_airflows_api_hides_the_secret_fields_of_the_form() -> None:

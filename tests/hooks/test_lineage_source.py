@@ -22,6 +22,7 @@ from sqlalchemy.pool import StaticPool
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, Scope
 from airflow_provider_spark_datahub.task import XCOM_KEY
+from tests.airflow_versions import AIRFLOW
 from tests.delivery.outboxes import outbox_at, put
 
 MORNING = datetime(2026, 1, 1, 6, tzinfo=UTC)
@@ -62,7 +63,7 @@ def report(session: Session, dag_id: str, run_id: str, task_id: str, hour: int, 
 
 def instance(session: Session, task_id: str, state: str, index: int = -1) -> None:
     row = {
-        "id": uuid.uuid4(),
+        "id": uuid.uuid4() if AIRFLOW >= (3, 2) else str(uuid.uuid4()),
         "task_id": task_id,
         "dag_id": "shop",
         "run_id": "monday",

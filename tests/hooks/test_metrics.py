@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import Stats
 from airflow_provider_spark_datahub.delivery.outbox.records import OutboxRecords
 from airflow_provider_spark_datahub.hooks import metrics
 from airflow_provider_spark_datahub.task.report import LineageReport
-from tests.airflow_versions import AIRFLOW
+from tests.airflow_versions import STATS_WITHOUT_ARGUMENTS
 from tests.delivery.outboxes import key, outbox_at, put
 from tests.servers.otlp import OtlpMetric, OtlpReceiver
 
@@ -92,8 +92,6 @@ def test_an_outbox_that_cannot_be_read_fails_nothing(
 @pytest.fixture
 def received(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], dict[str, OtlpMetric]]]:
     """What came to a collector to which Airflow's own logger of metrics sends, by ``[metrics] otel_on``."""
-    if AIRFLOW < (3, 3):
-        pytest.skip("get_stats_factory() takes other arguments before Airflow 3.3")
     from airflow.sdk.observability.metrics import stats_utils
     from opentelemetry.metrics import get_meter_provider
     from opentelemetry.sdk.metrics import MeterProvider
@@ -116,6 +114,7 @@ def received(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], dict[str,
         provider.shutdown()
 
 
+@STATS_WITHOUT_ARGUMENTS
 def test_opentelemetry_gets_them_from_airflow(received: Callable[[], dict[str, OtlpMetric]], tmp_path: Path) -> None:
     metrics.count_attempt(LineageReport(inputs=["a"], delivered=7, rejected=1, pending=2, seconds=1.5), **TAGS)
     metrics.count_attempt(LineageReport(inputs=["a"], delivered=5, seconds=0.5), **TAGS)

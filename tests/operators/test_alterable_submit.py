@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.operators.spark_submit import _SubmitLauncher
+from tests.airflow_versions import skip_if_airflow_injects_nothing
 from tests.operators.tries import FakeSpark, context_of, execute, operator_with_lineage
 
 
@@ -66,6 +67,7 @@ def test_what_airflows_openlineage_provider_injects_is_kept_beside_ours(
     spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both of its injections keep their hands off where there are such properties already: ours."""
+    skip_if_airflow_injects_nothing()
     listener: Any = import_module("airflow.providers.openlineage.plugins.listener").get_openlineage_listener()
     transport = {"type": "http", "url": "http://ol:5000", "auth": {"type": "api_key", "apiKey": "a-key-of-airflow"}}
     client = import_module("openlineage.client").OpenLineageClient(config={"transport": transport})

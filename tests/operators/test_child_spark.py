@@ -142,7 +142,8 @@ def test_a_session_of_a_connection_has_its_own_operations(tmp_path: Path, monkey
     """``@task.pyspark``, whose session is one of a Spark Connect server, as good as its event file."""
     server, seen = tmp_path / "server.ndjson", list[str]()
     server.write_text("")
-    connection = {"conn_type": "spark_connect", "host": "spark", "port": 15002, "login": "ada", "password": "canary"}
+    user = {"login": "ada", "password": "connect-secret"}
+    connection = {"conn_type": "spark_connect", "host": "spark", "port": 15002, **user}
     monkeypatch.setenv("AIRFLOW_CONN_SHARED", json.dumps(connection))
 
     def session(self: Any) -> None:
@@ -164,12 +165,12 @@ def test_a_session_of_a_connection_has_its_own_operations(tmp_path: Path, monkey
             return task(build)().operator
 
     report = report_of(shared := operator(connect_events=str(server)))
-    assert seen == [f"sc://spark:15002/;user_id=ada;token=canary;session_id={TaskInstance.id}"]
+    assert seen == [f"sc://spark:15002/;user_id=ada;token=connect-secret;session_id={TaskInstance.id}"]
     assert (report["reason"], report["outputs"]) == (None, [FILE.format("out_one")])
     assert report["jobs"] == ["urn:li:dataJob:(urn:li:dataFlow:(spark,shop_build,default),shop_build)"]
     assert shared.config_kwargs == {}
     assert [gap for gap in report["gaps"] if gap.startswith("what only queries read that return rows")]
-    assert "canary" not in json.dumps(report)
+    assert "connect-secret" not in json.dumps(report)
     (warning,) = report_of(operator())["warnings"]
     assert warning.startswith("the connection shared names the Spark Connect server sc://spark:15002/: ")
 

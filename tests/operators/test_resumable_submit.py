@@ -14,11 +14,11 @@ from airflow.providers.apache.spark.operators import spark_submit as provider
 
 from airflow_provider_spark_datahub.operators.lineage import TaskLineage
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
-from tests.airflow_versions import AIRFLOW
+from tests.airflow_versions import RECONNECTING
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, TaskState, context_of, operator_with_lineage
 
-pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="before Airflow 3.3, no attempt reconnects to a driver")
+pytestmark = RECONNECTING
 
 
 class WorkerLostError(BaseException):

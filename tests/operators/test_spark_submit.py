@@ -10,7 +10,6 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDat
 from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
 from airflow_provider_spark_datahub.task.options import LineageConfiguration
 from airflow_provider_spark_datahub.task.report import LineageReport
+from tests.airflow_versions import DURABLE, redact
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import (
     FakeSpark,
@@ -97,6 +97,7 @@ def test_every_argument_is_accepted_and_kept(name: str) -> None:
             assert getattr(ours, key) == getattr(plain, key), key
 
 
+@DURABLE
 def test_a_deprecated_argument_warns_as_before() -> None:
     with pytest.warns(DeprecationWarning, match="reconnect_on_retry"):
         assert SparkSubmitDatahubOperator(task_id="build", reconnect_on_retry=False).durable is False
@@ -134,10 +135,10 @@ def test_partial_and_expand() -> None:
 
 
 def test_default_args() -> None:
-    defaults = {"conn_id": "spark_eu", "datahub_conn_id": "datahub_eu", "lineage_on_failure": "retry", "durable": False}
+    defaults = {"conn_id": "spark_eu", "datahub_conn_id": "datahub_eu", "lineage_on_failure": "retry", "verbose": True}
     with DAG("shop", schedule=None, default_args=defaults):
         operator = SparkSubmitDatahubOperator(task_id="build", lineage_on_failure="fail")
-    assert (operator._conn_id, operator.datahub_conn_id, operator.durable) == ("spark_eu", "datahub_eu", False)
+    assert (operator._conn_id, operator.datahub_conn_id, operator._verbose) == ("spark_eu", "datahub_eu", True)
     assert operator.lineage_on_failure == "fail"
 
 
@@ -368,7 +369,6 @@ def test_the_jobs_own_time_over_before_the_job_is_the_tasks(spark: FakeSpark, mo
 
 
 def test_secrets_of_a_file_stay_off_the_command_line_and_are_masked(spark: FakeSpark, tmp_path: Path) -> None:
-    log: Any = import_module("airflow.sdk.log")
     spark.writes("a_csv_join_agg")
     defaults = tmp_path / "spark" / "conf" / "spark-defaults.conf"
     defaults.parent.mkdir()
@@ -379,7 +379,7 @@ def test_secrets_of_a_file_stay_off_the_command_line_and_are_masked(spark: FakeS
     operator = operator_with_lineage(spark)
     execute(operator, context_of(operator))
     assert "a-very-secret-key" not in spark.runs[0]
-    assert log.redact("key a-very-secret-key") == "key ***"
+    assert redact("key a-very-secret-key") == "key ***"
 
 
 @pytest.mark.slow
