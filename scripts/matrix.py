@@ -176,7 +176,7 @@ def _run(row: Row, only: str | None) -> dict[str, Any]:
         steps.update({step: ended for step, ended in before["steps"].items() if step not in ("install", only)})
     _save(row, result)
     if row.python and only != "demo":  # without a Python, `make test` has run all of the suite
-        tests = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default"]
+        tests = [str(python), "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-o", "filterwarnings=default"]
         selected = [row.tests] if row.tests else ["-m", NOT_CORE, *CORE]
         steps["core"] = _step(row, "core", [[*tests, *selected]], {"PYTHONPATH": str(ROOT)})
         _save(row, result)
