@@ -168,6 +168,7 @@ def test_the_operator_hands_its_own_secrets_over_in_a_file(
     assert runs == [False, False, False, True]
 
 
+@pytest.mark.slow
 def test_the_operator_hands_secrets_over_in_a_file(spark: FakeSpark, tmp_path: Path) -> None:
     users = tmp_path / "users.conf"
     users.write_text(f"{TRANSPORT}.type=http\n{TRANSPORT}.url=http://h:1\n{TRANSPORT}.headers.Authorization={SECRET}\n")

@@ -86,6 +86,7 @@ def test_an_attempt_with_hostile_events(spark: FakeSpark, backend: Backend) -> N
     assert len([line for line in report["warnings"] if "not valid JSON" in line or "nested too deeply" in line]) == 4
 
 
+@pytest.mark.slow
 def test_a_killed_attempt_with_hostile_events(tmp_path: Path, backend: Backend) -> None:
     events = tmp_path / "events.ndjson"
     events.write_bytes(ATTACK)

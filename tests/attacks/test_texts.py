@@ -138,6 +138,7 @@ STATEMENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
 def test_a_statement_takes_a_bounded_number_of_steps(statement: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_provider_spark_datahub.conversion.columns.sql.MAX_STEPS", 300_000)

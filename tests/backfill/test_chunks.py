@@ -23,6 +23,7 @@ def packed(events: Iterable[ArchivedEvent], group: str = "g") -> list[Chunk]:
     return [*found, *held.rest()]
 
 
+@pytest.mark.slow
 @given(st.lists(EVENTS, min_size=1, max_size=20))
 def test_a_chunk_holds_its_events_sorted(events: list[ArchivedEvent]) -> None:
     chunk = Chunk.pack("g", list(events))

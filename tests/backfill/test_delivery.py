@@ -73,6 +73,7 @@ def deliver(folder: Path, sink: Receiver, *, rate: float | None = None, threads:
     return BackfillDelivery(folder, sink.open, Rate(rate), threads=threads).run()
 
 
+@pytest.mark.slow
 def test_every_proposal_arrives_once_and_in_order(tmp_path: Path) -> None:
     sink = Receiver()
     delivered = deliver(write_parts(tmp_path, PARTS), sink)

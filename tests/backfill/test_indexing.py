@@ -19,6 +19,7 @@ def of_kind(rows: list[Row], kind: str) -> list[Row]:
     return [row for row in rows if row["kind"] == kind]
 
 
+@pytest.mark.slow
 def test_the_events_of_an_application_are_one_row() -> None:
     content = b"\n".join(json.dumps(one).encode() for one in whole_application(query()))
     (chunk,) = of_kind(indexed([("f", content)]), EVENTS)

@@ -63,6 +63,7 @@ def test_the_selected_links_join_the_same_groups_as_all_links(tasks: list[list[E
     assert merge_groups(resolved(tasks)) == merge_groups(everything)
 
 
+@pytest.mark.slow
 def test_a_child_of_a_query_is_joined_with_the_groups_of_its_parent() -> None:
     """The bucket of the query shows that the child belongs to its parent; another bucket shows the parent's group."""
     heads = [

@@ -159,6 +159,7 @@ def test_last_line_over_the_limit_needs_no_newline() -> None:
     assert collection.report.quarantined[0].reason == "300 bytes long, the limit is 100"
 
 
+@pytest.mark.slow
 def test_line_over_the_limit_is_not_held_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "huge.ndjson"
     with path.open("wb") as file:
@@ -177,6 +178,7 @@ def test_line_over_the_limit_is_not_held_in_memory(tmp_path: Path) -> None:
     assert bad.reason == f"{7 + 64 * 1024 * 1024 + 3} bytes long, the limit is 1048576"
 
 
+@pytest.mark.slow
 def test_events_stream_one_by_one(tmp_path: Path) -> None:
     path = tmp_path / "many.ndjson"
     path.write_bytes((b'{"eventType": "%s"}\n' % (b"x" * 100_000)) * 300)

@@ -289,6 +289,7 @@ def test_folder_without_log_is_no_complete_reading(tmp_path: Path) -> None:
         assert len(log.problems) == problems
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
     with (tmp_path / "app-1").open("wb") as log:
         log.write(lines(START))

@@ -50,6 +50,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "try1.ndjson"
 
 
+@pytest.mark.slow
 @given(lines=st.lists(LINES, max_size=12), torn=st.sampled_from([b"", START, START[:-3]]), cuts=st.data())
 @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_however_it_grows_it_is_read_as_if_at_once(

@@ -309,6 +309,7 @@ submissions = st.builds(Submission, confs, options, options, base_properties=con
 choices = st.sampled_from([JarChoice(), JarChoice(jars=(OURS,)), JarChoice(packages=("g:a:1",))])
 
 
+@pytest.mark.slow
 @given(submissions, choices)
 def test_twice_is_once_and_the_users_objects_are_untouched(submission: Submission, choice: JarChoice) -> None:
     lineage = replace(LINEAGE, jar=choice)
@@ -322,6 +323,7 @@ def test_twice_is_once_and_the_users_objects_are_untouched(submission: Submissio
         assert inject(once.submission, lineage).submission == once.submission
 
 
+@pytest.mark.slow
 @given(submissions)
 def test_no_jar_package_or_listener_of_the_user_is_lost(submission: Submission) -> None:
     lineage = replace(LINEAGE, jar=JarChoice(jars=(OURS,), packages=("g:a:1",)))

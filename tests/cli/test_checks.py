@@ -82,6 +82,7 @@ def test_the_configuration(
     assert said in found[0].message
 
 
+@pytest.mark.slow
 def test_a_connection_to_gms(monkeypatch: pytest.MonkeyPatch) -> None:
     with GmsStandIn("a-token") as gms:
         connect(monkeypatch, conn_type="datahub-rest", host=gms.url, password="a-token")

@@ -47,6 +47,7 @@ def test_a_proposal_is_delivered_on_request(sink: Path) -> None:
     assert (proposal["aspectName"], proposal["aspect"]) == ("status", {"json": {"removed": True}})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sink")
 def test_a_failed_check_comes_with_advice() -> None:
     result = run("doctor", "--connection", "nowhere")

@@ -57,6 +57,7 @@ STEERING = "\x1b]52;c;cm0gLXJmIC8=\x07\x9b2J\u202e\u200b\r"
 """Writes the clipboard, rings, clears the screen, turns the text around, hides, and returns to the line's beginning."""
 
 
+@pytest.mark.slow
 def test_nothing_from_elsewhere_steers_the_terminal(
     tmp_path: Path, outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_standard_input(tmp_path: Path, text: bytes) -> None:
     assert run("show", "-", "--json", stdin=text).stdout == run("show", path, "--json").stdout
 
 
+@pytest.mark.slow
 def test_compressed_files_are_read_whatever_their_names(tmp_path: Path) -> None:
     events = JOB.read_bytes()
     for number, compressed in enumerate((gzip.compress(events), zstandard.compress(events))):

@@ -223,6 +223,7 @@ def wide(columns: int, tables: int) -> DatasetColumns | None:
     return read(column_lineage(direct, keys), "SELECT 1")
 
 
+@pytest.mark.slow
 def test_a_union_of_wide_tables_stays_as_long_as_its_direct_lineage() -> None:
     """2.7 million pairs of columns and keys would be 270 MB, which GMS does not read; the 9,000 direct edges stay."""
     cuts = TextLimit(16_000_000)

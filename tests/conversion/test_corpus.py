@@ -111,6 +111,7 @@ def test_columns(case: str, converted: list[JobLineage]) -> None:
     assert expected <= columns
 
 
+@pytest.mark.slow
 @all_cases
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 def test_gms_takes_every_proposal(case: str, configuration: str) -> None:

@@ -44,6 +44,7 @@ def from_log(events: list[Json], **options: Any) -> Conversion:
     return converter.finish(Ending(succeeded=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recording", LOGGED)
 def test_edges_are_those_that_the_job_read_and_wrote(recording: str) -> None:
     truth, conversion = truth_of(recording), from_log(log_events(recording))
@@ -53,6 +54,7 @@ def test_edges_are_those_that_the_job_read_and_wrote(recording: str) -> None:
         assert expected_edges(truth) - found == set(), "missing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recording", [name for name in LOGGED if not name.startswith(HIDDEN)])
 def test_columns_are_those_that_the_listener_reports_and_more(recording: str) -> None:
     found = {
@@ -67,6 +69,7 @@ def test_columns_are_those_that_the_listener_reports_and_more(recording: str) ->
         assert (f"urn:li:schemaField:({source},{column})", f"urn:li:schemaField:({target},{of})") in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recording", LOGGED)
 def test_gms_takes_every_proposal(recording: str) -> None:
     for job in from_log(log_events(recording)).jobs:

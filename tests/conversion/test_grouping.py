@@ -71,6 +71,7 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(TYPES, EVENTS)
 def test_runs_of_one_application_are_in_one_group(
     types: dict[str, str | None], drawn: list[tuple[str, bool, str | None]]
@@ -104,6 +105,7 @@ HIVE_EVENTS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(HIVE_EVENTS, max_size=12))
 def test_events_that_decide_sessions_are_in_one_group(events: list[Json]) -> None:
     """Each run has the same parent whether its group alone is seen or the whole archive."""

@@ -78,6 +78,7 @@ def test_a_password_in_a_statement_is_not_shown() -> None:
     assert "s3cret" not in repr([one.to_obj() for job in converted(recording) for one in proposals(job)])
 
 
+@pytest.mark.slow
 @all_recordings
 def test_gms_takes_every_proposal(recording: str) -> None:
     for job in converted(recording):

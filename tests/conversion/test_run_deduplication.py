@@ -110,6 +110,7 @@ def batches(count: int) -> list[Json]:
     return queries
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 def test_what_is_kept_does_not_grow_with_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 50)

@@ -122,6 +122,7 @@ def test_columns_of_a_query_come_from_its_source_not_from_the_files_of_a_batch(v
     assert upstreams == {f"urn:li:schemaField:({source},{name})" for name in ("order_id", "status", "amount")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("options", [{}, {"use_patch": True, "materialize_dataset": True, "platform_instance": "eu"}])
 def test_gms_takes_every_proposal(version: str, options: Json) -> None:

@@ -231,6 +231,7 @@ def test_a_folder_in_the_place_of_the_file(tmp_path: Path) -> None:
     assert delivery.problem == f"Cannot write the file {tmp_path}: Is a directory."
 
 
+@pytest.mark.slow
 def test_a_lock_that_is_held_costs_no_more_than_the_time_given(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     with FileLock(tmp_path / "out.lock"), not_outlasting(0.3):

@@ -197,6 +197,7 @@ def _sample() -> Sample:
     return sample()
 
 
+@pytest.mark.slow
 def test_names_that_are_not_regular_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Opening a FIFO would block for ever. Nothing of the kind is opened, wherever it is in an outbox."""
     caplog.set_level("CRITICAL")

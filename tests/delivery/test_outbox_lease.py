@@ -114,6 +114,7 @@ def test_renewing(tmp_path: Path) -> None:
     assert Lease.take(storage, GROUP) is None
 
 
+@pytest.mark.slow
 def test_of_a_process_that_died_on_this_machine_it_is_not_respected(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tests.delivery.test_outbox_lease import *;"
@@ -143,6 +144,7 @@ def test_objects_that_are_not_leases_block_nobody(tmp_path: Path, content: bytes
     taken(storage)
 
 
+@pytest.mark.slow
 def test_waiting_ends_with_the_deadline(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     with taken(storage):

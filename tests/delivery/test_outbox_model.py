@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -264,7 +265,7 @@ def steps_of(crash: int | None) -> dict[int, Callable[[], object]]:
 
 
 # CI explores the same orders each time.
-TestOutboxModel = OutboxModel.TestCase
+TestOutboxModel = pytest.mark.slow(OutboxModel.TestCase)
 TestOutboxModel.settings = hypothesis_settings(
     max_examples=int(os.environ.get("OUTBOX_MODEL_EXAMPLES", "60")),
     stateful_step_count=25,

@@ -137,6 +137,7 @@ def test_what_is_superseded_is_counted_and_said(outbox: Outbox) -> None:
     assert drained.to_obj()["superseded"] == 2
 
 
+@pytest.mark.slow
 def test_each_receipt_of_a_mapped_task_is_read_once_by_a_drain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of indexes of one task were kept, and those of a later run are delivered already."""
 

@@ -61,6 +61,7 @@ def expected(proposals: list[Proposal]) -> list[tuple[str, str, str, Any]]:
     return [(each.entity_urn, each.aspect_name, each.change_type, each.aspect) for each in proposals]
 
 
+@pytest.mark.slow
 def test_delivers_in_order_and_in_few_requests(gms: GmsStandIn) -> None:
     proposals = upserts(450)
     delivery = sink_of(gms.url).deliver(proposals, Deadline.after(30))
@@ -146,6 +147,7 @@ def test_a_server_that_begins_to_fail_rejects_nothing(gms: GmsStandIn) -> None:
     assert delivery.problem == f"DataHub at {gms.url} fails (HTTP 500: injected 500, 2 attempts)."
 
 
+@pytest.mark.slow
 def test_one_failure_after_an_outage_rejects_no_proposal(gms: GmsStandIn) -> None:
     proposals = upserts(2)
     gms.fail_next(503)
@@ -154,6 +156,7 @@ def test_one_failure_after_an_outage_rejects_no_proposal(gms: GmsStandIn) -> Non
     assert len(gms.requests) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [408, 425, 502, 503])
 def test_failures_that_may_pass_are_retried(gms: GmsStandIn, status: int) -> None:
     gms.fail_next(status, times=3)
@@ -409,6 +412,7 @@ def test_the_failure_before_a_hanging_request_is_reported() -> None:
     assert f"DataHub at http://{address} is not available (HTTP 503" in str(delivery.problem)
 
 
+@pytest.mark.slow
 def test_one_request_may_take_timeout_sec_only(gms: GmsStandIn) -> None:
     gms.hang(1)
     waits: list[float] = []
@@ -503,6 +507,7 @@ def test_nothing_is_sent_after_the_deadline(gms: GmsStandIn) -> None:
     assert gms.requests == []
 
 
+@pytest.mark.slow
 @BOTH_PROTOCOLS
 def test_secrets_are_sent_and_shown_nowhere(gms: GmsStandIn, caplog: pytest.LogCaptureFixture, openapi: bool) -> None:
     caplog.set_level(logging.DEBUG)

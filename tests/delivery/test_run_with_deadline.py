@@ -16,6 +16,7 @@ def test_waits_for_a_call_that_ends_in_time() -> None:
     assert calls == ["done"]
 
 
+@pytest.mark.slow
 def test_leaves_a_call_behind_at_the_deadline() -> None:
     release = threading.Event()
     deadline = Deadline.after(0.2)

@@ -114,6 +114,7 @@ def received(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], dict[str,
         provider.shutdown()
 
 
+@pytest.mark.slow
 @STATS_WITHOUT_ARGUMENTS
 def test_opentelemetry_gets_them_from_airflow(received: Callable[[], dict[str, OtlpMetric]], tmp_path: Path) -> None:
     metrics.count_attempt(LineageReport(inputs=["a"], delivered=7, rejected=1, pending=2, seconds=1.5), **TAGS)

@@ -68,6 +68,7 @@ def test_what_was_written_becomes_events_of_the_alias(spark: FakeSpark) -> None:
     assert (report["assets"], report["warnings"]) == ([URI], [])
 
 
+@pytest.mark.slow
 def test_emit_assets_needs_no_alias_in_the_dag(spark: FakeSpark) -> None:
     events, _ = attempt(spark, emit_assets=True)
     assert [uri for uri, _ in alias_events(events)] == [URI]

@@ -77,6 +77,7 @@ def report_of(operator: Any, ti: TaskInstance | None = None) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.slow
 def test_every_spark_below_a_task_has_lineage_and_its_own_configuration(below: FakeSpark, tmp_path: Path) -> None:
     before = dict(os.environ)
     command = "spark-submit --name a 'a job.py' & spark-submit --name b b.py & wait; echo ${SPARK_ENV_LOADED:-unset}"
@@ -96,6 +97,7 @@ def test_every_spark_below_a_task_has_lineage_and_its_own_configuration(below: F
     assert operator.env is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("below")
 def test_a_spark_finds_the_users_files_in_its_configuration_folder(tmp_path: Path) -> None:
     submit = tmp_path / "spark/bin/spark-submit"
@@ -105,6 +107,7 @@ def test_a_spark_finds_the_users_files_in_its_configuration_folder(tmp_path: Pat
     assert names == ["log4j2.properties", "spark-defaults.conf", "spark-env.sh"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
@@ -175,6 +178,7 @@ def test_a_session_of_a_connection_has_its_own_operations(tmp_path: Path, monkey
     assert warning.startswith("the connection shared names the Spark Connect server sc://spark:15002/: ")
 
 
+@pytest.mark.slow
 def test_one_spark_of_two_without_lineage_is_a_warning(below: FakeSpark) -> None:
     report = report_of(bash("spark-submit --conf spark.openlineage.disabled=true a.py; spark-submit b.py"))
     (warning,) = report["warnings"]
@@ -202,6 +206,7 @@ def test_a_python_task_and_a_failure_below_it(below: FakeSpark) -> None:
         report_of(bash("spark-submit x.py"), TaskInstance(try_number=3))
 
 
+@pytest.mark.slow
 def test_decorators(below: FakeSpark) -> None:
     with_lineage: Any = spark_lineage_task(datahub_conn_id="datahub_file", lineage={"env": "DEV"})
     with_session: Any = pyspark_lineage_task(conn_id="spark_default", datahub_conn_id="datahub_file")

@@ -143,6 +143,7 @@ def killed_task(tmp_path: Path) -> tuple[Outbox, AttemptKey]:
     return outbox, key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("events", "options", "stay"),
     [
@@ -182,6 +183,7 @@ def test_events_that_are_delivered_later_are_removed_then(
         assert list((tmp_path / "events").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "machine", "delivered"),
     [("failed", "gone", True), ("up_for_retry", "gone", False), ("running", "gone", False), ("failed", "", False)],

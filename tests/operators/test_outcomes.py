@@ -212,6 +212,7 @@ def test_a_failure_in_a_step_is_reported(spark: FakeSpark, monkeypatch: pytest.M
     assert f"lineage failed: LineageBugError: bug in {step}" in context["ti"].xcoms["lineage_report"]["reason"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [ENDINGS["success"], ENDINGS["exit 1"]], ids=["success", "exit 1"])
 def test_the_tasks_time_over_in_a_step_after_the_job(tmp_path: Path, ending: Ending) -> None:
     expected = plain_outcome(tmp_path, ending)

@@ -144,6 +144,7 @@ def task_runs(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, list[int]]
     return found
 
 
+@pytest.mark.slow
 def test_the_end_of_a_dag_run_removes_what_only_earlier_ones_wrote(
     spark: FakeSpark, tmp_path: Path, task_runs: dict[str, dict[str, list[int]]]
 ) -> None:
@@ -187,6 +188,7 @@ def test_the_end_of_a_dag_run_removes_what_only_earlier_ones_wrote(
     assert len(list((tmp_path / "outbox/edges").rglob("*.gz"))) == 1
 
 
+@pytest.mark.slow
 def test_datahubs_plugin_takes_no_edge_away(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     """It replaces the edges of the task's DataJob by what the operator returns, after each try of each index."""
     monkeypatch.setattr(airflow_context, "datahub_plugin_is_active", lambda: True)

@@ -134,6 +134,7 @@ def test_an_injected_failure_has_the_given_body(gms: GmsStandIn) -> None:
     assert len(gms.stored) == 1
 
 
+@pytest.mark.slow
 def test_a_hanging_server_answers_late(gms: GmsStandIn) -> None:
     gms.hang(0.2)
     start = time.monotonic()

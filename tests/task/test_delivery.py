@@ -48,6 +48,7 @@ def delivery(
     return TaskDelivery(options, AttemptKey("shop", "run", "build", -1, 1), connections_to(sink), report), report
 
 
+@pytest.mark.slow
 def test_entries_that_another_drainer_holds_are_pending(tmp_path: Path) -> None:
     sink = Recording()
     one, report = delivery(tmp_path, sink)
@@ -105,6 +106,7 @@ def test_an_attempt_waits_for_others_for_a_share_of_its_time_unless_it_fails_for
     assert [seconds <= 300 for seconds in waited] == [True, True, False, False, False, False]
 
 
+@pytest.mark.slow
 def test_delivery_waits_for_another_drainer_within_its_time(tmp_path: Path) -> None:
     sink = Recording()
     one, report = delivery(tmp_path, sink)

@@ -119,6 +119,7 @@ def test_lineage_is_there_before_the_end_of_the_job(tmp_path: Path) -> None:
     assert not list((tmp_path / "events").iterdir())
 
 
+@pytest.mark.slow
 def test_the_end_reports_the_same_whether_or_not_the_job_was_followed(tmp_path: Path) -> None:
     for name in ("followed", "not"):
         (tmp_path / name).mkdir()
@@ -155,6 +156,7 @@ def test_events_that_were_read_are_not_read_again(tmp_path: Path, monkeypatch: p
     assert added == [line.strip() for line in LINES]
 
 
+@pytest.mark.slow
 def test_nothing_is_delivered_without_news(tmp_path: Path) -> None:
     one = job(tmp_path)
     with followed(one) as running:
@@ -176,6 +178,7 @@ def test_a_job_that_failed_takes_nothing_back(tmp_path: Path) -> None:
     assert {each["changeType"] for each in aspects(one.delivered, "dataJobInputOutput")} == {"PATCH"}
 
 
+@pytest.mark.slow
 def test_without_the_option_nothing_is_delivered_before_the_end(tmp_path: Path) -> None:
     one = job(tmp_path, emit_periodically=None)
     with followed(one) as running:
@@ -395,6 +398,7 @@ def test_all_raw_events_of_a_followed_job_are_forwarded(tmp_path: Path) -> None:
     assert (report.pending, report.forwarded) == (0, 0)
 
 
+@pytest.mark.slow
 def test_the_end_waits_for_what_is_under_way(tmp_path: Path) -> None:
     """Otherwise something older could be delivered after it, and stay."""
     sink = Hanging()
