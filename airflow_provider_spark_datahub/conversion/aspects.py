@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +14,7 @@ from airflow_provider_spark_datahub.conversion.facets.run import KIND, partition
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
+    RepeatedProposal,
     SharedObject,
     audit_stamp,
     platform_instance,
@@ -21,7 +23,13 @@ from airflow_provider_spark_datahub.conversion.proposals import (
 )
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobDefinition, JobLineage, JobRun
 from airflow_provider_spark_datahub.conversion.runs.evidence import STATEMENT_PROPERTY
-from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage, Operation
+from airflow_provider_spark_datahub.conversion.runs.lineage import (
+    JobDataset,
+    Lineage,
+    LineageProposals,
+    Operation,
+    RepeatedEdges,
+)
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 _EDGES = "dataJobInputOutput"
@@ -30,23 +38,18 @@ _TAG_KEYS = {"tags": ["tag", "attribution␟source"]}
 
 def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
     """Return the proposals of a job, its flow, its run and its datasets."""
-    lineage, urn = job.lineage, job.job_urn
+    lineage, urn, run_urn, time_ms = job.lineage, job.job_urn, job.run_urn, job.run.end_ms
+    made, patch = _of_lineage(job, settings), job.patch_edges or job.is_shared
+    repeated = made.repeated if urn.isascii() and run_urn.isascii() else None
     return [
         *_flow(job.definition, settings),
         *_job(job.definition, urn, lineage.statements),
-        *_classification(job.definition, settings, job.run.end_ms),
-        *_datasets(lineage, settings),
+        *_classification(job.definition, settings, time_ms),
+        *made.datasets,
         *map(_operation, lineage.operations),
-        *input_output(
-            urn,
-            inputs={urn: dataset.edge_properties for urn, dataset in lineage.inputs.items()},
-            outputs={urn: dataset.edge_properties for urn, dataset in lineage.outputs.items()},
-            upstream_jobs=list(job.definition.upstream_jobs),
-            fine_grained=lineage.fine_grained,
-            time_ms=job.run.end_ms,
-            patch=job.patch_edges or job.is_shared,
-        ),
-        *_run(job, urn),
+        *(_job_edges(job, urn, time_ms, patch=patch) if patch or not repeated else (repeated.edges.of(urn, time_ms),)),
+        *((repeated.reads.of(run_urn), repeated.writes.of(run_urn)) if repeated else _run_datasets(run_urn, lineage)),
+        *_run(job, urn, run_urn),
     ]
 
 
@@ -107,13 +110,24 @@ def _ignoring_case(text: str) -> tuple[str, str]:
     return text.lower(), text
 
 
-def _datasets(lineage: Lineage, settings: LineageSettings) -> Sequence[Proposal]:
-    # The events of a run share their lineage, and so do the runs of a job.
-    made = lineage.of_datasets
-    if made is None or made[0] is not settings:
+def _of_lineage(job: JobLineage, settings: LineageSettings) -> LineageProposals:
+    lineage, upstream_jobs = job.lineage, job.definition.upstream_jobs
+    made = lineage.made
+    if made is None or made.settings is not settings or made.upstream_jobs != upstream_jobs:
         datasets = (*lineage.inputs.items(), *lineage.outputs.items())
-        made = lineage.of_datasets = settings, tuple(_of_datasets(datasets, settings))
-    return made[1]
+        made = lineage.made = LineageProposals(settings, upstream_jobs, tuple(_of_datasets(datasets, settings)))
+    elif made.repeated is None:
+        own = *_job_edges(job, "", None, patch=False), *_run_datasets("", lineage)
+        with suppress(UnicodeEncodeError):
+            made.repeated = RepeatedEdges(*map(RepeatedProposal, own))
+    return made
+
+
+def _run_datasets(urn: str, lineage: Lineage) -> tuple[Proposal, Proposal]:
+    return (
+        Proposal(KIND, urn, "dataProcessInstanceInput", {"inputs": list(lineage.inputs)}),
+        Proposal(KIND, urn, "dataProcessInstanceOutput", {"outputs": list(lineage.outputs)}),
+    )
 
 
 def _of_datasets(datasets: Collection[tuple[str, JobDataset]], settings: LineageSettings) -> list[Proposal]:
@@ -167,6 +181,18 @@ def _operation(operation: Operation) -> Proposal:
         **{key: value for key, value in optional.items() if value is not None},
     }
     return Proposal("dataset", operation.dataset, "operation", aspect)
+
+
+def _job_edges(job: JobLineage, urn: str, time_ms: int | None, *, patch: bool) -> list[Proposal]:
+    return input_output(
+        urn,
+        inputs={urn: dataset.edge_properties for urn, dataset in job.lineage.inputs.items()},
+        outputs={urn: dataset.edge_properties for urn, dataset in job.lineage.outputs.items()},
+        upstream_jobs=list(job.definition.upstream_jobs),
+        fine_grained=job.lineage.fine_grained,
+        time_ms=time_ms,
+        patch=patch,
+    )
 
 
 def input_output(
@@ -268,12 +294,10 @@ def _added_columns(fine_grained: list[dict[str, Any]]) -> Iterator[dict[str, Any
                 yield {"op": "add", "path": path, "value": {"confidenceScore": lineage["confidenceScore"]}}
 
 
-def _run(job: JobLineage, job_urn: str) -> list[Proposal]:
-    urn, run, lineage = job.run_urn, job.run, job.lineage
+def _run(job: JobLineage, job_urn: str, urn: str) -> list[Proposal]:
+    run, lineage = job.run, job.lineage
     details = run.details
     proposals = [
-        Proposal(KIND, urn, "dataProcessInstanceInput", {"inputs": list(lineage.inputs)}),
-        Proposal(KIND, urn, "dataProcessInstanceOutput", {"outputs": list(lineage.outputs)}),
         *run_properties(
             urn,
             name=run.id,

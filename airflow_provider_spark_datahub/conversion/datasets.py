@@ -65,6 +65,8 @@ class Symlinks:
 
         :returns: whether the other facets describe the table itself, not a metadata table.
         """
+        if "symlinks" not in facets.facets or settings.disable_symlink_resolution:
+            return True
         table = _symlinked_table(facets, settings)
         if table is None:
             return True
@@ -80,8 +82,6 @@ class Symlinks:
 
 def _symlinked_table(facets: Facets, settings: LineageSettings) -> DatasetId | None:
     """Return the table in the ``symlinks`` facet as (platform, name); the last identifier of type ``TABLE`` counts."""
-    if "symlinks" not in facets or settings.disable_symlink_resolution:
-        return None
     table = facets.once(_table)
     return DatasetId(_catalog_platform(table.namespace, facets, settings), table.name) if table else None
 

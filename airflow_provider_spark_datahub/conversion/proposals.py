@@ -26,8 +26,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
 
     :param entity_type: type as in the entity's URN, e.g. ``dataJob``.
     :param aspect_name: e.g. ``dataJobInfo``.
-    :param aspect: the aspect as JSON: an object, or for a ``PATCH`` the list of JSON-patch operations (or an object
-        around that list, if the patch names the keys of an array).
+    :param content: the :attr:`aspect`; ``None`` if only its line is known.
     :param change_type: ``UPSERT`` replaces the aspect, ``PATCH`` changes parts of it.
     :param line: result of :meth:`to_json` in UTF-8, if it is known.
     """
@@ -35,7 +34,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     entity_type: str
     entity_urn: str
     aspect_name: str
-    aspect: Any
+    content: Any
     change_type: ChangeType = "UPSERT"
     line: msgspec.Raw | None = None
 
@@ -45,6 +44,17 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     def __hash__(self) -> int:
         """Hash the entity and the name of the aspect: the aspect itself has no hash."""
         return hash((self.entity_urn, self.aspect_name))
+
+    @property
+    def aspect(self) -> Any:
+        """The aspect as JSON, which must not be changed.
+
+        It is an object, or for a ``PATCH`` the list of JSON-patch operations (or an object around that list, if the
+        patch names the keys of an array).
+        """
+        if self.content is None and self.line is not None:
+            return json.loads(bytes(self.line))["aspect"]["json"]
+        return self.content
 
     @property
     def content_type(self) -> str:
@@ -77,16 +87,13 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
         """Return :meth:`to_obj` as one line of JSON, without its newline."""
         if self.line is not None:
             return str(self.line, "utf-8")
-        try:
-            return _encode(_line(self)).decode()
-        except UnicodeEncodeError:
-            return json_text(self.to_obj())
+        return _encoded_line(self).decode()
 
     @classmethod
     def encoded(cls, entity_type: str, entity_urn: str, aspect_name: str, aspect: Any) -> Proposal:
         """Return an ``UPSERT`` with its line of JSON, for callers that cache it."""
-        line = cls(entity_type, entity_urn, aspect_name, aspect).to_json()
-        return cls(entity_type, entity_urn, aspect_name, aspect, line=msgspec.Raw(line.encode()))
+        line = msgspec.Raw(_encoded_line(cls(entity_type, entity_urn, aspect_name, aspect)))
+        return cls(entity_type, entity_urn, aspect_name, aspect, line=line)
 
     @classmethod
     def from_obj(cls, obj: Mapping[str, Any]) -> Proposal:
@@ -136,8 +143,41 @@ _encode = _encoder.encode
 
 
 def _line(proposal: Proposal) -> _Line:
-    stored = {"json": proposal.aspect} if proposal.change_type == "UPSERT" else proposal._stored_aspect
+    stored = {"json": proposal.content} if proposal.change_type == "UPSERT" else proposal._stored_aspect
     return _Line(proposal.entity_type, proposal.entity_urn, proposal.change_type, proposal.aspect_name, stored)
+
+
+def _encoded_line(proposal: Proposal) -> bytes:
+    try:
+        return _encode(_line(proposal))
+    except UnicodeEncodeError:
+        return json_text(proposal.to_obj()).encode()
+
+
+class RepeatedProposal:
+    """``UPSERT`` that comes again and again, for other entities or with other times, and else with the same aspect.
+
+    :param model: the proposal without URN and with 0 for each ``time``, as in audit stamps; without any other number
+        under this key.
+    :raises UnicodeEncodeError: if the aspect has half of a surrogate pair.
+    """
+
+    __slots__ = ("_begin", "_ends", "_kind")
+
+    def __init__(self, model: Proposal) -> None:
+        self._kind = model.entity_type, model.aspect_name
+        self._begin, _, rest = _encode(_line(model)).partition(b'""')
+        # In a text, JSON would escape the quotes.
+        self._ends = rest.split(_TIME % 0)
+
+    def of(self, urn: str, time_ms: int | None = None) -> Proposal:
+        """Return the proposal for an entity. :param urn: in ASCII."""
+        line = b"".join((self._begin, _encode(urn), (_TIME % (time_ms or 0)).join(self._ends)))
+        entity_type, aspect_name = self._kind
+        return Proposal(entity_type, urn, aspect_name, None, line=msgspec.Raw(line))
+
+
+_TIME = b'"time":%d'
 
 
 def json_lines(proposals: Sequence[Proposal]) -> bytes:

@@ -172,30 +172,32 @@ class FlowIdentity:
         :param app_name: the application's own name, from any of its events; empty if none has it.
         :raises EventError: if the platform that ran the job is unknown, or no flow can be named after the job.
         """
-        flow_id = settings.flow_id(app_name or event.job_name.partition(".")[0])
-        if not flow_id:
-            raise EventError(f"job.name {event.job_name!r} starts with a dot: no flow can be named after it")
-        cluster = settings.platform_instance or event.job_namespace or DEFAULT_CLUSTER
-        return _flow(_shortened(_orchestrator(event, settings), _MAX_PLATFORM_BYTES), flow_id, cluster)
+        job, engine = event.job, event.names.engine
+        flow = _flow(settings, app_name or job.name.partition(".")[0], job.namespace, engine, event.producer)
+        if flow is None:
+            raise EventError(f"job.name {job.name!r} starts with a dot: no flow can be named after it")
+        return flow
 
 
-_flow = lru_cache(maxsize=1024)(FlowIdentity)
+@lru_cache(maxsize=1024)
+def _flow(settings: LineageSettings, name: str, namespace: str, engine: str, producer: str) -> FlowIdentity | None:
+    flow_id = settings.flow_id(name)
+    if not flow_id:
+        return None
+    cluster = settings.platform_instance or namespace or DEFAULT_CLUSTER
+    orchestrator = settings.orchestrator or engine.strip() or _orchestrator(producer)
+    return FlowIdentity(_shortened(orchestrator, _MAX_PLATFORM_BYTES), flow_id, cluster)
 
 
-def _orchestrator(event: RunEvent, settings: LineageSettings) -> str:
-    if settings.orchestrator:
-        return settings.orchestrator
-    engine = event.engine.strip()
-    if engine:
-        return engine
-    matched = _OPENLINEAGE_PRODUCER.fullmatch(event.producer)
+def _orchestrator(producer: str) -> str:
+    matched = _OPENLINEAGE_PRODUCER.fullmatch(producer)
     if matched and matched.group(1):
         return matched.group(1)
     for prefix, orchestrator in _OTHER_PRODUCERS.items():
-        if event.producer.startswith(prefix):
+        if producer.startswith(prefix):
             return orchestrator
     raise EventError(
-        f"the platform that ran the job is unknown: the producer {event.producer!r} is not a known one, and the event "
+        f"the platform that ran the job is unknown: the producer {producer!r} is not a known one, and the event "
         "has no processing_engine facet; set 'orchestrator'"
     )
 

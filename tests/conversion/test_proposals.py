@@ -12,6 +12,7 @@ from datahub.metadata.schema_classes import StatusClass
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
     ProposalFormatError,
+    RepeatedProposal,
     SharedObject,
     json_lines,
 )
@@ -48,6 +49,21 @@ def test_many_as_lines(text: str) -> None:
     many = [UPSERT, PATCH, encoded, Proposal("dataset", DATASET, "datasetProperties", {"description": text})]
     assert json_lines(many).decode() == "".join(f"{proposal.to_json()}\n" for proposal in many)
     assert json_lines([]) == b""
+
+
+@pytest.mark.parametrize("text", ["plain", "größe\n", 'as in an aspect: "time":0', '{"time":0}', '""'])
+def test_one_that_comes_again_with_another_time(text: str) -> None:
+    def aspect(time_ms: int) -> dict[str, Any]:
+        stamp = {"time": time_ms, "actor": text}
+        return {"": "", "edges": [{"destinationUrn": text, "lastModified": stamp}, {"lastModified": stamp}], text: "0"}
+
+    repeated = RepeatedProposal(Proposal("dataJob", "", "dataJobInputOutput", aspect(0)))
+    for job, time_ms in (("urn:li:dataJob:a", 0), ('urn:li:dataJob:"time":0', 1_795_000_000_000)):
+        whole, again = Proposal("dataJob", job, "dataJobInputOutput", aspect(time_ms)), repeated.of(job, time_ms)
+        assert json_lines([again]) == json_lines([whole])
+        assert again == whole
+        assert again.aspect == whole.aspect
+        assert again.value == whole.value
 
 
 @pytest.mark.parametrize(

@@ -204,10 +204,10 @@ NO_DETAILS = RunDetails()
 
 
 def _details(facets: Facets) -> RunDetails | None:
-    names = _READERS.keys() & facets.facets.keys()
+    names = [name for name in facets.facets if name in _READERS]
     if not names:
         return None
-    if names == {_SPARK_APPLICATION} and isinstance(facet := facets.kept(_SPARK_APPLICATION), bytes):
+    if names == [_SPARK_APPLICATION] and isinstance(facet := facets.kept(_SPARK_APPLICATION), bytes):
         return _cached_application(facet)
     details = RunDetails()
     for name, read in _READERS.items():

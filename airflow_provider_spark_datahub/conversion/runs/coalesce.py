@@ -27,7 +27,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     RunEvent,
     iso_instant,
 )
-from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
+from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers, merged_layers
 from airflow_provider_spark_datahub.conversion.facets.run import NO_DETAILS, RunDetails
 from airflow_provider_spark_datahub.conversion.proposals import SharedObject
 from airflow_provider_spark_datahub.conversion.runs.effects import with_model_folders, with_streamed_folders
@@ -325,7 +325,7 @@ def _result(application: Application, ending: Ending) -> RunResult | None:
 
 _Datasets = tuple[EventDataset, ...]
 _LineageKey = tuple[_Datasets, _Datasets, str, bool, str]
-_Properties = tuple[dict[str, str], dict[str, str], dict[str, int]]
+_Properties = tuple[dict[str, str], dict[str, int]]
 REMEMBERED, REMEMBERED_EDGES = 256, 4096
 """How many lineages are remembered, and how many datasets and column edges they and their keys may have together."""
 
@@ -397,7 +397,7 @@ class SingleEvents:
         flow = FlowIdentity.of(event, settings, app_name or session_name)
         job_id, job_name = job_id_and_name(event, settings)
         lineage, diagnostics = self._lineage(event)
-        properties, flow_properties, truncations = self._properties(event)
+        (properties, truncations), (flow_properties, flow_truncations) = self._properties(event)
         limit = TextLimit(settings.max_string_length)
         details, text, owners = RunDetails.of(event) or NO_DETAILS, event.description, event.owner_names
         run_properties = limit.properties(details.properties)
@@ -425,20 +425,23 @@ class SingleEvents:
             parent_urn=urns.dpi_urn(event.parent_run_id) if event.parent_run_id else None,
             is_application=event.job_type == APPLICATION,
         )
-        if truncations or limit.counts:
+        if truncations or flow_truncations or limit.counts:
             # The remembered diagnostics belong to other events, too.
             remembered, diagnostics = diagnostics, Diagnostics(truncations=limit.counts)
             diagnostics.merge(Diagnostics(truncations=truncations))
+            diagnostics.merge(Diagnostics(truncations=flow_truncations))
             diagnostics.merge(remembered)
         return JobLineage(
             definition, run, lineage, diagnostics, patch_edges=settings.use_patch or event.type in FAILED_TYPES
         )
 
-    def _properties(self, event: RunEvent) -> _Properties:
+    def _properties(self, event: RunEvent) -> tuple[_Properties, _Properties]:
+        """Return the properties of job and flow."""
+        settings = self._settings
         # The plan of a query is long, and no two queries share one: it is not remembered.
-        read = _properties if self._settings.capture_spark_plan else _remembered_properties
-        layers = PropertyLayers.of(event, spark_plan=self._settings.capture_spark_plan)
-        return read(layers, self._settings.max_string_length)
+        read = _properties if settings.capture_spark_plan else _remembered_properties
+        layers, longest = PropertyLayers.of(event, spark_plan=settings.capture_spark_plan), settings.max_string_length
+        return read(layers.job, JOB_TIMES, longest), read(layers.flow, FLOW_TIMES, longest)
 
     def _lineage(self, event: RunEvent) -> tuple[Lineage, Diagnostics]:
         if self._settings.capture_operations or self._settings.capture_test_results:
@@ -457,20 +460,22 @@ class SingleEvents:
         return Lineage.of(application, namer, self._settings, diagnostics), diagnostics
 
 
-def _properties(layers: PropertyLayers, longest: int) -> _Properties:
-    """Return the properties of job and flow, without the times that only a whole application has, and truncations."""
+def _properties(layers: tuple[SharedObject, ...], times: tuple[str, str], longest: int) -> _Properties:
+    """Return the properties of a job or a flow, without the times that only a whole application has, and truncations.
+
+    :param times: names of those times.
+    """
     limit = TextLimit(longest)
-    job, flow = PropertyLayers.merged([layers])
-    for properties, times in ((job, JOB_TIMES), (flow, FLOW_TIMES)):
-        for time in times:
-            properties.pop(time, None)
-    return limit.properties(job), limit.properties(flow), limit.counts
+    properties = merged_layers([layers])
+    for time in times:
+        properties.pop(time, None)
+    return limit.properties(properties), limit.counts
 
 
 @lru_cache(maxsize=512)
-def _remembered_properties(layers: PropertyLayers, longest: int) -> _Properties:
-    job, flow, truncations = _properties(layers, longest)
-    return SharedObject(job), SharedObject(flow), truncations
+def _remembered_properties(layers: tuple[SharedObject, ...], times: tuple[str, str], longest: int) -> _Properties:
+    properties, truncations = _properties(layers, times, longest)
+    return SharedObject(properties), truncations
 
 
 _RESULTS = {kind: RunResult("FAILURE" if kind in FAILED_TYPES else "SUCCESS", kind) for kind in TERMINAL_TYPES}

@@ -299,20 +299,21 @@ class Fold:
 
         :raises EventError: if its flow cannot be named; the fold is unchanged then.
         """
-        app_name, session_name = event.application_names
-        flow = FlowIdentity.of(event, self._settings, app_name or session_name)
+        settings, names, texts = self._settings, event.names, event.job.texts
+        app_name, session_name = names.application
+        flow = FlowIdentity.of(event, settings, app_name or session_name)
         index, self._count = self._count, self._count + 1
         run = self._runs.get(event.run_id)
         if run is None:
             run = self._runs[event.run_id] = RunState(event.run_id, index, event.job_name, flow)
             run.is_logged = event.producer == SPARK_LOG
         run.flow, run.last_index = flow, index
-        run.job_type = event.job_type or run.job_type
-        run.parent_run_id = event.parent_run_id or run.parent_run_id
+        run.job_type = texts.job_type or run.job_type
+        run.parent_run_id = names.parent_run_id or run.parent_run_id
         run.app_name = run.app_name or app_name
         run.session_name = session_name or run.session_name
-        run.description = run.description or event.description
-        run.sql = event.sql or run.sql
+        run.description = run.description or texts.description
+        run.sql = texts.sql or run.sql
         run.details = RunDetails.updated(run.details, RunDetails.of(event))
         run.worked = run.worked or _shows_work(event)
         run.cover(event.time_ms, event.time_ms)
@@ -320,28 +321,25 @@ class Fold:
         run.ended = run.ended or event.type in TERMINAL_TYPES
         if event.type in FAILED_TYPES:
             run.failure = event.type
-        self._add_properties(run, event, index)
-        if self._settings.capture_test_results:
+        layers = PropertyLayers.of(event, spark_plan=settings.capture_spark_plan)
+        if not any(known is layers for _, known in run.properties):
+            run.properties.append((index, layers))
+        if texts.owner_names:
+            run.owners = tuple(dict.fromkeys((*run.owners, *texts.owner_names)))
+        if settings.capture_test_results:
             run.checks = (run.checks or {}) | Check.of(event)
         for dataset in in_time(event.inputs):
             self._add_dataset(run.inputs, dataset, index)
-        with_columns = self._settings.capture_column_level_lineage
+        with_columns = settings.capture_column_level_lineage
         for dataset in in_time(event.outputs):
             state = self._add_dataset(run.outputs, dataset, index)
             columns = DatasetColumns.read(dataset, event.job_facets, run.sql) if with_columns else None
-            if columns is not None:
+            if columns is not None and columns is not state.columns:
                 state.columns = self._columns.setdefault(columns.key, columns) if columns.key else columns
-            state.partitions = read_partitions(dataset.output_facets) or state.partitions
-            if self._settings.capture_operations:
+            state.partitions = dataset.output_facets.once(read_partitions) or state.partitions
+            if settings.capture_operations:
                 statistics = OutputStatistics.read(dataset.output_facets)
                 state.statistics = statistics if statistics != NOT_COUNTED else state.statistics
-
-    def _add_properties(self, run: RunState, event: RunEvent, index: int) -> None:
-        layers = PropertyLayers.of(event, spark_plan=self._settings.capture_spark_plan)
-        if not any(known is layers for _, known in run.properties):
-            run.properties.append((index, layers))
-        if event.owner_names:
-            run.owners = tuple(dict.fromkeys((*run.owners, *event.owner_names)))
 
     def _add_dataset(self, known: dict[DatasetId, DatasetState], dataset: EventDataset, index: int) -> DatasetState:
         state = known.get(dataset.id)
@@ -352,7 +350,8 @@ class Fold:
             return state
         schema, lifecycle, previous, state.layer = dataset.facets.once(DatasetFacets.of)
         if schema is not None:
-            state.schema = self._texts.setdefault(schema, schema) if isinstance(schema, bytes) else schema
+            if schema is not state.schema:
+                state.schema = self._texts.setdefault(schema, schema) if isinstance(schema, bytes) else schema
             state.schema_index = index
         state.lifecycle = lifecycle or state.lifecycle
         state.previous = previous or state.previous

@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -35,7 +35,7 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     schema_metadata,
 )
 from airflow_provider_spark_datahub.conversion.interruption import in_time
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion.proposals import Proposal, RepeatedProposal
 from airflow_provider_spark_datahub.conversion.runs.effects import under_last_names, with_folders, with_known_columns
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
@@ -159,6 +159,28 @@ class JobDataset(msgspec.Struct):
     edge_properties: Mapping[str, str] = {}
 
 
+class RepeatedEdges(NamedTuple):
+    """Edges of a job, and the datasets that its runs read and write."""
+
+    edges: RepeatedProposal
+    reads: RepeatedProposal
+    writes: RepeatedProposal
+
+
+class LineageProposals(msgspec.Struct, gc=False):
+    """Proposals of a lineage, which the events of a run share, and the runs of a job.
+
+    :param settings: settings, and :attr:`upstream_jobs`, by which they were made.
+    :param datasets: those of the datasets.
+    :param repeated: from the second time on that they are needed.
+    """
+
+    settings: LineageSettings
+    upstream_jobs: tuple[str, ...]
+    datasets: tuple[Proposal, ...]
+    repeated: RepeatedEdges | None = None
+
+
 class Lineage(msgspec.Struct, gc=False):
     """Datasets that runs read and wrote, by URN, and what the runs did with them.
 
@@ -166,7 +188,7 @@ class Lineage(msgspec.Struct, gc=False):
     :param partitions: the written partitions, if producers report them.
     :param tests: results of data-quality checks by the URN of the test: True if it passed.
     :param statements: those of the queries by id, which edges name as their evidence.
-    :param of_datasets: proposals of the datasets, once they have been made, and the settings by which.
+    :param made: its proposals, once they have been made.
     """
 
     inputs: dict[str, JobDataset]
@@ -176,7 +198,7 @@ class Lineage(msgspec.Struct, gc=False):
     partitions: tuple[str, ...] = ()
     tests: Mapping[str, bool] = {}
     statements: Mapping[str, str] = {}
-    of_datasets: tuple[LineageSettings, tuple[Proposal, ...]] | None = None
+    made: LineageProposals | None = None
 
     @classmethod
     def of(

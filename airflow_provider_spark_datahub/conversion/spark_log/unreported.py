@@ -146,7 +146,7 @@ class LostLineage:
         if job.run.id in self._names:
             # Other jobs may share the lineage.
             lineage = job.lineage = structs.replace(
-                job.lineage, inputs=dict(job.lineage.inputs), outputs=dict(job.lineage.outputs), of_datasets=None
+                job.lineage, inputs=dict(job.lineage.inputs), outputs=dict(job.lineage.outputs), made=None
             )
             numbers, names = self._names[job.run.id]
             for number in numbers:
