@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from airflow_provider_spark_datahub.printable import counted
 
 XCOM_KEY = "lineage_report"
+_MOST_LISTED = 1000
+"""Entries of a list in XCom. All of them are in DataHub or in the log."""
+_NOT_STORED = re.compile("[\0\ud800-\udfff]")
+"""NUL, which PostgreSQL refuses in JSON and names in events may contain, and halves of surrogate pairs."""
 
 
 @dataclass
@@ -61,8 +66,14 @@ class LineageReport:
         return self.pending == 0 and not self.failed
 
     def to_obj(self) -> dict[str, Any]:
-        """Return the report as JSON, for XCom."""
-        return asdict(self)
+        """Return the report as JSON, for XCom: in a row of Airflow's database, with lists of limited length."""
+        obj = asdict(self)
+        lists = {name: value for name, value in obj.items() if isinstance(value, list)}
+        longer = {name: len(value) for name, value in lists.items() if len(value) > _MOST_LISTED}
+        obj |= {name: [_storable(text) for text in value[:_MOST_LISTED]] for name, value in lists.items()}
+        obj |= {name: _storable(value) for name, value in obj.items() if isinstance(value, str)}
+        obj["warnings"] += [f"only {_MOST_LISTED} of {count} {name} are listed here" for name, count in longer.items()]
+        return obj
 
     @property
     def sentence(self) -> str:
@@ -80,3 +91,7 @@ class LineageReport:
         if self.reason:
             text += f". {'No lineage' if not self.has_lineage else 'Note'}: {self.reason}"
         return text
+
+
+def _storable(text: str) -> str:
+    return _NOT_STORED.sub("\N{REPLACEMENT CHARACTER}", text)

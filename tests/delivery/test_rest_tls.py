@@ -95,6 +95,30 @@ def test_the_client_can_show_a_certificate(server: str, certificate: tuple[Path,
     assert deliver(server, [], **trusted, retry_max_times=0).delivered == 0
 
 
+def test_a_proxy_that_drips_is_left_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer to CONNECT comes before any request, and outlasts any timeout of the socket."""
+    begun, closed = threading.Event(), threading.Event()
+
+    def drip(connection: socket.socket, closing: threading.Event) -> None:
+        connection.recv(65536)
+        begun.set()
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        try:
+            while not closing.wait(0.02):
+                connection.sendall(b".")
+        except OSError:
+            closed.set()
+
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with serving(drip) as address:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://{address}")
+        sink = RestSink(RestSettings.from_connection(ConnectionParts("https://gms.example.com")))
+        delivery = sink.deliver(upserts(1), Deadline.after(1.5))
+        assert closed.wait(PATIENCE) or not begun.is_set()
+    assert delivery.delivered == 0
+
+
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_connection_whose_headers_drip_is_closed_at_the_deadline(scheme: str, certificate: tuple[Path, Path]) -> None:
     """Otherwise its thread and its socket stay for as long as the server likes."""

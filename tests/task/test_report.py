@@ -19,6 +19,16 @@ def report(**fields: object) -> LineageReport:
     return LineageReport(**{**given, **fields})
 
 
+def test_databases_can_store_the_report() -> None:
+    """PostgreSQL refuses NUL and halves of surrogate pairs in JSON, and each XCom is a row."""
+    obj = report(inputs=["a\0b", *map(str, range(5000))], gaps=["SELECT '\0\ud800é'"], reason="\0").to_obj()
+    assert obj["inputs"][:2] == ["a\ufffdb", "0"]
+    assert (obj["gaps"], obj["reason"]) == (["SELECT '\ufffd\ufffdé'"], "\ufffd")
+    assert len(obj["inputs"]) == 1000
+    assert obj["warnings"] == ["only 1000 of 5001 inputs are listed here"]
+    assert report().to_obj()["warnings"] == []
+
+
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [

@@ -65,12 +65,22 @@ class Answer(msgspec.Struct, frozen=True):
 class _Connection(HTTPConnection):
     """Connection that is closed at the deadline, if the status and the headers of an answer have not come by then.
 
-    A timeout of the socket bounds the wait for the next byte only.
+    A timeout of the socket bounds the wait for the next byte only, also of a proxy's answer to CONNECT.
     """
 
     def __init__(self, *args: Any, deadline: Deadline, **options: Any) -> None:
         super().__init__(*args, **options)
         self._deadline = deadline
+
+    def _tunnel(self) -> None:
+        """Wait for the answer of a proxy until the deadline: http.client takes the end of the stream for its end.
+
+        :raises TimeoutError: if the deadline passes.
+        """
+        with _cut(self, self._deadline):
+            super()._tunnel()
+        if self._deadline.expired:
+            raise TimeoutError(_CUT)
 
     def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]  # as urllib3 does
         """Wait for an answer until the deadline.
