@@ -56,9 +56,10 @@ SHOWN = {
     "openlineage-python": "openlineage-python",
 }
 NOT_RUN = "not run"
-# Airflow 3.0 has no upper bounds of these two: universal-pathlib 0.3 refuses its paths in object stores, and PyJWT 2.11
-# its tokens, with which everybody signs in ("Issuer (iss) must be a string").
-AIRFLOW_3_0 = ("universal-pathlib<0.3", "pyjwt<2.11")
+# Airflow 3.0 has no upper bounds of these: universal-pathlib 0.3 refuses its paths in object stores, PyJWT 2.11 its
+# tokens, with which everybody signs in ("Issuer (iss) must be a string"), and its execution API does not work with
+# newer FastAPI and Cadwyn.
+AIRFLOW_3_0 = ("universal-pathlib<0.3", "pyjwt<2.11", "fastapi<0.118", "cadwyn<6")
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,9 @@ ROWS = (
     # loses the tags of its unions ("TITerminalStatePayload needs a discriminator field"), svcs 26 its registry.
     Row("airflow-3.2", "3.12", ("apache-airflow==3.2.*", "fastapi<0.137", "svcs<26")),
     Row("airflow-3.3", "3.13", ("apache-airflow==3.3.*",)),
-    Row("spark-provider-6.1", "3.11", ("apache-airflow-providers-apache-spark==6.1.*",)),
-    Row("acryl-datahub-1.3", "3.11", ("acryl-datahub==1.3.*",)),
+    # Without a word, uv takes an older Airflow for a newer FastAPI.
+    Row("spark-provider-6.1", "3.11", ("apache-airflow==3.3.*", "apache-airflow-providers-apache-spark==6.1.*")),
+    Row("acryl-datahub-1.3", "3.11", ("apache-airflow==3.3.*", "acryl-datahub==1.3.*")),
     # Its OpenLineage provider (2.8) cannot be imported on Airflow 3.2, whose mapped operators have moved.
     Row("openlineage-python-1.38", "3.11", ("openlineage-python==1.38.*", "apache-airflow>=3.1.8,<3.2")),
     Row("spark-3.5", spark="3.5.*"),
