@@ -6,13 +6,31 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
 
 PATIENCE = 20.0
 """Seconds by which a busy machine may delay what takes no time."""
 HANGS = 60.0
 """Seconds that something hangs which nobody is to wait for."""
+
+
+BUDGETS = (1.0, 4.0, 16.0, 64.0)
+"""Seconds for what waits until they are over. If a machine stalls, the first may be too few for what comes before."""
+
+
+def within(attempt: Callable[[float], T], is_enough: Callable[[T], bool], budgets: Sequence[float] = BUDGETS) -> T:
+    """Return the result of an attempt within the first budget that was enough, or within the last."""
+    first, *longer = budgets
+    result = attempt(first)
+    for budget in longer:
+        if is_enough(result):
+            break
+        result = attempt(budget)
+    return result
 
 
 @contextmanager

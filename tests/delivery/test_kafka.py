@@ -119,7 +119,7 @@ def test_an_option_that_the_clients_do_not_have(target: Target, connection: dict
 
 
 def test_a_topic_that_is_missing(target: Target) -> None:
-    delivery = target.sink(topic="no-such-topic").deliver(upserts(3), Deadline.after(8))
+    delivery = target.sink(topic="no-such-topic").deliver(upserts(3), Deadline.after(60))
     assert len(delivery.pending) == 3
     assert "(topic no-such-topic) cannot be used with this connection" in str(delivery.problem)
     assert "Unknown topic" in str(delivery.problem)

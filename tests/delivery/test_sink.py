@@ -9,11 +9,9 @@ from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, RawEvent, Rejection, Sink
 from tests.delivery.samples import upsert, upserts
-from tests.patience import HANGS
+from tests.patience import HANGS, within
 
 Step = Callable[[DeliveryRecord], None]
-TIME = 1.0
-"""Seconds until the deadline of deliveries that hang."""
 
 
 class SlowSink(Sink):
@@ -23,17 +21,18 @@ class SlowSink(Sink):
 
     def __init__(self, *steps: Step) -> None:
         self.released = threading.Event()
-        self.closed = False
+        self.closed = self.hangs = False
         self._steps = steps
 
     def describe(self) -> str:
         return "a slow sink"
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
-        assert not deadline.expired
+        released = self.released
         for step in self._steps:
             step(record)
-        assert self.released.wait(HANGS)
+        self.hangs = not deadline.expired
+        assert released.wait(HANGS)
         record.confirm(record.pending(), stored=True)
 
     def close(self) -> None:
@@ -41,9 +40,14 @@ class SlowSink(Sink):
 
     def deliver_until(self, proposals: Sequence[Proposal]) -> Delivery:
         """What became of them when the time was over; then it is released."""
-        delivery = self.deliver(proposals, Deadline.after(TIME))
-        self.released.set()
-        return delivery
+
+        def deliver(seconds: float) -> Delivery:
+            self.released = threading.Event()
+            delivery = self.deliver(proposals, Deadline.after(seconds))
+            self.released.set()
+            return delivery
+
+        return within(deliver, lambda _: self.hangs)
 
 
 def take_first(record: DeliveryRecord) -> None:

@@ -10,13 +10,12 @@ from typing import Any
 
 from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
 from tests.operators.tries import FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
+from tests.patience import BUDGETS, within
 
 CASE = "a_csv_join_agg"
 POLICIES = ("warn", "retry", "fail")
 ENOUGH = 60.0
 """Seconds for lineage if the sink answers: more than a busy machine needs."""
-BUDGETS = (1.0, 4.0, 16.0, 64.0)
-"""Seconds for lineage if it waits until they are over; on a busy machine the first may be too few for one answer."""
 
 SetEnvironment = Callable[[str, str], None]
 
@@ -90,13 +89,11 @@ def first_attempt(
 
     :param said: what the report says if the time was long enough to convert the events and to meet the fault.
     """
-    first, *longer = budgets
-    attempt = _attempt_within(first, folder, environment, policy)
-    for budget in longer:
-        if said in attempt.words and attempt.report["proposals"]:
-            break
-        attempt = _attempt_within(budget, folder, environment, policy)
-    return attempt
+    return within(
+        lambda budget: _attempt_within(budget, folder, environment, policy),
+        lambda attempt: said in attempt.words and bool(attempt.report["proposals"]),
+        budgets,
+    )
 
 
 def _attempt_within(budget: float, folder: Path, environment: SetEnvironment, policy: str) -> FirstAttempt:

@@ -12,10 +12,10 @@ import pytest
 
 from tests.cli.commands import run as command
 from tests.oracles.gms import GmsStandIn
-from tests.patience import PATIENCE
+from tests.patience import BUDGETS, PATIENCE
 from tests.reliability.catalogue import catalogue
 from tests.reliability.faults import FAULTS, Fault
-from tests.reliability.lineage_tries import BUDGETS, ENOUGH, POLICIES, connect, first_attempt, run_attempt
+from tests.reliability.lineage_tries import ENOUGH, POLICIES, connect, first_attempt, run_attempt
 
 MATRIX = Path(__file__).parents[2] / "docs" / "reliability.md"
 
