@@ -35,12 +35,12 @@ class FileAccess(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, *, group: bool) -> FileAccess:
         """Return the access of the owner alone, or of the group, too."""
-        return GROUP_ACCESS if group else PRIVATE_ACCESS
+        return _GROUP_ACCESS if group else PRIVATE_ACCESS
 
 
 PRIVATE_ACCESS = FileAccess(0o600, 0o700)
 """Outbox and events name datasets, users and statements: nobody else reads them, and nobody else plants anything."""
-GROUP_ACCESS = FileAccess(0o660, 0o2770, exact=True)
+_GROUP_ACCESS = FileAccess(0o660, 0o2770, exact=True)
 """For users that share a group: what they make belongs to the group of the folder."""
 _UMASK_ACCESS = FileAccess(0o666, 0o777)
 

@@ -62,7 +62,7 @@ BATCH = 500
 """Number of proposals that are handed to the sink at once."""
 BATCH_CHARACTERS = 8 * 1024 * 1024
 """Size of a batch in JSON: a job with hundreds of wide tables has megabytes of edges."""
-BATCH_SECONDS = 120.0
+_BATCH_SECONDS = 120.0
 """Time for the delivery of a batch, including the sink's own retries."""
 
 
@@ -198,7 +198,7 @@ class BackfillDelivery:
                 self._rate.take(len(proposals))
                 if self._stop.is_set():
                     return None
-                delivery = sink.deliver(proposals, Deadline.after(BATCH_SECONDS))
+                delivery = sink.deliver(proposals, Deadline.after(_BATCH_SECONDS))
                 if delivery.pending:
                     return delivery.problem
                 self._settle(part, state, delivery)

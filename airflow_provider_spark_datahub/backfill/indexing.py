@@ -33,7 +33,7 @@ from airflow_provider_spark_datahub.capture import COMPRESSED, BadLineError, Dam
 from airflow_provider_spark_datahub.conversion import EventError
 from airflow_provider_spark_datahub.conversion.archive import ArchivedEvent, EventHead
 
-WHOLE_FILE_BYTES = 32 * 1024 * 1024
+_WHOLE_FILE_BYTES = 32 * 1024 * 1024
 """A larger file is read in parts unless it is compressed: a compressed file can be read only from its beginning."""
 _MAX_COMPRESSED_BYTES = 2**31 - 2**20  # larger content does not fit into one value of Spark's
 # How much larger events may be than their compressed file, to estimate the sizes of tasks.
@@ -96,7 +96,7 @@ class ArchiveFiles:
         reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
         files = reader.load(list(sources))
         compressed = reduce(Column.__or__, (F.col("path").endswith(suffix) for suffix in COMPRESSED))
-        is_large = (F.col("length") > WHOLE_FILE_BYTES) & ~compressed
+        is_large = (F.col("length") > _WHOLE_FILE_BYTES) & ~compressed
         is_too_large = (F.col("length") > _MAX_COMPRESSED_BYTES) & compressed
         unpacked = F.col("length") * F.when(compressed, _COMPRESSION).otherwise(1)
         facts = files.agg(
@@ -104,7 +104,7 @@ class ArchiveFiles:
             F.coalesce(F.sum("length"), F.lit(0)).alias("size"),
             F.coalesce(F.sum(unpacked), F.lit(0)).alias("unpacked"),
             F.collect_list(F.when(is_large, F.col("path"))).alias("large"),
-            F.count_if((F.col("length") > WHOLE_FILE_BYTES) & compressed).alias("large_compressed"),
+            F.count_if((F.col("length") > _WHOLE_FILE_BYTES) & compressed).alias("large_compressed"),
             F.collect_list(F.when(is_too_large, F.col("path"))).alias("too_large"),
         )
         with _task_sizes(spark, _LISTING_TASK_BYTES, _LISTING_COST_BYTES):
@@ -115,11 +115,11 @@ class ArchiveFiles:
             found["count"] // _TASK_FILES,
         )
         # Spark does not read the content of files that a condition on the length alone leaves out.
-        whole = files.where(F.col("length") <= WHOLE_FILE_BYTES)
+        whole = files.where(F.col("length") <= _WHOLE_FILE_BYTES)
         if found["large_compressed"]:
             compressed_files = reader.option("pathGlobFilter", f"*{{{','.join(COMPRESSED)}}}").load(list(sources))
             whole = whole.union(
-                compressed_files.where(F.col("length").between(WHOLE_FILE_BYTES + 1, _MAX_COMPRESSED_BYTES))
+                compressed_files.where(F.col("length").between(_WHOLE_FILE_BYTES + 1, _MAX_COMPRESSED_BYTES))
             )
         return cls(
             found["count"],

@@ -127,7 +127,7 @@ def _before(limit: Row | None, heap: list[tuple[T, int, Iterator[T]]]) -> Iterat
 
 # -- events
 
-CHUNK_BYTES = 256 * 1024
+_CHUNK_BYTES = 256 * 1024
 """Size of the events at which a chunk is full."""
 HELD_CHUNK_BYTES = 48 * 1024 * 1024
 """Size of the events in all open chunks of a task."""
@@ -188,7 +188,7 @@ class ChunkPacker:
         self._open.setdefault(group, []).append(event)
         self._sizes[group] = self._sizes.get(group, 0) + size
         self._held += size
-        if self._sizes[group] >= CHUNK_BYTES:
+        if self._sizes[group] >= _CHUNK_BYTES:
             yield self._close(group)
         while self._held >= HELD_CHUNK_BYTES:
             # The application of the oldest open chunk is most likely over.

@@ -231,9 +231,9 @@ _SINGLE_FILE = re.compile(rf"(?P<log>[^.].*?)(?:\.(?:{_CODECS}))?(?:\.inprogress
 _ROLLED_FILE = re.compile(rf"events_(?P<index>\d+)_.*?(?:\.(?:{_CODECS}))?(?P<compacted>\.compact)?")
 _EVENT_NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"([^"\\]*)"')
 
-STREAMING_EVENTS = "org.apache.spark.sql.streaming.StreamingQueryListener$"
+_STREAMING_EVENTS = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 """Prefix of the names of a streaming query's events."""
-SQL_EVENTS = "org.apache.spark.sql.execution.ui.SparkListener"
+_SQL_EVENTS = "org.apache.spark.sql.execution.ui.SparkListener"
 """Prefix of the names of a SQL execution's events."""
 
 _QUERY_KEYS = ("id", "runId", "name", "timestamp", "progress", "exception")
@@ -243,9 +243,9 @@ _EXECUTION_KEYS = (
 _APPLICATION_KEYS = ("App ID", "App Name", "Timestamp", "User")
 _KEPT_KEYS = {
     **dict.fromkeys(
-        (f"{STREAMING_EVENTS}Query{what}Event" for what in ("Started", "Progress", "Terminated")), _QUERY_KEYS
+        (f"{_STREAMING_EVENTS}Query{what}Event" for what in ("Started", "Progress", "Terminated")), _QUERY_KEYS
     ),
-    **dict.fromkeys((f"{SQL_EVENTS}SQLExecution{what}" for what in ("Start", "End")), _EXECUTION_KEYS),
+    **dict.fromkeys((f"{_SQL_EVENTS}SQLExecution{what}" for what in ("Start", "End")), _EXECUTION_KEYS),
     **dict.fromkeys(("SparkListenerApplicationStart", "SparkListenerApplicationEnd"), _APPLICATION_KEYS),
     "SparkListenerLogStart": ("Spark Version",),
     "SparkListenerEnvironmentUpdate": ("Hadoop Properties", "Spark Properties"),

@@ -23,8 +23,8 @@ from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
 from airflow_provider_spark_datahub.capture.spark_submit import SECRET_NAME, InjectionError, Submission, split_list
 
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
-OUR_TRANSPORT = "airflow_datahub"
-USERS_TRANSPORT = "users"
+_OUR_TRANSPORT = "airflow_datahub"
+_USERS_TRANSPORT = "users"
 
 _EXTRA_LISTENERS = "spark.extraListeners"
 _DRIVER_CLASS_PATH = "spark.driver.extraClassPath"
@@ -332,7 +332,7 @@ def _with_member(users: Mapping[str, str], ours: Mapping[str, str]) -> dict[str,
     result = {f"{_TRANSPORT}type": "composite"}
     # The first versions of the composite transport stop at a transport that fails unless this is set.
     result.update({} if "continueOnFailure" in users else {f"{_TRANSPORT}continueOnFailure": "true"})
-    return result | {f"{_MEMBERS}{OUR_TRANSPORT}.{name}": value for name, value in ours.items()}
+    return result | {f"{_MEMBERS}{_OUR_TRANSPORT}.{name}": value for name, value in ours.items()}
 
 
 def _composite_of(kind: str, users: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
@@ -343,8 +343,8 @@ def _composite_of(kind: str, users: Mapping[str, str], ours: Mapping[str, str]) 
         member.update(_http_url_properties(member.get("url", "")))
     result = {f"{_TRANSPORT}type": "composite", f"{_TRANSPORT}continueOnFailure": "true"}
     # A member's properties at the top level are ignored by a composite transport, those of spark-defaults included.
-    result |= {f"{_MEMBERS}{USERS_TRANSPORT}.{name}": value for name, value in member.items()}
-    return result | {f"{_MEMBERS}{OUR_TRANSPORT}.{name}": value for name, value in ours.items()}
+    result |= {f"{_MEMBERS}{_USERS_TRANSPORT}.{name}": value for name, value in member.items()}
+    return result | {f"{_MEMBERS}{_OUR_TRANSPORT}.{name}": value for name, value in ours.items()}
 
 
 def _moved_from_file(submission: Submission, transport: Mapping[str, str]) -> frozenset[str]:
@@ -352,7 +352,7 @@ def _moved_from_file(submission: Submission, transport: Mapping[str, str]) -> fr
     base = submission.base_properties
     names = {_DRIVER_JAVA_OPTIONS} if SECRET_NAME.search(base.get(_DRIVER_JAVA_OPTIONS, "")) else set[str]()
     if any(name.startswith(_TRANSPORT) for name in base):
-        names.update(name for name in transport if not name.startswith(f"{_MEMBERS}{OUR_TRANSPORT}."))
+        names.update(name for name in transport if not name.startswith(f"{_MEMBERS}{_OUR_TRANSPORT}."))
     return frozenset(names - submission.properties.keys())
 
 

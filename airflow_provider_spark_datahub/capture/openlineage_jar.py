@@ -192,7 +192,7 @@ def _main_message(output: str) -> str:
 
 
 DEFAULT_OPENLINEAGE_JAR = "io.openlineage:openlineage-spark_{scala}:1.53.0"
-PROVIDED = "provided"
+_PROVIDED = "provided"
 
 _LISTENER_CLASS = "io/openlineage/spark/agent/OpenLineageSparkListener.class"
 _ARTIFACT = r"openlineage-spark(?:_(?P<scala>\d+\.\d+))?"
@@ -339,7 +339,7 @@ class _Chooser(msgspec.Struct, frozen=True):
         return None
 
     def by_setting(self, setting: str) -> JarChoice:
-        if setting.lower() == PROVIDED:
+        if setting.lower() == _PROVIDED:
             return self._provided()
         if "," in setting:
             raise InjectionError(f"openlineage_jar {setting!r} holds a comma: name one jar only")
@@ -353,7 +353,7 @@ class _Chooser(msgspec.Struct, frozen=True):
         if local is not None:
             raise InjectionError(
                 f"openlineage_jar {setting!r} is neither an absolute path, nor a URI, nor a Maven coordinate "
-                f"(group:artifact:version), nor {PROVIDED!r}"
+                f"(group:artifact:version), nor {_PROVIDED!r}"
             )
         self._check_name(setting)
         return JarChoice(jars=(setting,), origin=setting)
@@ -366,7 +366,7 @@ class _Chooser(msgspec.Struct, frozen=True):
                 local is None or not self.local_driver or local.is_file()
             ):
                 return listener
-        if not self.local_driver and listener.origin.startswith(PROVIDED):
+        if not self.local_driver and listener.origin.startswith(_PROVIDED):
             return listener
         version = _VERSION.search(listener.origin)
         # A coordinate that does not resolve ends the job: on another machine only if the listener is one, too.

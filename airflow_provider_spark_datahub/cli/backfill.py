@@ -37,7 +37,7 @@ from airflow_provider_spark_datahub.printable import counted
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.backfill.delivery import ResultFolder
 
-DEFAULT_RATE = 200.0
+_DEFAULT_RATE = 200.0
 """Proposals a second: leaves a GMS of the usual size time for other clients."""
 
 _STANDARD_ERROR = 2  # the file descriptor
@@ -83,7 +83,7 @@ def backfill(
     binary: _Binary = "spark-submit",
     parts: _Parts = None,
     emit: _Emit = None,
-    rate: _Rate = DEFAULT_RATE,
+    rate: _Rate = _DEFAULT_RATE,
     threads: _Threads = 1,
     dry_run: _DryRun = False,
     as_json: _Json = False,

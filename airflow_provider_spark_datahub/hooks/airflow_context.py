@@ -42,7 +42,7 @@ _SECRET_KEYS = re.compile(r"password|secret|token|api.?key|user\.info|jaas|crede
 _RESULTS_SET_BY_OTHERS: dict[str, AttemptResult] = {"success": "SUCCESS", "skipped": "SKIPPED"}
 _ACTIVE_STATES = (*("scheduled", "queued", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule"),)
 """States of a task instance in Airflow in which its job may run, or a later attempt may reconnect to it."""
-MAX_MAPPED_UPSTREAM_RUNS = 1000
+_MAX_MAPPED_UPSTREAM_RUNS = 1000
 """An upstream task that is expanded more often than this is not linked run by run."""
 _STATES_OF_RUNS = frozenset(
     {"success", "failed", "running", "deferred", "restarting", "up_for_retry", "up_for_reschedule"}
@@ -55,7 +55,7 @@ _TASK_PROPERTIES = (
     "depends_on_past", "email", "label", "execution_timeout", "sql", "task_id", "trigger_rule", "wait_for_downstream",
     "downstream_task_ids", "inlets", "outlets",
 )  # fmt: skip
-PARENT_RUN = "datahub_parent_run"
+_PARENT_RUN = "datahub_parent_run"
 """Key in the ``conf`` of a triggered DAG run that names the run that triggered it: dag_id, run_id and task_id."""
 ASSET_WRITER = "datahub_task_run"
 """Key in the ``extra`` of an asset event with the URN of the task run that wrote the asset."""
@@ -240,7 +240,7 @@ def _triggering_run(dag_run: Any, site: AirflowSite) -> str | None:
     Airflow does not say which run's ``TriggerDagRunOperator`` triggered another: OpenLineage's parent in ``conf`` is a
     hash. The task of the trigger is only written by DataHub's plugin.
     """
-    given = (getattr(dag_run, "conf", None) or {}).get(PARENT_RUN)
+    given = (getattr(dag_run, "conf", None) or {}).get(_PARENT_RUN)
     names = given if isinstance(given, Mapping) else {}
     dag_id, run_id, task_id = (names.get(name) for name in ("dag_id", "run_id", "task_id"))
     if not (isinstance(dag_id, str) and isinstance(run_id, str)):
@@ -566,7 +566,7 @@ class _UpstreamTasks:
             return (_map_index(self._ti),)
         ti = self._ti
         count = _asked(lambda: ti.get_ti_count(dag_id=ti.dag_id, task_ids=[task.task_id], run_ids=[ti.run_id]))
-        return tuple(range(count)) if count and count <= MAX_MAPPED_UPSTREAM_RUNS else ()
+        return tuple(range(count)) if count and count <= _MAX_MAPPED_UPSTREAM_RUNS else ()
 
 
 def _asked(question: Callable[[], T]) -> T | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
 
 
-CHECK_SECONDS = 10.0
+_CHECK_SECONDS = 10.0
 """Time for the test of a connection in Airflow's UI."""
 
 
@@ -48,7 +48,7 @@ class _DatahubHook(BaseHook):
         """
         try:
             with self.get_conn() as sink:
-                results = check_sink(self.datahub_conn_id, sink, delivery.Deadline.after(CHECK_SECONDS))
+                results = check_sink(self.datahub_conn_id, sink, delivery.Deadline.after(_CHECK_SECONDS))
                 described = sink.describe()
         except (AirflowException, delivery.SinkSettingsError) as error:
             return False, str(error)

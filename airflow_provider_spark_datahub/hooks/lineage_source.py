@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 DELIVERY_SECONDS = 20.0
 """Time for a delivery that a person waits for."""
-MOST_TASKS = 500
+_MOST_TASKS = 500
 """Task instances of a DAG run that are looked up."""
 
 
@@ -83,7 +83,7 @@ class LineageSource:
         self,
         dag_ids: Collection[str] | None,
         scope: Scope | None = None,
-        most: int | None = MOST_TASKS,
+        most: int | None = _MOST_TASKS,
         since: datetime | None = None,
     ) -> list[TaskReport]:
         """Return the reports of these DAGs' tasks, newest first.
@@ -119,7 +119,7 @@ class LineageSource:
         return reports
 
     def deliver(self, scope: Scope) -> str:
-        """Deliver the pending entries of a selection, and return the result in one or two sentences.
+        """Deliver the pending entries of a selection, and return the result and up to three reasons, as sentences.
 
         :raises OSError: if the outbox cannot be read.
         """
@@ -129,7 +129,9 @@ class LineageSource:
         limits = DrainLimits(DELIVERY_SECONDS, DELIVERY_SECONDS / 2)
         names = [name for name in outbox.names() if name.instance in instances]
         drained = Drain(outbox, open_sink, limits, finish=finish, settled=settled).run(names)
-        return ". ".join([drained.sentence, *list(drained.problems)[:3]])
+        # Task instances fail for the same reason, with other details in brackets: numbers of attempts, seconds.
+        reasons = {problem.partition(" (")[0]: problem for problem in drained.problems}
+        return " ".join(f"{text.removesuffix('.')}." for text in [drained.sentence, *list(reasons.values())[:3]])
 
     def requeue(self, scope: Scope) -> str:
         """Make the quarantined entries of a selection pending again, and return the result in one sentence.
@@ -157,7 +159,7 @@ class LineageSource:
             TaskInstance.dag_id == scope.dag_id, TaskInstance.run_id == scope.run_id
         )
         with create_session() as session:
-            tasks = [("", -1), *session.execute(query.limit(MOST_TASKS)).all()]
+            tasks = [("", -1), *session.execute(query.limit(_MOST_TASKS)).all()]
         return [AttemptKey(scope.dag_id, scope.run_id, task_id, map_index, 1) for task_id, map_index in tasks]
 
     def _is_over(self, key: AttemptKey) -> bool:

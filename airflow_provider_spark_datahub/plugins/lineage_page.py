@@ -74,8 +74,8 @@ def _scope(dag_id: str, run_id: str, task_id: str | None = None, map_index: Anno
     return Scope(dag_id, run_id, task_id or None, index)
 
 
-SourceDep = Annotated[LineageSource, Depends(_source)]
-ScopeDep = Annotated[Scope, Depends(_scope)]
+_SourceDep = Annotated[LineageSource, Depends(_source)]
+_ScopeDep = Annotated[Scope, Depends(_scope)]
 
 
 def _serializer() -> URLSafeTimedSerializer:
@@ -135,7 +135,7 @@ def _unreadable(_: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": f"The outbox cannot be used: {error}"}, 503, headers=_HEADERS)
 
 
-def _list_runs(request: Request, user: GetUserDep, source: SourceDep) -> Response:
+def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Response:
     """Return the page of the newest runs of one DAG, with the lineage of its latest, or of all readable DAGs."""
     readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
     dag_id = request.query_params.get("dag_id")
@@ -234,13 +234,13 @@ def _reasons(report: dict[str, Any]) -> list[str]:
     return [str(reason)] if reason else []
 
 
-def _show_run(scope: ScopeDep, user: GetUserDep, source: SourceDep) -> Response:
+def _show_run(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> Response:
     """Return the page of a DAG run."""
     scope = Scope(scope.dag_id, scope.run_id)
     return _scope_page(scope, user, source, f"Spark lineage of {scope.dag_id}, {scope.run_id}")
 
 
-def _show_task(scope: ScopeDep, user: GetUserDep, source: SourceDep) -> Response:
+def _show_task(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> Response:
     """Return the page of a task instance."""
     if scope.task_id is None:
         raise HTTPException(422, "task_id must name a task")
@@ -360,7 +360,7 @@ def _page(graph: Any, frame: Frame) -> Response:
     return Response(render_page(graph, frame=frame), media_type="text/html; charset=utf-8", headers=headers)
 
 
-def _download(scope: ScopeDep, source: SourceDep) -> Response:
+def _download(scope: _ScopeDep, source: _SourceDep) -> Response:
     """Return the proposals as JSON lines."""
     lines = [proposal.to_json() for record in source.records(scope) for proposal in record.proposals]
     headers = {**_HEADERS, "Content-Security-Policy": "default-src 'none'; sandbox"}
@@ -369,13 +369,13 @@ def _download(scope: ScopeDep, source: SourceDep) -> Response:
     return Response(text, media_type="application/x-ndjson", headers=headers)
 
 
-def _deliver(scope: ScopeDep, user: GetUserDep, source: SourceDep) -> JSONResponse:
+def _deliver(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> JSONResponse:
     """Deliver what is pending."""
     log.info("%s delivers the lineage of %s", user.get_id(), scope)
     return JSONResponse({"message": source.deliver(scope)}, headers=_HEADERS)
 
 
-def _requeue(scope: ScopeDep, user: GetUserDep, source: SourceDep) -> JSONResponse:
+def _requeue(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> JSONResponse:
     """Make what is quarantined pending again."""
     log.info("%s requeues the lineage of %s", user.get_id(), scope)
     return JSONResponse({"message": source.requeue(scope)}, headers=_HEADERS)

@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 _LAST_LINE_CHARS = 300
 _ORPHAN_SECONDS = 10.0
 """Time for an orphaned spark-submit to end after SIGTERM, and again after SIGKILL."""
-RAW_EVENTS_SHARE = 0.05
+_RAW_EVENTS_SHARE = 0.05
 """Extra share of the time for lineage in which raw events are put beside proposals that could not be delivered."""
 _USED_AT_THE_END = ("task.running", "delivery.outbox.drain")
 """Modules that would delay the submit. They are imported beside the running job, which costs the task no time."""
@@ -381,7 +381,7 @@ class AttemptLineage:
                 self.delivery.record_end(replace(self._record, keep_events=True).to_obj())
             self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
             if self._events_file and (self.report.pending or self.report.rejected):
-                self.delivery.keep_raw_events(self._events_file, raw, Deadline.after(end.seconds * RAW_EVENTS_SHARE))
+                self.delivery.keep_raw_events(self._events_file, raw, Deadline.after(end.seconds * _RAW_EVENTS_SHARE))
         forwarding.deliver(deadline)
         if self._events_file and self.report.is_complete and removable:
             self._remove_events_file(self._events_file, deadline)

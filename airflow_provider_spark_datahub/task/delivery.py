@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOGGED_CHARS = 10_000
+_LOGGED_CHARS = 10_000
 """Characters of a proposal that are logged; the schema of a wide table would fill the task's log."""
 _REPORTED_REASONS = 3
 """Different reasons of rejections that a report repeats. All are in the outbox's quarantine."""
@@ -90,9 +90,9 @@ class TaskDelivery:
         # Their secrets were redacted when they were made.
         for proposal in proposals if self._options.settings.log_mcps else ():
             text = proposal.to_json()
-            rest = len(text) - LOGGED_CHARS
+            rest = len(text) - _LOGGED_CHARS
             log.info(
-                "Proposal: %s%s", text[:LOGGED_CHARS], f" … and {counted(rest, 'more character')}" if rest > 0 else ""
+                "Proposal: %s%s", text[:_LOGGED_CHARS], f" … and {counted(rest, 'more character')}" if rest > 0 else ""
             )
         if self._sink is None:
             return Delivery(0, pending=tuple(proposals), problem=self.sink_problem)

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 RESOLVE_SECONDS = 60.0
 """Time to resolve a Maven coordinate before the submit; a first download is 43 MB."""
-BANNER_SECONDS = 20.0
+_BANNER_SECONDS = 20.0
 """Time for ``spark-submit --version``, which is called if its folder does not show Spark's version."""
 
 
@@ -144,7 +144,7 @@ class SubmitPlan:
         self._check_listener(submission, spark)
         versions = None
         if installation is None and spark.binary:
-            versions = SparkVersions.from_banner(spark.binary, spark.env, BANNER_SECONDS)
+            versions = SparkVersions.from_banner(spark.binary, spark.env, _BANNER_SECONDS)
         jar = choose_jar(
             self._options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR,
             submission,

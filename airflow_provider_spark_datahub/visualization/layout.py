@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import TypeVar
 
 GAP_BETWEEN_BOXES = 18.0
-GAP_BETWEEN_LINKS = 14.0
-GAP_BETWEEN_PARTS = 44.0
+_GAP_BETWEEN_LINKS = 14.0
+_GAP_BETWEEN_PARTS = 44.0
 _LEAST_GAP_OF_LAYERS, _MOST_GAP_OF_LAYERS = 70.0, 200.0
 _ALIGNMENT_SWEEPS = 16
 _STRAIGHT = 8.0
@@ -214,7 +214,7 @@ class Layout:
             inside = set(part)
             layers = _Layers.of(part, [link for link in wanted if link[0] in inside])
             laid_out = _Part(layers, sizes).layout()
-            top = height + GAP_BETWEEN_PARTS if height else 0.0
+            top = height + _GAP_BETWEEN_PARTS if height else 0.0
             corners.update({key: (x, y + top) for key, (x, y) in laid_out.corners.items()})
             routes.update({link: tuple((x, y + top) for x, y in route) for link, route in laid_out.routes.items()})
             width, height = max(width, laid_out.width), top + laid_out.height
@@ -316,7 +316,7 @@ class _Part:
         """Return the middles of a layer's places if they are packed as closely as allowed."""
         offsets = [0.0]
         for upper, lower in pairwise(layer):
-            gap = GAP_BETWEEN_BOXES if isinstance(upper, str) and isinstance(lower, str) else GAP_BETWEEN_LINKS
+            gap = GAP_BETWEEN_BOXES if isinstance(upper, str) and isinstance(lower, str) else _GAP_BETWEEN_LINKS
             offsets.append(offsets[-1] + (self._height(upper) + self._height(lower)) / 2 + gap)
         return offsets
 

@@ -13,7 +13,7 @@ from airflow_provider_spark_datahub.printable import printable, printable_lines
 
 LONGEST_NAME = 300
 """Maximum number of characters of a name; some producers put a whole query or plan into one."""
-LONGEST_QUERY = 20_000
+_LONGEST_QUERY = 20_000
 """Maximum number of characters of a query."""
 DATE_AND_TIME, TIME_OF_DAY = "%Y-%m-%d %H:%M:%S", "%H:%M:%S"
 
@@ -91,7 +91,7 @@ def harmless(text: str, encoding: str = "utf-8") -> str:
 
 def harmless_lines(text: str) -> str:
     """Return a query, which keeps its line breaks, without any other character that :func:`harmless` escapes."""
-    return printable_lines(_cut(text, LONGEST_QUERY))
+    return printable_lines(_cut(text, _LONGEST_QUERY))
 
 
 def _cut(text: str, longest: int) -> str:

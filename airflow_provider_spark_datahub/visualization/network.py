@@ -24,7 +24,7 @@ TITLE_SIZE, NOTE_SIZE = 13.0, 11.0
 DATASET_HEIGHT, _JOB_HEIGHT = 44.0, 40.0
 """Heights of boxes, in pixels: of a dataset without its columns."""
 COLUMN_HEIGHT = 17.0
-COLUMN_SIZE = 11.0
+_COLUMN_SIZE = 11.0
 _PADDING = 30.0
 _LEAST_WIDTH, _MOST_WIDTH = 96.0, 264.0
 _EMS = {
@@ -202,11 +202,11 @@ def _job_box(key: str, job: GraphJob, state: str, error: str) -> Box:
 
 def column_label(column: NetworkColumn) -> str:
     """Return a column's name as it fits into a box; one without a name stands for the table as a whole."""
-    return _cut(column.name or "(the table as a whole)", COLUMN_SIZE)
+    return _cut(column.name or "(the table as a whole)", _COLUMN_SIZE)
 
 
 def _size(box: Box, columns: Sequence[NetworkColumn]) -> Size:
-    names = [_text_width(column_label(column), COLUMN_SIZE) for column in columns]
+    names = [_text_width(column_label(column), _COLUMN_SIZE) for column in columns]
     wanted = max(_text_width(box.title, TITLE_SIZE), _text_width(box.note, NOTE_SIZE), *names) + _PADDING
     width = min(max(_LEAST_WIDTH, wanted), _MOST_WIDTH + _PADDING)
     below = (len(columns) + 0.5) * COLUMN_HEIGHT if columns else 0.0

@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.spark_log.log import dataset_of
-from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import Derivation, written_columns
+from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import Derivation, PlanColumns
 from tests.conversion.builders import Json, proposals, settings
 from tests.conversion.event_logs import app_ended, app_started, execution
 from tests.conversion.test_corpus import edges, expected_edges
@@ -132,7 +132,7 @@ TREE = "Execute InsertIntoHadoopFsRelationCommand (3)\n+- Project (2)\n   +- Sca
 
 
 def columns_of(project: str) -> dict[str, dict[str, Derivation]]:
-    [(_, written)] = written_columns([plan(TREE, SCAN, f"Project\nOutput [2]: {project}", WRITE)])
+    [(_, written)] = PlanColumns().of([plan(TREE, SCAN, f"Project\nOutput [2]: {project}", WRITE)]).written
     return {name: {source.column: kind for source, kind in sources.items()} for name, sources in written.items()}
 
 

@@ -20,10 +20,13 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
+from airflow_provider_spark_datahub.hooks import lineage_source
 from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, Scope
 from airflow_provider_spark_datahub.task import XCOM_KEY
 from tests.airflow_versions import AIRFLOW
-from tests.delivery.outboxes import outbox_at, put
+from tests.delivery.outboxes import Recording, outbox_at, put
 
 MORNING = datetime(2026, 1, 1, 6, tzinfo=UTC)
 
@@ -123,6 +126,26 @@ def test_a_run_has_the_records_of_its_tasks_and_of_its_end(
     assert source.deliver(Scope("shop", "monday")).startswith("4 entries settled")
     assert sink.exists()
     assert [each.key.run_id for each in source.newest(None, None, undelivered=True)] == ["tuesday"]
+
+
+def test_a_delivery_that_fails_gives_each_reason_once(
+    database: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION", str(tmp_path / "outbox"))
+    outbox = outbox_at(tmp_path / "outbox")
+    for task_id in ("build", "copy", ""):
+        put(outbox, AttemptKey("shop", "monday", task_id, -1, 1), connection="sink")
+        instance(database, task_id, "success")
+    reasons = iter(f"DataHub is not available (Connection refused, {number} attempts)." for number in (2, 3, 4))
+
+    class Refusing(Recording):
+        def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
+            record.stop(next(reasons))
+
+    monkeypatch.setattr(lineage_source, "open_sink", lambda _: (Refusing(), None))
+    settled = "0 entries settled (0 proposals delivered, 0 rejected), 3 pending."
+    refused = "DataHub is not available (Connection refused, 4 attempts)."
+    assert LineageSource().deliver(Scope("shop", "monday")) == f"{settled} {refused}"
 
 
 def test_an_attempt_is_over_when_airflow_is_done_with_its_task_instance(database: Session) -> None:

@@ -332,7 +332,7 @@ REMEMBERED, REMEMBERED_EDGES = 256, 4096
 _SEEN = 4096
 
 
-class RememberedLineages:
+class _RememberedLineages:
     """Latest lineages with their diagnostics, by all that they depend on. Who takes one must not change it."""
 
     def __init__(self) -> None:
@@ -374,9 +374,9 @@ class RememberedLineages:
 
 
 @lru_cache(maxsize=4)
-def _lineages(_: LineageSettings) -> RememberedLineages:
+def _lineages(_: LineageSettings) -> _RememberedLineages:
     """Return the lineages of jobs by settings."""
-    return RememberedLineages()
+    return _RememberedLineages()
 
 
 class SingleEvents:
@@ -385,7 +385,7 @@ class SingleEvents:
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
         self._upstream_jobs = settings.upstream_jobs
-        self._remembered = RememberedLineages()
+        self._remembered = _RememberedLineages()
 
     def job(self, event: RunEvent) -> JobLineage:
         """Return the job of the event.

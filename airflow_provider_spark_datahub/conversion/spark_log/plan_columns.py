@@ -62,7 +62,7 @@ _WHEN = re.compile(r"\bWHEN .*? THEN", re.DOTALL)
 _IF = "if ("
 _OPEN, _CLOSE = "([{", ")]}"
 _PUNCTUATION = re.compile(rf"[{re.escape(_OPEN + _CLOSE)}]|, ")
-HIDDEN_COLUMNS = RESERVED_COLUMNS | {"__row_operation"}
+_HIDDEN_COLUMNS = RESERVED_COLUMNS | {"__row_operation"}
 """Names of columns that Iceberg adds to a scan, and Spark to the rows that a statement changes."""
 # Commands of data sources that write through another execution.
 _CHANGES_ROWS = frozenset({"ReplaceData", "WriteDelta"})
@@ -162,11 +162,6 @@ class ExecutionColumns(NamedTuple):
     ends: tuple[str, ...]
     merged: frozenset[PlanDataset]
     exact: Mapping[PlanDataset, frozenset[str]]
-
-
-def written_columns(plans: Sequence[str]) -> list[tuple[PlanDataset, WrittenColumns]]:
-    """Return the columns that one execution writes to each of its sinks: see :class:`PlanColumns`."""
-    return PlanColumns().of(plans).written
 
 
 _Origins = dict[str, dict[ColumnSource, Derivation]]
@@ -341,7 +336,7 @@ class _Lineage:
         named = [
             (name, column)
             for name, column in zip(names, output or (), strict=True)
-            if name and name not in HIDDEN_COLUMNS
+            if name and name not in _HIDDEN_COLUMNS
         ]
         written = {name: self._origins(column) for name, column in named}
         if self._split:
@@ -465,7 +460,7 @@ class _Lineage:
                 if column in computed:
                     source = ColumnSource(dataset, computed[column])
                     self._kept[column] = {source: Derivation.AGGREGATION} if source.column else {}
-                elif not (described.head.startswith("BatchScan") and name in HIDDEN_COLUMNS):
+                elif not (described.head.startswith("BatchScan") and name in _HIDDEN_COLUMNS):
                     self._sources.setdefault(column, {})[ColumnSource(dataset, name)] = None
 
     def _read_rows(self, described: DescribedNode, output: list[str]) -> None:
