@@ -486,6 +486,10 @@ def _checked(
     )
 
 
+LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999, in ms since the epoch: later instants have no ISO form."""
+
+
 def parse_time_ms(value: object) -> int | None:
     """Return an ISO 8601 time in ms since the epoch, or ``None``. A time without a zone is in UTC."""
     try:
@@ -495,7 +499,7 @@ def parse_time_ms(value: object) -> int | None:
     except (ValueError, OverflowError):
         # Overflow: in UTC, the time is outside of the years 1 to 9999.
         return None
-    return round(moment.timestamp() * 1000)
+    return min(round(moment.timestamp() * 1000), LATEST_MS)
 
 
 def iso_instant(time_ms: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.events import (
+    LATEST_MS,
     DatasetId,
     EventError,
     RunEvent,
@@ -74,10 +75,13 @@ def test_a_dataset_may_have_nothing_but_a_name() -> None:
         # No instant that Python or DataHub could show.
         ("0001-01-01T00:00:00+05:00", None),
         ("9999-12-31T23:59:59-05:00", None),
+        ("9999-12-31T23:59:59.999999999Z", LATEST_MS),
     ],
 )
 def test_time(text: Any, expected: int | None) -> None:
-    assert parse_time_ms(text) == expected
+    found = parse_time_ms(text)
+    assert found == expected
+    assert found is None or iso_instant(found) <= "9999-12-31T23:59:59.999Z"
 
 
 @pytest.mark.parametrize(

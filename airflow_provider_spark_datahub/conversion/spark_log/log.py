@@ -10,6 +10,7 @@ from typing import Any
 
 from airflow_provider_spark_datahub.conversion.datasets import FALLBACK_PLATFORM
 from airflow_provider_spark_datahub.conversion.events import (
+    LATEST_MS,
     DatasetId,
     JsonObject,
     as_object,
@@ -43,7 +44,6 @@ _DATES = (
     (re.compile(r"\d{2}\.\d{2}\.\d{4}"), "%d.%m.%Y"),
     (re.compile(r"\d{8}"), "%Y%m%d"),
 )
-_MAX_MS = 253_402_300_799_999  # the end of the year 9999: later instants have no ISO form
 _MAX_NUMBER = 1e18
 
 
@@ -94,7 +94,7 @@ class StreamingQuery:
 
     def extend_to(self, time_ms: int | None) -> None:
         """Record that the query was active at this time."""
-        if time_ms is not None and time_ms <= _MAX_MS:
+        if time_ms is not None and time_ms <= LATEST_MS:
             self.last_ms = time_ms if self.last_ms is None else max(self.last_ms, time_ms)
 
     def metric(self, key: str) -> float:
@@ -528,4 +528,4 @@ def _number(holder: JsonObject, key: str) -> float:
 def _time(value: object) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool):
         return None
-    return value if 0 <= value <= _MAX_MS else None
+    return value if 0 <= value <= LATEST_MS else None
