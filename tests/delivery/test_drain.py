@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import Sink
 from tests.delivery.outboxes import Recording, files, key, outbox_at, put, receipts_in
 from tests.delivery.samples import patch, upsert, upserts
+from tests.patience import join
 
 
 @pytest.fixture
@@ -303,7 +304,7 @@ def test_eight_drainers_lose_nothing_and_leave_nothing(outbox: Outbox) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        join(thread)
     assert sum(result.settled for result in drained) == 80
     assert sorted(sink.names) == sorted(f"task{number}{sign}0" for number in range(40) for sign in "-+")
     for number in range(40):

@@ -20,7 +20,7 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import CheckStatus, Delivery, SinkSettingsError
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from tests.delivery.samples import append_one_by_one, dataset_urn, job_urn, patch, upsert, upserts
-from tests.patience import not_outlasting
+from tests.patience import HANGS, not_outlasting
 
 BOTH_FORMS = pytest.mark.parametrize("name", ["out.json", "out.jsonl"])
 
@@ -84,7 +84,7 @@ def test_two_processes_append_at_once(tmp_path: Path, name: str) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join()
+        process.join(HANGS)
     assert [process.exitcode for process in processes] == [0, 0]
     found = read(path)
     for prefix in ("a", "b"):

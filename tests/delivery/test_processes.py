@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease, is_gone, machine, process_start
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
+from tests.patience import HANGS
 
 
 def test_this_process_runs() -> None:
@@ -20,7 +21,7 @@ def test_this_process_runs() -> None:
 
 def test_a_process_that_ended_is_gone() -> None:
     process = subprocess.Popen(["/bin/true"])
-    process.wait()
+    process.wait(HANGS)
     assert is_gone(machine(), process.pid)
 
 

@@ -22,6 +22,7 @@ from airflow_provider_spark_datahub.operators.spark_commands import (
     _properties_of_text,
 )
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag
+from tests.patience import HANGS
 
 USERS = {"spark.extraListeners": "com.example.Own", "spark.executor.memory": "1g"}
 LISTENERS = "spark.extraListeners=com.example.Own,io.openlineage.spark.agent.OpenLineageSparkListener"
@@ -73,7 +74,7 @@ def run(operator: Any, context: Any) -> None:
     finally:
         hook = getattr(operator, "_hook", None) or operator.hook
         process = getattr(hook, "_sp", None) or hook._submit_sp
-        process.communicate()
+        process.communicate(timeout=HANGS)
 
 
 @pytest.mark.parametrize("one", DROP_INS.values(), ids=DROP_INS)

@@ -28,6 +28,7 @@ from airflow_provider_spark_datahub.task.recovery import AttemptRecord
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.delivery.outboxes import outbox_at
+from tests.patience import HANGS
 
 CORPUS = Path(__file__).parents[1] / "data" / "corpus" / "events"
 RUN_ID = "scheduled__2026-01-01T00:00:00+00:00"
@@ -50,7 +51,7 @@ own="$FAKE_SPARK/${@: -1}.events"
 [ ! -f "$own" ] || events="$own"
 if [ -n "$location" ] && [ -f "$events" ]; then
   # A task that ends meanwhile removes folders that are empty.
-  until mkdir -p "$(dirname "$location")" && cp "$events" "$location"; do :; done
+  until mkdir -p "$(dirname "$location")" && cp "$events" "$location"; do [ $((++tries)) -lt 200 ] || exit 74; done
 elif [ -n "$location" ] && [ -n "$FAKE_SPARK_PLANTS" ]; then
   mkdir -p "$(dirname "$location")"
   $FAKE_SPARK_PLANTS "$location"
@@ -270,7 +271,7 @@ def execute(operator: SparkSubmitOperator, context: Any) -> object:
         process = getattr(operator._hook, "_submit_sp", None)
         if process is not None:
             process.kill()
-            process.communicate()
+            process.communicate(timeout=HANGS)
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def say(text):
     sys.stdout.flush()
 thread, begun = _WorkThread('w', daemon=True), threading.Event()
 thread.submit(lambda: (begun.set(), threading.Event().wait()))
-begun.wait()
+begun.wait(60)
 thread.submit(lambda: say('of the parent'))
 if os.fork() == 0:
     thread.submit(lambda: say('forked, '))

@@ -46,7 +46,7 @@ class Livy:
     def close(self) -> None:
         for process in self._processes:
             process.kill()
-            process.wait()
+            process.wait(20)
 
 
 @contextmanager
