@@ -1,8 +1,8 @@
 """Time and memory of the page *Spark lineage* with many attempts in the outbox, without HTTP.
 
 Prints the wall-clock and CPU seconds (each the best of three) of the list of runs with 10,000 attempts (every tenth
-pending), of the page of one run of them, and of a run whose picture has 500 datasets with 10 columns each; then the
-growth of the process.
+pending), of the page of one run of them, and of a run whose picture has 500 datasets with 10 columns each; the seconds
+that Chromium takes to load that page; then the growth of the process.
 
     python benchmarks/lineage_page.py [ATTEMPTS]
 """
@@ -27,6 +27,7 @@ from airflow_provider_spark_datahub.delivery.sink import Delivery
 from airflow_provider_spark_datahub.plugins import lineage_page
 from airflow_provider_spark_datahub.visualization import Frame, build_graph, render_page
 from benchmarks import picture
+from tests.servers.chromium import chromium
 
 ATTEMPTS = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
 EVENTS = Path(__file__).parents[1] / "tests/data/corpus/events/b_multi_sql_hive.ndjson"
@@ -41,6 +42,16 @@ def best(call: Callable[[], object]) -> str:
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
     return f"{min(walls):.2f} s ({min(cpus):.2f} s of CPU)"
+
+
+def loaded(page: Path) -> str:
+    """Return the least seconds from navigation to the end of loading, of three."""
+    with chromium(page.parent) as browser:
+        seconds = []
+        for _ in range(3):
+            browser.driver.get(page.as_uri())
+            seconds.append(browser.run("return performance.getEntriesByType('navigation')[0].loadEventEnd") / 1000)
+    return f"{min(seconds):.2f} s"
 
 
 def mebibytes() -> float:
@@ -82,6 +93,9 @@ def main() -> None:
         large = list(picture.lake(500))
         seconds = best(lambda: render_page(build_graph(large), frame=Frame("run")))
         print(f"{seconds}  picture of 500 datasets with 10 columns each")
+        page = Path(folder) / "page.html"
+        page.write_text(render_page(build_graph(large), frame=Frame("run")), encoding="utf-8")
+        print(f"{loaded(page)}  Chromium loads that page")
         print(f"{mebibytes() - before:.0f} MB more memory than before (peak)")
         print(f"{size / 2**20:.0f} MB of delivered proposals in the outbox")
 
