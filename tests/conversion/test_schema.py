@@ -225,3 +225,13 @@ def test_columns_of_nested_types_meet_their_lineage() -> None:
     shown = {f"urn:li:schemaField:({urn('file', '/z')},{path})" for path in simple if "." not in path}
     edges = find(found, "dataJobInputOutput").aspect["fineGrainedLineages"]
     assert {downstream for edge in edges for downstream in edge["downstreams"]} == shown
+
+
+def test_a_column_whose_name_is_no_text_costs_no_lineage() -> None:
+    """Iceberg's own columns are left out by name, and a name may be a list."""
+    fields = [{"name": ["evil"], "type": "int"}, {"name": "_file", "type": "string"}, {"name": "id", "type": "int"}]
+    table = file("/ice", schema={"fields": fields}, storage={"storageLayer": "iceberg"})
+    options: Json = {"materialize_dataset": True, "include_schema_metadata": True}
+    found = proposals(only_job(whole_application(query(outputs=[table])), **options), **options)
+    fields = find(found, "schemaMetadata").aspect["fields"]
+    assert [field["fieldPath"].rpartition(".")[2] for field in fields] == ["id"]

@@ -115,10 +115,11 @@ def _without_reserved(schema: JsonObject | bytes) -> JsonObject | bytes:
     if isinstance(schema, bytes) and b'"_' not in schema:
         return schema
     facet = as_object(schema)
-    fields = facet.get("fields")
-    if not isinstance(fields, list) or not any(field.get("name") in RESERVED_COLUMNS for field in as_objects(fields)):
+    fields = list(as_objects(facet.get("fields")))
+    own = [field for field in fields if as_text(field.get("name")) not in RESERVED_COLUMNS]
+    if len(own) == len(fields):
         return schema
-    kept = {**facet, "fields": [field for field in as_objects(fields) if field.get("name") not in RESERVED_COLUMNS]}
+    kept = {**facet, "fields": own}
     return msgspec.json.encode(kept) if isinstance(schema, bytes) else kept
 
 
