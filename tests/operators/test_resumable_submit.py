@@ -47,9 +47,10 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     one = Cluster()
-    backend = provider._StandaloneSparkSubmitBackend
+    # Older Spark providers (6.1) have one class for all ways to deploy.
+    backend = getattr(provider, "_StandaloneSparkSubmitBackend", provider.SparkSubmitOperator)
     monkeypatch.setattr(SparkSubmitHook, "_resolve_should_track_driver_status", lambda _: True)
-    monkeypatch.setattr(backend, "submit_job", lambda self, _: one.submit(self.hook))
+    monkeypatch.setattr(backend, "submit_job", lambda self, _: one.submit(getattr(self, "hook", None) or self._hook))
     monkeypatch.setattr(backend, "get_job_status", lambda *_: one.status)
     monkeypatch.setattr(backend, "poll_until_complete", lambda *_: one.while_polled())
     return one
