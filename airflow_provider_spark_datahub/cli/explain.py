@@ -52,6 +52,9 @@ def explain(
     graph = visualization.build_graph(proposals)
     for problem in (*problems, *graph.problems):
         say(problem)
+    if not graph.read and not problems:
+        say(f"Nothing to explain: {graph.why_nothing()}")
+        return
     try:
         explanation = visualization.Explanation.of(graph, name, diagnostics)
     except visualization.UnknownNameError as error:

@@ -147,3 +147,11 @@ def test_a_long_chain_and_a_circle_end(tmp_path: Path) -> None:
     result = run("explain", path, "t0")
     assert result.exit_code == 0
     assert "(see above)" in result.stdout
+
+
+def test_an_empty_input_has_the_status_that_it_has_in_all_commands(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.ndjson"
+    empty.touch()
+    result = run("explain", empty, "orders", "--json")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "Nothing to explain: there are no proposals.\n"
