@@ -12,6 +12,7 @@ import typer
 from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, read_settings, say, show_line
 from airflow_provider_spark_datahub.cli.sources import read_sources
+from airflow_provider_spark_datahub.conversion import Diagnostics
 
 
 def explain(
@@ -55,10 +56,7 @@ def explain(
     if not graph.read and not problems:
         say(f"Nothing to explain: {graph.why_nothing()}")
         return
-    try:
-        explanation = visualization.Explanation.of(graph, name, diagnostics)
-    except visualization.UnknownNameError as error:
-        fail(str(error), EXIT_USAGE)
+    explanation = _explanation(graph, name, diagnostics)
     if json_:
         typer.echo(json.dumps(visualization.explanation_document(explanation), indent=2))
     else:
@@ -66,3 +64,10 @@ def explain(
             show_line(line)
     if problems:
         raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _explanation(graph: visualization.Graph, name: str, diagnostics: Diagnostics | None) -> visualization.Explanation:
+    try:
+        return visualization.Explanation.of(graph, name, diagnostics)
+    except visualization.UnknownNameError as error:
+        fail(str(error), EXIT_USAGE)
