@@ -233,6 +233,8 @@ class TaskLineage:
             self._log.info("%s", printable(report.sentence))
         else:
             self._log.warning("%s. %s", printable(report.sentence).rstrip("."), self._next_step(report))
+        if not report.has_lineage:
+            self._log.info("Lineage: each reason and its cure: docs/troubleshooting.md, There is no lineage")
         self._log.debug("The lineage steps took %.3f s.", report.seconds)
         for warning in report.warnings:
             self._log.warning("Lineage: %s", printable(warning))
