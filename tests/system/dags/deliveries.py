@@ -28,7 +28,7 @@ with DAG(
     dag_id="deliveries",
     schedule=None,
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    default_args={"conf": QUICK_SPARK, "datahub_conn_id": "datahub_rest", "lineage_timeout": 15, **CALLBACKS},
+    default_args={"conf": QUICK_SPARK, "datahub_conn_id": "datahub_rest", "lineage_timeout": 60, **CALLBACKS},
 ):
     SparkSubmitDatahubOperator.partial(
         task_id="mapped", name="copy_{{ ti.map_index }}", application=str(JOBS / "copy_csv.py")
@@ -40,7 +40,6 @@ with DAG(
         application=str(JOBS / "copy_csv.py"),
         application_args=copy("kept"),
         datahub_conn_id="datahub_refused",
-        lineage_timeout=3,
     )
     SparkSubmitDatahubOperator(
         task_id="delivered_late",
@@ -48,6 +47,7 @@ with DAG(
         application=str(JOBS / "copy_csv.py"),
         application_args=copy("late"),
         datahub_conn_id="datahub_file",
+        lineage_timeout=15,
         lineage_on_failure="retry",
         emit_assets=True,
         retries=1,
