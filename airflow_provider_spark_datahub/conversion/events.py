@@ -338,7 +338,27 @@ class _WireEvent(msgspec.Struct, gc=False, rename="camel"):
     outputs: Raw = Raw(b"[]")
 
 
+class _WireBegin(msgspec.Struct, gc=False, rename="camel", forbid_unknown_fields=True):
+    """An event up to its job, as OpenLineage's Java client writes it."""
+
+    run: _WireRun
+    event_type: str = ""
+    event_time: str = ""
+    producer: str = ""
+    schema_url: Raw = msgspec.field(name="schemaURL", default=Raw(b"null"))
+
+
+class _WireEnd(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """The rest of such an event."""
+
+    job: Raw
+    inputs: Raw = Raw(b"[]")
+    outputs: Raw = Raw(b"[]")
+
+
 _decode_event = msgspec.json.Decoder(_WireEvent).decode
+_decode_begin = msgspec.json.Decoder(_WireBegin).decode
+_decode_end = msgspec.json.Decoder(_WireEnd).decode
 _decode_job = msgspec.json.Decoder(_WireJob).decode
 _decode_facets = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_datasets = msgspec.json.Decoder(list[_WireDataset]).decode
@@ -346,7 +366,7 @@ _decode_datasets = msgspec.json.Decoder(list[_WireDataset]).decode
 _LONG_BYTES = 16 * 1024
 
 
-def _read_once(read: Callable[[bytes], _T]) -> Callable[[Raw], _T]:
+def _read_once(read: Callable[[bytes], _T]) -> Callable[[Raw | bytes], _T]:
     """Make a reader remember its last results, because the events of a run repeat their parts byte by byte.
 
     It remembers only a few long texts: a table may have hundreds of columns.
@@ -354,7 +374,7 @@ def _read_once(read: Callable[[bytes], _T]) -> Callable[[Raw], _T]:
     read_short, read_long = lru_cache(maxsize=512)(read), lru_cache(maxsize=8)(read)
     last: tuple[bytes, _T] | None = None
 
-    def read_again(part: Raw) -> _T:
+    def read_again(part: Raw | bytes) -> _T:
         nonlocal last
         text = bytes(part)
         # To compare a text with that of the event before is much faster than to hash it.
@@ -398,16 +418,32 @@ dataset_id = lru_cache(maxsize=1024)(DatasetId)
 
 
 def _of_text(text: bytes | bytearray) -> RunEvent:
+    # A run repeats the ends of its events byte by byte: only the beginnings have to be decoded.
+    begin, _, end = bytes(text).rpartition(_JOB)
+    try:
+        wire = _decode_begin(begin + b"}")
+        job, inputs, outputs = _end(end)
+    except NOT_DECODABLE:
+        return _of_whole_text(text)
+    run = wire.run.run_id, _facets(wire.run.facets)
+    return _checked(wire.event_type, wire.event_time, wire.producer, run, job, inputs, outputs)
+
+
+# Where both halves can be decoded, they are those of the event itself, and not of an object in it.
+_JOB = b',"job":'
+
+
+@_read_once
+def _end(text: bytes) -> tuple[_Job, tuple[EventDataset, ...], tuple[EventDataset, ...]]:
+    wire = _decode_end(b'{"job":' + text)
+    return _job(wire.job), _datasets(wire.inputs), _datasets(wire.outputs)
+
+
+def _of_whole_text(text: bytes | bytearray) -> RunEvent:
     wire = _decode_event(text)
-    return _checked(
-        wire.event_type,
-        wire.event_time,
-        wire.producer,
-        (wire.run.run_id, _facets(wire.run.facets)),
-        _job(wire.job),
-        _datasets(wire.inputs),
-        _datasets(wire.outputs),
-    )
+    run = wire.run.run_id, _facets(wire.run.facets)
+    job, inputs, outputs = _job(wire.job), _datasets(wire.inputs), _datasets(wire.outputs)
+    return _checked(wire.event_type, wire.event_time, wire.producer, run, job, inputs, outputs)
 
 
 def _decoded_whole(text: bytes | bytearray) -> object:

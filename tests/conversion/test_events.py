@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import islice, permutations
 from typing import Any
 
 import pytest
@@ -28,6 +29,42 @@ def test_a_run_event() -> None:
         "SQL_JOB",
         "SELECT 1",
     )
+
+
+_JOB = ',"job":{"namespace":"n","name":"a.b","facets":{}}'
+
+
+def test_the_order_of_an_events_parts_does_not_matter() -> None:
+    nested = {"name": "a.inner", "job": {"name": "x.y"}, "run": {"runId": "other"}}
+    one = query(
+        "FAIL", inputs=[file("/in", own=nested)], outputs=[file("/out", own=nested)], run_facets={"own": nested}
+    )
+    texts = [json.dumps(dict(parts), separators=(",", ":")) for parts in islice(permutations(one.items()), 0, None, 41)]
+    texts += [texts[0].replace("{", " {\n").replace(",", " , "), json.dumps(one, indent=1)]
+    # The later of two parts of one name counts, also if a half of the text has both, or each half one of them.
+    first = texts[0].removesuffix("}")
+    texts += [f"{first}{more}}}" for more in (_JOB, f'{_JOB}{_JOB},"inputs":[]', f'{_JOB},"eventType":"START"')]
+    begin = json.dumps({key: one[key] for key in ("eventTime", "eventType", "producer", "run")}).removesuffix("}")
+    texts += [f'{begin}{_JOB},"eventType":"START","run":{{"runId":"later"}}}}']
+    texts += [f'{{"job":1,"outputs":[{{"name":"o","namespace":"n"}}],{text[1:]}' for text in texts[:2]]
+    for text in texts:
+        expected, read = (RunEvent.parse(source) for source in (json.loads(text), text.encode()))
+        assert _parts(read) == _parts(expected), text
+
+
+def _parts(read: RunEvent) -> tuple[object, ...]:
+    datasets = [[(dataset.id, dataset.facets["own"]) for dataset in listed] for listed in (read.inputs, read.outputs)]
+    return read.type, read.time_ms, read.producer, read.run_id, read.names, read.job.name, read.job.texts, datasets
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"run":{"runId":"r"}', '{"run":{"runId":"r","facets":{}', '{"run":{"runId":"r"},', '{"run":{"runId":"r"}}'],
+)
+@pytest.mark.parametrize("end", [f"{_JOB}", f"{_JOB}}}}}", f"{_JOB},}}"])
+def test_halves_of_an_event_that_are_none(text: str, end: str) -> None:
+    with pytest.raises(EventError):
+        RunEvent.parse(f"{text}{end}".encode())
 
 
 @pytest.mark.parametrize(
