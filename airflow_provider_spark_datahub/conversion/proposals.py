@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -28,7 +29,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     :param aspect_name: e.g. ``dataJobInfo``.
     :param content: the :attr:`aspect`; ``None`` if only its line is known.
     :param change_type: ``UPSERT`` replaces the aspect, ``PATCH`` changes parts of it.
-    :param line: result of :meth:`to_json` in UTF-8, if it is known.
+    :param line: of an ``UPSERT``: result of :meth:`to_json` in UTF-8, if it is known.
     """
 
     entity_type: str
@@ -52,9 +53,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
         It is an object, or for a ``PATCH`` the list of JSON-patch operations (or an object around that list, if the
         patch names the keys of an array).
         """
-        if self.content is None and self.line is not None:
-            return json.loads(bytes(self.line))["aspect"]["json"]
-        return self.content
+        return json.loads(self.value) if self.content is None else self.content
 
     @property
     def content_type(self) -> str:
@@ -64,7 +63,16 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     @property
     def value(self) -> str:
         """The aspect as JSON text, as in a ``GenericAspect``."""
-        return json_text(self.aspect)
+        return self.encoded_value.decode()
+
+    @property
+    def encoded_value(self) -> bytes:
+        """The :attr:`value` in UTF-8."""
+        if self.line is None:
+            return _encoded_json(self.content)
+        line = bytes(self.line)
+        # Before it, JSON has escaped the quotes of the URN.
+        return line[line.index(_ASPECT) + len(_ASPECT) : -len(_ASPECT_END)]
 
     @property
     def _stored_aspect(self) -> dict[str, Any]:
@@ -87,13 +95,18 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
         """Return :meth:`to_obj` as one line of JSON, without its newline."""
         if self.line is not None:
             return str(self.line, "utf-8")
-        return _encoded_line(self).decode()
+        try:
+            return _encode(_line(self)).decode()
+        except UnicodeEncodeError:
+            return json_text(self.to_obj())
 
     @classmethod
     def encoded(cls, entity_type: str, entity_urn: str, aspect_name: str, aspect: Any) -> Proposal:
         """Return an ``UPSERT`` with its line of JSON, for callers that cache it."""
-        line = msgspec.Raw(_encoded_line(cls(entity_type, entity_urn, aspect_name, aspect)))
-        return cls(entity_type, entity_urn, aspect_name, aspect, line=line)
+        proposal = cls(entity_type, entity_urn, aspect_name, aspect)
+        with suppress(UnicodeEncodeError):
+            return cls(entity_type, entity_urn, aspect_name, aspect, line=msgspec.Raw(_encode(_line(proposal))))
+        return proposal
 
     @classmethod
     def from_obj(cls, obj: Mapping[str, Any]) -> Proposal:
@@ -147,13 +160,6 @@ def _line(proposal: Proposal) -> _Line:
     return _Line(proposal.entity_type, proposal.entity_urn, proposal.change_type, proposal.aspect_name, stored)
 
 
-def _encoded_line(proposal: Proposal) -> bytes:
-    try:
-        return _encode(_line(proposal))
-    except UnicodeEncodeError:
-        return json_text(proposal.to_obj()).encode()
-
-
 class RepeatedProposal:
     """``UPSERT`` that comes again and again, for other entities or with other times, and else with the same aspect.
 
@@ -178,6 +184,7 @@ class RepeatedProposal:
 
 
 _TIME = b'"time":%d'
+_ASPECT, _ASPECT_END = b'"aspect":{"json":', b"}}"
 
 
 def json_lines(proposals: Sequence[Proposal]) -> bytes:
@@ -193,11 +200,15 @@ def json_lines(proposals: Sequence[Proposal]) -> bytes:
 
 def json_text(value: Any) -> str:
     """Return a value as JSON without spaces and with as few escapes as possible."""
+    return _encoded_json(value).decode()
+
+
+def _encoded_json(value: Any) -> bytes:
     try:
-        return _encode(value).decode()
+        return _encode(value)
     except UnicodeEncodeError:
         # JSON can escape half of a surrogate pair, but UTF-8 cannot encode it.
-        return json.dumps(value, separators=(",", ":"))
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 @lru_cache(maxsize=2048)

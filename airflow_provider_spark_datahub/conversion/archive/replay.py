@@ -207,7 +207,7 @@ def _numbered(
             urn,
             proposal.aspect_name,
             proposal.change_type,
-            proposal.value.encode(),
+            proposal.encoded_value,
         )
 
 
