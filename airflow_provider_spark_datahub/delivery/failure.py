@@ -159,10 +159,12 @@ def call_library(call: Callable[[], T], *known: type[Exception]) -> T:
 class PoisonFilter(Generic[ItemT]):
     """Filter that separates poison items from outages: items on which a server failed (HTTP 500), each sent alone.
 
-    An item is rejected if the server takes other items before and after it; the last item that it took is sent again
-    to find out. If it took none before, a later one is enough.
+    An item is rejected if the server fails on it once more right after it has taken another one. A server that fails
+    now and then may have failed on the item, and not for it.
 
     :param server: in a word or two, for the reason of a rejection.
+    :param resend: sends an item again, which is harmless for one that the server took before; returns whether it is
+        stored now, or only accepted, or the failure.
     """
 
     ATTEMPTS = 2
@@ -170,9 +172,12 @@ class PoisonFilter(Generic[ItemT]):
     MOST_SUSPECTS = 5
     """The server failed on so many items and took none: it is down."""
 
-    def __init__(self, record: DeliveryRecord, server: str) -> None:
+    def __init__(
+        self, record: DeliveryRecord, server: str, resend: Callable[[tuple[int, ItemT]], bool | Failure]
+    ) -> None:
         self._record = record
         self._server = server
+        self._resend: Callable[[tuple[int, ItemT]], bool | Failure] = resend
         self._suspects: list[tuple[tuple[int, ItemT], Failure]] = []
         self._last_taken: tuple[int, ItemT] | None = None
 
@@ -181,27 +186,36 @@ class PoisonFilter(Generic[ItemT]):
         """The failure of the last item that is still a suspect."""
         return self._suspects[-1][1] if self._suspects else None
 
-    def reject(self, taken: tuple[int, ItemT]) -> None:
-        """Reject all suspects, since the server took another item after them."""
+    def judge(self, taken: tuple[int, ItemT]) -> None:
+        """Send each suspect once more, since the server has just taken another item, and reject it if that fails.
+
+        A suspect stays one if the server cannot be asked.
+        """
         self._last_taken = taken
-        for item, failure in self._suspects:
-            self._record.reject(item, f"{self._server} failed on it alone, not on others: {failure.text}")
-        self._suspects.clear()
+        suspects, self._suspects = self._suspects, []
+        for item, _ in suspects:
+            match self._resend(item):
+                case Failure(kind=FailureKind.FAILED, text=text):
+                    self._record.reject(item, f"{self._server} failed on it alone, not on others: {text}")
+                case Failure(kind=FailureKind.REJECTED, text=text):
+                    self._record.reject(item, text)
+                case Failure() as failure:
+                    self._suspects.append((item, failure))
+                case bool() as stored:
+                    self._record.confirm([item], stored=stored)
 
-    def add(self, item: tuple[int, ItemT], failure: Failure, takes: Callable[[tuple[int, ItemT]], bool]) -> bool:
-        """Add a suspect.
+    def add(self, item: tuple[int, ItemT], failure: Failure) -> bool:
+        """Add a suspect, and judge it if the server still takes what it took last.
 
-        :param takes: sends an item again and returns whether the server took it; that is harmless for an item that it
-            took before.
         :returns: False if the server seems to be down.
         """
         self._suspects.append((item, failure))
         if self._last_taken is None:
             return len(self._suspects) < self.MOST_SUSPECTS
-        if not takes(self._last_taken):
+        if isinstance(self._resend(self._last_taken), Failure):
             return False
-        self.reject(self._last_taken)
-        return True
+        self.judge(self._last_taken)
+        return not self._suspects
 
 
 class Backoff(msgspec.Struct, frozen=True):

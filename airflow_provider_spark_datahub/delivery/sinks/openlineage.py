@@ -145,20 +145,21 @@ class OpenLineageSink(Sink):
             record.stop(self._problem(failure), failure.kind.outage_after)
 
     def _send_all(self, transport: EventTransport, record: DeliveryRecord, deadline: Deadline) -> Failure | None:
-        poison = PoisonFilter[RawEvent](record, "the OpenLineage backend")
+        def resend(numbered: tuple[int, RawEvent]) -> bool | Failure:
+            # To emit an event once more changes the order of none.
+            return self._emit(transport, record, numbered[1], deadline) or True
+
+        poison = PoisonFilter[RawEvent](record, "the OpenLineage backend", resend)
         for numbered in record.pending(RawEvent):
             failure = self._emit(transport, record, numbered[1], deadline)
             if failure is None:
                 record.confirm([numbered], stored=True)
-                poison.reject(taken=numbered)
+                poison.judge(taken=numbered)
             elif failure.kind is FailureKind.REJECTED:
                 record.reject(numbered, failure.text)
             elif failure.kind is not FailureKind.FAILED or deadline.remaining() <= self._backoff.first:
                 return failure
-            # To emit the last event that it took once more changes the order of none.
-            elif not poison.add(
-                numbered, failure, lambda taken: self._emit(transport, record, taken[1], deadline) is None
-            ):
+            elif not poison.add(numbered, failure):
                 break
         return poison.last
 

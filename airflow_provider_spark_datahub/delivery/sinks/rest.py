@@ -257,19 +257,19 @@ class RestSink(Sink):
 
         pending = record.pending(Proposal)
         batches = deque(pending[start : start + _LARGEST_BATCH] for start in range(0, len(pending), _LARGEST_BATCH))
-        poison = PoisonFilter[Proposal](record, "DataHub")
         least = self._backoff.first  # seconds, with fewer the culprit cannot be found
         with closing(GmsClient(self._settings, deadline)) as gms:
 
-            def still_takes(numbered: NumberedProposal) -> bool:
-                return isinstance(self._post(gms, record, [numbered], deadline)[0], bool)
+            def resend(numbered: NumberedProposal) -> bool | Failure:
+                return self._post(gms, record, [numbered], deadline)[0]
 
+            poison = PoisonFilter[Proposal](record, "DataHub", resend)
             while batches:
                 batch = batches.popleft()
                 answer, attempts = self._post(gms, record, batch, deadline)
                 if isinstance(answer, bool):
                     record.confirm(batch, stored=answer)
-                    poison.reject(taken=batch[-1])
+                    poison.judge(taken=batch[-1])
                 elif answer.kind not in (FailureKind.REJECTED, FailureKind.FAILED) or deadline.remaining() <= least:
                     record.stop(self._problem(answer, attempts, deadline), answer.kind.outage_after)
                     return
@@ -278,7 +278,7 @@ class RestSink(Sink):
                     batches.extendleft((batch[middle:], batch[:middle]))
                 elif answer.kind is FailureKind.REJECTED:
                     record.reject(batch[0], answer.text)
-                elif not poison.add(batch[0], answer, still_takes):
+                elif not poison.add(batch[0], answer):
                     break
             if poison.last is not None:
                 record.stop(self._problem(poison.last, PoisonFilter.ATTEMPTS, deadline))
