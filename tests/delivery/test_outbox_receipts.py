@@ -85,10 +85,11 @@ def test_a_receipt_stays_while_something_older_waits(tmp_path: Path) -> None:
 
 
 def test_the_oldest_receipts_give_way_if_all_are_too_large(tmp_path: Path) -> None:
-    """Those that keep an older entry from overwriting something stay, and those of a task instance that has one."""
+    """Those stay that keep an older entry, or what is quarantined, from replacing something newer."""
     outbox = outbox_at(tmp_path)
     delivered(outbox, run_id="before")
     waiting = put(outbox, key(2, "build", run_id="waits"), 1)
+    put(outbox, key(1, "load", run_id="rejected"), [upsert("other")]).quarantine("no")
     after = delivered(outbox, run_id="after")
     delivered(outbox, task_id="load")
     copies = len(outbox.storage.names("delivered"))
@@ -98,7 +99,11 @@ def test_the_oldest_receipts_give_way_if_all_are_too_large(tmp_path: Path) -> No
     Outbox(outbox.storage, OutboxLimits(max_bytes=0)).expire_receipts()
     assert outbox.storage.names("delivered") == []
     assert [manifest.key.run_id for manifest in receipts_in(outbox)] == ["after"]
-    waiting.discard()
+    waiting.quarantine("no")
+    Outbox(outbox.storage, OutboxLimits(max_bytes=0)).expire_receipts()
+    assert [manifest.key.run_id for manifest in receipts_in(outbox)] == ["after"]
+    for quarantined in outbox.quarantined():
+        outbox.requeue(quarantined).discard()
     Outbox(outbox.storage, OutboxLimits(max_bytes=0)).expire_receipts()
     assert receipts_in(outbox) == []
     assert outbox.receipts.find(after.name, after.manifest) == (None, set())

@@ -33,7 +33,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     upsert_hashes,
 )
 from airflow_provider_spark_datahub.delivery.outbox.overflow import Overflow
-from airflow_provider_spark_datahub.delivery.outbox.receipts import DELIVERED, Receipts, receipt_name
+from airflow_provider_spark_datahub.delivery.outbox.receipts import DELIVERED, Receipts, Unsettled, receipt_name
 from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage, OutboxStorage
 from airflow_provider_spark_datahub.delivery.outbox.usage import OutboxUsage
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent
@@ -45,6 +45,8 @@ DAY_SECONDS = 86_400.0
 _NEW, _TAKEN_BACK, _REWRITTEN = 1.0, 0.5, 0.25
 """Shares of a disk's reserve that entries leave. What is rewritten is about to be delivered: drains convert the events
 of killed tasks. What comes back from beside the outbox must not keep them from doing so."""
+_MOST_READ_BYTES = 16 * 1024 * 1024
+"""Largest quarantine that is read to find out what it would replace."""
 _FUTILE_SECONDS = 5.0
 """How long no room is looked for after none was found."""
 
@@ -463,16 +465,26 @@ class Outbox:
     def _make_room(self, least: int, most: int) -> None:
         if time.monotonic() < self._futile_until:
             return
-        if self.receipts.give_way(least, most, self._unsettled) < most:
-            self._futile_until = time.monotonic() + _FUTILE_SECONDS
+        # Until it is known how much is free, what is written on the way does not ask again.
+        self._futile_until = float("inf")
+        freed = 0
+        try:
+            freed = self.receipts.give_way(least, most, self._unsettled)
+        finally:
+            self._futile_until = 0.0 if freed >= least else time.monotonic() + _FUTILE_SECONDS
 
-    def _unsettled(self) -> Iterator[EntryName]:
-        """Yield the names of all entries that may be delivered one day, as far as this machine sees them."""
-        paths = self.storage.names(PENDING)
-        for path in self.storage.names(QUARANTINED):
-            paths.append(f"{path.replace(QUARANTINED, PENDING, 1).rpartition('-')[0]}.jsonl")
-        yield from (name for path in paths if (name := EntryName.parse(path)) is not None)
-        yield from self._overflow.names() if self._overflow is not None else ()
+    def _unsettled(self) -> Iterator[Unsettled]:
+        """Yield all entries that may be delivered one day, as far as this machine sees them."""
+        paths, quarantined = self.storage.names(PENDING), self.storage.stored(QUARANTINED)
+        if sum(quarantined.values()) > _MOST_READ_BYTES:
+            paths += [f"{path.replace(QUARANTINED, PENDING, 1).rpartition('-')[0]}.jsonl" for path in quarantined]
+        else:
+            for part in self.quarantined():
+                manifest = part.manifest
+                part_of = EntryName.of(manifest.key, manifest.connection_id, manifest.created_ms, "")
+                yield part_of, upsert_hashes(item for _, item in part.rejected)
+        yield from ((name, None) for path in paths if (name := EntryName.parse(path)) is not None)
+        yield from ((name, None) for name in (self._overflow.names() if self._overflow is not None else ()))
 
     def _new(self, step: str, manifest: Manifest, items: Sequence[OutboxItem]) -> Entry:
         key = manifest.key

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 _PART = ".part.json"
 _BLOCK_BYTES = 4096
 """Bytes that a small file takes on most disks."""
+Unsettled = tuple[EntryName, Collection[str] | None]
+"""Entry that may be delivered one day, and hashes of the aspects that it replaces; ``None`` if those are unknown."""
 _MOST_TASKS = 256
 """Tasks whose receipts are remembered at the same time."""
 DELIVERED = "delivered"
@@ -232,10 +234,11 @@ class Receipts:
         """Return the bytes that all receipts take on a disk, with the proposals that are kept beside them."""
         return sum(sum(map(_on_disk, self._storage.stored(folder).values())) for folder in (RECEIPTS, DELIVERED))
 
-    def give_way(self, least: int, most: int, unsettled: Callable[[], Iterable[EntryName]]) -> int:
+    def give_way(self, least: int, most: int, unsettled: Callable[[], Iterable[Unsettled]]) -> int:
         """Make room: remove the oldest kept proposals, which only people read, then receipts that protect nothing.
 
-        A receipt protects something if an entry of its task is older than it, or is an attempt of its task instance.
+        A receipt protects something if an entry of its task is older than it or is an attempt of its task instance. If
+        the aspects are known that an entry replaces, it has to name one of them.
 
         :param least: bytes; if it cannot free so many, it removes nothing.
         :param most: bytes after which it removes no more.
@@ -256,13 +259,17 @@ class Receipts:
         log.info("Made room for the outbox %s: %d bytes of its oldest receipts", self._storage.describe(), freed)
         return freed
 
-    def _unneeded(self, unsettled: Iterable[EntryName]) -> dict[str, int]:
+    def _unneeded(self, unsettled: Iterable[Unsettled]) -> dict[str, int]:
         """Return the receipts that protect nothing, and their sizes."""
         oldest_ms: dict[str, int] = {}
         instances = set[str]()
-        for entry in unsettled:
+        replaced: dict[str, set[str]] = {}
+        for entry, aspects in unsettled:
             # Tasks with similar ids have the same label, which keeps more receipts than necessary.
             label, _, instance = entry.instance.rpartition("-")
+            if aspects is not None:
+                replaced.setdefault(label, set()).update(aspects)
+                continue
             made_ms = _made_ms(self._storage, entry.created_ms, entry.path)
             oldest_ms[label] = min(made_ms, oldest_ms.get(label, made_ms))
             instances.add(instance)
@@ -271,9 +278,14 @@ class Receipts:
             receipt, label = _ReceiptName.parse(name), name.split("/")[1].rpartition("-")[0]
             if receipt is None or receipt.instance_hash in instances:
                 continue
-            if receipt.created_ms < oldest_ms.get(label, receipt.created_ms + 1):
+            is_older = receipt.created_ms < oldest_ms.get(label, receipt.created_ms + 1)
+            if is_older and not (label in replaced and self._names_any(name, replaced[label])):
                 unneeded[name] = size
         return unneeded
+
+    def _names_any(self, name: str, aspects: set[str]) -> bool:
+        manifest = _read_receipt(self._storage, name)
+        return manifest is not None and not aspects.isdisjoint(manifest.upserts)
 
     def _names(self, task: str | None) -> Iterator[_ReceiptName]:
         for name in self._storage.names(f"{RECEIPTS}/{task}" if task else RECEIPTS):
