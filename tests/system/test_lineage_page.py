@@ -13,7 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,8 +36,13 @@ USERS = {"editor": "user", "viewer": "viewer", "nobody": ""}
 
 
 def eventually(check: Callable[[], bool], seconds: float = HANGS) -> None:
+    from selenium.common.exceptions import StaleElementReferenceException
+
     until = time.monotonic() + seconds
-    while not check():
+    while True:
+        with suppress(StaleElementReferenceException):  # the page was replaced between finding and reading
+            if check():
+                return
         assert time.monotonic() < until
         time.sleep(0.1)
 
