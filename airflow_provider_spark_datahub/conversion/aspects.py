@@ -296,13 +296,13 @@ def _added_columns(fine_grained: list[dict[str, Any]]) -> Iterator[dict[str, Any
 
 def _run(job: JobLineage, job_urn: str, urn: str) -> list[Proposal]:
     run, lineage = job.run, job.lineage
-    details = run.details
+    details, added = run.details, run.session_properties | run.execution_counts
     proposals = [
         *run_properties(
             urn,
             name=run.id,
             created_ms=run.end_ms,
-            custom={**details.properties, **run.session_properties} if run.session_properties else details.properties,
+            custom={**details.properties, **added} if added else details.properties,
             url=details.url,
             run_type=details.run_type,
         ),

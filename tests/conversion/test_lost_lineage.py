@@ -13,6 +13,7 @@ from airflow_provider_spark_datahub.conversion.events import parse_time_ms
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.spark_log.log import SparkLog
 from tests.conversion.builders import Json, find, proposals, settings, urn
 from tests.conversion.test_corpus import edges, expected_edges
 from tests.conversion.test_more_jobs import RECORDINGS, recorded, truth_of
@@ -102,6 +103,38 @@ def test_most_edges_come_back() -> None:
 def lost_write() -> tuple[Conversion, Conversion]:
     """A job that lost the write of ``every``, whose inputs other executions read too."""
     return next((before, after) for number, before, after in losses("udf_union-3.5.9") if number == 2)
+
+
+def counts(conversion: Conversion) -> list[str]:
+    """Executions of the application, by the log; and those reported, recovered, and delivered with it."""
+    (job,) = [job for job in conversion.jobs if job.run.execution_counts]
+    custom = find(proposals(job), "dataProcessInstanceProperties").aspect["customProperties"]
+    return [custom[f"spark_executions{name}"] for name in ("", "_reported", "_recovered", "_delivered")]
+
+
+def test_a_run_says_how_many_of_its_executions_have_lineage() -> None:
+    recording = "udf_union-3.5.9"
+    all_executions = str(len(executions(recording)))
+    whole = convert(read("events", recording), read("logs", recording), capture=True)
+    before, after = lost_write()
+    reported = int(counts(whole)[1])
+    assert counts(whole) == [all_executions, str(reported), "0", str(reported)]
+    assert counts(before) == [all_executions, str(reported - 1), "0", str(reported - 1)]
+    assert counts(after) == [all_executions, str(reported - 1), "1", str(reported)]
+    without_log = convert(read("events", recording), (), capture=True)
+    assert not any(job.run.execution_counts for job in without_log.jobs)
+
+
+def test_executions_that_are_no_longer_in_memory_count() -> None:
+    log = SparkLog()
+    for event in read("logs", "udf_union-3.5.9"):
+        log.add(event)
+    (application,) = log.applications
+    counted = application.count_executions([])
+    assert counted == (len(executions("udf_union-3.5.9")), 0)
+    log.forget_executions(1, [])
+    assert len(application.executions) == 1
+    assert application.count_executions([]) == counted
 
 
 def edge_properties(found: Proposal) -> dict[str, Json | None]:

@@ -101,6 +101,7 @@ class JobRun(msgspec.Struct, kw_only=True, gc=False):
     :param parent_urn: the parent run's DataProcessInstance.
     :param is_application: it is an application's run, not that of a query.
     :param session_properties: those of the Hive session.
+    :param execution_counts: properties that say how many SQL executions have lineage, by Spark's event log.
     """
 
     id: str
@@ -112,6 +113,7 @@ class JobRun(msgspec.Struct, kw_only=True, gc=False):
     parent_urn: str | None = None
     is_application: bool = True
     session_properties: dict[str, str] = {}
+    execution_counts: dict[str, str] = {}
 
 
 class JobLineage(msgspec.Struct, gc=False):

@@ -150,6 +150,8 @@ class LoggedApplication:
     :param plan_chars: length of all plans that were kept.
     :param has_jobs: the log holds at least one of the application's Spark jobs.
     :param rdd_writes: methods by which RDDs were written, such as ``saveAsTextFile``; no event shows where.
+    :param forgotten: outermost executions, but for micro-batches, that are no longer in ``executions`` as a whole: by
+        id, whether OpenLineage reported them.
     """
 
     id: str
@@ -166,6 +168,7 @@ class LoggedApplication:
     plan_chars: int = 0
     has_jobs: bool = False
     rdd_writes: dict[str, None] = field(default_factory=dict)
+    forgotten: dict[int, bool] = field(default_factory=dict)
 
     @property
     def knows_jobs(self) -> bool:
@@ -230,6 +233,15 @@ class LoggedApplication:
             if execution.start_ms in starts or (execution.end_ms and execution.end_ms in ends)
         }
         return {execution.id for execution in executions if execution.root_id in roots}
+
+    def count_executions(self, runs: Iterable[RunState]) -> tuple[int, int]:
+        """Return how many outermost executions there were, but for micro-batches, and how many of them runs report."""
+        executions = self.executions
+        roots = {*self.forgotten}
+        roots.update(execution.root_id for execution in executions.values() if not execution.query_run_id)
+        reported = {executions[number].root_id for number in self.reported_executions(runs)}
+        reported.update(root for root, was_reported in self.forgotten.items() if was_reported)
+        return len(roots), len(roots & reported)
 
     def without_effect(self, runs: Iterable[RunState]) -> tuple[set[str], set[str], set[str]]:
         """Return the ids of runs whose execution failed, had no part, or wrote no file although it should have.
@@ -325,6 +337,9 @@ class SparkLog:
                 is_settled = execution.id in reported_ids and execution.root_id not in running
                 if execution.id not in running and (is_settled or execution.id not in latest):
                     del executions[execution.id]
+                    if not execution.query_run_id:
+                        known = application.forgotten.get(execution.root_id, False)
+                        application.forgotten[execution.root_id] = known or execution.id in reported_ids
 
     @property
     def _application(self) -> LoggedApplication:

@@ -12,7 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
+from typing import Self
 
+import msgspec
 from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion.columns.facet import (
@@ -128,6 +130,7 @@ class LostLineage:
         self.executions: list[LostExecution] = []
         self.unreported_tables: list[str] = []
         self._names: dict[str, tuple[range, _ReportedNames]] = {}
+        self._counts: dict[str, _ExecutionCounts] = {}
         for logged in logs:
             begin = len(self.executions)
             self.executions += _lost_executions(logged, applications)
@@ -135,6 +138,7 @@ class LostLineage:
             application = logged.match(applications, logs)
             if application is None:
                 continue
+            self._counts[application.run_id] = _ExecutionCounts.of(logged, application)
             if not numbers:
                 self.unreported_tables += _unreported_tables(logged, application, symlinks)
             elif settings.capture_lost_executions:
@@ -142,7 +146,11 @@ class LostLineage:
                 self._names[application.run_id] = numbers, names
 
     def add_edges(self, job: JobLineage) -> JobLineage:
-        """Add the edges that the plans of the job's lost executions name, and return the job."""
+        """Add the edges that the plans of the job's lost executions name, and return the job.
+
+        Its run says how many executions it had, and how many of them have lineage.
+        """
+        recovered = 0
         if job.run.id in self._names:
             # Other jobs may share the lineage.
             lineage = job.lineage = structs.replace(
@@ -150,14 +158,46 @@ class LostLineage:
             )
             numbers, names = self._names[job.run.id]
             for number in numbers:
-                self.executions[number] = _add_edges(lineage, self.executions[number], names)
+                self.executions[number], added = _add_edges(lineage, self.executions[number], names)
+                recovered += added > 0
             lineage.inputs = dict(sorted(lineage.inputs.items()))
             lineage.outputs = dict(sorted(lineage.outputs.items()))
+        if job.run.id in self._counts:
+            job.run.execution_counts = self._counts[job.run.id].properties(recovered)
         return job
 
 
-def _add_edges(lineage: Lineage, execution: LostExecution, names: _ReportedNames) -> LostExecution:
-    """Add the datasets of an execution to the job. Return the execution with a reason that says what was added."""
+class _ExecutionCounts(msgspec.Struct, frozen=True):
+    """Numbers of an application's outermost SQL executions, without micro-batches.
+
+    :param ran: those that Spark ran, by its event log.
+    :param reported: those that OpenLineage reported.
+    :param logged: those whose lineage comes from the event log alone.
+    """
+
+    ran: int
+    reported: int
+    logged: int
+
+    @classmethod
+    def of(cls, logged: LoggedApplication, application: Application) -> Self:
+        """Count the executions of an application."""
+        count, reported = logged.count_executions(run for run in application.runs if not run.is_logged)
+        return cls(count, reported, logged.count_executions(run for run in application.runs if run.is_logged)[1])
+
+    def properties(self, recovered: int) -> dict[str, str]:
+        """Return the counts as properties of a run. :param recovered: lost executions whose plan named edges."""
+        recovered += self.logged
+        counts = {"": self.ran, "_reported": self.reported, "_recovered": recovered}
+        counts["_delivered"] = self.reported + recovered
+        return {f"spark_executions{name}": str(count) for name, count in counts.items()}
+
+
+def _add_edges(lineage: Lineage, execution: LostExecution, names: _ReportedNames) -> tuple[LostExecution, int]:
+    """Add the datasets of an execution to the job.
+
+    :returns: the execution, with a reason that says what was added, and how many edges that were.
+    """
     datasets = PlanDatasets.of(execution.plans)
     sinks = [names.resolve(sink) for sink in datasets.sinks]
     written = {sink.urn for sink in sinks if isinstance(sink, DatasetName)}
@@ -172,7 +212,7 @@ def _add_edges(lineage: Lineage, execution: LostExecution, names: _ReportedNames
         parts.append(f"its plan names tables that no event names: {', '.join(unknown)}")
     if not added and not unknown:
         parts.append("its plan names no file or table that the events lack")
-    return replace(execution, reason="; ".join(parts))
+    return replace(execution, reason="; ".join(parts)), added
 
 
 @dataclass(frozen=True, slots=True)
