@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -107,6 +109,20 @@ def test_the_oldest_receipts_give_way_if_all_are_too_large(tmp_path: Path) -> No
     Outbox(outbox.storage, OutboxLimits(max_bytes=0)).expire_receipts()
     assert receipts_in(outbox) == []
     assert outbox.receipts.find(after.name, after.manifest) == (None, set())
+
+
+def test_what_cannot_be_listed_for_room_refuses_no_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outbox = outbox_at(tmp_path)
+    delivered(outbox)
+
+    def stored(folder: str) -> dict[str, int]:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), folder)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(outbox.storage, "stored", stored)
+        patched.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=4096, f_blocks=2**40, f_frsize=1))
+        outbox.storage.write("leases/a", [b"x"])
+    assert outbox.storage.read("leases/a") == b"x"
 
 
 def test_receipts_from_the_future_silence_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -470,6 +470,9 @@ class Outbox:
         freed = 0
         try:
             freed = self.receipts.give_way(least, most, self._unsettled)
+        except OSError as error:
+            # The write that asked for room may still succeed, or fails for a reason of its own.
+            log.debug("No room could be made in %s: %s", self, error)
         finally:
             self._futile_until = 0.0 if freed >= least else time.monotonic() + _FUTILE_SECONDS
 
