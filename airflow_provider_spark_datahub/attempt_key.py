@@ -29,17 +29,17 @@ class AttemptKey:
 
     @property
     def instance(self) -> str:
-        """Name of the task instance, safe in paths: readable, and unique by its hash, since ids may hold anything."""
+        """Name of the task instance. It is safe in paths, and its hash makes it unique, since ids may hold anything."""
         return _name(self.dag_id, self.task_id, self.run_id, self.map_index)
 
     @property
     def task(self) -> str:
-        """Likewise the name of the task, over all its runs."""
+        """Name of the task, the same for all of its runs. It is safe in paths, too."""
         return _name(self.dag_id, self.task_id)
 
     @staticmethod
     def dag_prefix(dag_id: str) -> str:
-        """Return how the names of a DAG's task instances begin; those of DAGs with a similar id may, too."""
+        """Return the beginning of the names of a DAG's task instances. DAGs with similar ids may share it."""
         return f"{_slug(dag_id)}."
 
 

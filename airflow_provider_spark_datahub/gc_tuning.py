@@ -29,7 +29,7 @@ def gc_paused() -> Iterator[None]:
 
 @contextmanager
 def gc_slowed() -> Iterator[None]:
-    """Collect rarely, in a Spark worker that converts group after group, and never what was there before."""
+    """Collect rarely in a Spark worker that converts group after group, and never the objects that existed before."""
     before = gc.get_threshold()
     if not gc.get_freeze_count():
         gc.freeze()

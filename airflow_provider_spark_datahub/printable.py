@@ -29,7 +29,7 @@ def printable(text: str, encoding: str = "utf-8") -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text of several lines likewise; it keeps its line breaks, and its tabs become spaces."""
+    """Return a text of several lines with the same escapes. Line breaks stay, and tabs become spaces."""
     return "\n".join(printable(line) for line in text.expandtabs(4).splitlines())
 
 

@@ -56,6 +56,7 @@ pytest_plugins = ["tests.servers.fixtures"]
 _ROOT = Path(__file__).parent
 _OF_TIMEOUTS = ("pytest_timeout.py", "outcomes.py")
 _SHARED = "servers"
+_OF_RECORDED_JOBS = ("case", "path", "recording")
 _SERVERS = frozenset({"kafka", "schema_registry", "s3", "browser"})
 
 
@@ -100,11 +101,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
         if item.path.parent.name == "attacks":
             item.add_marker("attacks")
+        if _is_repetition(item):
+            item.add_marker("no_cover")
         if _SERVERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("servers")
         if item.get_closest_marker("airflow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(600))  # its processes have limits of their own
     items.sort(key=_rank)
+
+
+def _is_repetition(item: pytest.Item) -> bool:
+    """Return whether a test is for all recorded jobs, and this is not its first job.
+
+    Measuring coverage doubles a test's time, and there are dozens of jobs and of such tests.
+    """
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and any(callspec.indices.get(name) for name in _OF_RECORDED_JOBS)
 
 
 def _rank(item: pytest.Item) -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
 
 T = TypeVar("T")
 
@@ -51,3 +55,36 @@ def join(thread: threading.Thread, seconds: float = HANGS) -> None:
         frame = sys._current_frames().get(thread.ident or 0)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
         raise AssertionError(f"{thread.name} has not ended after {seconds:g} s:\n{stack}")
+
+
+_ON_DISKS = (
+    *("listdir", "lstat", "mkdir", "open", "remove", "rename", "replace", "rmdir", "scandir", "stat", "statvfs"),
+    *("unlink", "utime"),
+)
+
+
+@contextmanager
+def hanging_disk(folder: Path, steps: Sequence[str] = _ON_DISKS) -> Iterator[list[str]]:
+    """Let functions of ``os`` wait at whatever is in a folder, until the block ends; yield the paths that they got."""
+    is_back = threading.Event()
+    asked: list[str] = []
+
+    def hanging(step: str) -> Callable[..., Any]:
+        real = getattr(os, step)
+
+        def hang(path: Any, *arguments: Any, **options: Any) -> Any:
+            text = os.fspath(path) if not isinstance(path, int) else ""
+            if isinstance(text, str) and f"{text}/".startswith(f"{folder}/"):
+                asked.append(text)
+                is_back.wait(HANGS)
+            return real(path, *arguments, **options)
+
+        return hang
+
+    with pytest.MonkeyPatch.context() as patched:
+        for step in steps:
+            patched.setattr(os, step, hanging(step))
+        try:
+            yield asked
+        finally:
+            is_back.set()

@@ -14,15 +14,17 @@ MODULES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE
 MAX_MODULE_LINES = 700
 MAX_FUNCTION_LINES = 50
 MAX_MODULES_IN_A_FOLDER = 15
-# Deep modules with few public names, whatever the package's size. The house had 212 lines a module and 14.6 names a
-# thousand lines when it was built; tighten these when the package gets deeper.
-MIN_MEAN_MODULE_LINES = 210
-MAX_PUBLIC_NAMES_PER_THOUSAND_LINES = 15.0
+# Deep modules with few public names, whatever the package's size: it has 262 lines a module and 13.3 names a thousand
+# lines. Tighten these when it gets deeper.
+MIN_MEAN_MODULE_LINES = 255
+MAX_PUBLIC_NAMES_PER_THOUSAND_LINES = 13.6
 
 CATCHING_EVERYTHING = {
     # Lineage's own failures end where the task begins, and where the scheduler does.
     "operators/lineage.py": 1,
     "plugins/dag_run_listener.py": 1,
+    # Makes a subclass of a user's operator while Airflow parses the DAG, which must not fail.
+    "plugins/policy.py": 1,
     # A defect that one outbox entry hits ends the delivery of its task instance; the other entries go on.
     "delivery/outbox/drain.py": 1,
     # Passes the error of a call on to the thread that asked for the call, which raises it.

@@ -21,7 +21,7 @@ from airflow_provider_spark_datahub.printable import counted
 
 
 class Rate:
-    """Limit on proposals per second, shared by threads, which leaves DataHub time for others: a token bucket.
+    """Limit on proposals per second for all threads, as a token bucket. It leaves DataHub time for other clients.
 
     :param per_second: the average rate; ``None`` for no limit.
     :raises ValueError: if the rate is not positive.
@@ -43,7 +43,7 @@ class Rate:
 
     @property
     def burst(self) -> int | None:
-        """Return how many proposals may be sent at once: those of one second; ``None`` for any number."""
+        """Return the number of proposals that may be sent at once, the rate of one second; ``None`` for no limit."""
         return None if self._per_second is None else max(1, int(self._per_second))
 
     def take(self, count: int) -> None:
@@ -92,7 +92,7 @@ class ResultFolder(Protocol):
 
 
 @dataclass(slots=True)
-class PartState:
+class _PartState:
     """Progress of the delivery of a part.
 
     :param settled: rows that are delivered or rejected.
@@ -146,7 +146,7 @@ class BackfillDelivery:
         rate: Rate,
         *,
         threads: int = 1,
-        on_progress: Callable[[str, PartState], None] = lambda _name, _state: None,
+        on_progress: Callable[[str, _PartState], None] = lambda _name, _state: None,
     ) -> None:
         self._folder = folder
         self._open_sink = open_sink
@@ -177,7 +177,7 @@ class BackfillDelivery:
                     totals.problems.append(problem)
         return totals
 
-    def _deliver_part(self, part: ResultFolder) -> tuple[PartState, str | None]:
+    def _deliver_part(self, part: ResultFolder) -> tuple[_PartState, str | None]:
         state = self._state_of(part)
         problem = None
         if not state.complete and not self._stop.is_set():
@@ -189,7 +189,7 @@ class BackfillDelivery:
                         self._stop.set()
         return state, problem
 
-    def _send(self, part: ResultFolder, state: PartState, sink: Sink) -> str | None:
+    def _send(self, part: ResultFolder, state: _PartState, sink: Sink) -> str | None:
         """Send the rest of a part. Return why something stays pending, or ``None``."""
         with part.open("rb") as file:
             rest = read_part(file, str(part), state.settled)
@@ -206,9 +206,9 @@ class BackfillDelivery:
         self._write_state(part, state)
         return None
 
-    def _settle(self, part: ResultFolder, state: PartState, delivery: Delivery) -> None:
+    def _settle(self, part: ResultFolder, state: _PartState, delivery: Delivery) -> None:
         if delivery.rejected:
-            # Named by its position: a batch that is sent again after a crash overwrites its file.
+            # The position is part of the name, so that a batch that is sent again after a crash overwrites its file.
             name = f"{part.name}-{state.settled:09d}.jsonl"
             self._write(f"{STATE}/rejected/{name}", map(_rejected, delivery.rejected))
         state.settled += delivery.delivered + len(delivery.rejected)
@@ -217,11 +217,11 @@ class BackfillDelivery:
         self._write_state(part, state)
         self._on_progress(part.name, state)
 
-    def _state_of(self, part: ResultFolder) -> PartState:
+    def _state_of(self, part: ResultFolder) -> _PartState:
         file = self._folder / f"{STATE}/delivered/{part.name}.json"
-        return PartState(**json.loads(file.read_text())) if file.exists() else PartState()
+        return _PartState(**json.loads(file.read_text())) if file.exists() else _PartState()
 
-    def _write_state(self, part: ResultFolder, state: PartState) -> None:
+    def _write_state(self, part: ResultFolder, state: _PartState) -> None:
         self._write(f"{STATE}/delivered/{part.name}.json", [json.dumps(asdict(state)).encode()])
 
     def _write(self, name: str, lines: Iterable[bytes]) -> None:
@@ -234,7 +234,7 @@ class BackfillDelivery:
 
 
 def _batch(texts: Iterator[str], most: int) -> list[str]:
-    """Return the next texts, at most this many; stop early once they are long together."""
+    """Return the next texts: at most this many, and fewer if they are long."""
     batch: list[str] = []
     size = 0
     for text in islice(texts, most):

@@ -75,8 +75,8 @@ class ArchiveFiles:
     :param whole: path and content of each file that is read as a whole.
     :param lines: path, offset of the part, and content of each line of large files; ``None`` if there are none.
     :param too_large: files that cannot be read.
-    :param part_bytes: bytes that one task reads, with the cost of opened files: every core has several tasks, and none
-        takes minutes.
+    :param part_bytes: bytes that one task reads, including the cost of opening files. Each core gets several tasks, and
+        no task takes minutes.
     """
 
     count: int
@@ -92,7 +92,7 @@ class ArchiveFiles:
 
         :param sources: folders, files or globs, in any file system that this Spark knows.
         """
-        # binaryFile lists files, and opens them only if their content is asked for.
+        # binaryFile lists files, and opens them only if their content is selected.
         reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
         files = reader.load(list(sources))
         compressed = reduce(Column.__or__, (F.col("path").endswith(suffix) for suffix in COMPRESSED))
@@ -227,13 +227,13 @@ class _Index:
     def _read(self, line: bytes) -> tuple[EventHead, bytes]:
         """Read the head of an event, and its text as :func:`checked_text` gives it."""
         text = line.strip()
-        # It is much faster to look for a backslash alone first.
+        # Looking for a single backslash first is much faster.
         if not text.isascii() or (b"\\" in text and (b"\\ud" in text or b"\\uD" in text)):
             text = self._check(line)
         try:
             return EventHead.read(text), text
         except EventError:
-            # If the line is not JSON at all, that is the better reason.
+            # If the line is not JSON at all, this raises with that reason, which explains more.
             self._check(line)
             raise
 

@@ -1,8 +1,9 @@
 """Rows of the Spark job: many events, links or aspect versions are packed into few large rows.
 
-Spark then moves, sorts and stores little. OpenLineage repeats most of an event in the next one, and aspects repeat each
-other's names: fifty of them, compressed together, are a fiftieth or a tenth of their size. Each kind of row has a
-packer, which works in bounded memory, and a function that unpacks sorted rows as a stream in order.
+Packing reduces the data that Spark moves, sorts and stores. OpenLineage repeats most of an event in the next one, and
+aspects repeat each other's names. So fifty of them, compressed together, shrink to a fiftieth (events) or a tenth
+(aspects) of their size. Each kind of row has a packer, which works in bounded memory, and a function that unpacks
+sorted rows as a stream in order.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _BATCH_BYTES = 1024 * 1024
 _BATCH_ROWS = 10_000
-_ROW_BYTES = 64  # what a row takes beside its texts, roughly
+_ROW_BYTES = 64  # approximate size of a row without its texts
 
 T = TypeVar("T", bound=Row)
 
@@ -300,7 +301,7 @@ PACKED_BYTES = 64 * 1024
 """Approximate size of the versions in a row. As many rows as there are tasks may be open at the same time."""
 HELD_VERSION_BYTES = 32 * 1024 * 1024
 """Size of the versions that a task holds before it sorts and packs them."""
-_VERSION_BYTES = 500  # what a version takes beside its content
+_VERSION_BYTES = 500  # approximate size of a version without its content
 
 _version_packing = _Packing(AspectVersion)
 

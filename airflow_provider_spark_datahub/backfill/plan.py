@@ -23,18 +23,18 @@ PROPOSALS = "proposals"
 PROPOSAL_COLUMN = "proposal"
 """Column of a part: a proposal as one line of JSON."""
 QUARANTINE = "quarantine"
-"""Folder of what could not be converted: file, offset and reason, as JSON lines."""
+"""Folder of unconverted lines and datasets: file, offset and reason, as JSON lines."""
 SUMMARY = "summary.json"
 STATE = "_state"
-"""Folder of what a later run needs to continue after a crash."""
+"""Folder of the files that a later run needs to continue after a crash."""
 WORK = "_work"
-"""Folder of what Spark keeps between two steps; removed when the conversion is complete."""
+"""Folder of Spark's results between two steps; removed when the conversion is complete."""
 PLAN_FILE = f"{STATE}/plan.json"
 CONVERTED_FILE = f"{STATE}/converted.json"
 """Exists once the conversion is complete."""
 
 LOCAL = "file://"
-"""How the URI of a folder on a disk begins."""
+"""Beginning of the URI of a folder on a disk."""
 
 _BATCH_ROWS = 20  # few, since each proposal may have megabytes
 
@@ -44,9 +44,9 @@ class PartError(ValueError):
 
 
 def folder_uri(folder: str) -> str:
-    """Return the URI of a folder that a person names. A path is on a disk that this machine and the cluster share.
+    """Return the URI of a folder that a person names: a path means a disk that this machine and the cluster share.
 
-    Spark would look for a path without a scheme in the cluster's default file system, which may be another one.
+    For a path without a scheme, Spark would use the cluster's default file system, which may not be that disk.
     """
     return folder.rstrip("/") if "://" in folder else f"{LOCAL}{Path(folder).absolute()}"
 
@@ -71,12 +71,12 @@ def read_part(part: IO[bytes], name: str, start: int = 0) -> Iterator[str]:
 
 
 class PlanError(ValueError):
-    """A plan that cannot be carried out; the message says what is wrong with it and what to do."""
+    """A plan that cannot be carried out; the message names the problem and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillPlan:
-    """What to convert, how, and where to write the results.
+    """Plan of a backfill: its sources, its settings, and the place of its results.
 
     :param sources: folders, files or globs, as Spark on the cluster knows them.
     :param out: URI of the backfill's own folder; see :func:`folder_uri`.
@@ -169,7 +169,7 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where and how to submit.
+    """Cluster and options of the submission.
 
     :param master: as ``spark-submit`` takes it; ``None`` for Spark's own configuration. Likewise :attr:`deploy_mode`.
     :param conf: Spark properties.

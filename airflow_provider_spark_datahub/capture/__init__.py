@@ -12,6 +12,7 @@ from airflow_provider_spark_datahub._lazy import lazy_exports
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture.child_spark import (
         ChildInjection as ChildInjection,
+        SubmitArguments as SubmitArguments,
         lay_over as lay_over,
         notes_below as notes_below,
     )
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
         ClassArchiveError as ClassArchiveError,
         ClassArchives as ClassArchives,
     )
-    from airflow_provider_spark_datahub.capture.collection import (
-        EventPlace as EventPlace,
-        Follower as Follower,
-        follow as follow,
-    )
     from airflow_provider_spark_datahub.capture.connect_session import (
         SESSION_SCHEME as SESSION_SCHEME,
         SessionEvents as SessionEvents,
@@ -32,13 +28,16 @@ if TYPE_CHECKING:
     )
     from airflow_provider_spark_datahub.capture.event_lines import (
         EVENT_FOLDER as EVENT_FOLDER,
+        UNREAD as UNREAD,
         BadLineError as BadLineError,
         CollectedEvents as CollectedEvents,
         CollectionReport as CollectionReport,
+        EventPlace as EventPlace,
         EventSource as EventSource,
         FileFollower as FileFollower,
         Outcome as Outcome,
         checked_text as checked_text,
+        follow as follow,
     )
     from airflow_provider_spark_datahub.capture.event_log import (
         ATTEMPT_PROPERTY as ATTEMPT_PROPERTY,
@@ -72,12 +71,8 @@ if TYPE_CHECKING:
         choose_jar as choose_jar,
     )
     from airflow_provider_spark_datahub.capture.remote_spark import (
-        livy_batch as livy_batch,
-        livy_submission as livy_submission,
-        manifest_environment as manifest_environment,
-        manifest_of as manifest_of,
-        manifest_scala_version as manifest_scala_version,
-        manifest_submission as manifest_submission,
+        LivyBatch as LivyBatch,
+        SparkApplication as SparkApplication,
     )
     from airflow_provider_spark_datahub.capture.spark_installation import (
         ScalaVersion as ScalaVersion,
@@ -106,13 +101,12 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "child_spark": "ChildInjection lay_over notes_below",
+            "child_spark": "ChildInjection SubmitArguments lay_over notes_below",
             "class_archive": "ClassArchive ClassArchiveError ClassArchives",
-            "collection": "EventPlace Follower follow",
             "connect_session": "SESSION_SCHEME SessionEvents remote_with_session",
             "event_lines": (
-                "EVENT_FOLDER BadLineError CollectedEvents CollectionReport EventSource FileFollower Outcome "
-                "checked_text"
+                "EVENT_FOLDER BadLineError CollectedEvents CollectionReport EventPlace EventSource FileFollower "
+                "Outcome UNREAD checked_text follow"
             ),
             "event_log": "ATTEMPT_PROPERTY EventLog LogFollower LogLimits LogObjects LogPlace",
             "event_objects": "EventObjects ObjectStore OpenStore",
@@ -121,9 +115,7 @@ else:
                 "inject_event_log overridden_transport unused_path"
             ),
             "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver JarChoice choose_jar",
-            "remote_spark": (
-                "livy_batch livy_submission manifest_environment manifest_of manifest_scala_version manifest_submission"
-            ),
+            "remote_spark": "LivyBatch SparkApplication",
             "spark_installation": (
                 "ScalaVersion SparkInstallation SparkVersions base_file base_properties knows_base_file"
             ),

@@ -1,9 +1,9 @@
-"""Lineage of every ``spark-submit`` that a process starts below itself, whatever starts it.
+"""Lineage of every ``spark-submit`` below a process, whatever starts it.
 
-Spark's scripts source ``spark-env.sh`` of ``SPARK_CONF_DIR`` before they start Java, and so does PySpark.
-:func:`lay_over` writes a folder whose ``spark-env.sh`` sources the user's own one, and then asks :func:`rewrite`, in
-this Python, for the arguments with the listener. So each Spark keeps its configuration, gets the jar for its version,
-and has an event file of its own: two Sparks that append to one file tear each other's lines.
+Spark's scripts and PySpark source ``spark-env.sh`` of ``SPARK_CONF_DIR`` before they start Java. :func:`lay_over`
+writes a folder with another ``spark-env.sh``. It sources the user's own one, and then calls :func:`_rewrite` in this
+Python, which adds the listener to the arguments. So each Spark keeps its configuration, gets the jar for its version,
+and writes an event file of its own: two Sparks that append to one file tear each other's lines.
 """
 
 from __future__ import annotations
@@ -32,17 +32,20 @@ from airflow_provider_spark_datahub.capture.injection import (
 from airflow_provider_spark_datahub.capture.openlineage_jar import DEFAULT_OPENLINEAGE_JAR, IvyResolver, choose_jar
 from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation, base_file, base_properties
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
+from airflow_provider_spark_datahub.files import open_regular
 
 RESOLVE_SECONDS = 60.0
 """Time to resolve a Maven coordinate before a launch; a first download is 43 MB."""
 _SPARK_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
-# Starts a Python that starts a spark-submit, which gets the listener.
+# This class starts a Python, which starts the spark-submit that gets the listener.
 _SPARK_PIPELINES = "org.apache.spark.deploy.SparkPipelines"
 _USERS_CONF_DIR = "SPARK_DATAHUB_USERS_CONF_DIR"
 _LOADED = "SPARK_ENV_LOADED"
 _REQUEST = "request.json"
 _SCRIPT = "spark-env.sh"
 _NOTE = ".note"
+_LARGEST_NOTE = 4096
+"""Longest note of a launch that the report repeats, in bytes."""
 
 # org.apache.spark.launcher.SparkSubmitOptionParser
 _FLAG = re.compile(r"-h|-v|--(help|load-spark-defaults|supervise|usage-error|verbose|version)")
@@ -81,7 +84,7 @@ class ChildInjection:
 
 
 @dataclass(frozen=True, slots=True)
-class _SubmitArguments:
+class SubmitArguments:
     """Arguments of Spark's class ``SparkSubmit``, parsed as Spark parses them.
 
     :param options: the options before the application, each with its value and its position; ``None`` for a flag.
@@ -95,7 +98,7 @@ class _SubmitArguments:
     application: str | None = None
 
     @classmethod
-    def parse(cls, arguments: Sequence[str]) -> _SubmitArguments:
+    def parse(cls, arguments: Sequence[str]) -> SubmitArguments:
         """Parse the arguments after the name of the class."""
         start = 1 if arguments[:1] and (arguments[0] in _SHELLS or arguments[0] == "run-example") else 0
         mixed = bool(start) and arguments[0] in _SHELLS
@@ -144,7 +147,7 @@ class _SubmitArguments:
     def with_submission(self, submission: Submission, properties_file: Path | None = None) -> list[str]:
         """Return the arguments of another submission. Options that it does not change stay where they are.
 
-        :param properties_file: stands in for the arguments' own.
+        :param properties_file: replaces the arguments' own ``--properties-file``.
         """
         before = self.properties
         changed = {name: str(value) for name, value in submission.properties.items() if before.get(name) != str(value)}
@@ -176,7 +179,7 @@ def _option_at(arguments: Sequence[str], position: int) -> tuple[str, str | None
     return (name, value, position + 1) if equals and _VALUE.fullmatch(name) else (argument, None, position + 1)
 
 
-def rewrite(
+def _rewrite(
     arguments: Sequence[str], injection: ChildInjection, env: Mapping[str, str], event_file: str, private: Path
 ) -> tuple[list[str], str]:
     """Return the arguments of ``SparkSubmit`` with the listener, and a note for the user; empty if there is none.
@@ -186,7 +189,7 @@ def rewrite(
     :raises InjectionError: if lineage cannot be added without risk to the job.
     :raises OSError: if the properties file cannot be read.
     """
-    parsed = _SubmitArguments.parse(arguments)
+    parsed = SubmitArguments.parse(arguments)
     if parsed.names & _ENDS_WITHOUT_A_JOB:
         return list(arguments), ""
     remote = parsed.value("--remote") or parsed.properties.get("spark.remote") or env.get("SPARK_REMOTE") or ""
@@ -253,7 +256,7 @@ unset {loaded} _datahub_users _datahub_file _datahub_arguments _datahub_argument
 def lay_over(folder: Path, injection: ChildInjection, env: Mapping[str, str]) -> dict[str, str | None]:
     """Write a configuration folder that adds lineage to the Sparks of child processes.
 
-    The user's own configuration stays in effect: that of ``SPARK_CONF_DIR``, or of each Spark's home.
+    The user's own configuration stays in effect, from ``SPARK_CONF_DIR`` or from each Spark's home.
 
     :param folder: an empty folder whose path has no blank: Spark's scripts do not quote it.
     :param env: environment of the child processes, which is not changed.
@@ -262,7 +265,7 @@ def lay_over(folder: Path, injection: ChildInjection, env: Mapping[str, str]) ->
     :raises InjectionError: if its path holds a blank.
     """
     if re.search(r"\s", str(folder)):
-        raise InjectionError(f"the folder {str(folder)!r} holds a blank: set TMPDIR to one without")
+        raise InjectionError(f"the folder {str(folder)!r} contains a blank: set TMPDIR to a path without blanks")
     root = str(Path(__file__).parents[2])
     bootstrap = f"import sys; sys.path.insert(0, {root!r}); from {__name__} import main; main()"
     (folder / _REQUEST).write_bytes(msgspec.json.encode(injection))
@@ -289,18 +292,22 @@ def main() -> None:
     name = f"{time.time_ns()}-{os.getpid()}"
     users = Path(os.environ["SPARK_CONF_DIR"])
     rewritten, note = arguments, ""
+    files: list[Path] | None = None
     try:
+        files = [*users.iterdir()] if users.is_dir() else []
         if java_class == _SPARK_SUBMIT:
-            rewritten, note = rewrite(
+            rewritten, note = _rewrite(
                 arguments, injection, os.environ, str(events / f"{name}{EVENT_FILE}"), Path(folder)
             )
     except (InjectionError, OSError) as error:
         note = f"a Spark of this task ran without lineage: {error}"
     if note:
         (events / f"{name}{_NOTE}").write_text(note)
+    if files is None:
+        return  # without an answer, the launch keeps its folder and its arguments
     conf_dir = Path(folder) / name
     conf_dir.mkdir()
-    for path in users.iterdir() if users.is_dir() else ():
+    for path in files:
         if path.name != _SCRIPT:
             (conf_dir / path.name).symlink_to(path.resolve())
     (conf_dir / _SCRIPT).symlink_to(Path(folder) / _SCRIPT)
@@ -309,6 +316,10 @@ def main() -> None:
 
 
 def notes_below(events_folder: Path) -> Iterator[str]:
-    """Yield what launches left to report, in their order."""
+    """Yield the notes of launches for the report, in the order of the launches."""
     for path in sorted(events_folder.glob(f"*{_NOTE}")):
-        yield path.read_text("utf-8", "replace")
+        try:
+            with open_regular(path) as file:
+                yield file.read(_LARGEST_NOTE).decode("utf-8", "replace")
+        except OSError as error:
+            yield f"the note of a launch cannot be read: {path}: {error.strerror or error}"

@@ -1,10 +1,11 @@
 """Archives of Spark's and the listener's Java classes, which a driver's Java maps instead of loading each class.
 
 This is Java's class data sharing, with dynamic archives (Java 13 and later). An archive fits one Java, one Spark, and
-one class path. Only the beginning of the class path counts: the entries up to the last one that a class came from,
-unchanged and in this order. Spark puts its configuration folder before its jars, and Java refuses a folder that is not
-empty. So the driver's class path begins with Spark's jars then, and has the configuration folder behind them. No file
-is found elsewhere by that, since an archive is not used if a name in the configuration folder is in a jar as well.
+one class path. Only the beginning of the class path counts: the entries up to the last one that a class came from must
+be the same, in the same order. Spark puts its configuration folder before its jars, but Java refuses archives after a
+folder that is not empty. So with an archive, the driver's class path begins with Spark's jars, and the configuration
+folder comes after them. Java finds the same files nevertheless: an archive is not used if a name in the configuration
+folder is also in a jar.
 
 A mapped archive is code. It is used only if nobody but this user (or root) could have written it.
 """
@@ -38,7 +39,7 @@ _DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 _JAVA_VARIABLES = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 _ARCHIVE_OPTION = "-XX:SharedArchiveFile="
-# With the first ones the user has decided, with the others Java maps no archive.
+# The first ones are the user's own choice about archives. With the others, Java maps no archive.
 _CONFLICTING = re.compile(
     r"-Xshare:|-XX:SharedArchiveFile=|-XX:ArchiveClassesAtExit=|-XX:AOT|-javaagent:|-agent(lib|path):"
     r"|--patch-module|--limit-modules|--upgrade-module-path"
@@ -76,7 +77,7 @@ class ClassArchive:
     def added_to(self, submission: Submission) -> Submission:
         """Return the submission with the archive; adding it twice is the same as adding it once."""
         users = submission.effective(_DRIVER_JAVA_OPTIONS) or ""
-        # An archive that does not fit after all costs a warning on standard output, which may be the job's result.
+        # If an archive does not fit after all, Java warns on standard output, which may be the job's result.
         options = [f"{_ARCHIVE_OPTION}{self.path}", "-Xshare:auto", *([] if "-Xlog" in users else ["-Xlog:cds*=off"])]
         missing = [option for option in options if option not in users.split()]
         properties = {
@@ -127,7 +128,7 @@ class ClassArchives:
         if installation is None:
             raise ClassArchiveError("the Spark of this spark-submit is not known")
         if submission.effective_driver_class_path():
-            raise ClassArchiveError("the job has a driver class path of its own, which comes first")
+            raise ClassArchiveError("the job has a driver class path of its own, which comes before Spark's jars")
         self._refuse_conflicting(submission, env)
         listener = jar.class_path
         java = _java(env)
@@ -164,9 +165,10 @@ class ClassArchives:
         """Run a small job that has the listener, and let its Java write an archive.
 
         :param env: environment of ``spark-submit``. Its Spark configuration is not used.
-        :param listener: paths of the OpenLineage jar and what it needs, for jobs that have it on the driver's class
-            path; empty if it is among Spark's jars, and for jobs that bring jars of their own: ...
-        :param beside: ... theirs is then among these jars, and its classes are not in the archive.
+        :param listener: paths of the OpenLineage jar and its dependencies, for jobs that have the jar on the driver's
+            class path. Empty if it is among Spark's jars, and for jobs that bring jars of their own.
+        :param beside: jars of a job that brings jars of its own, the OpenLineage jar among them. Their classes are not
+            in the archive.
         :param seconds: timeout for the job.
         :raises ClassArchiveError: if the job failed or Java wrote no archive.
         :raises OSError: if the folder cannot be written.
@@ -194,7 +196,7 @@ class ClassArchives:
         return archive
 
     def outdated(self) -> Iterator[tuple[Path, str]]:
-        """Yield the archives that fit nothing any more, and why."""
+        """Yield the archives that are outdated, with the reasons."""
         for path in sorted(self.folder.glob("*.jsa")):
             try:
                 archive = _read(path)
@@ -207,7 +209,7 @@ class ClassArchives:
                 yield path, str(error)
 
     def remove_outdated(self) -> list[tuple[Path, str]]:
-        """Remove such archives, and what an interrupted build left; return the archives, and why."""
+        """Remove outdated archives and the files of interrupted builds; return the archives with the reasons."""
         removed = list(self.outdated())
         for path, _ in removed:
             _remove(path)
@@ -265,9 +267,9 @@ def _remove(path: Path) -> None:
 
 
 def _read(path: Path) -> ClassArchive:
-    """Return an archive, if nobody else could have written it or its description.
+    """Return an archive if no other user could have written it or its description.
 
-    :raises ClassArchiveError: if somebody could, or if the description cannot be read.
+    :raises ClassArchiveError: if another user could have written one of them, or the description cannot be read.
     """
     for file in (path, _description(path)):
         _refuse_writable(file)
@@ -284,7 +286,7 @@ def _read(path: Path) -> ClassArchive:
 def _refuse_writable(path: Path) -> None:
     """Refuse a file or folder that another user could write or replace; folders with the sticky bit protect it.
 
-    :raises ClassArchiveError: if somebody could, or if it cannot be seen.
+    :raises ClassArchiveError: if another user could, or if the path cannot be inspected.
     """
     trusted = (os.geteuid(), 0)
     for place in (path, *path.parents):

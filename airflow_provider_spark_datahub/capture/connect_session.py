@@ -23,7 +23,13 @@ from urllib.parse import parse_qs, quote, unquote, urlencode
 
 import msgspec
 
-from airflow_provider_spark_datahub.capture.event_lines import CollectionReport, FileFollower, Outcome, checked_text
+from airflow_provider_spark_datahub.capture.event_lines import (
+    CollectionReport,
+    FileFollower,
+    Outcome,
+    checked_text,
+    outcome_of,
+)
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
 from airflow_provider_spark_datahub.files import open_regular
 
@@ -91,9 +97,9 @@ class SessionEvents:
         query = urlencode({"session": self.session_id, "start": self.start, "name": self.name})
         return f"{SESSION_SCHEME}{quote(str(self.path))}?{query}"
 
-    def follow(self, parse: Callable[[bytes], T]) -> SessionFollower[T]:
+    def follow(self, parse: Callable[[bytes], T]) -> _SessionFollower[T]:
         """Return the reader of the events."""
-        return SessionFollower(self, parse)
+        return _SessionFollower(self, parse)
 
     def sizes(self) -> dict[str, int]:
         """Return how many bytes the server has written since the session began.
@@ -104,7 +110,7 @@ class SessionEvents:
 
     def last_ms(self) -> int | None:
         """Return the time of the session's last event, in ms since the epoch; ``None`` if there is none."""
-        reader = SessionFollower(self, checked_text())
+        reader = _SessionFollower(self, checked_text())
         times = [datetime.fromisoformat(json.loads(event)["eventTime"]) for event in reader.new(lambda: False)]
         return round(max(times).timestamp() * 1000) if times else None
 
@@ -128,7 +134,7 @@ class _Head(msgspec.Struct):
     eventType: str = ""  # noqa: N815 (OpenLineage's name)
 
 
-class SessionFollower(Generic[T]):
+class _SessionFollower(Generic[T]):
     """Reader of a session's events while the server writes them.
 
     :param parse: returns the event of a line, or raises ``BadLineError``.
@@ -161,7 +167,8 @@ class SessionFollower(Generic[T]):
     def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
         """Yield all remaining events. The report is final then.
 
-        The server writes on, and some time after the client has its answer: it is read until each query has its end.
+        The server goes on writing for some time after the client has its answer. So its file is read until each query
+        has an end.
 
         :param deadline: returns ``True`` when the time is up.
         """
@@ -190,10 +197,10 @@ class SessionFollower(Generic[T]):
         except FileNotFoundError:
             report.outcome = Outcome.MISSING
         except OSError as error:
-            report.outcome, report.detail = Outcome.UNREADABLE, f"{self._events.path}: {error.strerror or error}"
+            report.outcome, report.detail = outcome_of(error), f"{self._events.path}: {error.strerror or error}"
 
     def _of_session(self, text: bytes) -> Iterator[bytes]:
-        """Yield the events of this session that are known with this one: earlier ones of its run, and itself."""
+        """Yield the events that are now known to be of this session: earlier ones of the same run, then this one."""
         try:
             head = self._head.decode(text)
         except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""Reading of event files, line by line: once, or while a running job appends to them.
+"""Reading of an attempt's events, line by line: once, or while a running job appends to them.
 
 Files are streamed in bounded memory. A missing, torn or unreadable file or line is a result with a reason, not an
 exception, because lineage never stops a task.
@@ -7,21 +7,27 @@ exception, because lineage never stops a task.
 from __future__ import annotations
 
 import enum
+import errno
 import json
 import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, Generic, NoReturn, Protocol, TypeVar, runtime_checkable
+from typing import IO, TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
 from airflow_provider_spark_datahub.files import NotRegularFileError, open_regular
 from airflow_provider_spark_datahub.printable import counted
 
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.capture.connect_session import SessionEvents
+    from airflow_provider_spark_datahub.capture.event_objects import EventObjects
+
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+Event = TypeVar("Event", covariant=True)
 
 _MEBIBYTE = 1024 * 1024
 _SKIP_CHUNK_BYTES = _MEBIBYTE
@@ -51,8 +57,13 @@ class Outcome(enum.Enum):
         "or wrote on another machine"
     )
     UNREADABLE = "the event file cannot be read"
-    REPLACED = "the event file was cut or replaced while the job wrote it: what it held before may not have been read"
+    UNAVAILABLE = "the event file cannot be read at the moment"
+    REPLACED = "the event file was cut or replaced while the job wrote it: earlier events may not have been read"
     TIMED_OUT = "the time for reading events was used up before all of them were converted"
+
+
+UNREAD = frozenset({Outcome.UNREADABLE, Outcome.UNAVAILABLE, Outcome.TIMED_OUT})
+"""Outcomes after which there may be events that nobody has read."""
 
 
 class CollectLimits(msgspec.Struct, frozen=True):
@@ -140,19 +151,20 @@ class _DeadlineError(Exception):
     """The deadline has passed."""
 
 
-# The later an outcome, the better it explains why lineage is incomplete.
+# Later outcomes explain better why lineage is incomplete.
 _SEVERITY = (
     Outcome.COMPLETE,
     Outcome.EMPTY,
     Outcome.MISSING,
     Outcome.TORN,
     Outcome.UNREADABLE,
+    Outcome.UNAVAILABLE,
     Outcome.REPLACED,
     Outcome.TIMED_OUT,
 )
 
 
-def worst(endings: Iterable[tuple[Outcome, str]]) -> tuple[Outcome, str]:
+def _worst(endings: Iterable[tuple[Outcome, str]]) -> tuple[Outcome, str]:
     """Return the outcome that explains best why lineage is incomplete, with its detail."""
     return max(endings, key=lambda ending: _SEVERITY.index(ending[0]))
 
@@ -199,7 +211,7 @@ class _LineReader(Generic[T]):
             if self._report.outcome is Outcome.TIMED_OUT:
                 break
         if endings:
-            self._ended(*worst(endings))
+            self._ended(*_worst(endings))
 
     def _read_source(self, source: EventSource) -> Iterator[T]:
         try:
@@ -208,7 +220,7 @@ class _LineReader(Generic[T]):
         except FileNotFoundError:
             self._ended(Outcome.MISSING, str(source))
         except OSError as error:
-            self._ended(Outcome.UNREADABLE, _described(source, error))
+            self._ended(outcome_of(error), _described(source, error))
         except _DeadlineError:
             self._ended(Outcome.TIMED_OUT, f"{source}, after {counted(self._report.lines, 'line')}")
 
@@ -276,6 +288,17 @@ class _LineReader(Generic[T]):
     def _ended(self, outcome: Outcome, detail: str) -> None:
         self._report.outcome = outcome
         self._report.detail = detail
+
+
+# Errors that stay: of what is there instead of a file, of rights, of names.
+_LASTING = (NotRegularFileError, PermissionError, IsADirectoryError, NotADirectoryError)
+_LASTING_NUMBERS = frozenset({errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL})
+
+
+def outcome_of(error: OSError) -> Outcome:
+    """Return the outcome of a read that failed: a disk or a store that fails at the moment may answer later."""
+    is_lasting = isinstance(error, _LASTING) or error.errno in _LASTING_NUMBERS
+    return Outcome.UNREADABLE if is_lasting else Outcome.UNAVAILABLE
 
 
 def _described(source: object, error: OSError) -> str:
@@ -410,12 +433,12 @@ class FileFollower(Generic[T]):
             self._replaced = self._at.offset > 0
             report.outcome, report.detail = Outcome.MISSING, str(self._path)
         except OSError as error:
-            report.outcome, report.detail = Outcome.UNREADABLE, _described(self._path, error)
+            report.outcome, report.detail = outcome_of(error), _described(self._path, error)
         except _DeadlineError:
             report.outcome, report.detail = Outcome.TIMED_OUT, f"{self._path}, after {counted(self._at.line, 'line')}"
         if report.outcome is Outcome.COMPLETE and not report.events:
             report.outcome, report.detail = Outcome.EMPTY, str(self._path)
-        if self._replaced and report.outcome not in (Outcome.UNREADABLE, Outcome.TIMED_OUT):
+        if self._replaced and report.outcome not in UNREAD:
             report.outcome, report.detail = Outcome.REPLACED, str(self._path)
         log.debug(
             "Read %s: %s in %s bytes, %s; %s.",
@@ -433,3 +456,70 @@ class FileFollower(Generic[T]):
             stream.seek(self._at.offset)
             reader = _LineReader(self._parse, self.report, self._limits, stop)
             yield from reader.read_lines(stream, str(self._path), self._at, growing=growing)
+
+
+# -- all kinds of places
+
+
+class _Follower(Protocol[Event]):
+    """Reader of growing events. :ivar report: see :class:`FileFollower`."""
+
+    report: CollectionReport
+
+    def new(self, stop: Callable[[], bool], /) -> Iterator[Event]:
+        """Yield the events that were written since; none if they are missing or unreadable."""
+
+    def rest(self, deadline: Callable[[], bool], /) -> Iterator[Event]:
+        """Yield all remaining events after the writer has ended. The report is final then."""
+
+
+EventPlace: TypeAlias = "Path | EventObjects | SessionEvents"
+"""An attempt's event file, folder of event files (:data:`EVENT_FOLDER`), objects in a store, or Connect session."""
+
+
+def follow(place: EventPlace, parse: Callable[[bytes], T]) -> _Follower[T]:
+    """Return the reader of an attempt's events."""
+    if not isinstance(place, Path):
+        return place.follow(parse)
+    return _FolderFollower(place, parse) if place.suffix == EVENT_FOLDER else FileFollower(place, parse)
+
+
+class _FolderFollower(Generic[T]):
+    """Reader of a growing folder of event files, one for each Spark, in the order of their names.
+
+    :param parse: returns the event of a line, or raises :class:`BadLineError`.
+    :ivar report: counts of everything that was read; its outcome, set by :meth:`rest`, is the worst of the files'.
+    """
+
+    def __init__(self, folder: Path, parse: Callable[[bytes], T], limits: CollectLimits | None = None) -> None:
+        self.report = CollectionReport()
+        self._folder = folder
+        self._parse = parse
+        self._limits = limits
+        self._followers: dict[Path, FileFollower[T]] = {}
+
+    def new(self, stop: Callable[[], bool]) -> Iterator[T]:
+        """Yield the events that were written since, as :meth:`FileFollower.new` does."""
+        for follower in self._found():
+            yield from follower.new(stop)
+
+    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
+        """Yield all remaining events after the writers have ended, as :meth:`FileFollower.rest` does."""
+        report = self.report
+        endings = [(Outcome.COMPLETE, "")]
+        followers = self._found()
+        for follower in followers:
+            yield from follower.rest(deadline)
+            endings.append((report.outcome, report.detail))
+            if report.outcome is Outcome.TIMED_OUT:
+                break
+        report.outcome, report.detail = _worst(endings)
+        if not followers:
+            report.outcome, report.detail = Outcome.MISSING, f"no Spark of this task wrote into {self._folder}"
+
+    def _found(self) -> list[FileFollower[T]]:
+        for path in sorted(self._folder.glob(f"*{EVENT_FILE}")):
+            if path not in self._followers:
+                follower = self._followers[path] = FileFollower(path, self._parse, self._limits)
+                follower.report = self.report
+        return list(self._followers.values())

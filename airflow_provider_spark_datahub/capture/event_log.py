@@ -1,4 +1,4 @@
-"""Reading of Spark's own event logs, which know streaming queries and SQL executions better than OpenLineage.
+"""Reading of Spark's own event logs, which describe streaming queries and SQL executions better than OpenLineage.
 
 Logs are streamed in bounded memory, and reduced to the events and keys that matter for lineage. Problems are in the
 report, never an exception.
@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol, TypeAlias
 
 from airflow_provider_spark_datahub.capture.event_lines import (
+    UNREAD,
     BadLineError,
     CollectedEvents,
     CollectionReport,
@@ -43,9 +44,9 @@ class _LogFolder(Protocol):
     """Folder of event logs. Its files have names relative to it, with ``/`` between parts."""
 
     def files(self, names: Collection[str] | None) -> Iterable[str]:
-        """Yield the names of files, and, ending with ``/``, those of rolled logs that have none.
+        """Yield the names of files. A rolled log without files is a name that ends with ``/``.
 
-        :param names: of the logs that are wanted, as files spell them; others may be left out. ``None`` for all.
+        :param names: names of the wanted logs, as files spell them; others may be left out. ``None`` for all.
         :raises OSError: if the folder cannot be listed.
         """
 
@@ -97,7 +98,7 @@ class LogObjects:
         return self.open_store(self.uri.rstrip("/").rpartition("/")[0])
 
     def files(self, names: Collection[str] | None) -> Iterator[str]:
-        """Yield the names of the objects. The folders of rolled logs are looked up first: a History Server's is large.
+        """Yield the names of the objects. Rolled logs are looked up by name, since a History Server's folder is large.
 
         :raises OSError: if the store does not answer.
         """
@@ -160,7 +161,7 @@ def _decompressed(folder: _LogFolder, name: str, codec: str) -> Generator[bytes]
         yield from decompressed(stream)
 
 
-# The largest block that either codec writes is far below.
+# Both codecs write far smaller blocks.
 _MAX_BLOCK_BYTES = 64 * 1024 * 1024
 _LZ4_MAGIC = b"LZ4Block"
 # Magic, method and level, compressed length, length, checksum.
@@ -252,7 +253,7 @@ _KEPT_KEYS = {
     "SparkListenerJobStart": ("Properties",),
 }
 _WANTED = frozenset(name.encode() for name in _KEPT_KEYS)
-# Where tables are, and the namespace of the jobs. Everything else may hold secrets.
+# Properties with the places of tables and the namespace of the jobs. All others may hold secrets.
 _KEPT_PROPERTIES = re.compile(
     r"fs\.defaultFS|(?:spark\.hadoop\.)?hive\.metastore\.uris|spark\.sql\.warehouse\.dir"
     r"|spark\.sql\.catalog\.[^.]+(?:\.(?:type|warehouse))?|spark\.openlineage\.namespace"
@@ -333,7 +334,7 @@ class EventLog:
 
     @property
     def complete(self) -> bool:
-        """Whether at least one log was found, and every log was read to its end."""
+        """Return whether at least one log was found, and every log was read to its end."""
         return bool(self.logs) and not self.problems
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -371,7 +372,7 @@ def _attempt_of(application: _ApplicationLog) -> str | None:
                     properties = decoded_event()(line).get("Spark Properties")
                     return str(properties.get(ATTEMPT_PROPERTY)) if isinstance(properties, dict) else None
     except (IndexError, OSError, BadLineError):
-        log.debug("Skip the Spark event log of %s, which cannot be read.", application.name)
+        log.debug("Skipped the Spark event log of %s, which cannot be read.", application.name)
     return None
 
 
@@ -380,7 +381,7 @@ def _problems(application: _ApplicationLog, read: CollectionReport) -> Iterator[
         yield f"the Spark event log of {application.name} was not closed: its driver was killed, or still runs"
     elif read.outcome is Outcome.TORN:
         yield f"the last line of the Spark event log of {application.name} is cut off"
-    if read.outcome in (Outcome.MISSING, Outcome.UNREADABLE, Outcome.TIMED_OUT):
+    if read.outcome is Outcome.MISSING or read.outcome in UNREAD:
         yield f"the Spark event log of {application.name} was not read to its end: {read.detail}"
     if read.quarantined_count:
         first = read.quarantined[0]
@@ -412,7 +413,7 @@ def _find_logs(folder: _LogFolder, application_ids: Collection[str] | None = Non
 
 
 def _is_wanted(name: str, names: Collection[str] | None) -> bool:
-    """Return whether a log has one of the names, perhaps with the number of an attempt behind it."""
+    """Return whether a log has one of the names, which the number of an attempt may follow."""
     return names is None or name in names or re.sub(r"_\d+$", "", name) in names
 
 
@@ -550,7 +551,7 @@ class LogFollower:
         try:
             logs = _find_logs(_DiskFolder(self._folder), application_ids)
         except OSError:
-            # Not there yet, or unreadable: the end of the attempt reports it.
+            # A missing or unreadable folder is reported at the end of the attempt.
             return
         for part in (part for log in logs for part in log.parts):
             name = _followable_name(part)

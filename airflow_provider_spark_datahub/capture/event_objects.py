@@ -20,6 +20,7 @@ from airflow_provider_spark_datahub.capture.event_lines import (
     CollectLimits,
     Outcome,
     QuarantinedLine,
+    outcome_of,
 )
 from airflow_provider_spark_datahub.capture.stored_files import ChunkStream
 from airflow_provider_spark_datahub.printable import counted
@@ -97,9 +98,9 @@ class EventObjects:
         """
         return self.open_store(self.uri.rpartition("/")[0])
 
-    def follow(self, parse: Callable[[bytes], T]) -> ObjectFollower[T]:
+    def follow(self, parse: Callable[[bytes], T]) -> _ObjectFollower[T]:
         """Return the reader of the events."""
-        return ObjectFollower(self, parse)
+        return _ObjectFollower(self, parse)
 
     def sizes(self) -> dict[str, int]:
         """Return the size of each object, in bytes, by its name in the store.
@@ -137,7 +138,7 @@ class _StoppedError(Exception):
     """The caller has no more time."""
 
 
-class ObjectFollower(Generic[T]):
+class _ObjectFollower(Generic[T]):
     """Reader of objects, in the order of their events' times, which yields the event of each once.
 
     :param parse: returns the event of a text, or raises :class:`BadLineError`.
@@ -184,7 +185,7 @@ class ObjectFollower(Generic[T]):
                 f"{self._objects}, after {counted(report.lines, 'object')}",
             )
         except OSError as error:
-            report.outcome, report.detail = Outcome.UNREADABLE, str(error)
+            report.outcome, report.detail = outcome_of(error), str(error)
         if report.outcome is Outcome.COMPLETE and not report.events:
             outcome = Outcome.EMPTY if self._seen else Outcome.MISSING
             report.outcome, report.detail = outcome, str(self._objects)
@@ -203,7 +204,7 @@ class ObjectFollower(Generic[T]):
         events = []
         for name in unread:
             if _time_of(name) is None:
-                self._quarantine(name, "its name is not that of an event's object (<ms>.json): not read")
+                self._quarantine(name, "not read: its name is not <ms>.json, as OpenLineage names an event's object")
             elif sizes[name] > self._limits.max_event_bytes:
                 self._quarantine(name, f"{sizes[name]} bytes long, the limit is {self._limits.max_event_bytes}")
             else:
@@ -217,11 +218,12 @@ class ObjectFollower(Generic[T]):
 
     def _event_of(self, name: str, content: bytes | Exception, *, final: bool) -> Iterator[T]:
         if isinstance(content, FileNotFoundError):
-            return  # somebody removed it since the listing
+            return  # removed since the listing
         if isinstance(content, Exception):
-            raise OSError(f"{self._described(name)}: {content}") from content
+            kind = PermissionError if isinstance(content, PermissionError) else OSError
+            raise kind(f"{self._described(name)}: {content}") from content
         try:
-            # Line feeds of JSON are white space, and later steps keep one event in a line.
+            # Line feeds are only white space in JSON, but later steps need one event per line.
             event = self._parse(content.replace(b"\r", b" ").replace(b"\n", b" "))
         except BadLineError as problem:
             if final:

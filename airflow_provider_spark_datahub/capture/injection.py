@@ -1,7 +1,7 @@
 """Injection of the OpenLineage listener, and of Spark's own event log, into a ``spark-submit`` call.
 
-The functions return a new :class:`Submission`. Beside them stand the paths that are injected, and the search for
-settings outside the Spark properties that disable the listener or override its transport.
+The functions return a new :class:`Submission`. This module also names the injected paths, and finds settings outside
+the Spark properties that our transport overrides.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ _FREE_KEYS = ("properties.", "urlParams.", "headers.")
 
 S3_SCHEMES = ("s3", "s3a")
 """Schemes of addresses in S3; ``s3a`` is Hadoop's."""
+
+_LONGEST_ARGUMENT = 120_000
+"""Bytes of an argument that is extended; Linux takes 131,072 (MAX_ARG_STRLEN), and Spark's scripts add their own."""
 
 _EVENT_LOG = "spark.eventLog."
 _DEFAULT_EVENT_LOG_DIR = "file:///tmp/spark-events"
@@ -113,11 +116,12 @@ class Injection:
 def inject(submission: Submission, lineage: LineageInjection) -> Injection:
     """Return the submission with the listener; ``submission`` is not changed.
 
-    Nothing of the user's is lost: listeners, jars, packages and Java options are extended from the value that Spark
-    would see, because ``--conf`` replaces ``spark-defaults.conf`` and ``--jars`` replaces ``spark.jars``. Namespace and
-    facet switches of the user win. Injecting twice gives the same as injecting once.
+    All settings of the user are kept. Listeners, jars, packages and Java options are appended to the value that Spark
+    would see, because ``--conf`` replaces ``spark-defaults.conf`` and ``--jars`` replaces ``spark.jars``. The user's
+    namespace and facet switches win. Injecting twice gives the same as injecting once.
 
-    :raises InjectionError: if the user's own transport cannot be kept beside ours.
+    :raises InjectionError: if the user's own transport cannot be kept beside ours, or what is extended gets too long
+        for a command line.
     """
     transport = _transport(submission.effective_properties(), _our_transport(lineage))
     users_parent = _is_users_parent(submission, lineage.parent)
@@ -140,22 +144,45 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
         class_path = added if class_path is not None else None
         properties.update({} if class_path is not None else {_DRIVER_CLASS_PATH: added})
     private = _moved_from_file(submission, transport)
+    injected = replace(
+        submission,
+        properties=properties,
+        jars=jars,
+        packages=packages,
+        driver_class_path=class_path,
+        private=submission.private | private,
+    )
+    _check_arguments(submission, injected)
     return Injection(
-        submission=replace(
-            submission,
-            properties=properties,
-            jars=jars,
-            packages=packages,
-            driver_class_path=class_path,
-            private=submission.private | private,
-        ),
+        submission=injected,
         users_parent=users_parent,
         users_transport=transport[f"{_TRANSPORT}type"] == "composite",
         secrets=tuple(value for name, value in transport.items() if SECRET_NAME.search(name.rpartition(".")[2])),
     )
 
 
-class EventLogInjection(msgspec.Struct, frozen=True):
+def _check_arguments(users: Submission, injected: Submission) -> None:
+    """Check that the operating system takes what was added: a job whose spark-submit cannot start has failed.
+
+    :raises InjectionError: if it would not.
+    """
+    added = {name: value for name, value in injected.properties.items() if users.properties.get(name) != value}
+    for option in ("jars", "packages", "driver_class_path"):
+        value = getattr(injected, option)
+        if value != getattr(users, option):
+            added[f"--{option.replace('_', '-')}"] = value
+    for name, value in added.items():
+        text = str(value)
+        if len(text.encode("utf-8", "surrogatepass")) > _LONGEST_ARGUMENT:
+            raise InjectionError(
+                f"with the listener's part, {name} is longer than {_LONGEST_ARGUMENT} bytes, and a command line takes "
+                "131,072 in one argument: shorten it, e.g. by a folder of jars"
+            )
+        if "\0" in text:
+            raise InjectionError(f"the value of {name} for the listener holds a NUL, which no command line takes")
+
+
+class _EventLogInjection(msgspec.Struct, frozen=True):
     """Result of :func:`inject_event_log`.
 
     :param folder: folder of the event log; ``None`` if there is none to read here.
@@ -174,7 +201,7 @@ class EventLogInjection(msgspec.Struct, frozen=True):
 
 def inject_event_log(
     submission: Submission, folder: Path, *, local_driver: bool, reads_s3: bool = False
-) -> EventLogInjection:
+) -> _EventLogInjection:
     """Return the submission with Spark's own event log; ``submission`` is not changed.
 
     The event log names the sinks of streaming queries, which OpenLineage does not. A log that the user configured is
@@ -188,20 +215,20 @@ def inject_event_log(
     """
     enabled = (submission.effective(f"{_EVENT_LOG}enabled") or "").strip().lower()
     if enabled == "true" and submission.effective(f"{_EVENT_LOG}dir") == folder.as_uri():
-        return EventLogInjection(_with_whole_plans(submission), folder, ours=True)
+        return _EventLogInjection(_with_whole_plans(submission), folder, ours=True)
     if enabled == "true":
         place = (submission.effective(f"{_EVENT_LOG}dir") or _DEFAULT_EVENT_LOG_DIR).strip()
         if urlsplit(place).scheme in S3_SCHEMES and reads_s3:
-            return EventLogInjection(_with_whole_plans(submission), None, ours=False, uri=place)
+            return _EventLogInjection(_with_whole_plans(submission), None, ours=False, uri=place)
         users, reason = _local_folder(place)
         if users is not None and not local_driver:
             users, reason = None, "the driver, and so the job's own Spark event log, is on another machine"
         read = submission if users is None else _with_whole_plans(submission)
-        return EventLogInjection(read, users, ours=False, reason=reason)
+        return _EventLogInjection(read, users, ours=False, reason=reason)
     if enabled:
-        return EventLogInjection(submission, None, ours=False, reason=f"the job sets {_EVENT_LOG}enabled={enabled}")
+        return _EventLogInjection(submission, None, ours=False, reason=f"the job sets {_EVENT_LOG}enabled={enabled}")
     if not local_driver:
-        return EventLogInjection(
+        return _EventLogInjection(
             submission, None, ours=False, reason="the driver runs on another machine: no Spark event log is written"
         )
     properties = {
@@ -214,7 +241,7 @@ def inject_event_log(
         f"{_EVENT_LOG}excludedPatterns": ",".join(_UNREAD_EVENTS),
     }
     injected = replace(submission, properties={**submission.properties, **properties})
-    return EventLogInjection(_with_whole_plans(injected), folder, ours=True)
+    return _EventLogInjection(_with_whole_plans(injected), folder, ours=True)
 
 
 def _with_whole_plans(submission: Submission) -> Submission:
@@ -342,13 +369,13 @@ def _composite_of(kind: str, users: Mapping[str, str], ours: Mapping[str, str]) 
     if kind == "http":
         member.update(_http_url_properties(member.get("url", "")))
     result = {f"{_TRANSPORT}type": "composite", f"{_TRANSPORT}continueOnFailure": "true"}
-    # A member's properties at the top level are ignored by a composite transport, those of spark-defaults included.
+    # A composite transport ignores its members' properties at the top level, also those in spark-defaults.conf.
     result |= {f"{_MEMBERS}{_USERS_TRANSPORT}.{name}": value for name, value in member.items()}
     return result | {f"{_MEMBERS}{_OUR_TRANSPORT}.{name}": value for name, value in ours.items()}
 
 
 def _moved_from_file(submission: Submission, transport: Mapping[str, str]) -> frozenset[str]:
-    """Return the names of properties with credentials that only a file has, beside the user's own call."""
+    """Return the names of properties with credentials that come from a file, not from the user's own call."""
     base = submission.base_properties
     names = {_DRIVER_JAVA_OPTIONS} if SECRET_NAME.search(base.get(_DRIVER_JAVA_OPTIONS, "")) else set[str]()
     if any(name.startswith(_TRANSPORT) for name in base):
@@ -366,7 +393,7 @@ def _refuse_dotted_key(prefix: str, name: str) -> None:
 
 
 def _http_url_properties(url: str) -> dict[str, str]:
-    """Return what OpenLineage's ``UrlParser`` reads from the URL of an http transport at the top level."""
+    """Return the properties that OpenLineage's ``UrlParser`` reads from the URL of a top-level http transport."""
     parts = urlsplit(url)
     if parts.path in ("", "/") and not parts.query:
         return {}
@@ -390,7 +417,7 @@ _TRANSPORT_SECTION = re.compile(r"^[\"']?transport[\"']?\s*:", re.MULTILINE)
 
 
 def overridden_transport(env: Mapping[str, str], folder: Path, home: Path) -> str | None:
-    """Return where a transport is configured that ours overrides; ``None`` if there is none.
+    """Return the source of the user's transport that ours overrides; ``None`` if there is none.
 
     OpenLineage also reads ``openlineage.yml`` and ``OPENLINEAGE__TRANSPORT...`` variables. A transport in the Spark
     properties overrides them and is not combined with them, so the user's transport would get no more events.

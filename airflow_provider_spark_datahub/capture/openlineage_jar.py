@@ -4,8 +4,8 @@ A listener without its jar, a jar for the wrong Scala version, or a coordinate t
 a jar is only chosen if it will work; everything else is an :class:`InjectionError` with the reason. Maven coordinates
 are resolved with the Ivy and the cache that spark-submit would use.
 
-If the driver runs elsewhere (cluster deploy mode), its class path is not visible here: ``provided`` and URIs are
-trusted then, and a coordinate is resolved on this machine only.
+If the driver runs elsewhere (cluster deploy mode), its class path is not visible here. Then ``provided`` and URIs are
+not checked, and a coordinate is resolved on this machine only.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, 
 _COORDINATE = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+", re.ASCII)
 
 
-class UnresolvableError(Exception):
+class _UnresolvableError(Exception):
     """A Maven coordinate does not resolve; the message says why."""
 
 
-class Coordinate(msgspec.Struct, frozen=True):
+class _Coordinate(msgspec.Struct, frozen=True):
     """A Maven coordinate."""
 
     group: str
@@ -47,7 +47,7 @@ class Coordinate(msgspec.Struct, frozen=True):
     version: str
 
     @classmethod
-    def parse(cls, text: str) -> Coordinate | None:
+    def parse(cls, text: str) -> _Coordinate | None:
         """Parse ``group:artifact:version``; return ``None`` for any other text."""
         return cls(*text.split(":")) if _COORDINATE.fullmatch(text) else None
 
@@ -61,7 +61,7 @@ class IvyResolver:
 
     :param env: the environment of spark-submit (``JAVA_HOME``, ``PATH``, ``DEFAULT_ARTIFACT_REPOSITORY``).
     :param timeout_seconds: for one resolution, download included.
-    :param user_home: Java's ``user.home``; default: that of the operating system's user entry.
+    :param user_home: Java's ``user.home``; default: the home folder in the operating system's user entry.
     """
 
     installation: SparkInstallation
@@ -78,15 +78,15 @@ class IvyResolver:
         before_4 = (self.installation.spark_version or "").startswith(("2.", "3."))
         return self._home() / (".ivy2" if before_4 else ".ivy2.5.2")
 
-    def resolve(self, coordinate: Coordinate) -> tuple[Path, ...]:
+    def resolve(self, coordinate: _Coordinate) -> tuple[Path, ...]:
         """Return the local files of the artifact, which comes first, and of its dependencies.
 
-        :raises UnresolvableError: if it is not found in time, or there is no network, Java or Ivy.
+        :raises _UnresolvableError: if it is not found in time, or there is no network, Java or Ivy.
         """
         cached = self._cached(coordinate)
         return (cached,) if cached else self._resolved_by_ivy(coordinate)
 
-    def _cached(self, coordinate: Coordinate) -> Path | None:
+    def _cached(self, coordinate: _Coordinate) -> Path | None:
         module = self.ivy_home() / "cache" / coordinate.group / coordinate.artifact
         jar = module / "jars" / f"{coordinate.artifact}-{coordinate.version}.jar"
         try:
@@ -95,12 +95,12 @@ class IvyResolver:
             return None
         return jar if "<dependency " not in descriptor and jar.is_file() else None
 
-    def _resolved_by_ivy(self, coordinate: Coordinate) -> tuple[Path, ...]:
+    def _resolved_by_ivy(self, coordinate: _Coordinate) -> tuple[Path, ...]:
         ivy, java = self.installation.ivy_jar(), self._java()
         if ivy is None:
-            raise UnresolvableError(f"there is no ivy-*.jar in {self.installation.jars}")
+            raise _UnresolvableError(f"there is no ivy-*.jar in {self.installation.jars}")
         if java is None:
-            raise UnresolvableError("there is no java in JAVA_HOME or on the PATH")
+            raise _UnresolvableError("there is no java in JAVA_HOME or on the PATH")
         with tempfile.TemporaryDirectory(prefix="ivy-") as folder:
             class_path = Path(folder, "class-path")
             command = [java, "-cp", str(ivy), "org.apache.ivy.Main", "-settings", str(self._settings(Path(folder)))]
@@ -112,7 +112,7 @@ class IvyResolver:
         jars = [Path(entry) for entry in found.split(os.pathsep) if entry]
         own = f"{coordinate.artifact}-{coordinate.version}.jar"
         if not any(jar.name == own for jar in jars):
-            raise UnresolvableError(f"Ivy resolved it without a jar named {own}")
+            raise _UnresolvableError(f"Ivy resolved it without a jar named {own}")
         return tuple(sorted(jars, key=lambda jar: jar.name != own))
 
     def _run(self, command: list[str]) -> None:
@@ -121,12 +121,12 @@ class IvyResolver:
                 command, env=dict(self.env), capture_output=True, timeout=self.timeout_seconds, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise UnresolvableError(f"Ivy did not finish within {self.timeout_seconds:g} seconds") from error
+            raise _UnresolvableError(f"Ivy did not finish within {self.timeout_seconds:g} seconds") from error
         except OSError as error:
-            raise UnresolvableError(f"Ivy could not be started: {error}") from error
+            raise _UnresolvableError(f"Ivy could not be started: {error}") from error
         if answer.returncode:
             output = (answer.stdout + answer.stderr).decode("utf-8", "replace")
-            raise UnresolvableError(f"Ivy reports: {_main_message(output)}")
+            raise _UnresolvableError(f"Ivy reports: {_main_message(output)}")
 
     def _java(self) -> str | None:
         java_home = self.env.get("JAVA_HOME")
@@ -214,7 +214,7 @@ _SEQ_OF_SCALA: dict[bytes, ScalaVersion] = {
 
 
 class JarChoice(msgspec.Struct, frozen=True):
-    """Way of the listener to the driver; empty if it is there already.
+    """Choice of how the listener gets to the driver; empty if it is there already.
 
     :param class_path: absolute paths to add to the driver's class path, which no executor fetches.
     :param jars: paths or URIs to add to the job's jars, which every executor fetches.
@@ -229,7 +229,7 @@ class JarChoice(msgspec.Struct, frozen=True):
 
 
 class _Resolver(Protocol):
-    def resolve(self, coordinate: Coordinate, /) -> tuple[Path, ...]: ...
+    def resolve(self, coordinate: _Coordinate, /) -> tuple[Path, ...]: ...
 
 
 def choose_jar(
@@ -291,9 +291,9 @@ def _versions_in(listener: bytes) -> set[ScalaVersion]:
 
 
 def _listener_found(jar: Path) -> bytes:
-    """Return the listener's class; empty if it has to be looked for by ``zipfile``, which decides what is wrong.
+    """Return the bytes of the listener's class; empty if this fast search fails, so that ``zipfile`` must decide.
 
-    The module decodes all of the 11,000 entries of the jar's directory first: 60 ms of CPU before each submit.
+    ``zipfile`` first decodes all 11,000 entries of the jar's directory: 60 ms of CPU before each submit.
     """
     with suppress(OSError, struct.error, zlib.error), jar.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _END_OF_JAR))
@@ -344,7 +344,7 @@ class _Chooser(msgspec.Struct, frozen=True):
         if "," in setting:
             raise InjectionError(f"openlineage_jar {setting!r} holds a comma: name one jar only")
         setting = self._filled(setting)
-        if (coordinate := Coordinate.parse(setting)) is not None:
+        if (coordinate := _Coordinate.parse(setting)) is not None:
             self._check_name(setting)
             return self._package(coordinate, self._check_file)
         local = _local_file(setting)
@@ -369,15 +369,15 @@ class _Chooser(msgspec.Struct, frozen=True):
         if not self.local_driver and listener.origin.startswith(_PROVIDED):
             return listener
         version = _VERSION.search(listener.origin)
-        # A coordinate that does not resolve ends the job: on another machine only if the listener is one, too.
+        # A coordinate that does not resolve ends the job. For a driver elsewhere, take it only if the listener is one.
         if version is None or not (self.local_driver or listener.packages):
             raise InjectionError(
                 "events_location is in S3, and OpenLineage's S3 transport is not on the driver's class path: add its "
                 f"jar to the job's jars, or io.openlineage:{_S3_TRANSPORT} in the listener's version to its packages"
             )
-        transport = self._package(Coordinate("io.openlineage", _S3_TRANSPORT, version["version"]))
+        transport = self._package(_Coordinate("io.openlineage", _S3_TRANSPORT, version["version"]))
         return JarChoice(
-            # In one class loader, and behind Spark's own jars: the transport brings others' libraries.
+            # In the listener's class loader, but after Spark's own jars: the transport brings third-party libraries.
             listener.class_path + listener.jars + transport.class_path + transport.jars,
             listener.packages + transport.packages,
             f"{listener.origin}, {transport.origin}",
@@ -396,7 +396,7 @@ class _Chooser(msgspec.Struct, frozen=True):
 
     def _provided(self) -> JarChoice:
         if not self.local_driver or self.installation is None:
-            return JarChoice(origin="provided, unchecked: the driver's class path cannot be seen from here")
+            return JarChoice(origin="provided, unchecked: the driver's class path is not visible from here")
         class_path = [file for entry in self._entries_of_the_job() if (file := _local_file(entry)) is not None]
         for jar in (*class_path, *sorted(self.installation.jars.glob("*.jar"))):
             if _holds_listener(jar):
@@ -416,9 +416,9 @@ class _Chooser(msgspec.Struct, frozen=True):
     def _local(self, files: tuple[str, ...], origin: str) -> JarChoice | None:
         """Return files of this machine as the driver's class path; ``None`` if the listener must be beside other jars.
 
-        Spark loads a job's jars, packages and application in a class loader below the class path's. There, a listener
-        sees the connectors in them (Iceberg, Delta); on the class path it would not. What the listener needs beside its
-        own jar stays there, too: the class path comes before Spark's own jars.
+        Spark loads a job's jars, packages and application in a class loader below that of the class path. A listener in
+        that loader sees the connectors in these jars (Iceberg, Delta); on the class path, it would not. The listener's
+        dependencies go there, too, because the class path comes before Spark's own jars.
         """
         submission = self.submission
         brings_classes = (
@@ -439,7 +439,7 @@ class _Chooser(msgspec.Struct, frozen=True):
             )
         return setting.replace("{scala}", self.scala or "")
 
-    def _package(self, coordinate: Coordinate, check: Callable[[Path], None] | None = None) -> JarChoice:
+    def _package(self, coordinate: _Coordinate, check: Callable[[Path], None] | None = None) -> JarChoice:
         if self.resolver is None:
             if self.local_driver:
                 raise InjectionError(
@@ -448,12 +448,12 @@ class _Chooser(msgspec.Struct, frozen=True):
             return JarChoice(packages=(str(coordinate),), origin=f"{coordinate}, unchecked: no Ivy on this machine")
         try:
             files = self.resolver.resolve(coordinate)
-        except UnresolvableError as error:
+        except _UnresolvableError as error:
             raise InjectionError(f"the OpenLineage package {coordinate} does not resolve: {error}") from error
         if check:
             check(files[0])
         if self.local_driver:
-            # The resolved files instead of the coordinate: spark-submit then has nothing left to resolve.
+            # Pass the resolved files, so that spark-submit need not resolve the coordinate again.
             paths = tuple(map(str, files))
             return self._local(paths, str(coordinate)) or JarChoice(jars=paths, origin=str(coordinate))
         return JarChoice(packages=(str(coordinate),), origin=str(coordinate))
@@ -495,13 +495,13 @@ def _scala_in_name(entry: str) -> ScalaVersion | None:
 
 
 def _openlineage_name(entry: str) -> re.Match[str] | None:
-    pattern = _FILE_NAME if Coordinate.parse(entry) is None else _ARTIFACT_NAME
+    pattern = _FILE_NAME if _Coordinate.parse(entry) is None else _ARTIFACT_NAME
     return pattern.fullmatch(_artifact_of(entry))
 
 
 def _artifact_of(entry: str) -> str:
     """Return the artifact of a Maven coordinate, or the name of the file at a path or URI."""
-    if (coordinate := Coordinate.parse(entry)) is not None:
+    if (coordinate := _Coordinate.parse(entry)) is not None:
         return coordinate.artifact
     return PurePosixPath(urlsplit(entry).path if "://" in entry else entry).name
 

@@ -12,6 +12,8 @@ from typing import Literal, Self, cast
 
 import msgspec
 
+from airflow_provider_spark_datahub.files import open_regular
+
 ScalaVersion = Literal["2.12", "2.13"]
 
 _CORE_JAR = re.compile(r"spark-core_(?P<scala>\d+\.\d+)-(?P<spark>\d.*)\.jar")
@@ -27,7 +29,7 @@ _OWN_LINE = re.compile(
     """,
     re.VERBOSE,
 )
-# What may lead spark-env.sh to another spark-defaults.conf.
+# Lines of spark-env.sh that may choose another spark-defaults.conf.
 _MOVES_CONF_DIR = re.compile(r"SPARK_CONF_DIR|(?:^|[\s;&|({])(?:\.|source|eval)\s")
 _BANNER_SPARK = re.compile(r"version (\d+\.\d+\.\d+\S*)")
 _BANNER_SCALA = re.compile(r"Using Scala version (\d+\.\d+)")
@@ -54,7 +56,7 @@ class SparkInstallation(msgspec.Struct, frozen=True):
         """Return the Spark that ``spark_binary`` starts in this environment; ``None`` if its layout is not known.
 
         The order is that of Spark's own ``bin/find-spark-home``: ``SPARK_HOME``; the folder above the binary; for pip's
-        ``spark-submit`` (with ``find_spark_home.py`` beside it) the pyspark of the interpreter that would be asked.
+        ``spark-submit`` (with ``find_spark_home.py`` beside it) the pyspark of the interpreter that the script uses.
         A folder counts if its ``jars`` hold exactly one ``spark-core``.
         """
         spark_home = env.get("SPARK_HOME")
@@ -129,6 +131,7 @@ def base_properties(
 
     :param also_defaults: the flag ``--load-spark-defaults`` of Spark 4, which reads both.
     :raises OSError: if the properties file cannot be read; spark-submit will fail for the same reason.
+    :raises NotRegularFileError: if it is a pipe (``<(...)`` of a shell): whoever reads it first takes it from Spark.
     """
     defaults = installation.defaults() if installation else {}
     if properties_file is None:
@@ -149,8 +152,8 @@ def knows_base_file(
 ) -> bool:
     """Return whether Spark surely reads :func:`base_file` and no other properties below ``--conf``.
 
-    Not if the command is not Spark's own script: a wrapper may add options or choose another folder. Nor if
-    ``spark-env.sh`` may choose another folder.
+    This is not certain if the command is not Spark's own script, since a wrapper may add options or choose another
+    folder, or if ``spark-env.sh`` may choose another folder.
     """
     try:
         script = _own_script(shutil.which(spark_binary, path=env.get("PATH")))
@@ -159,7 +162,7 @@ def knows_base_file(
         if "bin/spark-submit" in script:
             script = _own_script(str(installation.home / "bin" / "spark-submit"))
         env_script = installation.conf_dir / "spark-env.sh"
-        lines = env_script.read_text(errors="replace").splitlines() if env_script.exists() else []
+        lines = _content(env_script).decode(errors="replace").splitlines() if env_script.exists() else []
     except OSError:
         return False
     return "bin/spark-class" in script and not any(
@@ -177,12 +180,17 @@ def _own_script(path: str | None) -> str:
     return text if all(map(_OWN_LINE.fullmatch, lines)) else ""
 
 
+def _content(path: Path) -> bytes:
+    with open_regular(path, follow=True) as file:
+        return file.read()
+
+
 def _read_properties(path: Path) -> dict[str, str]:
     """Read a file of Java properties as Spark does: ``key value``, ``key=value``, ``key: value``, comments, escapes.
 
     :raises OSError: if the file cannot be read.
     """
-    content = path.read_bytes()
+    content = _content(path)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -37,8 +37,8 @@ class InjectionError(Exception):
 SECRET_NAME = re.compile(r"api_?key|access[.]?key|token|secret|passw|credential|authorization|jaas", re.IGNORECASE)
 """Words in names of secrets: those that Spark redacts by default, and those of OpenLineage's transports."""
 _PLAIN_NAME = re.compile(r"spark\.[!-<>-~]+")
-# Spark trims values of a file. Its scripts remove carriage returns from arguments, and Java decodes non-ASCII
-# arguments as the locale says, but a file as UTF-8.
+# Values that mean the same in a file and on a command line. Spark trims values of a file. Its scripts remove carriage
+# returns from arguments, and Java decodes non-ASCII arguments by the locale, but a file as UTF-8.
 _PLAIN_VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 _PRIVATE = "spark-datahub-"
@@ -103,9 +103,9 @@ def remove_abandoned_properties(folder: Path | None = None) -> list[Path]:
 
 @contextmanager
 def _abandoned(path: Path) -> Iterator[list[Path]]:
-    """Return a context with the properties files at a path that no process has locked; nobody locks them meanwhile.
+    """Return a context with the properties files at a path that no process has locked, and lock them meanwhile.
 
-    :raises OSError: if a process has, or if the path cannot be opened.
+    :raises OSError: if a process has locked the path, or if the path cannot be opened.
     """
     status = path.lstat()
     is_ours = status.st_uid == os.geteuid() and (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
@@ -164,14 +164,14 @@ class Submission:
         if not private:
             return dict(self.properties), None
         content = self.base_file.read_bytes() if self.base_file is not None else b""
-        # Two line ends: the last line of the content may go on in the next one.
+        # Two line ends, in case the content's last line continues (with a backslash) on the next line.
         lines = [content, b"\n\n", *(_property_line(name, str(self.properties[name])) for name in sorted(private))]
         file = PropertiesFile.write(lines, folder)
         return {name: value for name, value in self.properties.items() if name not in private}, file
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Names of secrets in :attr:`properties` that are the same to Spark in a file as on a command line."""
+        """Names of secrets in :attr:`properties` that Spark reads from a file exactly as from a command line."""
         return frozenset(
             name
             for name, value in self.properties.items()
@@ -248,7 +248,7 @@ _MAX_LISTED = 10
 
 
 class DriverOutput:
-    """Watches the driver's output, which client mode prints, for SQL executions that OpenLineage missed.
+    """Watcher of the driver's output, which client mode prints, for SQL executions that OpenLineage missed.
 
     A missed execution need not be a gap: many of them have other events, and others write nothing.
 
@@ -281,7 +281,7 @@ class DriverOutput:
 
 
 class RunningSubmit(msgspec.Struct, frozen=True):
-    """Process of a ``spark-submit`` on this machine, found by the place of its events, which is each attempt's own.
+    """Process of a ``spark-submit`` on this machine, found by the place of its events, which only one attempt has.
 
     :param started: start of the process in the kernel's clock ticks: a later process may get the same id.
     """
@@ -318,9 +318,9 @@ class RunningSubmit(msgspec.Struct, frozen=True):
     def stop(self, seconds: float) -> bool:
         """Stop the process: SIGTERM, then SIGKILL. Return whether it is gone.
 
-        The signal goes to this very process, or to none: it is opened before its start time is compared.
+        The process is opened before its start time is compared: a later process with the same id gets no signal.
 
-        :param seconds: to wait for its end after each signal.
+        :param seconds: time to wait for the process's end after each signal.
         """
         try:
             descriptor = os.pidfd_open(self.pid)

@@ -152,7 +152,7 @@ def decompressed_zstd(stream: IO[bytes]) -> Generator[bytes]:
     try:
         import zstandard
     except ImportError as error:
-        raise DamagedFileError("to read zstd files, Python needs the package zstandard") from error
+        raise DamagedFileError("zstd files cannot be read without the Python package zstandard: install it") from error
     frame, in_frame = zstandard.ZstdDecompressor().decompressobj(), False
     while True:
         compressed = b""

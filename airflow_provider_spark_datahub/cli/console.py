@@ -17,11 +17,11 @@ from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsE
 from airflow_provider_spark_datahub.printable import printable, printable_lines
 
 EXIT_INCOMPLETE = 1
-"""Something could not be read, converted or delivered; the rest was."""
+"""Some input could not be read, converted or delivered; the rest was."""
 EXIT_USAGE = 2
 """Wrong arguments or options; nothing was done."""
 EXIT_HELP = 3
-"""Somebody has to look: waiting does not help."""
+"""A person must act: waiting does not help."""
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[wdhms])+")
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}

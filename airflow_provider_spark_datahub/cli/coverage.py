@@ -77,7 +77,7 @@ def _count(reports: Iterable[TaskReport], records: Sequence[AttemptRecord], now:
         if task.report.get("inputs") or task.report.get("outputs"):
             with_lineage += 1
         else:
-            # A file or a number at the end must not make a reason of its own of each task's.
+            # Cut the details in brackets (a file, a number), which would make every task's reason a different one.
             reasons[_DETAIL.sub("", str(task.report.get("reason") or _NO_REASON))] += 1
     waiting = [record for record in records if record.state in ("pending", "unfinished")]
     oldest = min((record.created_ms for record in waiting), default=None)

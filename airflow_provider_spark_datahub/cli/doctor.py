@@ -52,7 +52,7 @@ _START_ADVICE = (
 
 _PROBE_URN = "urn:li:dataFlow:(spark,spark-datahub-doctor,doctor)"
 PROBE = Proposal("dataFlow", _PROBE_URN, "status", {"removed": True})
-"""A proposal without visible effect: a DataFlow of its own, marked as removed."""
+"""A proposal without visible effect: a separate DataFlow, marked as removed."""
 _PROBE_NAME = Proposal(
     "dataFlow",
     _PROBE_URN,
@@ -65,7 +65,7 @@ _PROBE_NAME = Proposal(
 class _HealthChecks:
     """The checks; each yields its results, and a failed one does not prevent the others.
 
-    :param connection: an Airflow connection; ``None`` for the configured one; ``outbox`` likewise.
+    :param connection: id of an Airflow connection; ``None`` for the configured one. Likewise ``outbox``.
     :param spark_binary: the ``spark-submit`` that tasks call.
     :param seconds: timeout for each server.
     :param write: whether to deliver a proposal, too.
@@ -186,7 +186,7 @@ class _HealthChecks:
             yield _good("delivery", f"{subject} {'stored' if delivery.stored else 'accepted; it is stored later'}")
             read = sink.check_stored(proposal, Deadline.after(self.seconds))
             if read is None:
-                # A file or a topic: what is written stays in it, so one harmless proposal is enough.
+                # A file or a topic keeps everything that is written, so one harmless proposal is enough.
                 return
             yield read
 

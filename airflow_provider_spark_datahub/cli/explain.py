@@ -58,9 +58,9 @@ def explain(
         return
     explanation = _explanation(graph, name, diagnostics)
     if json_:
-        typer.echo(json.dumps(visualization.explanation_document(explanation), indent=2))
+        typer.echo(json.dumps(explanation.document(), indent=2))
     else:
-        for line in visualization.render_explanation(explanation):
+        for line in explanation.lines():
             show_line(line)
     if problems:
         raise typer.Exit(EXIT_INCOMPLETE)

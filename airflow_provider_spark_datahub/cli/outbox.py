@@ -204,7 +204,7 @@ def _configured(location: str | None) -> Outbox:
 
 
 def _folder(location: str | None) -> Outbox | None:
-    """Return the outbox in a folder, or ``None`` if only Airflow can say where it is."""
+    """Return the outbox in a folder, or ``None`` if only Airflow knows its location."""
     from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, Outbox
     from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration
 
@@ -244,7 +244,7 @@ def _entry_filter(
 
 
 def _may_run(entry: Entry, hours: float | None) -> bool:
-    """Return whether the entry's attempt may still run: nothing says that it is over, and it is no older than this."""
+    """Return whether the entry's attempt may still run: no sign shows its end, and it is not older than this."""
     if entry.manifest.state != "unfinished":
         return False
     from airflow_provider_spark_datahub.task import may_run

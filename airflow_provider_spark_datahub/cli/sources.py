@@ -47,8 +47,8 @@ class EventConversion:
 
     :ivar converted: the number of events that were converted.
     :ivar problems: one sentence for each thing that could not be read or converted.
-    :ivar notes: messages for the user about files without events, and about what the events do not show.
-    :ivar diagnostics: those of all conversions, which the problems are made of.
+    :ivar notes: messages for the user about files without events, and about lineage that the events do not show.
+    :ivar diagnostics: diagnostics of all conversions, from which the problems are made.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class EventConversion:
         log = EventLog(folder, limits=LogLimits.of_whole_plans())
         converter: Converter | None = None
         for event in log:
-            # Every log begins with it.
+            # Every log begins with this event.
             if event["Event"] == "SparkListenerLogStart" and converter is not None:
                 yield from self._logged(converter, exit_code)
                 converter = None
@@ -144,7 +144,7 @@ _PARQUET = b"PAR1"
 class _InputFile:
     """File of a command, or standard input: decompressed if it is compressed.
 
-    :param file: for a source that can be read once: standard input, or the content of a file.
+    :param file: open file of a source that can be read only once: standard input, or the content of a file.
     """
 
     name: str
@@ -229,9 +229,9 @@ def read_sources(
     Malformed lines are skipped and reported.
 
     :param paths: as for :func:`input_files`.
-    :param settings: those of the conversion; the default settings if ``None``.
+    :param settings: settings of the conversion; ``None`` for the defaults.
     :param event_log: folder of Spark's own event logs.
-    :param exit_code: that of ``spark-submit``, if it is known.
+    :param exit_code: exit code of ``spark-submit``, if it is known.
     :raises typer.Exit: with the status ``failed`` if a file cannot be read at all.
     """
     proposals: list[Proposal] = []

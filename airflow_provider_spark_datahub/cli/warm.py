@@ -1,4 +1,4 @@
-"""``spark-datahub warm``: archives of Java classes, with which Spark's drivers start faster."""
+"""``spark-datahub warm``: archives of Java classes that make Spark's drivers start faster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def warm(
     env = dict(os.environ)
     installation = capture.SparkInstallation.find(spark_binary, env)
     if installation is None:
-        fail(f"{spark_binary} would start no Spark that is known here: set SPARK_HOME, or use --spark-submit", 2)
+        fail(f"cannot find the Spark that {spark_binary} starts: set SPARK_HOME, or use --spark-submit", 2)
     submission = capture.Submission()
     resolver = capture.IvyResolver(installation, submission, env, seconds)
     try:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
+from airflow_provider_spark_datahub.conversion.columns.fine_grained import NO_LINEAGES, FineGrainedLineages
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName
 from airflow_provider_spark_datahub.conversion.facets.dataset import NO_METADATA, test_results
 from airflow_provider_spark_datahub.conversion.facets.run import KIND, partition_spec, run_event, run_properties
@@ -201,9 +202,9 @@ def input_output(
     inputs: Mapping[str, Mapping[str, str]],
     outputs: Mapping[str, Mapping[str, str]],
     upstream_jobs: list[str],
-    fine_grained: list[dict[str, Any]],
     time_ms: int | None,
     patch: bool,
+    fine_grained: FineGrainedLineages = NO_LINEAGES,
 ) -> list[Proposal]:
     """Return the edges of a DataJob.
 
@@ -211,7 +212,7 @@ def input_output(
     :param patch: add the edges to those in DataHub (no proposal if there are none), instead of replacing them.
     """
     stamp = audit_stamp(time_ms)
-    aspect = {
+    aspect: dict[str, Any] = {
         "inputDatasets": [],
         "inputDatasetEdges": _edges(inputs, stamp),
         "outputDatasets": [],
@@ -220,7 +221,10 @@ def input_output(
         "fineGrainedLineages": fine_grained,
     }
     if not patch:
-        return [Proposal("dataJob", urn, _EDGES, aspect)]
+        try:
+            return [Proposal.of_texts("dataJob", urn, _EDGES, {**aspect, "fineGrainedLineages": fine_grained.json})]
+        except UnicodeEncodeError:
+            return [Proposal("dataJob", urn, _EDGES, {**aspect, "fineGrainedLineages": list(fine_grained)})]
     operations = edge_patch(aspect, stamp)
     return [Proposal("dataJob", urn, _EDGES, operations, "PATCH")] if operations else []
 
@@ -229,7 +233,7 @@ def edge_patch(aspect: Mapping[str, Any], stamp: Mapping[str, Any] | None = None
     """Return the operations of a patch that adds the edges of a ``dataJobInputOutput`` aspect.
 
     :param aspect: as in :func:`input_output`.
-    :param stamp: audit stamp of upstream jobs; by default that of the aspect's edges.
+    :param stamp: audit stamp of upstream jobs; by default the audit stamp of the aspect's edges.
     """
     edges = {field: aspect[field] for field in ("inputDatasetEdges", "outputDatasetEdges")}
     if stamp is None:
@@ -252,7 +256,7 @@ def patched_edges(proposals: Iterable[Proposal]) -> dict[str, set[str]]:
 
 
 def retractions(added: Mapping[str, Collection[str]], final: Collection[Proposal]) -> list[Proposal]:
-    """Return patches that remove the edges which snapshots of a running job added, and its end does not have.
+    """Return patches that remove the edges that snapshots of a running job added and its end does not report.
 
     GMS accepts the removal of an edge that does not exist (``TemplateUtil.populateTopLevelKeys``).
 
@@ -284,7 +288,7 @@ def _added_edge(field: str, edge: dict[str, Any]) -> dict[str, Any]:
     return {"op": "add", "path": f"/{field}/{pointer_part(edge['destinationUrn'])}", "value": edge}
 
 
-def _added_columns(fine_grained: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _added_columns(fine_grained: Collection[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield one operation per pair of columns, as acryl-datahub's ``DataJobPatchBuilder`` does."""
     for lineage in in_time(fine_grained):
         transform = pointer_part(lineage["transformOperation"] or "NONE")

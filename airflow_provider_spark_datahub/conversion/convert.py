@@ -85,7 +85,7 @@ class Conversion:
 
     @property
     def written(self) -> list[WrittenDataset]:
-        """All datasets that were written, sorted by URN. One that several jobs wrote has the last one's facts."""
+        """All datasets that were written, sorted by URN. If several jobs wrote one, it has the facts of the last."""
         found: dict[str, WrittenDataset] = {}
         for job in self.jobs:
             operations: dict[str, list[Operation]] = {}
@@ -150,12 +150,12 @@ class Converter:
 
     @property
     def reads_plans(self) -> bool:
-        """Whether the physical plans in Spark's event log are needed whole."""
+        """Return whether the physical plans in Spark's event log are needed whole."""
         return self._settings.capture_from_event_log or self._settings.capture_column_level_lineage
 
     @property
     def all_ended(self) -> bool:
-        """Whether every application has sent its end."""
+        """Return whether every application has sent its end."""
         return all(
             application.own_run is not None and application.own_run.ended for application in self._fold.applications()
         )

@@ -94,7 +94,7 @@ def _table(facets: Facets) -> DatasetId | None:
         if identifier.get("type") == "TABLE" and name:
             if name.startswith("table/"):
                 name = name.removeprefix("table/").replace("/", ".")
-            # A name with a slash is the place of the files: of Iceberg tables in Snowflake's catalogue.
+            # A name with a slash is a path: OpenLineage names Iceberg tables in Snowflake's catalogue in this way.
             if "/" not in name:
                 table = DatasetId(as_text(identifier.get("namespace")), name)
     return table
@@ -132,11 +132,11 @@ _SELECTOR = re.compile(r"(?:branch|tag)_.+|(?:at_timestamp|snapshot_id)_\d+|chan
 
 
 def table_and_selector(name: str, path: str) -> tuple[str, str]:
-    """Split the name of an Iceberg table from the branch, tag, point in time or metadata table behind it.
+    """Split the name of an Iceberg table from the branch, tag, point in time or metadata table that follows it.
 
     :param name: as in a ``symlinks`` facet, e.g. ``db.orders.snapshots``.
     :param path: path of the table. A table that is really called ``snapshots`` lies in a folder of that name.
-    :returns: the table's own name, and the selector behind it or an empty text.
+    :returns: the table's own name, and the selector that follows it or an empty text.
     """
     table, _, last = name.rpartition(".")
     if "." not in table or not (last.lower() in METADATA_TABLES or _SELECTOR.fullmatch(last)):
@@ -145,14 +145,14 @@ def table_and_selector(name: str, path: str) -> tuple[str, str]:
 
 
 class DatasetNamer:
-    """Names of the datasets of applications. It remembers the last ones.
+    """Namer of the datasets of an application. It caches names.
 
     :param symlinks: tables behind paths, of the whole application.
     """
 
     def __init__(self, settings: LineageSettings, symlinks: Mapping[DatasetId, DatasetId]) -> None:
         self._plain_name = _plain_names(settings).name
-        # The name, or else the reason why there is none.
+        # The name, or the reason why the dataset has none.
         self._cache: dict[DatasetId, DatasetName | str] = {}
         self._by_location: dict[str, DatasetName] = {}
         for dataset, table in symlinks.items():
@@ -160,10 +160,10 @@ class DatasetNamer:
             if location is not None and name is not None:
                 self._by_location[location.urn] = name
         self.unusable: dict[DatasetId, str] = {}
-        """Datasets without a usable URN that were asked for, and why."""
+        """Reasons why datasets that :meth:`name` was called for have no usable URN."""
 
     def name(self, dataset: DatasetId) -> DatasetName | None:
-        """Return the dataset's name, which is its table's if that is known; ``None`` if it has no usable URN."""
+        """Return the name of the dataset, or of the table behind its path; ``None`` if it has no usable URN."""
         name = self.name_or_reason(dataset)
         if type(name) is DatasetName:
             return name
@@ -171,7 +171,7 @@ class DatasetNamer:
         return None
 
     def name_or_reason(self, dataset: DatasetId) -> DatasetName | str:
-        """Return the dataset's name, or the reason why there is none, which is not reported."""
+        """Return the dataset's name, or the reason why it has none, without adding it to :attr:`unusable`."""
         try:
             return self._cache[dataset]
         except KeyError:
@@ -281,7 +281,7 @@ def _name_of_uri(uri: str, specs: Sequence[PathSpec], partition: LinearPattern |
     uri = uri.rstrip("/")
     scheme, _, path = uri.partition("://")
     if "://" in path:
-        # The Java listener takes such a text for a path without scheme, so this URN is the one in DataHub.
+        # The Java listener treats such a text as a path without a scheme: DataHub may already have this URN.
         return _PathName(FALLBACK_PLATFORM, uri)
     platform = _PATH_PLATFORMS.get(scheme, FALLBACK_PLATFORM)
     for spec, pattern in _patterns(specs, platform):

@@ -15,7 +15,7 @@ from airflow_provider_spark_datahub.conversion.events import DatasetId, EventErr
 from airflow_provider_spark_datahub.printable import counted
 
 MAX_LISTED = 20
-"""How many problems of a kind are listed; the others are counted at most."""
+"""Most problems of a kind that are listed. Others are only counted."""
 _CATALOG_HINT = "it cannot name the tables of every catalogue"
 
 

@@ -22,8 +22,8 @@ _T = TypeVar("_T")
 
 TERMINAL_TYPES = frozenset({"COMPLETE", "FAIL", "ABORT"})
 FAILED_TYPES = frozenset({"FAIL", "ABORT"})
-APPLICATION, RDD_JOB = "APPLICATION", "RDD_JOB"
-QUERY_TYPES = frozenset({"SQL_JOB", RDD_JOB})
+APPLICATION, SQL_JOB, RDD_JOB = "APPLICATION", "SQL_JOB", "RDD_JOB"
+QUERY_TYPES = frozenset({SQL_JOB, RDD_JOB})
 
 NOT_DECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """The errors of decoding text: bad JSON, bad UTF-8, and values that are nested too deeply."""
@@ -99,7 +99,7 @@ SPARK_LOG = "https://spark.apache.org/docs/latest/monitoring.html"
 
 
 class _RunNames(NamedTuple):
-    """Names in the facets of a run, which every event is asked for. A missing name is empty."""
+    """Names in the facets of a run that are read from every event. A missing name is empty."""
 
     parent_run_id: str
     application: tuple[str, str]
@@ -108,7 +108,7 @@ class _RunNames(NamedTuple):
 
 
 class _JobTexts(NamedTuple):
-    """Texts in the facets of a job, which every event is asked for."""
+    """Texts in the facets of a job that are read from every event. A missing text is empty."""
 
     job_type: str
     sql: str
@@ -196,7 +196,7 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def is_streaming(self) -> bool:
-        """Whether the ``jobType`` job facet calls it a part of a streaming query."""
+        """Return whether the ``jobType`` job facet marks the run as part of a streaming query."""
         return self.job.texts.is_streaming
 
     @property
@@ -206,7 +206,7 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def application_names(self) -> tuple[str, str]:
-        """The Spark application's own name and that of its session; each is empty if the event does not carry it."""
+        """The names of the Spark application and of its session; a name that the event does not carry is empty."""
         return self.names.application
 
     @property
@@ -221,7 +221,7 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def is_of_hive(self) -> bool:
-        """Whether the event may belong to a Hive session."""
+        """Return whether the event may belong to a Hive session."""
         if (
             self.hive_session_id
             or self.producer.endswith("/integration/hive")
@@ -232,7 +232,7 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def airflow_tags(self) -> list[str] | None:
-        """The tags of an Airflow event's DAG; ``None`` if it has none. They are a list, or its text in Python."""
+        """The tags of the DAG in Airflow's own event, a list or the text of one; ``None`` if there are none."""
         return self.run_facets.once(_airflow_tags)
 
 
@@ -349,7 +349,7 @@ class _WireBegin(msgspec.Struct, gc=False, rename="camel", forbid_unknown_fields
 
 
 class _WireEnd(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """The rest of such an event."""
+    """The rest of an event whose beginning is a :class:`_WireBegin`."""
 
     job: Raw
     inputs: Raw = Raw(b"[]")
@@ -377,7 +377,7 @@ def _read_once(read: Callable[[bytes], _T]) -> Callable[[Raw | bytes], _T]:
     def read_again(part: Raw | bytes) -> _T:
         nonlocal last
         text = bytes(part)
-        # To compare a text with that of the event before is much faster than to hash it.
+        # Comparing a text with the previous event's text is much faster than hashing it.
         if last is not None and text == last[0]:
             return last[1]
         result = read_short(text) if len(text) <= _LONG_BYTES else read_long(text)
@@ -429,7 +429,7 @@ def _of_text(text: bytes | bytearray) -> RunEvent:
     return _checked(wire.event_type, wire.event_time, wire.producer, run, job, inputs, outputs)
 
 
-# Where both halves can be decoded, they are those of the event itself, and not of an object in it.
+# If both halves can be decoded, the event was split at its own job, not at a job in a nested object.
 _JOB = b',"job":'
 
 

@@ -24,7 +24,7 @@ class OutOfTimeError(Exception):
 def time_limit(expired: Callable[[], bool]) -> Iterator[None]:
     """Stop the conversion below by :class:`OutOfTimeError` when its time is over.
 
-    :param expired: returns True when the time is over; called by whoever calls :func:`check_time`.
+    :param expired: returns True when the time is over; :func:`check_time` calls it.
     """
     token = _EXPIRED.set(expired)
     try:

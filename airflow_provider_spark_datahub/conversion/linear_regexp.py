@@ -1,8 +1,8 @@
-"""Regular expressions of users and jobs, on names that a job chooses: a match takes a bounded number of steps.
+"""Regular expressions of users and jobs, matched in a bounded number of steps.
 
-Python's engine tries every way to match, and some patterns have exponentially many: ``(a+)+$`` takes years on forty
-letters. Simple patterns have few ways, and Python matches them. Any other needs RE2, an engine that is linear in the
-length of the text (the extra ``re2``).
+Python's engine tries every way to match, and some patterns have exponentially many ways: ``(a+)+$`` takes years on
+forty letters. Python matches simple patterns, which have few ways. All others need RE2, an engine whose time is linear
+in the length of the text (the extra ``re2``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_REPEATS = 8
 _MAX_WAYS = 64
 _RE2_BYTES = 8 * 1024 * 1024
 
-# What matches one character: itself, an escape except references, assertions and code points, or a plain class.
+# Pattern of one character: the character itself, an escape (no reference, assertion or code point), or a plain class.
 _ONE = r"\\[^0-9ABEGNPQUZbgkopux]|\[\^?\]?(?:\\.|[^\]\\\[&|~])*\]|[^\\()|?*+{}\[\]^$]"
 _TOKEN = re.compile(
     rf"(?P<one>{_ONE})(?:(?P<repeat>[*+]|\{{\d*,\d*\}})|(?P<maybe>\?)|\{{\d+\}}|)\??"
@@ -98,10 +98,10 @@ def _tokens(pattern: str) -> Iterator[re.Match[str]]:
 
 
 def _is_simple(tokens: list[re.Match[str]]) -> bool:
-    """Return whether Python's engine needs few steps: some times the square of the text's length at most.
+    """Return whether Python's engine needs few steps: a small multiple of the square of the text's length at most.
 
-    Only single characters and classes are repeated. At most one of the repetitions may end in several places: each
-    other one is followed by a character that it does not match. Branches and optional parts have few combinations.
+    Only single characters and classes are repeated. At most one repetition may end in several places: each of the
+    others is followed by a character that it does not match. Branches and optional parts have few combinations.
     """
     repeats, open_ended, ways = 0, 0, 1
     branches = [1]  # of the groups that are open

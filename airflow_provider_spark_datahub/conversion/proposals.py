@@ -37,7 +37,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     aspect_name: str
     content: Any
     change_type: ChangeType = "UPSERT"
-    line: msgspec.Raw | None = None
+    line: bytes | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Proposal) and self.to_obj() == other.to_obj()
@@ -70,9 +70,8 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
         """The :attr:`value` in UTF-8."""
         if self.line is None:
             return _encoded_json(self.content)
-        line = bytes(self.line)
-        # Before it, JSON has escaped the quotes of the URN.
-        return line[line.index(_ASPECT) + len(_ASPECT) : -len(_ASPECT_END)]
+        # The first match is the key itself: in the URN before it, JSON escapes the quotes.
+        return self.line[self.line.index(_ASPECT) + len(_ASPECT) : -len(_ASPECT_END)]
 
     @property
     def _stored_aspect(self) -> dict[str, Any]:
@@ -94,7 +93,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     def to_json(self) -> str:
         """Return :meth:`to_obj` as one line of JSON, without its newline."""
         if self.line is not None:
-            return str(self.line, "utf-8")
+            return self.line.decode()
         try:
             return _encode(_line(self)).decode()
         except UnicodeEncodeError:
@@ -105,8 +104,17 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
         """Return an ``UPSERT`` with its line of JSON, for callers that cache it."""
         proposal = cls(entity_type, entity_urn, aspect_name, aspect)
         with suppress(UnicodeEncodeError):
-            return cls(entity_type, entity_urn, aspect_name, aspect, line=msgspec.Raw(_encode(_line(proposal))))
+            return cls(entity_type, entity_urn, aspect_name, aspect, line=_encode(_line(proposal)))
         return proposal
+
+    @classmethod
+    def of_texts(cls, entity_type: str, entity_urn: str, aspect_name: str, aspect: Any) -> Proposal:
+        """Return an ``UPSERT`` whose aspect has parts that are JSON texts already, as :class:`msgspec.Raw`.
+
+        :raises UnicodeEncodeError: if the aspect has half of a surrogate pair.
+        """
+        line = _encode(_line(cls(entity_type, entity_urn, aspect_name, aspect)))
+        return cls(entity_type, entity_urn, aspect_name, None, line=line)
 
     @classmethod
     def from_obj(cls, obj: Mapping[str, Any]) -> Proposal:
@@ -151,8 +159,7 @@ class _Line(msgspec.Struct, gc=False, rename="camel"):
     aspect: dict[str, Any]
 
 
-_encoder = msgspec.json.Encoder()
-_encode = _encoder.encode
+_encode = msgspec.json.Encoder().encode
 
 
 def _line(proposal: Proposal) -> _Line:
@@ -161,10 +168,10 @@ def _line(proposal: Proposal) -> _Line:
 
 
 class RepeatedProposal:
-    """``UPSERT`` that comes again and again, for other entities or with other times, and else with the same aspect.
+    """Template of ``UPSERT`` proposals whose aspects differ in nothing but their times.
 
-    :param model: the proposal without URN and with 0 for each ``time``, as in audit stamps; without any other number
-        under this key.
+    :param model: the proposal with an empty URN and with 0 as each ``time`` (as in audit stamps). No other value of
+        the aspect has this key.
     :raises UnicodeEncodeError: if the aspect has half of a surrogate pair.
     """
 
@@ -172,15 +179,15 @@ class RepeatedProposal:
 
     def __init__(self, model: Proposal) -> None:
         self._kind = model.entity_type, model.aspect_name
-        self._begin, _, rest = _encode(_line(model)).partition(b'""')
-        # In a text, JSON would escape the quotes.
+        self._begin, _, rest = (model.line or _encode(_line(model))).partition(b'""')
+        # No text of the aspect can match: in a text, JSON escapes the quotes.
         self._ends = rest.split(_TIME % 0)
 
     def of(self, urn: str, time_ms: int | None = None) -> Proposal:
         """Return the proposal for an entity. :param urn: in ASCII."""
         line = b"".join((self._begin, _encode(urn), (_TIME % (time_ms or 0)).join(self._ends)))
         entity_type, aspect_name = self._kind
-        return Proposal(entity_type, urn, aspect_name, None, line=msgspec.Raw(line))
+        return Proposal(entity_type, urn, aspect_name, None, line=line)
 
 
 _TIME = b'"time":%d'
@@ -193,7 +200,7 @@ def json_lines(proposals: Sequence[Proposal]) -> bytes:
     This is faster than one text for each of them.
     """
     try:
-        return _encoder.encode_lines([proposal.line or _line(proposal) for proposal in proposals])
+        return b"\n".join([*(proposal.line or _encode(_line(proposal)) for proposal in proposals), b""])
     except UnicodeEncodeError:
         return "".join([f"{proposal.to_json()}\n" for proposal in proposals]).encode()
 

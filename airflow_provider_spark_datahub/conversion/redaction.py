@@ -80,7 +80,7 @@ def redact_text(text: str) -> str:
     """Return a free text (SQL, a description, a URL) without ``user:password@`` and without assigned secrets."""
     text = cut(text, MAX_TEXT)
     if _has_any(text, _WORDS_OF_ASSIGNMENTS, _WORD):
-        # Before the URLs, where an `@` in an assigned password would look like the end of a login.
+        # Before the URLs: in a URL, an `@` in an assigned password looks like the end of a login.
         text = _replaced(_ASSIGNMENT, _WORD, rf"\g<key>\g<between>{REDACTED}", text)
     if ":" in text and "jdbc:oracle:" in text.lower():
         text = _replaced(_ORACLE_LOGIN, _ORACLE, r"\1", text)
@@ -116,9 +116,9 @@ def _replaced(pattern: re.Pattern[str], begin: re.Pattern[str], replacement: str
 def _has_any(text: str, words: tuple[str, ...], pattern: re.Pattern[str]) -> bool:
     """Return whether a pattern of words is found in a text.
 
-    Most texts have none of the words, and in ASCII this is found out some twenty times as fast as by the pattern.
-    Beyond, the pattern knows letters that have an S or a K as their upper case, and ``lower()`` takes twelve times the
-    memory of the text.
+    Most texts have none of the words. In ASCII text, searching for the words is about twenty times as fast as matching
+    the pattern. Other text needs the pattern: it knows the letters whose upper case is an S or a K, and ``lower()``
+    takes twelve times the memory of the text.
 
     :param words: all texts that the pattern matches, in lower case.
     """
@@ -136,8 +136,8 @@ _MAX_DIGITS = 300
 def event_without_secrets(event: bytes) -> bytes:
     """Redact every string in an OpenLineage event, a JSON object.
 
-    A value that is nested too deeply is replaced by a text that says so, and a number that readers of JSON refuse by
-    its digits.
+    A value that is nested too deeply is replaced by a text that says so. A number that readers of JSON refuse becomes
+    the text of its digits.
 
     :raises EventError: if the event cannot be decoded, or its own pattern of secret keys cannot be applied.
     :raises OutOfTimeError: if the time of the conversion is over.
@@ -196,7 +196,7 @@ def redacted_trace(error: BaseException) -> str:
 def redact_url(text: str) -> str:
     """Return the text without the ``user:password@`` in its URLs. A user alone stays: ``abfss://container@account``."""
     text = cut(text, MAX_TEXT)
-    # The rest of a broken URL may look like another one. A text that needs more turns was made to take long.
+    # The rest of a broken URL may look like another URL. Only a text that is made to take long needs more turns.
     for _ in range(_TURNS):
         if "@" not in text or (without := _replaced(_URL_USERINFO, _URL, r"\1", text)) == text:
             return text

@@ -29,7 +29,7 @@ from airflow_provider_spark_datahub.conversion.settings import ENVIRONMENTS
 ORCHESTRATOR = "airflow"
 AttemptResult = Literal["SUCCESS", "UP_FOR_RETRY", "FAILURE", "SKIPPED"]
 
-# What acryl-datahub's Airflow plugin writes as the type of an Airflow task, and of an owner.
+# The types of an Airflow task and of an owner that acryl-datahub's Airflow plugin writes.
 _TASK_TYPE = {"string": "COMMAND"}
 _OWNER_TYPE = "DEVELOPER"
 
@@ -82,7 +82,7 @@ def tag_urns(names: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AirflowInfo:
-    """What Airflow knows about a DAG or a task, for its DataFlow or DataJob.
+    """Airflow's description of a DAG or a task, for its DataFlow or DataJob.
 
     :param url: its page in Airflow's UI.
     :param properties: custom properties, named as DataHub's own Airflow plugin names them.
@@ -101,7 +101,7 @@ class AirflowInfo:
         return {"customProperties": dict(self.properties), **{key: value for key, value in known.items() if value}}
 
     def classification(self, entity_type: str, urn: str) -> Iterator[Proposal]:
-        """Yield owners and tags. What somebody added in DataHub stays."""
+        """Yield owners and tags. Those that users added in DataHub stay."""
         yield from added_owners(entity_type, urn, ((owner, _OWNER_TYPE) for owner in self.owners))
         yield from added_tags(entity_type, urn, self.tags)
 
@@ -115,6 +115,8 @@ class DagRun:
     :param interval: the data interval; ``None`` if there is none, as for some manual runs.
     :param parent_urn: run that triggered this one, of another DAG; ``None`` if it is not known.
     :param upstream_urns: runs of other DAGs that wrote the assets that triggered this one.
+    :param due_ms: when the run was due; ``None`` if it is not known. It orders DAG runs, because a cleared run, or a
+        run of a backfill, starts after newer runs.
     """
 
     site: AirflowSite
@@ -127,6 +129,7 @@ class DagRun:
     interval: DataInterval | None = None
     parent_urn: str | None = None
     upstream_urns: tuple[str, ...] = ()
+    due_ms: int | None = None
 
     @property
     def urn(self) -> str:
@@ -152,7 +155,7 @@ class UpstreamTask(msgspec.Struct, frozen=True):
     """Upstream task in the same DAG: the nearest whose runs are written to DataHub.
 
     :param map_indexes: its runs that the task depends on, -1 if it is not mapped; empty if it did not run.
-    :param is_nearest: whether it is the nearest by the DAG; else it is in the place of a task that did not run.
+    :param is_nearest: whether it is the nearest one in the DAG; else it replaces a nearer task that did not run.
     """
 
     task_id: str
@@ -170,8 +173,10 @@ class TaskAttempt:
         plugin leaves out is written here.
     :param shared_application: other task runs of the DAG run, of this task or of another one, may run Spark
         applications of the same name.
-    :param application: the name under which the task submits its application, if other task runs of the DAG run run
-        Spark, too: another name was chosen by the application's code, and may be shared as well. Else ``None``.
+    :param application: the name under which the task submits its application, if other task runs of the DAG run start
+        Spark, too; else ``None``. An application of another name was named by its own code, and other task runs may
+        use the same name.
+    :param is_superseded: a newer DAG run has already run the task. The newer run's edges stay; this run only adds.
     """
 
     dag_run: DagRun
@@ -187,10 +192,11 @@ class TaskAttempt:
     written_by_plugin: bool = False
     shared_application: bool = False
     application: str | None = None
+    is_superseded: bool = False
 
     @property
     def is_mapped(self) -> bool:
-        """Whether the task run is one of several of its task in the DAG run."""
+        """Return whether the task run is one of several of its task in the DAG run."""
         return self.map_index >= 0
 
     @property
@@ -220,14 +226,14 @@ class TaskAttempt:
         return replace(self, end_ms=end_ms, result=result)
 
     def end_events(self) -> list[Proposal]:
-        """Return the end of the attempt alone, for somebody who knows nothing else of it."""
+        """Return only the end of the attempt, for a caller that knows nothing else about it."""
         return [event for event in _task_events(self) if event.aspect["status"] == "COMPLETE"]
 
     def attach(self, jobs: Sequence[JobLineage], sessions: Iterable[str] = ()) -> list[JobLineage]:
         """Attach Spark jobs: their runs become children of the task run, and the task's job their upstream.
 
-        A query's run (of jobs that are not coalesced) stays a child of its application's run, and that of a Hive query
-        a child of its session's run. Kind and data interval are those of the DAG run if events do not have them.
+        Without coalescing, the run of a query stays a child of its application's run. The run of a Hive query stays a
+        child of its session's run. A run whose events have no kind or data interval gets the DAG run's.
 
         :param sessions: URNs of the sessions' runs.
         """
@@ -258,13 +264,16 @@ class TaskAttempt:
 def _attached(job: JobLineage, attempt: TaskAttempt, runs: set[str]) -> JobLineage:
     definition, run, details = job.definition, job.run, job.run.details
     upstream_jobs = tuple(dict.fromkeys((*definition.upstream_jobs, attempt.job_urn)))
+    is_shared = attempt.shared_application or attempt.application not in (None, definition.flow.flow_id)
     return structs.replace(
         job,
-        is_shared=attempt.shared_application or attempt.application not in (None, definition.flow.flow_id),
+        # The end of the DAG run removes edges of shared jobs, if it knows all of them.
+        patch_edges=job.patch_edges or (attempt.is_superseded and not is_shared),
+        is_shared=is_shared,
         definition=structs.replace(definition, upstream_jobs=upstream_jobs),
         run=structs.replace(
             run,
-            parent_urn=run.parent_urn if run.parent_urn in runs else attempt.urn,
+            parent_urn=run.parent_urn if run.parent_urn in runs - {job.run_urn} else attempt.urn,
             details=replace(
                 details,
                 run_type=details.run_type or attempt.dag_run.kind,
@@ -291,14 +300,17 @@ def _job_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Prop
         inputs=_edges(job.lineage.inputs for job in jobs),
         outputs=_edges(job.lineage.outputs for job in jobs),
         upstream_jobs=[run.site.job_urn(run.dag_id, task_id) for task_id in upstream],
-        fine_grained=[],
         time_ms=attempt.end_ms or max((job.run.end_ms or 0 for job in jobs), default=None),
-        patch=attempt.is_mapped or attempt.result != "SUCCESS" or not jobs or any(job.patch_edges for job in jobs),
+        patch=attempt.is_mapped
+        or attempt.is_superseded
+        or attempt.result != "SUCCESS"
+        or not jobs
+        or any(job.patch_edges for job in jobs),
     )
 
 
 def _edges(lineages: Iterable[Mapping[str, JobDataset]]) -> dict[str, Mapping[str, str]]:
-    """Return the properties of edges by URN, sorted; those of events win, which are empty without evidence."""
+    """Return the properties of edges, sorted by URN. If lineages disagree, an edge that events name wins."""
     edges: dict[str, Mapping[str, str]] = {}
     for datasets in lineages:
         for urn, dataset in datasets.items():

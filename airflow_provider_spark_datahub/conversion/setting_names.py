@@ -312,7 +312,7 @@ def _unknown_setting(spelling: str, close: str | None, own: Collection[str]) -> 
 
 
 def _inherited(aliases: Mapping[str, Mapping[str, tuple[str, object]]]) -> dict[str, dict[str, object]]:
-    """Return a platform's specs by alias. An alias without an env or instance of its own has those of the platform."""
+    """Return a platform's specs by alias. An alias without an env or instance has the platform's."""
     level = {key: value for key, (_, value) in aliases.get("", {}).items() if key != "path_spec_list"}
     specs: dict[str, dict[str, object]] = {}
     for alias, described in aliases.items():

@@ -25,7 +25,8 @@ from airflow_provider_spark_datahub.conversion.setting_names import (
 )
 
 _RANDOM_SUFFIX = re.compile(r"[a-z0-9]{8}")
-_UNNAMED = re.compile(r"pyspark[-_]shell|PySparkShell|Spark shell|SparkSQL::.*")
+# The script that spark-pipelines submits for each pipeline is cli.py.
+_UNNAMED = re.compile(r"pyspark[-_]shell|PySparkShell|Spark shell|SparkSQL::.*|cli[._]py")
 ENVIRONMENTS = (
     "DEV", "TEST", "QA", "UAT", "EI", "PRE", "STG", "NON_PROD", "PROD", "CORP",
     "RVW", "PRD", "TST", "SIT", "SBX", "SANDBOX", "CERT",
@@ -58,7 +59,7 @@ class LineageSettings:
     :param suffixed_name: name to which the launcher appends a random suffix, so that each run would be an application
         of its own: an application ``<name>-<8 letters or digits>`` is taken for ``<name>``.
     :param unnamed_as: name for an application without one of its own, which Spark calls ``pyspark-shell``,
-        ``Spark shell`` or ``SparkSQL::<address>``.
+        ``Spark shell``, ``SparkSQL::<address>`` or, if ``spark-pipelines`` starts it, ``cli.py``.
     :param platform_instance: instance of the orchestrator; also the flow's cluster.
     :param owners: users or URNs that own the flow.
     :param tags: tags of the flow.
@@ -154,7 +155,7 @@ class LineageSettings:
 
     @property
     def reads_event_log(self) -> bool:
-        """Whether Spark's own event log is needed."""
+        """Return whether Spark's own event log is needed."""
         wanted = self.capture_streaming or self.capture_lost_executions or self.capture_from_event_log
         return self.coalesce_jobs and wanted
 

@@ -115,7 +115,7 @@ def is_too_long(urn: str) -> bool:
 
 
 def _encoded_bytes(text: str) -> int:
-    """Return the length that GMS measures: the length that Java's URLEncoder makes of the text."""
+    """Return the length of the text after Java's URLEncoder, which is the length that GMS measures."""
     # Java's URLEncoder writes half of a surrogate pair, which JSON can carry, as a question mark.
     encoded = text.encode(errors="replace")
     return len(encoded) + 2 * len(encoded.translate(None, _NOT_ESCAPED))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.deadline import (
         Deadline as Deadline,
         run_with_deadline as run_with_deadline,
+        step_in_time as step_in_time,
     )
     from airflow_provider_spark_datahub.delivery.failure import OutageNotes as OutageNotes
     from airflow_provider_spark_datahub.delivery.sink import (
@@ -31,7 +32,7 @@ else:
         __name__,
         {
             "connection": "ConnectionParts",
-            "deadline": "Deadline run_with_deadline",
+            "deadline": "Deadline run_with_deadline step_in_time",
             "failure": "OutageNotes",
             "sink": "CheckResult CheckStatus Delivery OutboxItem RawEvent Rejection Sink SinkSettingsError",
         },

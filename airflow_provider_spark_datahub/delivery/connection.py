@@ -46,7 +46,7 @@ class Read:
         Values from a connection URI are text, so the text of a number or of a truth value will do. Empty values count
         as not given.
 
-        :param place: where in the connection ``extra`` stands, for errors.
+        :param place: name of this part of the connection, for errors.
         :raises SinkSettingsError: if a key is unknown, or a value is of the wrong type.
         """
         for key in extra:

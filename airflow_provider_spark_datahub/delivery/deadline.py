@@ -1,7 +1,8 @@
-"""Deadline of the lineage steps of a task, and a way to hold any call to it."""
+"""Deadline of a task's lineage steps, and functions that stop waiting for a call at its deadline."""
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Deadline:
 
     @property
     def expired(self) -> bool:
-        """Whether no time is left."""
+        """Return whether no time is left."""
         return self.remaining() == 0.0
 
 
@@ -56,11 +57,26 @@ class _Call:
         except BaseException as error:  # noqa: BLE001 (raised by the waiting thread)
             self.error = error
 
+    def run_within(self, seconds: float, grace: float = 0.0) -> bool:
+        """Run the call in a worker; return False if it has not ended after this many seconds.
+
+        :param grace: additional seconds for the worker: if the whole process was suspended, the wait is over before the
+            worker could go on.
+        :raises BaseException: whatever the call raised.
+        """
+        _Worker.start(self)
+        if not self.done.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)) and not self.done.acquire(timeout=grace):
+            return False
+        self.done.release()
+        if self.error is not None:
+            raise self.error
+        return True
+
 
 class _Worker:
     """Daemon thread that runs one call after the other, as long as the next comes soon.
 
-    An outbox makes thousands of calls a second; a thread for each would cost more than the calls.
+    An outbox makes thousands of calls a second. A new thread for each would cost more than the calls.
     """
 
     IDLE_SECONDS = 0.05
@@ -72,7 +88,7 @@ class _Worker:
 
     @classmethod
     def start(cls, call: _Call) -> None:
-        """Have an idle worker, or a new one, run a call.
+        """Run a call in an idle worker, or in a new one.
 
         :raises RuntimeError: if the operating system has no thread for it.
         """
@@ -84,7 +100,7 @@ class _Worker:
             except RuntimeError:
                 if threading.main_thread().is_alive():
                     raise
-                # From Python 3.12 on, a process that ends starts no thread: what is called must end by itself.
+                # From Python 3.12 on, a process that is exiting starts no thread: run the call here, without a limit.
                 call.attempt()
                 call.done.release()
                 return
@@ -93,18 +109,18 @@ class _Worker:
     def _run(self) -> None:
         while (call := self._next()) is not None:
             call.attempt()
-            # First idle, then done, so that the caller's next call finds this worker.
+            # Become idle before the call counts as done, so that the caller's next call finds this worker.
             self._idle.append(self)
             call.done.release()
             del call
 
     def _next(self) -> _Call | None:
-        """Return the next call; ``None`` if there is none, and nobody can give this worker one any more."""
+        """Return the next call; ``None`` if there is none, and no caller can give this worker another one."""
         while True:
             try:
                 return self._calls.get(timeout=self.IDLE_SECONDS)
             except Empty:
-                # If it is not idle, somebody has just taken it: its call is on the way.
+                # A worker that is not idle was taken just now, and its call is on the way.
                 with suppress(ValueError):
                     self._idle.remove(self)
                     return None
@@ -125,18 +141,55 @@ def run_with_deadline(deadline: Deadline, call: Callable[[], None]) -> bool:
         deadline itself before it begins anything more.
     :raises BaseException: whatever the call raised before the deadline.
     """
-    # Read only once. If the deadline is brought forward meanwhile, the call begins nothing more, but this still waits
-    # for it: whoever brought the deadline forward knows that the call has ended.
+    # Read the deadline only once. If somebody brings it forward meanwhile, the call begins nothing more, but this still
+    # waits for the call to end, so that the other thread can rely on that.
     seconds = deadline.remaining()
     if not seconds:
         return False
-    started = _Call(call)
-    _Worker.start(started)
-    if not started.done.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
-        return False
-    if started.error is not None:
-        raise started.error
-    return True
+    return _Call(call).run_within(seconds)
+
+
+T = TypeVar("T")
+
+REQUEST_SECONDS = 10.0
+"""Longest time of a disk or a store for one step, with its client's own retries."""
+LEAST_SECONDS = 0.5
+"""Shortest such limit, even if less time is left until the deadline."""
+_STALL_SECONDS = 0.05
+_hanging: dict[str, tuple[Deadline, _Call, float]] = {}
+"""By storage: the latest step that was left behind, its deadline, and for how many seconds it was waited for."""
+
+
+def step_in_time(storage: str, deadline: Deadline | None, step: Callable[[], T]) -> T:
+    """Return the result of one step on a disk or a store, which may hang.
+
+    The step may take half of the time that is left until the deadline, but at least :data:`LEAST_SECONDS` and at most
+    :data:`REQUEST_SECONDS`. After a step was left behind, further steps with the same deadline are refused until it has
+    ended. So a caller of many steps waits for one of them at most.
+
+    :param storage: root of the disk or store.
+    :param deadline: ``None`` to allow :data:`REQUEST_SECONDS`.
+    :raises TimeoutError: if the step did not end, or did not begin. A step that did not end may still happen later.
+    """
+    seconds = REQUEST_SECONDS
+    if deadline is not None:
+        left_behind = _hanging.get(storage)
+        if left_behind is not None and not left_behind[1].done.locked():
+            _hanging.pop(storage, None)
+        elif left_behind is not None and left_behind[0] is deadline:
+            raise _no_answer(storage, left_behind[2])
+        seconds = min(seconds, max(LEAST_SECONDS, deadline.remaining() / 2))
+    result: list[T] = []
+    started = _Call(lambda: result.append(step()))
+    if not started.run_within(seconds, _STALL_SECONDS):
+        if deadline is not None:
+            _hanging[storage] = deadline, started, seconds
+        raise _no_answer(storage, seconds)
+    return result[0]
+
+
+def _no_answer(storage: str, seconds: float) -> TimeoutError:
+    return TimeoutError(errno.ETIMEDOUT, f"no answer within {seconds:.1f} s", storage)
 
 
 Turn = tuple[Callable[[], Deadline | None], Callable[[Deadline], None]]
@@ -181,10 +234,10 @@ class _Turns:
 def run_in_turn(turns: Sequence[Turn]) -> tuple[int, BaseException | None]:
     """Run calls one after the other, each until its own deadline, as :func:`run_with_deadline` runs one.
 
-    To hand each of thousands of short calls to another thread, and to wait for it, takes longer than the calls.
+    Handing each of thousands of short calls to another thread, and waiting for it, takes longer than the calls.
 
-    :returns: how many calls ended, and what the one after them raised. If that has begun and raised nothing, it was
-        left behind.
+    :returns: the number of calls that ended, and the error of the call after them. If that call began without an error,
+        it was left behind.
     """
     if not turns:
         return 0, None
@@ -193,7 +246,7 @@ def run_in_turn(turns: Sequence[Turn]) -> tuple[int, BaseException | None]:
     _Worker.start(started)
     while True:
         deadline = running.deadline
-        # Before the first call has begun, and between two of them, it is soon known more.
+        # Between two calls there is no deadline: look again soon.
         seconds = max(deadline.remaining(), _SOON) if deadline is not None else _SOON
         if started.done.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
             return running.ended, started.error

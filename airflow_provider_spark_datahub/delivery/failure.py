@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import msgspec
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.sink import SILENCE_SECONDS, Delivery, DeliveryRecord, ItemT
 from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, open_regular, write_durably
 from airflow_provider_spark_datahub.printable import counted, printable
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class FailureKind(Enum):
-    """What a failure says about sending the same again."""
+    """Kind of a failure, by which it is retried, rejected or reported as an outage."""
 
     REJECTED = "the server will never take this"
     THROTTLED = "the server wants us to wait"
@@ -48,12 +48,12 @@ class FailureKind(Enum):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same may arrive a little later."""
+        """Return whether the same request may succeed a little later."""
         return self in (FailureKind.THROTTLED, FailureKind.FAILED, FailureKind.UNAVAILABLE, FailureKind.UNREACHABLE)
 
     @property
     def outage_after(self) -> float | None:
-        """Seconds of trying after which this means an outage; ``None`` if it never does."""
+        """Seconds of failing attempts after which this kind means an outage; ``None`` if it never does."""
         return {FailureKind.UNREACHABLE: 0.0, FailureKind.UNAVAILABLE: SILENCE_SECONDS}.get(self)
 
     @classmethod
@@ -69,7 +69,7 @@ class FailureKind(Enum):
 
 _HTTP_KINDS = {
     **dict.fromkeys((401, 403, 407), FailureKind.UNAUTHORISED),
-    # These are about the address, never about the content: else a wrong path in the connection would reject all of it.
+    # These are about the address, not the content: otherwise a wrong path in the connection would reject every item.
     **dict.fromkeys((404, 405), FailureKind.MISCONFIGURED),
     **dict.fromkeys((408, 425), FailureKind.UNAVAILABLE),
     429: FailureKind.THROTTLED,
@@ -77,7 +77,7 @@ _HTTP_KINDS = {
 }
 # By name, so that this module works without Kafka's client.
 _KAFKA_KINDS = {
-    # About the message, or about the batch that it was in.
+    # About the message, or about its batch.
     **dict.fromkeys(("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"), FailureKind.REJECTED),
     **dict.fromkeys(("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"), FailureKind.UNAUTHORISED),
     **dict.fromkeys(("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"), FailureKind.UNAUTHORISED),
@@ -140,9 +140,9 @@ class LibraryError(Exception):
 def call_library(call: Callable[[], T], *known: type[Exception]) -> T:
     """Call a library that does not document which errors it raises.
 
-    A file system of fsspec or a transport of openlineage-python may be anybody's class, and the schema registry's
-    client raises the errors of its HTTP client. A bug in them must only fail the call. Our own code stays outside, so
-    that our bugs do not pass as theirs.
+    A file system of fsspec or a transport of openlineage-python may be a third party's class, and the schema registry's
+    client raises the errors of its HTTP client. A bug in such a class must only fail the call. Call only the library in
+    ``call``, so that our own bugs are not reported as the library's.
 
     :param known: errors that the caller handles; they are raised as they are.
     :raises LibraryError: for any other error.
@@ -157,20 +157,20 @@ def call_library(call: Callable[[], T], *known: type[Exception]) -> T:
 
 
 class PoisonFilter(Generic[ItemT]):
-    """Filter that separates poison items from outages: items on which a server failed (HTTP 500), each sent alone.
+    """Filter that separates poison items from outages, for items sent alone on which a server failed (HTTP 500).
 
-    An item is rejected if the server fails on it once more right after it has taken another one. A server that fails
-    now and then may have failed on the item, and not for it.
+    An item is rejected if the server fails on it once more right after it has taken another item. One failure is no
+    proof, since a server may fail now and then for other reasons.
 
-    :param server: in a word or two, for the reason of a rejection.
-    :param resend: sends an item again, which is harmless for one that the server took before; returns whether it is
-        stored now, or only accepted, or the failure.
+    :param server: name of the server in a word or two, for the reason of a rejection.
+    :param resend: sends an item again, which is harmless if the server took it before. Returns True if it is stored,
+        False if it is only accepted, or the failure.
     """
 
     ATTEMPTS = 2
-    """How often the server has to fail on something before that is a suspect."""
+    """Failures on an item before it is a suspect."""
     MOST_SUSPECTS = 5
-    """The server failed on so many items and took none: it is down."""
+    """Failures on different items in a row that mean that the server is down."""
 
     def __init__(
         self, record: DeliveryRecord, server: str, resend: Callable[[tuple[int, ItemT]], bool | Failure]
@@ -248,14 +248,14 @@ class Backoff(msgspec.Struct, frozen=True):
         *,
         patient: bool = False,
     ) -> tuple[T | Failure, int]:
-        """Call until it succeeds, the failure will not pass, or there is no time for another attempt.
+        """Repeat a call until it succeeds, its failure is final, or there is no time for another attempt.
 
         :param what: the purpose of the call, for the log.
-        :param failed: called with a failure and the number of attempts before each wait.
-        :param most: how often the call is repeated at most; ``None`` if only the deadline limits it.
-        :param patient: repeat it until the deadline even if the server cannot be reached, otherwise for a second.
+        :param failed: called before each wait, with the failure and the number of attempts.
+        :param most: maximum of repetitions; ``None`` if only the deadline limits them.
+        :param patient: repeat the call until the deadline even if the server cannot be reached; otherwise for a second.
         :returns: the last answer, and the number of attempts. If the deadline cut the last attempt short, the failure
-            before it, which says more.
+            of the attempt before it, which explains more.
         """
         attempt, server_failures, waited = 1, 0, 0.0
         before: Failure | None = None
@@ -284,7 +284,7 @@ class CircuitBreaker:
     While it is open, it lets one delivery through after each wait, until one succeeds. It is safe to share between
     threads.
 
-    :param failures: in a row, that open it.
+    :param failures: number of failed deliveries in a row that open it.
     :param backoff: the waits, which grow with each delivery that fails while it is open.
     :param clock: seconds that never go back.
     """
@@ -302,11 +302,11 @@ class CircuitBreaker:
 
     @classmethod
     def for_connection(cls, connection_id: str) -> CircuitBreaker:
-        """Return the breaker that everything in this process shares that delivers through a connection."""
+        """Return the breaker of a connection, which all deliveries in this process share."""
         return _breakers.setdefault(connection_id, CircuitBreaker())
 
     def refusal(self) -> str | None:
-        """Return why nothing may be sent now; ``None`` if it may.
+        """Return why nothing may be sent now; ``None`` if a delivery may begin.
 
         After a wait, one caller is let through. The others wait again until its delivery is recorded.
         """
@@ -345,16 +345,16 @@ _breakers: dict[str, CircuitBreaker] = {}
 class OutageNotes:
     """Notes for the other tasks of this host that a server is out: one small file for each connection and server.
 
-    A breaker in memory dies with its task, so that each task would find out by itself, at the cost of its whole budget.
-    A note lives for a minute; then one delivery asks the server again. Whatever is wrong with a note, or with its
-    folder, only means that there is none.
+    A breaker in memory ends with its task. Without notes, each task would spend its whole budget to find out that the
+    server is down. A note lives for a minute; then one delivery asks the server again. A note that cannot be read or
+    written is ignored.
 
     :param folder: on a disk; made if it is missing, for its owner only.
     :param clock: seconds since the epoch.
     """
 
     LIFE = 60.0
-    """Seconds. A note that says more is wrong, or comes from a clock that is."""
+    """Longest life of a note, in seconds. A note with a longer one is ignored: a clock is wrong."""
     LARGEST = 4096
     """Bytes."""
 
@@ -362,37 +362,46 @@ class OutageNotes:
         self._folder = folder
         self._clock = clock
 
-    def refusal(self, connection_id: str, server: str) -> str | None:
-        """Return why a server should not be asked now; ``None`` if it may be.
+    def refusal(self, connection_id: str, server: str, deadline: Deadline | None = None) -> str | None:
+        """Return why a server should not be asked now; ``None`` if it may be asked.
 
         :param server: :meth:`Sink.describe`, so that a changed connection is asked at once.
+        :param deadline: limit for a disk that hangs, as in :func:`.step_in_time`.
         """
+        with suppress(OSError):
+            return step_in_time(str(self._folder.parent), deadline, lambda: self._refusal(connection_id, server))
+        return None
+
+    def _refusal(self, connection_id: str, server: str) -> str | None:
         path, now = self._path(connection_id, server), self._clock()
         note = self._read(path)
         if note is None or not (note.since <= now and now - self.LIFE <= note.until <= now + self.LIFE):
             return None
         if note.until <= now:
-            # This delivery asks, and the others wait for what it finds.
+            # This delivery asks the server. Other tasks wait for its result.
             self._write(path, msgspec.structs.replace(note, until=now + self.LIFE))
             return None
         return f"{note.problem.rstrip('.')}; no other task of this host asks it again for {note.until - now:.0f} s"
 
-    def record(self, connection_id: str, server: str, delivery: Delivery) -> None:
-        """Note an outage, or remove the note if the server answered."""
+    def record(self, connection_id: str, server: str, delivery: Delivery, deadline: Deadline | None = None) -> None:
+        """Note an outage, or remove the note if the server answered. :param deadline: as above."""
+        with suppress(OSError):
+            step_in_time(str(self._folder.parent), deadline, lambda: self._record(connection_id, server, delivery))
+
+    def _record(self, connection_id: str, server: str, delivery: Delivery) -> None:
         path = self._path(connection_id, server)
         if delivery.outage:
             now = self._clock()
             self._write(path, _OutageNote(now, now + self.LIFE, delivery.problem or "it does not answer"))
         else:
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
     def _path(self, connection_id: str, server: str) -> Path:
-        names = [socket.gethostname(), connection_id, server]  # the folder may be shared with other hosts
+        names = [socket.gethostname(), connection_id, server]  # hosts may share the folder
         return self._folder / f"{hashlib.sha256(msgspec.json.encode(names)).hexdigest()[:32]}.json"
 
     def _read(self, path: Path) -> _OutageNote | None:
-        with suppress(OSError, msgspec.DecodeError, RecursionError), open_regular(path) as file:
+        with suppress(OSError, ValueError, RecursionError), open_regular(path) as file:
             if os.fstat(file.fileno()).st_uid == os.geteuid():
                 return msgspec.json.decode(file.read(self.LARGEST), type=_OutageNote)
         return None

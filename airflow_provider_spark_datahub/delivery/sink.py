@@ -1,4 +1,4 @@
-"""Interface of every sink: what it takes, what became of a delivery, and the result of a check."""
+"""Interface of every sink: its items, the outcome of a delivery, and the result of a check."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SILENCE_SECONDS = 5.0
-"""Seconds without any answer that mean an outage; fewer may only be too few."""
+"""Seconds without any answer that mean an outage; a shorter silence may only be a slow answer."""
 
 
 class RawEvent(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ def to_mcp(proposal: Proposal) -> MetadataChangeProposalClass:
 
 
 class CheckStatus(StrEnum):
-    """How a check ended."""
+    """Outcome of a check."""
 
     GOOD = "good"
     WARNING = "warning"
@@ -173,7 +173,7 @@ class DeliveryRecord:
     A thread that is left behind at the deadline may go on writing. This does not change a :class:`Delivery` that was
     read before.
 
-    :ivar seconds: that the delivery may take.
+    :ivar seconds: time that the delivery may take.
     :ivar patient: whether to go on until the deadline, even if the server cannot be reached.
     """
 
@@ -222,7 +222,7 @@ class DeliveryRecord:
             self._rejected[number] = Rejection(item, reason)
 
     def attempt_failed(self, problem: str) -> None:
-        """Record a failed attempt that another one follows; ``problem`` is reported if the deadline ends that one."""
+        """Record a failed attempt before the next one; ``problem`` is reported if the deadline cuts that one short."""
         with self._lock:
             self._failed_attempt = problem
 
@@ -255,7 +255,7 @@ class DeliveryRecord:
 
 
 class Sink(ABC):
-    """Place where proposals, or raw events, go. A subclass implements :meth:`send` and :meth:`describe`.
+    """Receiver of proposals or of raw events. A subclass implements :meth:`send` and :meth:`describe`.
 
     Delivery is at least once, in the order of the items. A sink is a context manager that closes itself.
     """
@@ -276,14 +276,14 @@ class Sink(ABC):
         Failures of the server are part of the result, not exceptions.
 
         :param patient: try until the deadline even if the server cannot be reached. Otherwise a refused connection
-            ends the delivery after about a second, for items that something else keeps.
+            ends the delivery after about a second. That suits items that the outbox keeps.
         """
         sending = Sending(self, items, patient=patient)
         in_time = not items or run_with_deadline(deadline, lambda: sending.run(deadline))
         return sending.outcome(in_time=in_time)
 
     def refusal(self, items: Sequence[OutboxItem]) -> str | None:
-        """Return why the sink is not for these items; ``None`` if it is."""
+        """Return why the sink does not take these items; ``None`` if it does."""
         if {self.takes}.issuperset(map(type, items)):
             return None
         if self.takes is RawEvent:
@@ -310,9 +310,9 @@ class Sink(ABC):
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Send ``record.pending()``.
 
-        Report each acknowledgement, each rejection and each failed attempt that another one follows to the record at
-        once, and call ``record.stop`` if items stay pending. This runs in a thread that may be left behind at the
-        deadline: begin nothing after it.
+        Report to the record at once: each acknowledgement, each rejection, and each failed attempt before the next one.
+        Call ``record.stop`` if items stay pending. This runs in a thread that may be left behind at the deadline: begin
+        nothing after it.
         """
 
     def close(self) -> None:  # noqa: B027 (a sink that holds nothing open needs no code)
@@ -352,14 +352,8 @@ class Sending:
             self._record.expire(f"{server} did not acknowledge everything before the time for lineage was over.")
         delivery = self._record.delivery()
         log.debug(
-            "Delivered %d of %s to %s: %d rejected, %d pending (%s)",
-            *(
-                delivery.delivered,
-                counted(len(self._items), "item"),
-                server,
-                len(delivery.rejected),
-                len(delivery.pending),
-            ),
-            delivery.problem,
-        )
+            "Delivered %d of %s to %s: %d rejected, %d pending%s",
+            delivery.delivered, counted(len(self._items), "item"), server, len(delivery.rejected),
+            len(delivery.pending), f" ({delivery.problem})" if delivery.problem else "",
+        )  # fmt: skip
         return delivery

@@ -1,4 +1,4 @@
-"""Airflow's view of an attempt: configuration, key, place in the run tree, OpenLineage runs."""
+"""Reader of Airflow's context: configuration, and an attempt's key, place in the run tree and OpenLineage runs."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ _SECRET_KEYS = re.compile(r"password|secret|token|api.?key|user\.info|jaas|crede
 _RESULTS_SET_BY_OTHERS: dict[str, AttemptResult] = {"success": "SUCCESS", "skipped": "SKIPPED"}
 _ACTIVE_STATES = (*("scheduled", "queued", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule"),)
 """States of a task instance in Airflow in which its job may run, or a later attempt may reconnect to it."""
+_TRIGGER_MS = 60_000
+"""A DAG run is for a date in the past if its logical date is earlier than its trigger by more than this."""
 _MAX_MAPPED_UPSTREAM_RUNS = 1000
-"""An upstream task that is expanded more often than this is not linked run by run."""
+"""Most runs of an upstream task that are linked; a task that is expanded more often has no links."""
 _STATES_OF_RUNS = frozenset(
     {"success", "failed", "running", "deferred", "restarting", "up_for_retry", "up_for_reschedule"}
 )
@@ -97,22 +99,23 @@ def datahub_plugin_is_active() -> bool:
 
 
 def mask(secret: str) -> None:
-    """Have Airflow hide a text in its logs."""
+    """Make Airflow hide a text in its logs."""
     _masker("mask_secret", secret)
 
 
 def shown_secrets(extra: Mapping[str, Any]) -> list[str]:
-    """Return the keys of a connection's extra that hold secrets, and whose values Airflow shows nevertheless.
+    """Return the keys of a connection's extra that hold secrets but whose values Airflow shows.
 
-    Airflow's API hides the values of keys by their names: its own list, and ``[core] sensitive_var_conn_names``. Values
-    are left out of the question: this process may hide one that contains a password which it has seen elsewhere.
+    Airflow's API hides values by the names of their keys: its own list, and ``[core] sensitive_var_conn_names``. So
+    only names are tested. A real value could be hidden here for another reason: it contains a password that this
+    process has seen elsewhere.
     """
     keys = _with_placeholders(extra)
     return sorted(set(_shown(keys, _masker("redact", keys))))
 
 
 def _with_placeholders(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that have a text or keys of their own, with a text too short for Airflow to know as a secret."""
+    """Return the keys with placeholders for their texts, too short for Airflow to take for a known secret."""
     return {
         key: _with_placeholders(value) if isinstance(value, Mapping) else "?"
         for key, value in extra.items()
@@ -143,7 +146,7 @@ def has_lineage(task: Any) -> bool:
 
 
 def task_argument(dag: Any, task: Any, name: str) -> Any:
-    """Return an argument as the task's author gave it. A mapped task has no attributes and defaults yet."""
+    """Return an argument as the task's author gave it. A mapped task has neither attributes nor defaults yet."""
     expanded = getattr(getattr(task, "expand_input", None), "value", None)
     if isinstance(expanded, Mapping) and name in expanded:
         return "{{ expanded }}"
@@ -177,6 +180,7 @@ def dag_run_of(dag_run: Any, dag: Any = None) -> DagRun:
         interval=_data_interval(dag_run),
         parent_urn=_triggering_run(dag_run, site),
         upstream_urns=tuple(sorted(set(_asset_writers(dag_run, site)))),
+        due_ms=_due_ms(dag_run),
     )
 
 
@@ -187,9 +191,9 @@ def page_url(*parts: str) -> str | None:
 
 
 def _dag_info(dag: Any, url: str | None) -> AirflowInfo:
-    """Return what a DAG's author wrote about it, with the properties that DataHub's own plugin gives its DataFlow.
+    """Return a DAG's description, owners and tags, with the properties that DataHub's own plugin gives its DataFlow.
 
-    It is the same for the DAG of a task and for the stored one of the scheduler.
+    The result is the same for the DAG of a task and for the scheduler's stored DAG.
     """
     properties = {key: _property(getattr(dag, key)) for key in _DAG_PROPERTIES if hasattr(dag, key)}
     paragraphs = [text for key in ("description", "doc_md") if (text := getattr(dag, key, None))]
@@ -197,7 +201,7 @@ def _dag_info(dag: Any, url: str | None) -> AirflowInfo:
 
 
 def _task_info(task: Any) -> AirflowInfo:
-    """Return what a task's author wrote about it, with the properties that DataHub's own plugin gives its DataJob."""
+    """Return a task's description and owners, with the properties that DataHub's own plugin gives its DataJob."""
     dag = getattr(task, "dag", None)
     values = {key: getattr(task, key) for key in _TASK_PROPERTIES if hasattr(task, key)}
     for key, value in values.items():
@@ -237,8 +241,8 @@ def _owners_and_tags(dag: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _triggering_run(dag_run: Any, site: AirflowSite) -> str | None:
     """Return the run that triggered a DAG run, if it is named in the run's ``conf``.
 
-    Airflow does not say which run's ``TriggerDagRunOperator`` triggered another: OpenLineage's parent in ``conf`` is a
-    hash. The task of the trigger is only written by DataHub's plugin.
+    Airflow does not record whose ``TriggerDagRunOperator`` triggered a run, and OpenLineage's parent in ``conf`` is a
+    hash. Only DataHub's plugin writes the run of the triggering task.
     """
     given = (getattr(dag_run, "conf", None) or {}).get(_PARENT_RUN)
     names = given if isinstance(given, Mapping) else {}
@@ -253,11 +257,11 @@ def _triggering_run(dag_run: Any, site: AirflowSite) -> str | None:
 def _asset_writers(dag_run: Any, site: AirflowSite) -> Iterator[str]:
     """Yield the runs that wrote the assets that triggered a DAG run, if they are written to DataHub.
 
-    Our operators name theirs in the event. Runs of other tasks are written by DataHub's plugin only.
+    This package's operators name their run in the asset event. Only DataHub's plugin writes the runs of other tasks.
     """
     run_type = getattr(dag_run, "run_type", "")
     if str(getattr(run_type, "value", run_type)) != "asset_triggered":
-        # Airflow's scheduler would read the events from its database.
+        # Outside of a task, Airflow would read the events from its database.
         return
     by_plugin = datahub_plugin_is_active()
     for event in getattr(dag_run, "consumed_asset_events", None) or ():
@@ -267,6 +271,14 @@ def _asset_writers(dag_run: Any, site: AirflowSite) -> Iterator[str]:
             yield writer
         elif by_plugin and all(source):
             yield site.task_run_urn(*source)
+
+
+def _due_ms(dag_run: Any) -> int | None:
+    """Return the time at which a DAG run was due, which for a triggered run may be in the past or in the future."""
+    moments = [getattr(dag_run, "run_after", None)]
+    if _kind(dag_run) == "BATCH_AD_HOC":
+        moments.append(getattr(dag_run, "logical_date", None))
+    return min((ms for moment in moments if (ms := _epoch_ms(moment)) is not None), default=None)
 
 
 def _data_interval(dag_run: Any) -> DataInterval | None:
@@ -305,7 +317,7 @@ def stored_dag(dag_id: str) -> Any:
 
 
 def ended_attempt(ti: Any, dag: Any, end_ms: int, result: AttemptResult) -> TaskAttempt:
-    """Return the attempt of a task instance from Airflow's database, with a result that somebody gave it."""
+    """Return the attempt of a task instance from Airflow's database, with a result that a user set."""
     return TaskAttempt(
         dag_run=dag_run_of(ti.dag_run, dag),
         task_id=ti.task_id,
@@ -320,7 +332,7 @@ def ended_attempt(ti: Any, dag: Any, end_ms: int, result: AttemptResult) -> Task
 def is_over(ti: Any, key: AttemptKey) -> bool:
     """Return whether Airflow is done with the task instance of an attempt: it neither runs nor will be tried again.
 
-    :param ti: the task instance that asks, from its context; ``None`` outside of tasks, where nobody answers.
+    :param ti: the asking task instance, from its context; ``None`` outside of tasks, where Airflow cannot be asked.
     """
     try:
         active = ti.get_ti_count(
@@ -336,7 +348,7 @@ def is_over(ti: Any, key: AttemptKey) -> bool:
 
 
 class AttemptContext:
-    """What Airflow's context of a running task holds about its attempt.
+    """Attempt of a running task, read from Airflow's context.
 
     :ivar ti_id: Airflow's id of the task instance, new for every attempt; empty if it has none.
     """
@@ -348,12 +360,12 @@ class AttemptContext:
 
     @property
     def has_attempts_left(self) -> bool:
-        """Whether Airflow will try the task again after a failure."""
+        """Return whether Airflow will try the task again after a failure."""
         should_retry = getattr(getattr(self._ti, "_ti_context_from_server", None), "should_retry", None)
         return bool(should_retry) if should_retry is not None else self._ti.try_number <= self._ti.max_tries
 
     def result_set_by_others(self) -> AttemptResult | None:
-        """Return the result that somebody gave the running task run in Airflow (its UI, its API), if somebody did."""
+        """Return the result that a user set for the running task run in Airflow's UI or API, if there is one."""
         ti = self._ti
         mapped = {"map_index": _map_index(ti)} if _map_index(ti) >= 0 else {}
         for state, result in _RESULTS_SET_BY_OTHERS.items():
@@ -382,7 +394,31 @@ class AttemptContext:
             written_by_plugin=by_plugin,
             shared_application=shared,
             application=application,
+            is_superseded=self._is_superseded(),
         )
+
+    def _is_superseded(self) -> bool:
+        """Return whether a newer DAG run has run the task; True for a run out of turn if Airflow does not answer.
+
+        Runs are out of turn if they were cleared, belong to a backfill, or were triggered for a date in the past.
+        """
+        run, ti = self._context["dag_run"], self._ti
+        due_ms, logical_ms = _epoch_ms(getattr(run, "run_after", None)), _epoch_ms(getattr(run, "logical_date", None))
+        run_type = getattr(run, "run_type", "")
+        is_backfill = str(getattr(run_type, "value", run_type)) == "backfill"
+        is_of_past = _kind(run) == "BATCH_AD_HOC" and (_due_ms(run) or 0) < (due_ms or 0) - _TRIGGER_MS
+        is_in_turn = not (getattr(run, "clear_number", 0) or is_backfill or is_of_past)
+        if is_in_turn or _map_index(ti) >= 0:  # runs of a mapped task only add
+            return False
+        if logical_ms is None:
+            return True
+        # A run for a date in the future does not count as newer.
+        answer = _asked(lambda: (ti.get_previous_ti(state="success", logical_date=pendulum.now("UTC")),))
+        if answer is None:
+            return True
+        (newest,) = answer
+        newest_ms = _epoch_ms(getattr(newest, "logical_date", None)) or 0
+        return newest_ms > logical_ms and newest.run_id != ti.run_id
 
     def _applications(self) -> tuple[bool, str | None]:
         """Return ``shared_application`` and ``application`` of :class:`.TaskAttempt`."""
@@ -398,11 +434,11 @@ class AttemptContext:
         return own is None or bool(names & {own, None}), own
 
     def _names_each_index(self, task: Any) -> bool:
-        """Return whether each run of a mapped task gives its Spark application a name of its own."""
+        """Return whether each run of a mapped task gives its Spark application its own name."""
         dag = getattr(task, "dag", None)
         if dag is None or not dag.has_task(task.task_id):
             return False
-        # This one is still as in the DAG's file, while the task is one of its runs.
+        # The DAG has the task as its file defines it; ``task`` itself is already expanded.
         template = dag.get_task(task.task_id)
         expanded = getattr(getattr(template, "expand_input", None), "value", None)
         names = expanded.get("name") if isinstance(expanded, Mapping) else None
@@ -415,7 +451,7 @@ class AttemptContext:
         return "map_index" in str(flow or task_argument(dag, template, "name"))
 
     def _application_name(self, task: Any) -> str | None:
-        """Return the name of a task's Spark application, or of the flow in its place; ``None`` if it is not known."""
+        """Return the name of a task's Spark application, or the flow's configured name; ``None`` if it is not known."""
         try:
             named = getattr(task, "lineage_application", None) or task_argument(task.dag, task, "name")
             name = named or UNNAMED_APPLICATION
@@ -429,8 +465,8 @@ class AttemptContext:
     def openlineage_runs(self) -> tuple[ParentRun, ParentRun]:
         """Return the task run and the DAG run as Airflow's OpenLineage provider identifies them.
 
-        Without the provider, or with an old one, the ids are made by its rule, so that both agree once a newer one is
-        installed.
+        Without the provider, or with an old one, this method applies the provider's rule itself. So the ids stay the
+        same when a newer provider is installed.
         """
         try:
             return self._openlineage_runs_of_provider()
@@ -486,9 +522,9 @@ def _map_index(ti: Any) -> int:
 class _UpstreamTasks:
     """Upstream tasks of a task run whose runs are written to DataHub.
 
-    A task whose runs nobody writes, and one that did not run, is passed: those before it are upstream in its place.
-    Without DataHub's plugin, only tasks of this package's operators are written. What other tasks did is in Airflow's
-    database, which a task cannot read.
+    A task that did not run, or whose runs are not written, is skipped: the tasks before it replace it as upstream
+    tasks. Without DataHub's plugin, only runs of this package's operators are written. The results of other tasks are
+    in Airflow's database, which a task cannot read.
 
     :param task: the task of the run ``ti``.
     """
@@ -509,7 +545,7 @@ class _UpstreamTasks:
         )
 
     def _walk(self, passes: Callable[[Any], bool]) -> dict[str, Any]:
-        """Return the written tasks on the way up, by id. The way ends at one that ``passes`` is false for."""
+        """Return the written upstream tasks, by id. The walk continues only through tasks that ``passes`` accepts."""
         found: dict[str, Any] = {}
         seen = {self._task.task_id}
         waiting = list(getattr(self._task, "upstream_list", ()))
@@ -559,7 +595,7 @@ class _UpstreamTasks:
         if not _is_mapped(task):
             return (-1,)
         if not self._has_lineage(task):
-            # The plugin writes one run for all of them.
+            # DataHub's plugin writes one run for all runs of a mapped task.
             return (-1,)
         group = _mapped_group(task)
         if group is not None and group == _mapped_group(self._task):
@@ -570,7 +606,7 @@ class _UpstreamTasks:
 
 
 def _asked(question: Callable[[], T]) -> T | None:
-    """Return what Airflow answers a task; ``None`` if it does not answer, or cannot."""
+    """Return Airflow's answer to a task's question; ``None`` if Airflow does not answer, or cannot."""
     try:
         return question()
     except (AirflowException, AirflowRuntimeError, AttributeError, OSError):

@@ -1,4 +1,4 @@
-"""Airflow asset events of the datasets that a Spark job really wrote."""
+"""Airflow asset events for the datasets that a Spark job wrote, by its lineage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _PATHS = {"s3": "s3", "gcs": "gs", "abs": "abfss", "hdfs": "hdfs", "viewfs": "viewfs", "dbfs": "dbfs", "file": "file"}
 
 
-def asset_uri(dataset: WrittenDataset, templates: Mapping[str, str] | None = None) -> str:
+def _asset_uri(dataset: WrittenDataset, templates: Mapping[str, str] | None = None) -> str:
     """Return the URI of a dataset's asset.
 
     By default a path keeps its usual scheme (``s3://bucket/orders``, ``file:///lake/orders``), and a table has its
@@ -43,11 +43,11 @@ class AssetEvents:
     """Asset events of one successful task run. Airflow stores them if, and only if, the task succeeds.
 
     :param context: the task's context.
-    :param outlets: those of the task.
+    :param outlets: outlets of the task.
     :param task_run_urn: the task run in DataHub.
-    :param templates: as in :func:`asset_uri`.
+    :param templates: as in :func:`_asset_uri`.
     :param with_partitions: the events of declared outlets get the written partitions as keys.
-    :ivar uris: of the assets that have an event.
+    :ivar uris: URIs of the assets that have an event.
     :ivar warnings: declared outlets that were not written, and datasets that no outlet declares.
     """
 
@@ -91,7 +91,7 @@ class AssetEvents:
         for dataset in written:
             try:
                 # An asset normalizes its URI, by which it is compared with others.
-                yield str(Asset(uri=asset_uri(dataset, self._templates)).uri), dataset
+                yield str(Asset(uri=_asset_uri(dataset, self._templates)).uri), dataset
             except ValueError as error:
                 self.warnings.append(f"no asset event for {dataset.urn}: {error}")
 
@@ -108,7 +108,7 @@ class AssetEvents:
             self.warnings.append(f"{missing}: {error}")
 
     def _add(self, accessor: Any, uri: str, extra: dict[str, Any]) -> None:
-        """Add an event for the asset of this URI as some DAG declares it, under whatever name, or for a new asset."""
+        """Add an event for the asset of this URI as a DAG declares it, under any name, or for a new asset."""
         try:
             accessor.add(Asset.ref(uri=uri), extra=extra)
         except (AirflowRuntimeError, AttributeError, ImportError, OSError) as error:

@@ -25,7 +25,7 @@ _CHECK_SECONDS = 10.0
 class _DatahubHook(BaseHook):
     """Base class of the connection types.
 
-    :param datahub_conn_id: id of the connection; default: that of the type.
+    :param datahub_conn_id: id of the connection; default: the type's default id.
     """
 
     conn_name_attr = "datahub_conn_id"
@@ -56,7 +56,7 @@ class _DatahubHook(BaseHook):
         sentences = [
             f"{result.message}{f' ({result.advice})' if result.advice else ''}." for result in (bad or results)
         ]
-        return not bad, " ".join(sentences) or f"The connection leads to {described}. Only a delivery would ask it."
+        return not bad, " ".join(sentences) or f"The connection leads to {described}. Only a delivery can test more."
 
 
 class DatahubRestHook(_DatahubHook):
@@ -145,7 +145,7 @@ def sink_of(connection_id: str) -> Sink:
     conn_type = (connection.conn_type or "").replace("_", "-")
     if conn_type not in _SINKS:
         raise delivery.SinkSettingsError(
-            f"connection {connection_id!r} is of type {connection.conn_type!r}; lineage goes through a connection of "
+            f"connection {connection_id!r} is of type {connection.conn_type!r}; lineage needs a connection of "
             f"type {' or '.join(map(repr, _SINKS))}"
         )
     return _SINKS[conn_type](_parts(connection))
@@ -168,7 +168,7 @@ def check_sink(connection_id: str, sink: Sink, deadline: delivery.Deadline) -> l
                 "credentials",
                 delivery.CheckStatus.WARNING,
                 f"Airflow shows {', '.join(shown)} of {connection_id} to everybody who may read connections",
-                "give it by the connection's fields for passwords and keys, or name it in "
+                "move it to the connection's fields for passwords and keys, or name it in "
                 f"[core] sensitive_var_conn_names: {','.join(_masked_names(shown))}",
             )
         )

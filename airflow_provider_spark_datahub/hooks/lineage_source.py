@@ -1,6 +1,6 @@
-"""Lineage of attempts as Airflow's servers know it: the outbox, and the reports of tasks in XCom.
+"""Lineage of attempts for Airflow's servers, from the outbox and from the reports of tasks in XCom.
 
-Everything here works while DataHub is down. It is called in the API server, with its database.
+Everything here works while DataHub is down. It runs in the API server and reads Airflow's database.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from airflow_provider_spark_datahub.task import XCOM_KEY, drain_callbacks
 log = logging.getLogger(__name__)
 
 DELIVERY_SECONDS = 20.0
-"""Time for a delivery that a person waits for."""
+"""Time for a delivery while a person waits for it."""
 _MOST_TASKS = 500
-"""Task instances of a DAG run that are looked up."""
+"""Most task instances of a DAG run that are looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ class Scope:
 
 
 class LineageSource:
-    """Reports and outbox entries of attempts, and what a person can do about them."""
+    """Reports and outbox entries of attempts, with the actions that a person can take on them."""
 
     def records(self, scope: Scope) -> list[AttemptRecord]:
-        """Return what the outbox knows about a DAG run or task instance, oldest first.
+        """Return the outbox's records of a DAG run or task instance, oldest first.
 
         :raises OSError: if the outbox cannot be read.
         """
@@ -129,7 +129,7 @@ class LineageSource:
         limits = DrainLimits(DELIVERY_SECONDS, DELIVERY_SECONDS / 2)
         names = [name for name in outbox.names() if name.instance in instances]
         drained = Drain(outbox, open_sink, limits, finish=finish, settled=settled).run(names)
-        # Task instances fail for the same reason, with other details in brackets: numbers of attempts, seconds.
+        # The same reason may have different details in brackets: numbers of attempts, seconds.
         reasons = {problem.partition(" (")[0]: problem for problem in drained.problems}
         return " ".join(f"{text.removesuffix('.')}." for text in [drained.sentence, *list(reasons.values())[:3]])
 
@@ -183,6 +183,6 @@ class LineageSource:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """What XComModel.deserialize_value asks a row for."""
+    """Row with the only attribute that ``XComModel.deserialize_value`` reads."""
 
     value: Any

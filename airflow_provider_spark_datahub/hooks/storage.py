@@ -27,8 +27,8 @@ def open_storage(uri: str, conn_id: str | None = None) -> ObjectStorage:
     """Return the storage below a URI.
 
     :param uri: of Airflow's ``ObjectStoragePath``: ``s3://bucket/prefix``, ``s3://connection@bucket/prefix``.
-    :param conn_id: connection to the store; ``None`` for that of the URI, or the store's own defaults.
-    :raises StorageConnectionError: if the store cannot be opened. Nothing was sent.
+    :param conn_id: connection to the store; ``None`` for the connection in the URI, or the store's own defaults.
+    :raises StorageConnectionError: if the store cannot be opened. No request was sent yet.
     """
     try:
         path = _object_path(uri, conn_id)
@@ -100,5 +100,5 @@ def _object_path(uri: str, conn_id: str | None) -> ObjectStoragePath:
 
     named = conn_id or urlsplit(uri).username
     if named:
-        connection_of(named)  # a missing connection would be taken for access without any keys
+        connection_of(named)  # fail here: without the connection, the store would be opened without any keys
     return ObjectStoragePath(uri, conn_id=conn_id)

@@ -38,8 +38,8 @@ class BackfillIncompleteError(AirflowException):
 class BackfillLineageOperator(SparkSubmitOperator):
     """Operator that converts an archive of OpenLineage events with Spark, and delivers the result.
 
-    It takes the arguments of ``SparkSubmitOperator`` for where and how to submit. A later attempt continues where the
-    earlier one ended: nothing is converted or delivered twice. The result (XCom ``return_value``) holds the counts.
+    It takes the arguments of ``SparkSubmitOperator`` that say where and how to submit. A later attempt continues where
+    the earlier one ended: nothing is converted or delivered twice. The result (XCom ``return_value``) holds the counts.
 
     :param sources: folders, files or globs of events, as paths or URIs for the cluster.
     :param out: the backfill's own folder: a path on a disk that the worker and the cluster share, or a URI in an object
@@ -99,7 +99,7 @@ class BackfillLineageOperator(SparkSubmitOperator):
         self.threads = threads
 
     def execute(self, context: Context) -> Any:
-        """Convert and deliver whatever earlier attempts left undone, and return the counts.
+        """Convert and deliver what earlier attempts did not, and return the counts.
 
         :raises PlanError: if the folder belongs to another backfill, or cannot be reached.
         :raises SettingsError: if a setting of the converter is wrong.

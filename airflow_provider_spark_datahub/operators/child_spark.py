@@ -32,7 +32,7 @@ class ChildSparkOperator(SparkLineageOperator):
 
     @property
     def lineage_application(self) -> str | None:
-        """Name of an application that has none of its own."""
+        """Name for an application that has none."""
         return f"{self.dag_id}_{self.task_id}".replace(".", "_")
 
     def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
@@ -106,10 +106,10 @@ def pyspark_lineage_task(
 def spark_lineage(**options: Any) -> Iterator[None]:
     """Collect the lineage of the Sparks that start in this context, below the running Airflow task.
 
-    Use it once in a task. An attempt cannot leave it out, so ``lineage_on_failure="retry"`` would run Spark again:
-    prefer ``@task.spark_lineage`` for it.
+    Use it once in a task. The next attempt always runs the code in this context again, so that
+    ``lineage_on_failure="retry"`` would run Spark again. Use ``@task.spark_lineage`` for that option.
 
-    :param options: as of :class:`SparkLineageOperator`.
+    :param options: options of :class:`SparkLineageOperator`.
     :raises TypeError: if an option is not known.
     :raises LineagePendingError: see ``lineage_on_failure``.
     """
@@ -122,8 +122,8 @@ def spark_lineage(**options: Any) -> Iterator[None]:
 
 
 _UNREPORTED_READS = (
-    "what only queries read that return rows to the client (count, collect): the OpenLineage events of a Spark Connect "
-    "server do not name them, but its Spark event log does"
+    "inputs of queries that only return rows to the client (count, collect) are missing: the OpenLineage events of a "
+    "Spark Connect server do not name them, but its Spark event log does"
 )
 
 
@@ -143,8 +143,8 @@ class _ChildLauncher:
                 attempt.report.gaps.append(_UNREPORTED_READS)
                 return self._connected(session)
             attempt.report.warnings.append(
-                f"{source} names the Spark Connect server {remote.partition(';')[0]}: what it does for this task "
-                "has lineage if connect_events names its event file"
+                f"{source} names the Spark Connect server {remote.partition(';')[0]}: its work for this task has no "
+                "lineage unless connect_events names its event file"
             )
         injection = attempt.inject_below(parent, root)
         with ExitStack() as stack:
@@ -153,7 +153,7 @@ class _ChildLauncher:
             return self._launching(stack.pop_all(), changes)
 
     def _remote(self) -> tuple[str, str]:
-        """Return what names the Spark Connect server, and its connection string; empty if there is none."""
+        """Return the setting that names the Spark Connect server, and its connection string; empty if there is none."""
         return "SPARK_REMOTE", self._environment().get("SPARK_REMOTE", "")
 
     def _connected(self, remote: str) -> AbstractContextManager[None]:
@@ -169,7 +169,7 @@ class _ChildLauncher:
         with folder:
             _change_environment(changes)
             if operator is not None and isinstance(env, dict):
-                # Such an operator may give its process nothing but these.
+                # BashOperator may give its process only the variables of ``env``.
                 merged = {**env, **changes}
                 vars(operator)["env"] = {name: value for name, value in merged.items() if value is not None}
             try:
@@ -198,14 +198,14 @@ class _PySparkLauncher(_ChildLauncher):
                 return f"the connection {operator.conn_id}", SparkConnectHook(operator.conn_id).get_connection_url()
             if remote := connection.extra_dejson.get("spark.remote"):
                 return f"the connection {operator.conn_id}", str(remote)
-        # The operator sets a master of its own, whatever SPARK_REMOTE says.
+        # The operator sets a master itself, so that SPARK_REMOTE has no effect.
         return "SPARK_REMOTE", ""
 
     @contextmanager
     def _connected(self, remote: str) -> Iterator[None]:
         operator: Any = self._operator
         users = operator.config_kwargs
-        # These come last, after the connection.
+        # ``config_kwargs`` override the connection's properties.
         operator.config_kwargs = {**(users or {}), "spark.remote": remote}
         try:
             yield

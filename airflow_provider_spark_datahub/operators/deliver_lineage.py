@@ -20,10 +20,10 @@ class DeliverLineageOperator(BaseOperator):
     """Operator that drains the outbox: each entry through its own connection, oldest first.
 
     If a killed task left only its events, they are converted first, once Airflow neither runs nor retries the task.
-    Several of these operators, of ending tasks and of ``spark-datahub emit`` may work on one outbox at the same time.
-    The result (XCom ``return_value``) holds the counts, and why entries stay.
+    Several of these operators, ending tasks and ``spark-datahub emit`` may work on one outbox at the same time. The
+    result (XCom ``return_value``) holds the counts, and the reasons why entries stay.
 
-    :param outbox_location: the outbox; default: that of ``[spark_datahub]``. This task's worker must see the folder.
+    :param outbox_location: the outbox; default: ``[spark_datahub] outbox_location``. The worker needs access to it.
     :param datahub_conn_id: connection to deliver through, instead of the entries' own.
     :param dag_ids: the DAGs whose entries are delivered; empty for all.
     :param max_entries: number of entries to deliver at most.

@@ -163,12 +163,13 @@ class TaskLineage:
                 raise
         self._conclude(partial(self._end, "SUCCESS"))
 
-    def settle(self, state: AirflowState, error: object) -> None:
+    def settle(self, state: AirflowState, error: object, *, resumed: bool = False) -> None:
         """Deliver how Airflow ended the attempt, if the end of ``execute`` was another, or there was none.
 
         A task can also end before ``execute`` (``pre_execute``) and after it (``post_execute``, a subclass).
 
         :param error: what the task raised; a text if Airflow has only that.
+        :param resumed: the task was deferred by itself, so that Spark ran in an earlier process, if it did.
         """
         if self._ended is not None:
             result = self._result(state, error)
@@ -176,7 +177,11 @@ class TaskLineage:
                 self.guarded("correcting", partial(self._correct, self._ended, result))
         elif self.attempt is None and self._problem is None:
             self.guarded("preparing", self._prepare)
-            self._settle_without_spark(state, error)
+            if resumed:
+                end = self._new_end(self._result(state, error))
+                self.guarded("correcting", partial(self._correct, end, end.result))
+            else:
+                self._settle_without_spark(state, error)
 
     def _settle_without_spark(self, state: AirflowState, error: object) -> None:
         if self.attempt is None:
@@ -195,9 +200,8 @@ class TaskLineage:
             # Of a killed task, Airflow's own state is asked for already.
             return
         report = self.attempt.correct(replace(ended, result=result))
-        self._log.info(
-            "The task ended as %s after execute() had ended as %s. %s", result, ended.result, report.sentence
-        )
+        before = f"execute() had ended as {ended.result}" if ended.result != result else "it was resumed"
+        self._log.info("The task ended as %s after %s. %s", result, before, report.sentence)
 
     # -- failures of lineage
 
@@ -307,7 +311,7 @@ class TaskLineage:
 
         configured = configuration()
         if not configured.is_enabled(self._enabled):
-            self._log.info("Lineage is switched off (enabled).")
+            self._log.info("Lineage is switched off (option enabled).")
             return None
         self._options = options = configured.resolve(**self._arguments)
         for note in options.notes:
@@ -323,7 +327,7 @@ class TaskLineage:
 
     @gc_paused()
     def _inject(self) -> AbstractContextManager[None] | None:
-        """Return the context in which Spark starts with lineage; ``None`` if the job is to run without."""
+        """Return the context in which Spark starts with lineage; ``None`` if the job must run without it."""
         if self.attempt is None or self._airflow is None:
             return None
         launching = self._with_listener(self.attempt, self._airflow)
@@ -351,21 +355,15 @@ class TaskLineage:
 
     def _end_after_failure(self, failure: BaseException) -> bool:
         if isinstance(failure, AirflowTaskTimeout):
-            # Airflow stops the job only after execute() has ended; until then it would still write events.
+            # Airflow stops the job only after execute() has ended; until then the job still writes events.
             (self._launcher or self._find_launcher()).stop()
         return self._end(self._failed_result(failure), failure=_described(failure))
 
     def _end(self, result: AttemptResult, spark_attempt: int | None = None, failure: str = "") -> bool:
         """Deliver the lineage of this attempt, or only that of the earlier attempt ``spark_attempt``."""
-        from airflow_provider_spark_datahub.task import AttemptEnd
-
         if self.attempt is None:
             return False
-        seconds = self._options.timeout if self._options else KILL_SECONDS
-        if self.killed_at is not None:
-            seconds = min(seconds, max(0.0, self.killed_at + KILL_SECONDS - time.monotonic()))
-        spark_succeeded = result == "SUCCESS" and self.killed_at is None
-        end = self._ended = AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds, failure)
+        end = self._ended = self._new_end(result, failure)
         if spark_attempt is not None:
             report = self.attempt.deliver_only(end, spark_attempt)
         else:
@@ -374,6 +372,15 @@ class TaskLineage:
             self.guarded("emitting assets of", partial(self._add_asset_events, self.attempt, report))
         return self._report(report)
 
+    def _new_end(self, result: AttemptResult, failure: str = "") -> AttemptEnd:
+        from airflow_provider_spark_datahub.task import AttemptEnd
+
+        seconds = self._options.timeout if self._options else KILL_SECONDS
+        if self.killed_at is not None:
+            seconds = min(seconds, max(0.0, self.killed_at + KILL_SECONDS - time.monotonic()))
+        spark_succeeded = result == "SUCCESS" and self.killed_at is None
+        return AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds, failure)
+
     def _add_asset_events(self, attempt: AttemptLineage, report: LineageReport) -> None:
         """Add an asset event for each dataset that the job wrote, and compare them with the task's outlets."""
         task = self._context["task"]
@@ -381,7 +388,7 @@ class TaskLineage:
         if emit_assets is False or not outlets:
             return
         if not attempt.written and not report.has_lineage and report.reason:
-            report.warnings.append("it is not known which outlets of the task were written, as there is no lineage")
+            report.warnings.append("without lineage, it is not known which outlets of the task were written")
             return
         from airflow_provider_spark_datahub.hooks.assets import AssetEvents
 
@@ -398,7 +405,7 @@ class TaskLineage:
         if self._airflow is None:
             return "FAILURE"
         if self.killed_at is not None:
-            # It is killed because its state was set to something else, or because its worker shuts down.
+            # Airflow kills a task if somebody set its state, or if its worker shuts down.
             return self._airflow.result_set_by_others() or "FAILURE"
         if isinstance(failure, AirflowFailException):
             return "FAILURE"
@@ -430,7 +437,7 @@ class SubmissionLauncher(ABC):
 
         injection = attempt.inject(self.submission(), self.spark(), parent, root)
         for secret in injection.secrets:
-            # They were in a file, and come onto a command line that is logged.
+            # These secrets were in a file, and are now on a command line that Airflow logs.
             mask(secret)
         return self.launching(injection.submission)
 
@@ -487,9 +494,10 @@ class SparkLineageOperator(BaseOperator):
     """The arguments that this class adds, all of them templated."""
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
     _task_lineage: TaskLineage | None = None
+    _resumed = False
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Keep the links of the other operator. Those that it computes by itself are its only ones."""
+        """Keep the links of the other operator, unless a property computes them: then nothing can be added."""
         super().__init_subclass__(**arguments)
         others = super().operator_extra_links
         if "operator_extra_links" not in vars(cls):
@@ -536,7 +544,7 @@ class SparkLineageOperator(BaseOperator):
 
     @property
     def lineage_application(self) -> str | None:
-        """Name of the task's Spark application, which may be a template; ``None`` if the arguments do not show it."""
+        """Name of the task's Spark application, which may be a template; ``None`` if no argument names it."""
         return getattr(self, "name", None)
 
     def _launcher(self, context: Context) -> Launcher:
@@ -556,26 +564,27 @@ class SparkLineageOperator(BaseOperator):
         kwargs = dict(next_kwargs or {})
         resume = partial(super().resume_execution, next_method, kwargs, context)
         if _DEFERRED not in kwargs:
+            self._resumed = True
             return resume()
         event_files = kwargs.pop(_DEFERRED)
         lineage = self._task_lineage = self._new_lineage(context)
         return lineage.resume(event_files, resume)
 
     def _new_lineage(self, context: Context) -> TaskLineage:
-        arguments = self._lineage_arguments()
+        arguments = self._lineage_arguments(context)
         enabled = arguments.pop("enabled", None)
         return TaskLineage(context, arguments, enabled, partial(self._launcher, context), self.log)
 
-    def _lineage_arguments(self) -> dict[str, Any]:
+    def _lineage_arguments(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 (the policy renders them)
         """Return the options that the task gives, and its switch ``enabled``."""
         return {name: getattr(self, name, None) for name in self.lineage_fields}
 
     def settle_lineage(self, context: Context, state: AirflowState, error: object = None) -> None:
-        """Deliver how Airflow ended the attempt, if ``execute`` could not know. Called by the listener of this package.
+        """Report Airflow's result of the attempt, if ``execute`` could not know it. This package's listener calls this.
 
         :param error: what the task raised, if it failed.
         """
-        (self._task_lineage or self._new_lineage(context)).settle(state, error)
+        (self._task_lineage or self._new_lineage(context)).settle(state, error, resumed=self._resumed)
 
     def on_kill(self) -> None:
         """Stop the job; Airflow leaves few seconds after it."""
@@ -586,7 +595,7 @@ class SparkLineageOperator(BaseOperator):
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 (Airflow's signature)
         """Return the datasets of the Spark job, for the Airflow task of OpenLineage and of DataHub's own plugin.
 
-        DataHub's plugin takes a namespace for the platform, so it gets each dataset under its name in DataHub.
+        DataHub's plugin uses the namespace as platform, so it gets each dataset under its name in DataHub.
         """
         from airflow.providers.openlineage.extractors import OperatorLineage
         from openlineage.client.event_v2 import Dataset

@@ -43,7 +43,7 @@ class LivyDatahubOperator(ResumableLineageOperator, LivyOperator):
 
         if not self.deferrable and self._polling_interval <= 0:
             raise InjectionError(
-                "the task does not wait for its batch, and so cannot read its events: "
+                "the task does not wait for its batch, so that it cannot read the events: "
                 "set polling_interval, or deferrable=True"
             )
         return _LivyLauncher(self)
@@ -56,9 +56,9 @@ class _LivyLauncher(SubmissionLauncher):
         self._operator = operator
 
     def submission(self) -> Submission:
-        from airflow_provider_spark_datahub.capture import livy_submission
+        from airflow_provider_spark_datahub.capture import LivyBatch
 
-        return livy_submission(self._operator.spark_params)
+        return LivyBatch(self._operator.spark_params).submission
 
     def spark(self) -> SparkSubmit:
         from airflow_provider_spark_datahub.task import SparkSubmit
@@ -67,10 +67,10 @@ class _LivyLauncher(SubmissionLauncher):
 
     @contextmanager
     def launching(self, submission: Submission) -> Iterator[None]:
-        from airflow_provider_spark_datahub.capture import livy_batch
+        from airflow_provider_spark_datahub.capture import LivyBatch
 
         operator, users = self._operator, self._operator.spark_params
-        operator.spark_params = livy_batch(users, submission)
+        operator.spark_params = LivyBatch(users).with_submission(submission)
         try:
             yield
         finally:

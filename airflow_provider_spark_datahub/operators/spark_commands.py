@@ -72,8 +72,8 @@ class SparkPipelinesDatahubOperator(ChildSparkOperator, SparkPipelinesOperator):
     """Operator that runs a declarative pipeline as ``SparkPipelinesOperator`` does, with its lineage.
 
     It takes the arguments of ``SparkPipelinesOperator`` and of
-    :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`. ``spark-pipelines`` does not hand
-    its properties on to the Spark that it starts, so that this Spark is found as one below the task.
+    :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`. ``spark-pipelines`` does not pass
+    its properties on to the Spark that it starts, so that this Spark gets the listener as any Spark below a task does.
     """
 
     template_fields: Sequence[str] = (*SparkPipelinesOperator.template_fields, *SparkLineageOperator.lineage_fields)
@@ -84,14 +84,14 @@ class SparkPipelinesDatahubOperator(ChildSparkOperator, SparkPipelinesOperator):
         with suppress(AirflowException):
             if BaseHook.get_connection(self._conn_id).conn_type == "spark_connect":
                 raise InjectionError(
-                    f"the connection {self._conn_id} leads to a Spark Connect server, which has its listeners since "
-                    "its start: configure OpenLineage on the server"
+                    f"the connection {self._conn_id} leads to a Spark Connect server, which takes listeners only at "
+                    "its own start: configure OpenLineage on the server"
                 )
         return super()._launcher(context)
 
 
 class _JDBCLauncher(SubmissionLauncher):
-    """Launcher of ``SparkJDBCHook``, whose arguments are those of ``spark-submit`` by other names."""
+    """Launcher of ``SparkJDBCHook``, which has other names for the arguments of ``spark-submit``."""
 
     def __init__(self, operator: SparkJDBCDatahubOperator) -> None:
         self._operator = operator
@@ -112,7 +112,7 @@ class _JDBCLauncher(SubmissionLauncher):
         )
 
     def launching(self, submission: Submission) -> AbstractContextManager[None]:
-        # Now, since a failure here must not be one of the task.
+        # Write the file before the context begins: a failure in the context would fail the task.
         return self._launching(submission, *submission.hand_over())
 
     @contextmanager
@@ -152,7 +152,7 @@ class _SqlLauncher(SubmissionLauncher):
         return SparkSubmit(binary="spark-sql", env=os.environ, local_driver=True)
 
     def launching(self, submission: Submission) -> AbstractContextManager[None]:
-        # Now, since a failure here must not be one of the task.
+        # Write the file before the context begins: a failure in the context would fail the task.
         return self._launching(*submission.hand_over())
 
     @contextmanager
@@ -196,7 +196,7 @@ def _extra(conn_id: str) -> dict[str, Any]:
     try:
         return dict(BaseHook.get_connection(conn_id).extra_dejson)
     except AirflowException:
-        # The hooks fall back to YARN in client mode then.
+        # Without the connection, Airflow's hooks use YARN in client mode.
         return {}
 
 

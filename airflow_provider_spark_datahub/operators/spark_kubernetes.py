@@ -13,7 +13,7 @@ from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperato
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_spark_datahub.capture import Submission
+    from airflow_provider_spark_datahub.capture import SparkApplication, Submission
     from airflow_provider_spark_datahub.task import Launcher, SparkSubmit
 
 
@@ -45,26 +45,29 @@ class _KubernetesLauncher(SubmissionLauncher):
         self._operator = operator
         self._body: dict[str, Any] = operator.template_body
 
-    def submission(self) -> Submission:
-        from airflow_provider_spark_datahub.capture import manifest_submission
+    @property
+    def _application(self) -> SparkApplication:
+        from airflow_provider_spark_datahub.capture import SparkApplication
 
-        return manifest_submission(self._body["spark"])
+        return SparkApplication(self._body["spark"])
+
+    def submission(self) -> Submission:
+        return self._application.submission
 
     def spark(self) -> SparkSubmit:
-        from airflow_provider_spark_datahub.capture import manifest_environment, manifest_scala_version
         from airflow_provider_spark_datahub.task import SparkSubmit
 
-        manifest = self._body["spark"]
+        application = self._application
         return SparkSubmit(
             binary=None,
-            env=manifest_environment(manifest),
+            env=application.environment,
             local_driver=False,
-            scala_version=manifest_scala_version(manifest),
+            scala_version=application.scala_version,
             suffixed_name=self._suffixed_name(),
         )
 
     def _suffixed_name(self) -> str | None:
-        """Return the name to which each run's random suffix is appended; the application has it unless it has its own.
+        """Return the name to which each run's random suffix is appended, unless the application has a name of its own.
 
         The Spark operator passes the name of the ``SparkApplication`` to ``spark-submit``, where it wins over
         ``spark.app.name``.
@@ -76,12 +79,10 @@ class _KubernetesLauncher(SubmissionLauncher):
 
     @contextmanager
     def launching(self, submission: Submission) -> Iterator[None]:
-        from airflow_provider_spark_datahub.capture import manifest_of
-
         operator = self._operator
         users = operator.application_file, operator.template_spec
         operator.application_file = None
-        operator.template_spec = {**self._body, "spark": manifest_of(self._body["spark"], submission)}
+        operator.template_spec = {**self._body, "spark": self._application.with_submission(submission)}
         try:
             yield
         finally:

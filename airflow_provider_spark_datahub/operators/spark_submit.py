@@ -60,7 +60,7 @@ class _SubmitLauncher(SubmissionLauncher):
 
         operator = self._operator
         return Submission(
-            properties=conf_with_airflows_transport(operator, operator.conf, self._context),
+            properties=_conf_with_airflows_transport(operator, operator.conf, self._context),
             jars=operator.jars,
             packages=operator.packages,
             driver_class_path=operator.driver_class_path,
@@ -128,7 +128,7 @@ def _watch_output(hook: SparkSubmitHook, watched: Callable[[Iterator[Any]], Iter
     hook._process_spark_submit_log = read_watched  # type: ignore[method-assign]
 
 
-def conf_with_airflows_transport(
+def _conf_with_airflows_transport(
     operator: BaseOperator, conf: Mapping[Any, Any] | None, context: Context
 ) -> dict[Any, Any]:
     """Return the user's Spark properties with the OpenLineage transport that an operator of Airflow would inject.

@@ -1,1 +1,1 @@
-"""Airflow plugins: what the scheduler and the UI load of this package."""
+"""Airflow plugins: the parts of this package that the scheduler and the UI load."""

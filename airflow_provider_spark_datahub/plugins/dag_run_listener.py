@@ -1,8 +1,8 @@
-"""Listener that reports to DataHub what no operator sees: how DAG runs end, and tasks before and after ``execute``.
+"""Listener that reports to DataHub what no operator sees: ends of DAG runs, and tasks before and after ``execute``.
 
-The end of a task comes from the task's own process, that of a DAG run from the scheduler, which only collects the
-proposals. One thread puts them into the outbox and another delivers them, so that neither the scheduler nor the outbox
-waits for DataHub.
+Airflow calls it at the end of a task in the task's own process, and at the end of a DAG run in the scheduler. There, it
+only collects the proposals. One thread puts them into the outbox and another one delivers them, so that neither the
+scheduler nor the outbox waits for DataHub.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ log = logging.getLogger(__name__)
 
 DELIVERY_SECONDS = 10.0
 CONVERTED_BYTES = 16 * 1024**2
-"""Size of an event file that is converted in the scheduler at most."""
+"""Largest event file that is converted in the scheduler, in bytes."""
+_KILLED_SECONDS = 30.0
+"""Time after the end of a DAG run in which Airflow kills a task whose state was set: its heartbeat notices it first."""
 BACKLOG = 100
-"""Ends of DAG runs that may wait in memory for their delivery; further ones are left to ``spark-datahub emit``."""
+"""Most ends of DAG runs that wait in memory for their delivery. ``spark-datahub emit`` delivers further ones."""
 
 
 class _WorkThread:
@@ -44,8 +46,8 @@ class _WorkThread:
 
     A forked process has neither the thread nor its steps, and starts a thread of its own with its first step.
 
-    :param name: of the thread.
-    :param daemon: a process that ends does not wait for it.
+    :param name: name of the thread.
+    :param daemon: whether the process can exit without waiting for the thread.
     :param backlog: number of steps that may wait; ``None`` for no limit.
     """
 
@@ -62,7 +64,7 @@ class _WorkThread:
         self._thread: threading.Thread | None = None
 
     def submit(self, step: Callable[[], object]) -> bool:
-        """Have the thread call a step, which must not raise.
+        """Queue a step for the thread. The step must not raise.
 
         :returns: False if the backlog is full.
         """
@@ -134,9 +136,9 @@ def on_task_instance_skipped(previous_state: Any, task_instance: Any) -> None:
 
 
 def _settle(previous_state: Any, task_instance: Any, state: str, error: Any = None) -> None:
-    """Have the operator of a running task compare its report with the state in which Airflow ended the task.
+    """Let the operator of a running task compare its report with Airflow's final state of the task.
 
-    Without a previous state, it is the API server that calls: somebody set the state.
+    Without a previous state, the caller is the API server, because somebody has set the state.
     """
     problem = f"Could not report the end of task {getattr(task_instance, 'task_id', '?')} to DataHub."
     settle = getattr(getattr(task_instance, "task", None), "settle_lineage", None)
@@ -150,13 +152,13 @@ _RESULTS: dict[str, AttemptResult] = {"success": "SUCCESS", "failed": "FAILURE",
 
 
 def _report_set_state(ti: Any, state: str) -> None:
-    """Report the state that somebody gave a task run in Airflow's UI or API."""
+    """Report the state that a user set for a task run in Airflow's UI or API."""
     from airflow_provider_spark_datahub.hooks.airflow_context import datahub_plugin_is_active, ended_attempt, stored_dag
 
     dag = stored_dag(ti.dag_id)
     connections = [connection for connection, task_id in _connections(dag) if task_id == ti.task_id] if dag else []
     if not connections or ti.start_date is None or datahub_plugin_is_active():
-        # A task that never started has no run in DataHub; and the plugin reports states by itself.
+        # A task that never started has no run in DataHub, and DataHub's own plugin reports set states itself.
         return
     attempt = ended_attempt(ti, dag, round(pendulum.now("UTC").timestamp() * 1000), _RESULTS[state])
     for connection in connections:
@@ -199,7 +201,7 @@ def _report_end(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
 
 
 def _submit(end: _End) -> None:
-    """Have the threads keep an end in the outbox, and deliver it."""
+    """Queue an end for the threads that put it into the outbox and deliver it."""
     from airflow_provider_spark_datahub.hooks.airflow_context import configuration
     from airflow_provider_spark_datahub.hooks.storage import open_outbox
 
@@ -210,7 +212,7 @@ def _submit(end: _End) -> None:
 
 
 def _connections(dag: Any) -> Iterator[tuple[str, str]]:
-    """Yield the connection of each lineage task of the DAG, except those that are templates or expanded, and its id."""
+    """Yield connection and id of each lineage task of the DAG; not if the connection is a template or expanded."""
     from airflow_provider_spark_datahub.hooks.airflow_context import configuration, has_lineage, task_argument
 
     configured = configuration()
@@ -251,7 +253,7 @@ class _End:
 
 @cache
 def _keeper() -> _WorkThread:
-    """Return the thread that writes to the outbox only, so that the interpreter's exit, which waits for it, is fast."""
+    """Return the thread that only writes to the outbox. The interpreter waits for it at exit, but not for long."""
     return _WorkThread("lineage-dag-runs", daemon=False)
 
 
@@ -259,8 +261,8 @@ def _keeper() -> _WorkThread:
 def _deliveries() -> _WorkThread:
     """Return the thread that delivers.
 
-    A scheduler that stops does not wait for all deliveries, but at exit for as long as one may take: ``airflow dags
-    test`` ends with its DAG run.
+    A process that exits waits for as long as one delivery may take, not for all of them. It waits at all because
+    ``airflow dags test`` exits right after its DAG run.
     """
     deliveries = _WorkThread("lineage-dag-run-delivery", daemon=True, backlog=BACKLOG)
     atexit.register(lambda: deliveries.wait(DELIVERY_SECONDS))
@@ -282,7 +284,9 @@ def _keep(end: _End, open_outbox: Callable[[], Outbox], deliveries: _WorkThread)
     deliver = partial(_deliver, end, entry)
     if not deliveries.submit(partial(_guarded, f"Could not deliver {end} to {end.connection}.", deliver)):
         place = "It stays in the outbox" if entry is not None else "It is lost"
-        log.warning("Did not deliver %s: %d others already wait. %s.", end, BACKLOG, place)
+        log.warning(
+            "Did not deliver %s: %s already queued. %s.", end, counted(BACKLOG, "other is", "others are"), place
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,27 +357,44 @@ def _deliver(end: _End, entry: Entry | None) -> None:
         _deliver_rest_of_run(end, entry.outbox)
 
 
-def _deliver_rest_of_run(end: _End, outbox: Outbox) -> None:
-    """Deliver what the tasks of the run left in this outbox: pending entries, and events of killed last attempts."""
+def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) -> None:
+    """Deliver what the tasks of the run left in this outbox: pending entries, and events of killed last attempts.
+
+    :param at_last: no task of the run can still be running. Before that time, tasks on other machines may run, since
+        Airflow kills a task some seconds after somebody has set its state.
+    """
     from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryFilter, EntryName
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
-    from airflow_provider_spark_datahub.task import drain_callbacks, is_ready
+    from airflow_provider_spark_datahub.task import drain_callbacks, is_ready, may_run
 
     digest, prefix = EntryName.connection_hash(end.connection), AttemptKey.dag_prefix(end.dag_id)
     names = [name for name in outbox.names() if name.connection == digest and name.instance.startswith(prefix)]
     of_run = EntryFilter((end.dag_id,), (end.run_id,))
-    # The run is over, and so are its attempts. A large conversion is left to a task: here it would slow the scheduler.
     finish, settled = drain_callbacks(lambda _: True, DELIVERY_SECONDS)
+    others_may_run = False
 
     def finish_small(entry: Entry, followed: bool) -> Entry | None:
-        return finish(entry, followed) if _events_size(entry) <= CONVERTED_BYTES else None
+        # Leave a large conversion to a task: here it would slow down the scheduler.
+        is_now = at_last or not may_run(entry.manifest)
+        return finish(entry, followed) if is_now and _events_size(entry) <= CONVERTED_BYTES else None
 
     def is_wanted(manifest: Manifest) -> bool:
-        return of_run(manifest) and is_ready(manifest, lambda _: True)
+        nonlocal others_may_run
+        if not of_run(manifest):
+            return False
+        is_now = is_ready(manifest, lambda _: at_last or not may_run(manifest))
+        others_may_run |= not is_now
+        return is_now
 
     limits = DrainLimits(entry_seconds=DELIVERY_SECONDS)
     drained = Drain(outbox, open_sink, limits, wanted=is_wanted, finish=finish_small, settled=settled).run(names)
-    log.debug("What the tasks of DAG run %s of %s left: %s", end.run_id, end.dag_id, drained.sentence)
+    log.debug("Drained the entries that tasks of DAG run %s of %s left: %s", end.run_id, end.dag_id, drained.sentence)
+    if others_may_run and not at_last:
+        again = partial(_deliver_rest_of_run, end, outbox, at_last=True)
+        step = partial(_guarded, f"Could not deliver the entries that tasks before {end} left.", again)
+        timer = threading.Timer(_KILLED_SECONDS, _deliveries().submit, [step])
+        timer.daemon = True
+        timer.start()
 
 
 def _events_size(entry: Entry) -> int:

@@ -1,8 +1,8 @@
 """The page *Spark lineage* in Airflow's API server: lineage and its delivery, by DAG, DAG run and task instance.
 
-Airflow serves the applications of plugins without authentication. So each address here depends on Airflow's auth
-manager: who may read a DAG's task instances may look, and who may edit them may deliver. Requests that change something
-need a token that only the page contains, and must come from the page.
+Airflow serves the applications of plugins without authentication. So each address here asks Airflow's auth manager:
+users who may read a DAG's task instances may look, and users who may edit them may deliver. Requests that change
+something need a token that only the page contains, and must come from the page.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from airflow_provider_spark_datahub.visualization import (
 log = logging.getLogger(__name__)
 
 MOST_RUNS = 200
-"""Runs in a list; attempts that are looked at for it are at most ten times as many."""
+"""Most runs in a list. At most ten times as many attempts are read for it."""
 TOKEN_SECONDS = 12 * 3600
 _REASONS = 3
 _LOOKED_AT = 5
-"""Newest runs of a DAG that are looked at for one that can be drawn."""
+"""Number of a DAG's newest runs among which a run that can be drawn is looked for."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -62,7 +62,7 @@ def _source() -> LineageSource:
 
 
 def _one_dag(request: Request) -> None:
-    """Refuse a request whose DAG is ambiguous: the auth manager reads ``~`` as all DAGs, and the last of several."""
+    """Refuse an ambiguous DAG: the auth manager reads ``~`` as all DAGs, and only the last one of several."""
     dag_ids = request.query_params.getlist("dag_id")
     if len(dag_ids) != 1 or dag_ids[0] in ("", "~"):
         raise HTTPException(422, "dag_id must name one DAG")
@@ -122,9 +122,9 @@ def create_app() -> FastAPI:
 
 
 def _without_cookie(_: Request, error: Exception) -> JSONResponse:
-    """Say why a browser is refused: Airflow 3.0 removes the cookie of its sign-in, and asks for a header."""
+    """Return the reason why a browser is refused: Airflow 3.0 removes its sign-in cookie, and requires a header."""
     detail = (
-        "Airflow 3.0 knows users by the header Authorization only, which no browser sends for a page: Spark lineage "
+        "Airflow 3.0 accepts only the header Authorization, which no browser sends for a page: the page Spark lineage "
         'needs Airflow 3.1. "spark-datahub show" draws the same.'
     )
     return JSONResponse({"detail": detail}, 401, headers={**_HEADERS, **(getattr(error, "headers", None) or {})})
@@ -156,7 +156,7 @@ def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Respon
 
 
 def _latest_graph(dag_id: str, rows: Sequence[AttemptRow], source: LineageSource) -> tuple[Graph | None, str]:
-    """Return the lineage of a DAG's newest run that the outbox has proposals of, and a sentence that names the run."""
+    """Return the lineage of a DAG's newest run with proposals in the outbox, and a sentence that names the run."""
     for row in rows[:_LOOKED_AT]:
         run_id = parse_qs(row.link.partition("?")[2])["run_id"][0]
         try:
@@ -216,8 +216,8 @@ def _run_rows(reports: Iterable[TaskReport], records: Iterable[AttemptRecord]) -
 def _reported_state(report: dict[str, Any]) -> str:
     """Return the state that a report gives, for an attempt without an undelivered entry in the outbox.
 
-    What was pending when the task ended has been delivered since, or is in the outbox of a worker that this server
-    cannot read.
+    Proposals that were pending when the task ended have been delivered since, or are in the outbox of a worker that
+    this server cannot read.
     """
     if not (report.get("inputs") or report.get("outputs")):
         return "no lineage"
@@ -263,7 +263,7 @@ def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> R
         "" if may_edit or not states - {"delivered"} else "You may look, but not deliver: this needs the right to edit."
     )
     section = render_attempts("Delivery", rows, actions=actions, token=_token(user) if may_edit else "", more=more)
-    # The end of the DAG run is not the task's, but without it the run tree of a task would say RUNNING for ever.
+    # Add the end of the DAG run: without it, the run tree of a task would show the DAG run as RUNNING for ever.
     ends = [] if scope.task_id is None else source.records(Scope(scope.dag_id, scope.run_id, ""))
     graph = build_graph(proposal for record in (*records, *ends) for proposal in record.proposals)
     empty = _why_empty(reports, records)
@@ -280,7 +280,7 @@ def _may_edit(dag_id: str, user: Any) -> bool:
 
 
 def _why_empty(reports: Sequence[TaskReport], records: Sequence[AttemptRecord]) -> str:
-    """Return the sentence for a page without lineage; empty for that of the page itself."""
+    """Return the sentence for a page without lineage; empty to use the page's own."""
     reasons = [reason for reported in reports for reason in _reasons(reported.report)]
     if reasons:
         return f"No lineage: {reasons[0]}"
@@ -328,7 +328,7 @@ def _report_rows(reports: Iterable[TaskReport], records: Iterable[AttemptRecord]
             counted(report.get("proposals", 0), "proposal"),
         ]
         known = states.get(reported.key.instance, set()) - {"unfinished"}
-        # The reason of a report with lineage is why it was not delivered when the task ended.
+        # In a report with lineage, the reason explains why it was not delivered when the task ended.
         outdated = known == {"delivered"} and (report.get("inputs") or report.get("outputs"))
         notes = (*(() if outdated else _reasons(report)), *map(str, report.get("warnings") or ()))
         state = "reported" if known else _reported_state(report)
@@ -370,12 +370,12 @@ def _download(scope: _ScopeDep, source: _SourceDep) -> Response:
 
 
 def _deliver(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> JSONResponse:
-    """Deliver what is pending."""
+    """Deliver the pending entries."""
     log.info("%s delivers the lineage of %s", user.get_id(), scope)
     return JSONResponse({"message": source.deliver(scope)}, headers=_HEADERS)
 
 
 def _requeue(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> JSONResponse:
-    """Make what is quarantined pending again."""
+    """Make the quarantined entries pending again."""
     log.info("%s requeues the lineage of %s", user.get_id(), scope)
     return JSONResponse({"message": source.requeue(scope)}, headers=_HEADERS)

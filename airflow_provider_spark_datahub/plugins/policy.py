@@ -6,14 +6,18 @@ It is off until ``[spark_datahub] auto`` names operators. It may also be called 
 from __future__ import annotations
 
 import logging
+from dis import get_instructions
 from functools import cache
 from importlib import import_module
+from inspect import unwrap
 from typing import TYPE_CHECKING, Any
 
 from airflow.policies import hookimpl
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import BaseOperator
+    from types import CodeType
+
+    from airflow.providers.common.compat.sdk import BaseOperator, Context
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +29,7 @@ _DROP_INS = {
     "SparkPipelinesOperator": ("spark_commands", "SparkPipelinesDatahubOperator"),
     "LivyOperator": ("livy", "LivyDatahubOperator"),
     "SparkKubernetesOperator": ("spark_kubernetes", "SparkKubernetesDatahubOperator"),
+    "_PySparkDecoratedOperator": ("child_spark", "_PySparkLineageOperator"),
 }
 _ANY_OTHER = ("child_spark", "ChildSparkOperator")
 
@@ -33,24 +38,23 @@ _ANY_OTHER = ("child_spark", "ChildSparkOperator")
 def task_policy(task: Any) -> None:
     """Give a task lineage if its operator, or a base class of it, is named in ``[spark_datahub] auto``.
 
-    The options are those of the configuration, and those among the ``default_args`` of the DAG.
+    The options are those of the configuration, and those among the ``default_args`` of the DAG and the task group.
     """
     wanted = _wanted()
     if not wanted:
         return
     mapped = getattr(task, "operator_class", None) if getattr(task, "is_mapped", False) else None
     operator: type[BaseOperator] = mapped or type(task)
-    with_lineage = _with_lineage(operator, wanted)
-    if with_lineage is None:
-        return
-    if mapped is not None:
-        task.operator_class = with_lineage
-        task.operator_extra_links = with_lineage.operator_extra_links
-        return
     try:
-        task.__class__ = with_lineage
-    except TypeError as error:
-        # A DAG must not fail for its lineage.
+        with_lineage = _with_lineage(operator, wanted)
+        if with_lineage is None:
+            return
+        if mapped is None:
+            task.__class__ = with_lineage
+        else:
+            task.operator_class = with_lineage
+            task.operator_extra_links = with_lineage.operator_extra_links
+    except Exception as error:  # noqa: BLE001 (a DAG must not fail for its lineage; making a class calls users' code)
         log.warning("Task %s runs without lineage: [spark_datahub] auto does not fit its operator: %s", task, error)
 
 
@@ -67,25 +71,53 @@ def _with_lineage(operator: type[BaseOperator], wanted: frozenset[str]) -> type[
     """Return the class of an operator with lineage, under the operator's own name; ``None`` if it is not wanted."""
     names = [base.__name__ for base in operator.__mro__]
     paths = [f"{base.__module__}.{base.__name__}" for base in operator.__mro__]
-    if wanted.isdisjoint(names + paths) or "SparkLineageOperator" in names:
+    decorator = getattr(operator, "custom_operator_name", None)  # @task.pyspark
+    if wanted.isdisjoint([*names, *paths, decorator]) or "SparkLineageOperator" in names:
         return None
     module, name = next((_DROP_INS[name] for name in names if name in _DROP_INS), _ANY_OTHER)
     drop_in = getattr(import_module(f"{_OPERATORS}.{module}"), name)
-    attributes = {
+    attributes: dict[str, Any] = {
         "__module__": operator.__module__,
         "__qualname__": operator.__qualname__,
         "__doc__": operator.__doc__,
-        # The DAG's author gave no options, so that there is nothing more to render or to serialize.
+        # No lineage options are given in the DAG, so there is nothing more to render or to serialize.
         "template_fields": operator.template_fields,
         "_lineage_arguments": _from_default_args,
     }
+    if decorator is not None:
+        attributes["custom_operator_name"] = decorator
     make: Any = type(operator)
     bases: tuple[type, ...] = (drop_in, operator)
+    if name != _ANY_OTHER[1] and _prepares_arguments(operator, drop_in):
+        from airflow_provider_spark_datahub.operators.links import LINKS
+
+        bases = (operator, drop_in)
+        links = operator.operator_extra_links
+        attributes["operator_extra_links"] = links if isinstance(links, property) else (*links, *LINKS)
     if _layout(drop_in) is not _layout(operator):
-        # Python lets an object change its class only between classes that got their layout from the same base.
+        # Python lets an object change its class only if both classes have their layout from the same base class.
         bases = (make("_Layout", (_layout(operator),), {}), *bases)
     with_lineage: type[BaseOperator] = make(operator.__name__, bases, attributes)
     return with_lineage
+
+
+def _prepares_arguments(operator: type[BaseOperator], drop_in: type) -> bool:
+    """Return whether the ``execute`` of a subclass calls the replaced operator's ``execute`` exactly once.
+
+    Then lineage begins at that call, as in a subclass of the drop-in. If it began earlier, the subclass could overwrite
+    the arguments that lineage has extended. If there is a loop or more than one call, lineage is around the whole
+    ``execute`` of the subclass: otherwise each call would replace the edges of the calls before it.
+    """
+    own = [vars(base) for base in operator.__mro__ if base not in drop_in.__mro__]
+    codes = [getattr(unwrap(members["execute"]), "__code__", None) for members in own if "execute" in members]
+    return bool(codes) and all(code is not None and _calls_execute_once(code) for code in codes)
+
+
+def _calls_execute_once(code: CodeType) -> bool:
+    steps = list(get_instructions(code))
+    calls = [step for step in steps if step.argval == "super" and step.opname.startswith("LOAD_")]
+    has_loop = any("JUMP_BACKWARD" in step.opname for step in steps)
+    return len(calls) == 1 and "execute" in code.co_names and not has_loop
 
 
 def _layout(of: type) -> type:
@@ -96,10 +128,12 @@ def _layout(of: type) -> type:
 
 
 def _measures(of: type) -> tuple[int, int, int]:
-    # In newer versions of Python, the places of __dict__ and weak references do not count into the size.
+    # Compare these too: in newer versions of Python, __dict__ and weak references are not part of the size.
     return of.__basicsize__, of.__dictoffset__, of.__weakrefoffset__
 
 
-def _from_default_args(task: Any) -> dict[str, Any]:
-    given = getattr(getattr(task, "dag", None), "default_args", None) or {}
-    return {name: given[name] for name in task.lineage_fields if name in given}
+def _from_default_args(task: Any, context: Context) -> dict[str, Any]:
+    defaults = [getattr(getattr(task, of, None), "default_args", None) or {} for of in ("dag", "task_group")]
+    given = {name: value for each in defaults for name, value in each.items() if name in task.lineage_fields}
+    rendered: dict[str, Any] = task.render_template(given, context)
+    return rendered

@@ -16,7 +16,7 @@ _TITLE = "Spark lineage"
 
 
 class _LineagePage:
-    """ASGI application that is made with its first request.
+    """ASGI application that is created by the first request.
 
     Airflow loads plugins in every process, but only its API server answers requests, and only it needs FastAPI.
     """
@@ -38,7 +38,7 @@ class _LineagePage:
 
 
 def _view(destination: str, url_route: str, href: str) -> dict[str, str]:
-    """Return a tab or menu entry of Airflow's UI, which replaces ``{DAG_ID}`` and the like in its address."""
+    """Return a tab or menu entry of Airflow's UI. Airflow fills placeholders such as ``{DAG_ID}`` in its address."""
     path = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
     return {
         "name": _TITLE,
@@ -55,7 +55,7 @@ class SparkDatahubPlugin(AirflowPlugin):
     name = "spark_datahub"
     listeners = [dag_run_listener]  # noqa: RUF012 (AirflowPlugin declares a plain list, as below)
     fastapi_apps = [{"app": _LineagePage(), "url_prefix": _PREFIX, "name": _TITLE}]  # noqa: RUF012
-    # Airflow 3.0 has no such views, and knows no browser that opens an address: its API clients can read the page.
+    # Airflow 3.0 has no such views, and no browser can sign in to the page there, but API clients can read it.
     external_views = [  # noqa: RUF012
         _view("nav", "spark_lineage", "runs"),
         _view("dag", "spark_lineage_dag", "runs?dag_id={DAG_ID}"),

@@ -7,12 +7,13 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import uuid4
 
 from airflow_provider_spark_datahub import capture
@@ -33,7 +34,7 @@ from airflow_provider_spark_datahub.capture import (
     unused_path,
 )
 from airflow_provider_spark_datahub.conversion import DatasetId, patched_edges, redact_text
-from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord
 from airflow_provider_spark_datahub.files import FileAccess, make_folder
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
@@ -62,7 +63,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _LAST_LINE_CHARS = 300
+_BEGIN_SECONDS = 8.0
+"""Time for each step on the disk of the events before the submit. If it hangs, half of it is waited for."""
 _ORPHAN_SECONDS = 10.0
 """Time for an orphaned spark-submit to end after SIGTERM, and again after SIGKILL."""
 _RAW_EVENTS_SHARE = 0.05
@@ -72,7 +77,7 @@ _USED_AT_THE_END = ("task.running", "delivery.outbox.drain")
 
 
 class Launcher(Protocol):
-    """Whatever starts Spark for one task.
+    """Starter of Spark for one task.
 
     :meth:`AttemptLineage.finish` gets the result of the job.
     """
@@ -80,7 +85,7 @@ class Launcher(Protocol):
     def inject(
         self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun
     ) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which the task starts Spark with lineage; afterwards all is as before.
+        """Return a context in which the task starts Spark with lineage. Its exit restores everything.
 
         :raises InjectionError: if lineage cannot be added without risk to the job.
         :raises OSError: if a file of the job cannot be read.
@@ -171,30 +176,41 @@ class AttemptLineage:
         self._take_name(suffixed=spark.suffixed_name)
         settings = self._options.settings
         self._local_driver, self._driver_is_elsewhere = spark.local_driver, not spark.local_driver
-        events_file = self._plan.new_event_place()
+        events_file = self._on_events_disk(self._plan.new_event_place)
         injection = self._plan.injection(submission, spark, events_file, (parent, root))
         if injection.users_parent:
             self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
         if settings.reads_event_log:
             # Beside the event file; if the events go to a store, where the event file would be.
             beside = events_file if isinstance(events_file, Path) else self._plan.event_file()
-            logged = self._event_log.inject(
+            with_log = partial(
+                self._event_log.inject,
                 injection.submission,
                 beside,
                 local_driver=spark.local_driver,
                 attempt=str(events_file),
                 connection=self._options.event_log_connection,
             )
-            injection = replace(injection, submission=logged)
+            injection = replace(injection, submission=self._on_events_disk(with_log))
         if spark.local_driver and isinstance(events_file, Path):
-            # The driver makes it otherwise, with the umask's modes. Elsewhere the driver may be another user.
-            with suppress(OSError):
-                make_folder(events_file.parent, sync=False, access=self._access)
-                reservation(events_file).touch()
+            self._on_events_disk(partial(self._reserve, events_file))
         added = injection.submission.properties.keys() - submission.properties.keys()
         log.debug("Events go to %s; properties added: %s", events_file, ", ".join(sorted(added)))
         self._begin(events_file)
         return injection
+
+    def _on_events_disk(self, step: Callable[[], T]) -> T:
+        """Return the result of a step before the submit on the disk of the event files.
+
+        :raises TimeoutError: if the disk hangs. A driver with the listener would not end then.
+        """
+        return step_in_time(str(self._options.events_location), Deadline.after(_BEGIN_SECONDS), step)
+
+    def _reserve(self, events_file: Path) -> None:
+        # The driver makes it otherwise, with the umask's modes. Elsewhere the driver may be another user.
+        with suppress(OSError):
+            make_folder(events_file.parent, sync=False, access=self._access)
+            reservation(events_file).touch()
 
     def _take_name(self, *, suffixed: str | None = None, unnamed: str | None = None) -> None:
         """Take settings that name the application for the launcher, unless the user set them."""
@@ -204,7 +220,7 @@ class AttemptLineage:
 
     @property
     def _own_name(self) -> str:
-        """Name of an application that has none of its own."""
+        """Name for an application that has none."""
         return f"{self._attempt.key.dag_id}_{self._attempt.key.task_id}".replace(".", "_")
 
     def inject_below(self, parent: ParentRun, root: ParentRun) -> ChildInjection:
@@ -215,13 +231,9 @@ class AttemptLineage:
         """
         self._take_name(unnamed=self._own_name)
         options = self._options
-        events_folder = unused_path(self._plan.event_file().with_suffix(EVENT_FOLDER))
-        make_folder(events_folder.parent, sync=False, access=self._access)
-        events_folder.mkdir()
+        events_folder = self._on_events_disk(self._made_events_folder)
         if options.settings.reads_event_log:
-            folder = event_log_folder(events_folder)
-            folder.mkdir()
-            self._event_log = SparkEventLog(str(folder), is_own=True)
+            self._event_log = SparkEventLog(str(event_log_folder(events_folder)), is_own=True)
         self._begin(events_folder)
         return capture.ChildInjection(
             str(events_folder),
@@ -234,16 +246,24 @@ class AttemptLineage:
             str(options.class_archives) if options.class_archives else None,
         )
 
+    def _made_events_folder(self) -> Path:
+        events_folder = unused_path(self._plan.event_file().with_suffix(EVENT_FOLDER))
+        make_folder(events_folder.parent, sync=False, access=self._access)
+        events_folder.mkdir()
+        if self._options.settings.reads_event_log:
+            event_log_folder(events_folder).mkdir()
+        return events_folder
+
     def inject_session(self, remote: str) -> str:
         """Return the connection string of a Spark Connect client whose session is the attempt's.
 
         :param remote: the client's own connection string.
-        :raises InjectionError: if it is none of Spark Connect, or the server's event file cannot be read.
+        :raises InjectionError: if it is not an address of Spark Connect, or the server's event file cannot be read.
         """
         path = self._options.connect_events or Path()
         changed, session_id = capture.remote_with_session(remote, self._ti_id or str(uuid4()))
         try:
-            start = path.stat().st_size
+            start = self._on_events_disk(path.stat).st_size
         except OSError as error:
             raise InjectionError(f"connect_events: {path}: {error.strerror or error}") from error
         self._begin(capture.SessionEvents(path, session_id, start, self._own_name))
@@ -260,7 +280,7 @@ class AttemptLineage:
         return FileAccess.of(group=limits is not None and limits.group_access)
 
     def _begin(self, events_file: EventPlace) -> None:
-        """Record in the outbox where the events will be, so that whoever finds them can deliver them."""
+        """Record in the outbox where the events will be, so that a later attempt or a drain can deliver them."""
         self._events_file, self.report.events_file = events_file, str(events_file)
         self._record = self._begun_record(events_file, self._options.openlineage_connection)
         self.delivery.begin(self._record.to_obj(), str(events_file))
@@ -272,7 +292,7 @@ class AttemptLineage:
         )
 
     def mark_not_injected(self, reason: str) -> None:
-        """Record why the job runs without lineage. Its place in the run tree is delivered nevertheless."""
+        """Record why the job runs without lineage. The runs of the attempt are delivered nevertheless."""
         self._not_injected = reason
 
     # -- an attempt that reconnects to the job of an earlier one
@@ -314,7 +334,10 @@ class AttemptLineage:
     # -- beside the job, in a thread of its own
 
     def announce(self) -> None:
-        """Deliver what earlier attempts left, and that this one runs. Its end delivers again what fails here."""
+        """Deliver what earlier attempts left behind, then report that this attempt is running.
+
+        The end of the attempt delivers again what fails here.
+        """
         with gc_paused():
             for name in _USED_AT_THE_END:
                 import_module(f"airflow_provider_spark_datahub.{name}")
@@ -332,7 +355,10 @@ class AttemptLineage:
         delivery = self.delivery.send(self._attempt.proposals(), Deadline.after(self._options.timeout))
         log.debug("Announced the attempt: %s delivered", counted(delivery.delivered, "proposal"))
         if not delivery.pending:
-            self.delivery.deliver_others_of_dag(self._job_ended.is_set)
+            try:
+                self.delivery.deliver_others_of_dag(self._job_ended.is_set)
+            except OSError as error:
+                log.warning("Could not deliver what other tasks of the DAG left: %s. It stays where it is.", error)
 
     def follow(self) -> None:
         """Deliver the lineage of the running job every ``emit_periodically`` seconds, until :meth:`finish`."""
@@ -346,10 +372,7 @@ class AttemptLineage:
     # -- after the job
 
     def finish(self, end: AttemptEnd) -> LineageReport:
-        """Collect, convert and deliver everything, within the time of ``end``.
-
-        :raises OutboxError: if the outbox cannot record which proposals were delivered.
-        """
+        """Collect, convert and deliver everything, within the time of ``end``."""
         started = time.monotonic()
         deadline = Deadline.after(end.seconds)
         self._job_ended.set()
@@ -368,7 +391,7 @@ class AttemptLineage:
                     return self.report
                 lineage = events.lineage(end.spark_succeeded, ended)
             self.conversion, proposals = lineage
-            self._describe(collected, self.conversion, end.failure)
+            self._describe(collected, self.conversion, end.failure, self._notes_of_launches(deadline))
             own_edges = patched_edges(proposals)
             if events.saw_everything and self._running is not None:
                 proposals += self._running.retractions(proposals)
@@ -383,7 +406,8 @@ class AttemptLineage:
             if self._events_file and (self.report.pending or self.report.rejected):
                 self.delivery.keep_raw_events(self._events_file, raw, Deadline.after(end.seconds * _RAW_EVENTS_SHARE))
         forwarding.deliver(deadline)
-        if self._events_file and self.report.is_complete and removable:
+        # An entry that could not be removed will be converted again.
+        if self._events_file and self.report.is_complete and removable and self.report.outbox_entry is None:
             self._remove_events_file(self._events_file, deadline)
         self.report.seconds = round(time.monotonic() - started, 3)
         return self.report
@@ -392,21 +416,17 @@ class AttemptLineage:
         """Deliver the lineage that an earlier attempt left, and this attempt's own place in the run tree.
 
         :param spark_attempt: the earlier attempt, whose Spark job succeeded.
-        :raises OutboxError: if the outbox cannot record which proposals were delivered.
         """
-        self.delivery.check_waiting(spark_attempt)
         deadline = Deadline.after(end.seconds)
         with self.delivery.leased(deadline):
+            self.delivery.check_waiting(spark_attempt)
             proposals = self._attempt.ended(end.end_ms, end.result).proposals()
             self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
         self._forwarding().deliver(deadline)
         return self.report
 
     def correct(self, end: AttemptEnd) -> LineageReport:
-        """Deliver another result of the task run than :meth:`finish` did, at the same time, so that it replaces that.
-
-        :raises OutboxError: if the outbox cannot record which proposals were delivered.
-        """
+        """Deliver a corrected result at the time of what :meth:`finish` delivered, so that it replaces that result."""
         report = LineageReport(connection=self._options.connection)
         delivery = TaskDelivery(self._options, self._attempt.key, self._connections, report)
         proposals = self._attempt.ended(end.end_ms, end.result).proposals()
@@ -414,7 +434,7 @@ class AttemptLineage:
         return report
 
     def _keep_edges(self, edges: Mapping[str, set[str]], end: AttemptEnd) -> None:
-        """Keep what the attempt read and wrote, if it is complete and if others need to know it."""
+        """Record the edges of a complete attempt, if other runs of the task or DataHub's plugin need them."""
         jobs = self.conversion.jobs if self.conversion else []
         if end.result != "SUCCESS" or not jobs or any(job.patch_edges for job in jobs):
             return
@@ -429,6 +449,7 @@ class AttemptLineage:
             self._attempt.key,
             self._options.connection,
             self._attempt.dag_run.start_ms or 0,
+            self._attempt.dag_run.due_ms or self._attempt.dag_run.start_ms or 0,
             {urn: tuple(sorted(paths)) for urn, paths in edges.items() if urn in shared},
             tuple((dataset.namespace, dataset.name) for dataset in inputs),
             tuple((dataset.namespace, dataset.name) for dataset in outputs),
@@ -437,7 +458,7 @@ class AttemptLineage:
 
     @property
     def written(self) -> list[WrittenDataset]:
-        """What the job wrote, or the job of the earlier attempt whose lineage this one delivers."""
+        """Datasets that the job wrote, or that the job wrote whose lineage this attempt delivers for an earlier one."""
         return self.conversion.written if self.conversion is not None else self.delivery.written
 
     @property
@@ -506,7 +527,7 @@ class AttemptLineage:
             return None
         from airflow_provider_spark_datahub.task.raw_events import RawEvents
 
-        return events.raw or RawEvents.read(self._events_file, lambda: deadline.expired)
+        return events.raw or RawEvents.read(self._events_file, deadline)
 
     def _why_no_events(self, collected: CollectionReport, failure: str) -> str:
         if collected.outcome is not Outcome.MISSING:
@@ -524,7 +545,9 @@ class AttemptLineage:
         said = f"; its last line: {last}" if last else ""
         return f"the job failed before its Spark application started, so there are no events: {failure}{said}"
 
-    def _describe(self, collected: CollectionReport, conversion: Conversion, failure: str) -> None:
+    def _describe(
+        self, collected: CollectionReport, conversion: Conversion, failure: str, notes: Sequence[str]
+    ) -> None:
         report, settings = self.report, self._options.settings
         diagnostics = conversion.diagnostics
         report.events = collected.events
@@ -533,7 +556,6 @@ class AttemptLineage:
         report.inputs, report.outputs = conversion.inputs, conversion.outputs
         report.warnings += [f"{line.source}, line {line.line}: {line.reason}" for line in collected.quarantined]
         report.warnings += self._event_log.problems
-        notes = self._notes_of_launches()
         report.warnings += notes if collected.events else []
         report.warnings += [*settings.domain_warnings(), *diagnostics.messages()]
         report.gaps += diagnostics.gaps
@@ -558,9 +580,14 @@ class AttemptLineage:
             seen = "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
             report.reason = "; ".join(part for part in (seen, self.driver_output.sentence) if part)
 
-    def _notes_of_launches(self) -> list[str]:
+    def _notes_of_launches(self, deadline: Deadline) -> list[str]:
         place = self._events_file
-        return list(capture.notes_below(place)) if isinstance(place, Path) and place.suffix == EVENT_FOLDER else []
+        if not isinstance(place, Path) or place.suffix != EVENT_FOLDER:
+            return []
+        try:
+            return step_in_time(str(self._options.events_location), deadline, lambda: list(capture.notes_below(place)))
+        except OSError as error:
+            return [f"the notes of the task's launches of Spark cannot be read: {error}"]
 
     def _remove_events_file(self, path: EventPlace, deadline: Deadline) -> None:
         if self._options.keep_event_files:

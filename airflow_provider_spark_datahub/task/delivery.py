@@ -1,4 +1,4 @@
-"""Delivery of one attempt's proposals: into the outbox first, then to the sink, those of earlier attempts first."""
+"""Delivery of one attempt's proposals: to the outbox first, then to the sink, after those of earlier attempts."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ _LOGGED_CHARS = 10_000
 _REPORTED_REASONS = 3
 """Different reasons of rejections that a report repeats. All are in the outbox's quarantine."""
 _OUTAGES = ".outages"
-"""Folder of the host's notes on outages, in that of the outbox; of the event files if the outbox is not on a disk."""
-_BEGIN_SECONDS = 4.0
-"""Time for which an outbox in an object store may delay the submit."""
+"""Folder of the host's notes on outages: in the outbox, or in the events' folder if the outbox is not on a disk."""
+_BEGIN_SECONDS = 8.0
+"""Time for the outbox before the submit, to look for earlier attempts and again to record this one. If it hangs, half
+of it is waited for."""
 _RETRY_SECONDS = 20.0
 """Time to record that only lineage is missing. Without that record, ``lineage_on_failure`` cannot fail the task."""
 _LOG_TOO_LONG = "the time for lineage was used up before the end of Spark's event log"
@@ -55,6 +56,9 @@ _MOST_ASKED = 20
 """Task instances on other machines about which one task asks Airflow: many siblings must not flood its API."""
 _TURN_SHARE = 0.1
 """Part of the remaining time for which an attempt waits while others deliver, if its task does not fail for that."""
+_WHO_DELIVERS = (
+    "A later task of the DAG, the end of the DAG run, DeliverLineageOperator or spark-datahub emit delivers it"
+)
 _LEASE_MARGIN = 30.0
 """Seconds that the lease outlasts the delivery, to record its outcome."""
 
@@ -97,13 +101,13 @@ class TaskDelivery:
         if self._sink is None:
             return Delivery(0, pending=tuple(proposals), problem=self.sink_problem)
         server = self._sink.describe()
-        refusal = None if patient else self._outages.refusal(self._options.connection, server)
+        refusal = None if patient else self._outages.refusal(self._options.connection, server, deadline)
         if refusal:
             log.debug("Not sent: %s", refusal)
             return Delivery(0, pending=tuple(proposals), problem=refusal)
         started = time.monotonic()
         delivery = self._sink.deliver(proposals, deadline, patient=patient)
-        self._outages.record(self._options.connection, server, delivery)
+        self._outages.record(self._options.connection, server, delivery, deadline)
         log.debug(
             "Sent %s to %s in %d ms: %d delivered, %d rejected, %d pending",
             counted(len(proposals), "proposal"), self._options.connection, (time.monotonic() - started) * 1000,
@@ -121,14 +125,14 @@ class TaskDelivery:
         deadline = Deadline.after(self._options.timeout)
         # An outbox of its own, since the end of the attempt, in another thread, has another deadline.
         outbox = self._connections.outbox(self._options)
-        outbox.storage.deadline = deadline
+        outbox.deadline = deadline
         lease = Lease.take(outbox.storage, self._group, self._lease_seconds(deadline), run=self._run)
         if lease is None:
             return
         with lease:
             entries = [entry for entry in outbox.entries(self._key.instance) if entry.name.group == self._group]
             earlier = [entry for entry in entries if entry.name.try_number < self._key.try_number]
-            log.debug("%d outbox entries of earlier attempts", len(earlier))
+            log.debug("%s of earlier attempts", counted(len(earlier), "outbox entry"))
 
             def send(_: Entry, proposals: Sequence[OutboxItem]) -> Delivery:
                 return self.send(proposals, deadline)
@@ -143,7 +147,7 @@ class TaskDelivery:
 
         records = []
         if self._key.try_number > 1:
-            self._outbox.storage.deadline = Deadline.after(_BEGIN_SECONDS)
+            self._outbox.deadline = self._look_deadline
             for entry in self._entries():
                 manifest = entry.manifest
                 if manifest.state == "unfinished" and manifest.key.try_number < self._key.try_number:
@@ -157,11 +161,14 @@ class TaskDelivery:
         """Deliver what other tasks of the DAG left: pending entries, and events of killed last attempts.
 
         :param stopped: True begins no further conversion.
+        :raises OSError: if the outbox refuses, or does not answer.
         """
         from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
         from airflow_provider_spark_datahub.task.recovery import drain_callbacks, is_ready
 
         outbox, digest = self._connections.outbox(self._options), EntryName.connection_hash(self._options.connection)
+        # The last delivery begins within the first half of it.
+        outbox.deadline = Deadline.after(2 * self._options.timeout)
         prefix = AttemptKey.dag_prefix(self._key.dag_id)
         names = [
             name
@@ -195,7 +202,7 @@ class TaskDelivery:
         If the outbox refuses, lineage is lost only if the attempt is killed.
         """
         try:
-            self._outbox.storage.deadline = Deadline.after(_BEGIN_SECONDS)
+            self._outbox.deadline = Deadline.after(_BEGIN_SECONDS)
             self._entry = self._outbox.begin(
                 self._key, connection_id=self._options.connection, events=events_file, redo=record
             )
@@ -227,7 +234,7 @@ class TaskDelivery:
     def leased(self, deadline: Deadline) -> Iterator[None]:
         """Hold the lease of the task instance's entries, if no other drainer holds it."""
         with suppress(OSError):
-            self._outbox.storage.deadline = deadline
+            self._outbox.deadline = deadline
             seconds = self._lease_seconds(deadline)
             self._lease = Lease.take(self._outbox.storage, self._group, seconds, run=self._run, delivers=False)
         try:
@@ -240,7 +247,7 @@ class TaskDelivery:
                 self._outbox.release_aside(self._entry.name)
 
     def record_end(self, record: dict[str, Any]) -> None:
-        """Record in the outbox how the attempt ended, so that whoever makes its lineage makes the same."""
+        """Record in the outbox how the attempt ended, so that its recovery makes the same lineage."""
         if self._entry is None:
             return
         try:
@@ -249,7 +256,7 @@ class TaskDelivery:
             self._report.warnings.append(f"the end of the attempt is not in the outbox: {error}")
 
     def leave_unfinished(self, collected: CollectionReport, *, is_stuck: bool) -> bool:
-        """Leave an attempt whose events could not all be read in time to whoever has more of it.
+        """Leave an attempt whose events could not all be read now to the next attempt or a drain.
 
         Nothing is lost: the entry stays unfinished, and everything is converted from the event file.
 
@@ -264,10 +271,11 @@ class TaskDelivery:
             return is_stuck
         report.failed, report.events, report.outbox_entry = True, collected.events, str(self._entry)
         report.bad_events = collected.quarantined_count
+        is_unavailable = collected.outcome is Outcome.UNAVAILABLE
+        why = collected.sentence if is_unavailable or collected.outcome is Outcome.TIMED_OUT else _LOG_TOO_LONG
         self._add_reason(
-            f"{collected.sentence if collected.outcome is Outcome.TIMED_OUT else _LOG_TOO_LONG}. The attempt stays in "
-            "the outbox, and the next attempt or a drain (spark-datahub emit) converts all events: "
-            "raise lineage_timeout if this happens often"
+            f"{why}. The attempt stays in the outbox, and the next attempt or a drain (spark-datahub emit) converts "
+            f"all events{'' if is_unavailable else ': raise lineage_timeout if this happens often'}"
         )
         return True
 
@@ -275,7 +283,6 @@ class TaskDelivery:
         """Put proposals into the outbox, and deliver the entries of the task instance, the oldest first.
 
         :param spark_succeeded: whether a retry of the task would only have to deliver them.
-        :raises OutboxError: if the outbox cannot record which proposals were delivered.
         """
         self._report.proposals = self._report.pending = len(proposals)
         try:
@@ -294,7 +301,11 @@ class TaskDelivery:
                     self._report.outbox_entry = None
         else:
             log.debug("Put %s into outbox entry %s", counted(len(proposals), "proposal"), entry)
-            self._deliver_entries(deadline, own=entry)
+            try:
+                self._deliver_entries(deadline, own=entry)
+            except OSError as error:
+                # Before the delivery, or after it: what is sent once more does no harm.
+                self._add_reason(f"it is pending, since the outbox failed: {error}")
 
     def keep_raw_events(self, events_file: EventPlace, raw: RawEvents | None, deadline: Deadline) -> None:
         """Put the raw events beside pending or quarantined proposals, for a later conversion.
@@ -313,7 +324,7 @@ class TaskDelivery:
         try:
             entry = self._outbox.entry(self._delivered_name)
             if raw is None or not raw.is_whole:
-                raw = RawEvents.read(events_file, lambda: deadline.expired)
+                raw = RawEvents.read(events_file, deadline)
             content = raw.compressed()
             if content is None:
                 return
@@ -336,9 +347,9 @@ class TaskDelivery:
             self._report.warnings.append(f"edges that earlier DAG runs wrote stay in DataHub: {error}")
 
     def kept_edges(self) -> list[EdgeRecord]:
-        """Return the edges of the task's other runs: those of this DAG run, and of the latest one before it."""
+        """Return the edges of the task's other runs, in this DAG run and in the latest one before it."""
         try:
-            self._outbox.storage.deadline = Deadline.after(_BEGIN_SECONDS)
+            self._outbox.deadline = Deadline.after(_BEGIN_SECONDS)
             key = self._key
             records = EdgeRecords(self._outbox.storage).of_task(key.dag_id, key.task_id, self._options.connection)
         except OSError as error:
@@ -360,6 +371,7 @@ class TaskDelivery:
             self.written = _read_written(waiting)
             return self._key.try_number - 1
         try:
+            self._outbox.deadline = self._look_deadline
             manifests = [entry.manifest for entry in self._entries() if entry.manifest.awaits_retry]
         except OSError as error:
             self._report.warnings.append(f"cannot look into the outbox for what earlier attempts left: {error}")
@@ -379,7 +391,7 @@ class TaskDelivery:
         :raises OSError: if the outbox refuses; the next attempt would run Spark again.
         """
         # The time for lineage is usually over: that is why it is pending.
-        self._outbox.storage.deadline = Deadline.after(_RETRY_SECONDS)
+        self._outbox.deadline = Deadline.after(_RETRY_SECONDS)
         # Airflow's state of tasks takes JSON only, without tuples.
         left = {"written": msgspec.json.decode(msgspec.json.encode(written))}
         for entry in self._entries():
@@ -388,7 +400,12 @@ class TaskDelivery:
 
     def check_waiting(self, spark_attempt: int) -> None:
         """Report if the lineage of an earlier attempt is not in this worker's outbox."""
-        if not any(entry.manifest.awaits_retry for entry in self._entries()):
+        try:
+            awaits_retry = any(entry.manifest.awaits_retry for entry in self._entries())
+        except OSError as error:
+            self._add_reason(f"the lineage of attempt {spark_attempt} is pending, since the outbox failed: {error}")
+            return
+        if not awaits_retry:
             self._report.reason = (
                 f"Spark succeeded in attempt {spark_attempt}, but its lineage is not in the outbox "
                 f"{self._options.outbox_location} of this worker"
@@ -400,6 +417,11 @@ class TaskDelivery:
     def _outages(self) -> OutageNotes:
         location, events = self._options.outbox_location, self._options.events_location
         return OutageNotes((events if "://" in location else Path(location)) / _OUTAGES)
+
+    @cached_property
+    def _look_deadline(self) -> Deadline:
+        """Deadline for looking for earlier attempts before the submit; one, since a disk that hangs costs once."""
+        return Deadline.after(_BEGIN_SECONDS)
 
     @cached_property
     def _outbox(self) -> Outbox:
@@ -416,6 +438,10 @@ class TaskDelivery:
     def _deliver_entries(self, deadline: Deadline, own: Entry) -> None:
         self._report.outbox_entry = str(own)
         self._delivered_name = own.name
+        if deadline.expired:
+            # To read the entry of a huge job takes seconds, and a sink would not even begin.
+            self._add_reason(f"it is pending: the time for lineage was over before its delivery. {_WHO_DELIVERS}")
+            return
         started, until = time.monotonic(), self._turn_deadline(deadline)
         if self._lease is not None:
             if self._has_turn(self._lease, until):
@@ -441,8 +467,8 @@ class TaskDelivery:
 
     def _add_no_turn(self, why: str, started: float) -> None:
         self._add_reason(
-            f"it is pending: {why}, and after {time.monotonic() - started:.1f} s this attempt waits no longer. A later "
-            "task of the DAG, the end of the DAG run, DeliverLineageOperator or spark-datahub emit delivers it"
+            f"it is pending: {why}, and after {time.monotonic() - started:.1f} s this attempt waits no longer. "
+            f"{_WHO_DELIVERS}"
         )
 
     def _has_turn(self, lease: Lease, deadline: Deadline) -> bool:

@@ -1,4 +1,4 @@
-"""Events of one job on the way to proposals: converted while the job runs, and completely when it is over."""
+"""Conversion of one job's events to proposals, while the job runs and when it has ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from airflow_provider_spark_datahub.conversion import (
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline, run_with_deadline
 from airflow_provider_spark_datahub.printable import counted
-from airflow_provider_spark_datahub.task.raw_events import RawEvents
+from airflow_provider_spark_datahub.task.raw_events import GRACE_SECONDS, STUCK, RawEvents
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
 log = logging.getLogger(__name__)
@@ -28,11 +28,9 @@ log = logging.getLogger(__name__)
 MAX_KEPT_RUNS = 5000
 """Runs of a job's queries that are kept in memory while it runs, at about 1.5 KB each."""
 MAX_SINGLE_EVENTS = 200
-"""Events that are converted at once if each of them is a job of its own."""
-_GRACE_SECONDS = 2.0
-"""Seconds that reading may go on after its deadline, which it checks itself between events, and within them."""
+"""Number of events that are converted at once without ``coalesce_jobs``, when each event is a job of its own."""
 READ_AGAIN_BYTES = 256 * 1024 * 1024
-"""Largest event file that is read again at the end if queries were forgotten meanwhile; that takes about 3 seconds."""
+"""Largest event file that is read again at the end if queries were forgotten meanwhile; this takes about 3 seconds."""
 
 
 class JobEvents:
@@ -42,10 +40,10 @@ class JobEvents:
     :param event_log: Spark's own log of the same job.
     :param keep_raw: collect the raw events in the same pass.
     :ivar raw: the raw events, if they are collected.
-    :ivar saw_everything: whether :meth:`finish` converts everything that was ever read, including what
-        :meth:`snapshot` converted.
-    :ivar out_of_time: whether :meth:`collect` had to leave events unread, or the time was over within an event.
-    :ivar is_stuck: whether a disk still keeps :meth:`collect` waiting, so that nothing can be converted.
+    :ivar saw_everything: whether :meth:`finish` converts all events of the job, including those that :meth:`snapshot`
+        has already converted.
+    :ivar out_of_time: whether :meth:`collect` left events unread, or the time ended within the conversion of an event.
+    :ivar is_stuck: whether :meth:`collect` still waits for a disk, so that nothing can be converted.
     """
 
     def __init__(
@@ -71,7 +69,7 @@ class JobEvents:
         """Yield the lineage up to now if there are new events: once, or in several parts without ``coalesce_jobs``.
 
         :param stop: called between events; True leaves the rest for the next call.
-        :param again: also if there is nothing new.
+        :param again: yield the lineage even if there are no new events.
         """
         if self._file is None:
             return
@@ -84,7 +82,7 @@ class JobEvents:
                 return
 
     def mark_delivered(self) -> None:
-        """Forget completed queries of a long job, after what :meth:`snapshot` yielded was delivered."""
+        """Forget completed queries of a long job. Call this when the lineage of :meth:`snapshot` was delivered."""
         if self._converter.run_count > MAX_KEPT_RUNS:
             self._converter.discard_reported(with_log=self._has_event_log)
             self._forgotten = True
@@ -98,7 +96,7 @@ class JobEvents:
         for event in events:
             self._add(event)
             count += 1
-        # Afterwards, since the log must know every query that these events name.
+        # Read the log after the events: it must contain every query that the events name.
         return count + self._event_log.follow(self._converter, stop)
 
     def _add(self, event: bytes) -> None:
@@ -116,23 +114,23 @@ class JobEvents:
 
     @property
     def can_finish(self) -> bool:
-        """Whether :meth:`finish` can do without what was converted or forgotten before."""
+        """Return whether :meth:`finish` works without reading again what was converted or forgotten before."""
         if not self._settings.coalesce_jobs:
             return False
         size = self._file.report.bytes_read if self._file else 0
         return not self._forgotten or (size > READ_AGAIN_BYTES and not self._settings.capture_operations)
 
     def collect(self, deadline: Deadline) -> CollectionReport:
-        """Read the remaining events, as far as the time lasts (:attr:`out_of_time`).
+        """Read the remaining events until the deadline (:attr:`out_of_time`).
 
-        A disk or a store that does not answer is left behind a little later (:attr:`is_stuck`).
+        If a disk or a store does not answer, stop waiting a little later (:attr:`is_stuck`).
         """
         reports: list[CollectionReport] = []
-        grace = Deadline.after(deadline.remaining() + _GRACE_SECONDS)
+        grace = Deadline.after(deadline.remaining() + GRACE_SECONDS)
         if not run_with_deadline(grace, lambda: reports.append(self._collect(deadline))):
             self.out_of_time = self.is_stuck = True
-            # The other report may still change.
-            return CollectionReport(outcome=Outcome.TIMED_OUT, detail="a read of them has not ended")
+            # A new report, since the reader that is left behind may still change its own.
+            return CollectionReport(outcome=Outcome.TIMED_OUT, detail=STUCK)
         return reports[0]
 
     def _collect(self, deadline: Deadline) -> CollectionReport:
@@ -155,8 +153,13 @@ class JobEvents:
         return report
 
     @property
+    def is_unavailable(self) -> bool:
+        """Return whether the disk or the store with the events failed, so that they may be read later."""
+        return self._report.outcome is Outcome.UNAVAILABLE
+
+    @property
     def _has_log_alone(self) -> bool:
-        """Whether Spark's event log is all there is: a job without the listener leaves no event file."""
+        """Return whether Spark's event log is the only source: a job without the listener leaves no event file."""
         return self._report.outcome is Outcome.MISSING and self._converter.reads_plans and self._has_event_log
 
     def lineage_in_time(
@@ -165,9 +168,10 @@ class JobEvents:
         """Convert everything that was read, and make the proposals of the attempt.
 
         :param succeeded: whether spark-submit succeeded.
-        :returns: ``None`` if the time does not last (:attr:`out_of_time`).
+        :returns: ``None`` if the time is too short (:attr:`out_of_time`), or if the events cannot be read at the moment
+            (:attr:`is_unavailable`).
         """
-        if self.out_of_time:
+        if self.out_of_time or self.is_unavailable:
             return None
         try:
             with time_limit(lambda: deadline.expired):
@@ -178,7 +182,7 @@ class JobEvents:
             return None
 
     def lineage(self, succeeded: bool, attempt: TaskAttempt) -> tuple[Conversion, list[Proposal]]:
-        """Do the same, however long it takes."""
+        """Convert and make proposals as :meth:`lineage_in_time` does, however long it takes."""
         conversion = self.finish(succeeded)
         return conversion, self.proposals(attempt, conversion)
 

@@ -51,7 +51,7 @@ class LineageOptions:
     :param class_archives: folder of the archives of Java classes; ``None`` to use none.
     :param event_log_connection: id of the connection that reads the job's own Spark event log in S3; empty for the
         store's own defaults; ``None`` if such a log is not read.
-    :param connect_events: event file of the Spark Connect server whose clients tasks are; ``None`` if there is none.
+    :param connect_events: event file of the Spark Connect server that tasks connect to; ``None`` if there is none.
     :param namespace: OpenLineage namespace of the Spark jobs, which becomes the cluster in the URNs of their flows.
     :param keep_event_files: keep event files after their lineage was delivered.
     :param outbox_limits: limits of the outbox; ``None`` for the defaults.
@@ -61,7 +61,7 @@ class LineageOptions:
     :param capture: where lineage comes from: OpenLineage's listener, Spark's own event log, or (``auto``) the listener,
         and the log of a job that the listener did not see.
     :param on_orphan: what happens to the spark-submit that an earlier, killed attempt left running on this machine.
-    :param datahub_url: address of DataHub's UI; empty if it is to follow from the connection.
+    :param datahub_url: address of DataHub's UI; empty to derive it from the connection.
     :param notes: messages for the user about options that are accepted without effect.
     :param warnings: messages for the user about wrong values that cost no lineage.
     """
@@ -208,7 +208,7 @@ class LineageConfiguration:
         return self._uri("outbox", argument) or str(self._folder("outbox", argument))
 
     def outbox_limits(self) -> OutboxLimits:
-        """Return the quota of the outbox in bytes and age, for how long receipts are kept, and who may read it.
+        """Return the limits of the outbox: its size, the age of its entries and receipts, and who may read it.
 
         :raises OptionError: if one of them has a wrong type, or a number is not above 0.
         """
@@ -292,7 +292,7 @@ def _object(name: str, value: Mapping[str, Any] | str) -> dict[str, Any]:
 
 
 def _number(value: object) -> float:
-    """Return a number; NaN, which no range accepts, for anything else."""
+    """Return a value as a number, or NaN, which is outside every range, if it is none."""
     try:
         return float(cast("float | str", value))
     except (TypeError, ValueError):
@@ -313,12 +313,12 @@ def _no_store(uri: str) -> ObjectStore:
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """Access to sinks and outbox. How connections are stored is known to the launcher alone.
+    """Access to sinks, outbox and object stores. Only the launcher knows how connections are stored.
 
     :param open_sink: returns the sink of a connection, or ``None`` and the reason.
     :param open_outbox: returns the outbox at a location. Raises ``OutboxError`` if it cannot be opened.
     :param is_over: returns whether a task instance is known to be over, so that its events can be converted.
-    :param open_store: opens the object store at a URI, where events are. Raises ``OSError`` if it cannot be opened.
+    :param open_store: opens the object store at a URI, for the events in it. Raises ``OSError`` if it cannot be opened.
     :param s3_endpoint: returns the address of the S3 server at a URI if it is not Amazon's.
     """
 

@@ -6,24 +6,22 @@ import gzip
 import io
 import logging
 import zlib
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.capture import CollectionReport, EventPlace, Outcome, checked_text, follow
+from airflow_provider_spark_datahub.capture import UNREAD, CollectionReport, EventPlace, Outcome, checked_text, follow
 from airflow_provider_spark_datahub.conversion import (
     EventError,
     OutOfTimeError,
     event_without_secrets,
     time_limit,
 )
-from airflow_provider_spark_datahub.delivery import RawEvent
+from airflow_provider_spark_datahub.delivery import Deadline, RawEvent, run_with_deadline
 from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryName, OutboxError
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.report import LineageReport
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery import Deadline
     from airflow_provider_spark_datahub.delivery.outbox import Outbox
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
 
@@ -31,13 +29,17 @@ log = logging.getLogger(__name__)
 
 _GZIP = 31
 """zlib's window bits for a gzip header."""
+GRACE_SECONDS = 2.0
+"""Seconds for which a read may go on after its deadline. The read checks the deadline itself, within events, too."""
+STUCK = "a read of them has not ended"
+"""Detail of a report on events if a read did not end in time."""
 
 
 class RawEvents:
     """Readable events of one attempt, without their secrets, compressed in memory.
 
-    :param report: of the reading that adds the events; final when :meth:`compressed` is called.
-    :ivar left_out: how many events are missing because their secrets cannot be found.
+    :param report: report of the reader that adds the events; final when :meth:`compressed` is called.
+    :ivar left_out: number of events that are missing because their secrets cannot be found.
     """
 
     def __init__(self, report: CollectionReport) -> None:
@@ -49,22 +51,27 @@ class RawEvents:
         self._why = ""
 
     @classmethod
-    def read(cls, events_file: EventPlace, expired: Callable[[], bool]) -> RawEvents:
-        """Read an event file until ``expired`` returns True."""
+    def read(cls, events_file: EventPlace, deadline: Deadline) -> RawEvents:
+        """Read an event file until the deadline. If the disk hangs, give up a little later."""
         follower = follow(events_file, checked_text())
         events = cls(follower.report)
-        try:
-            with time_limit(expired):
-                for event in follower.rest(expired):
-                    events.add(event)
-        except OutOfTimeError:
-            events.report.outcome, events.report.detail = Outcome.TIMED_OUT, f"within event {events.report.events}"
+
+        def read() -> None:
+            try:
+                with time_limit(lambda: deadline.expired):
+                    for event in follower.rest(lambda: deadline.expired):
+                        events.add(event)
+            except OutOfTimeError:
+                events.report.outcome, events.report.detail = Outcome.TIMED_OUT, f"within event {events.report.events}"
+
+        if not run_with_deadline(Deadline.after(deadline.remaining() + GRACE_SECONDS), read):
+            return cls(CollectionReport(outcome=Outcome.TIMED_OUT, detail=STUCK))
         return events
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything that can be read was read."""
-        return self.report.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE)
+        """Return whether everything that can be read was read."""
+        return self.report.outcome not in UNREAD
 
     def add(self, event: bytes) -> None:
         """Add the JSON text of an event; leave it out if its secrets cannot be found."""
@@ -78,7 +85,7 @@ class RawEvents:
 
     @property
     def problem(self) -> str | None:
-        """How many events are left out, and why the first of them; ``None`` if all are there."""
+        """Number of events that are left out, with the reason of the first one; ``None`` if all are there."""
         return f"{counted(self.left_out, 'event is', 'events are')} left out: {self._why}" if self.left_out else None
 
     def compressed(self) -> bytes | None:
@@ -108,8 +115,8 @@ class RawEvents:
 class EventForwarding:
     """Forwards raw events to the backend of ``openlineage_conn_id``, if one is configured.
 
-    The events are an outbox entry of their own, so that neither destination waits for the other. The outcome is
-    reported as warnings. It affects neither the completeness of the lineage nor the task.
+    The events are an outbox entry of their own, so that DataHub and the backend do not wait for each other. Problems
+    are reported as warnings. They affect neither the completeness of the lineage nor the task.
     """
 
     def __init__(
@@ -122,7 +129,7 @@ class EventForwarding:
         self._report = report
 
     def keep(self, events: RawEvents, events_file: EventPlace, deadline: Deadline) -> bool:
-        """Put the events into the outbox. Return False if they are not there, so that the event file must stay."""
+        """Put the events into the outbox; return False if this fails, so that the event file must stay."""
         if self._connection is None:
             return True
         if not events.is_whole:
@@ -162,7 +169,7 @@ class EventForwarding:
 
     def _outbox(self, deadline: Deadline) -> Outbox:
         outbox = self._connections.outbox(self._options)
-        outbox.storage.deadline = deadline
+        outbox.deadline = deadline
         return outbox
 
     def _warn(self, problem: str) -> None:

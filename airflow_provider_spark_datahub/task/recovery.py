@@ -21,10 +21,10 @@ import msgspec
 
 from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.capture import EVENT_FOLDER, CollectionReport, EventPlace, Outcome
+from airflow_provider_spark_datahub.capture import EVENT_FOLDER, UNREAD, CollectionReport, EventPlace
 from airflow_provider_spark_datahub.conversion import LineageSettings, redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
-from airflow_provider_spark_datahub.delivery import Deadline, run_with_deadline
+from airflow_provider_spark_datahub.delivery import Deadline, run_with_deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.outbox import (
     EntryFormatError,
     OutboxError,
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """Record of an attempt: where its events are, and which process works on it.
+    """Record of an attempt: the place of its events, and the process that works on it.
 
     The names of the fields are the keys of its JSON in the outbox.
 
@@ -86,17 +86,17 @@ class AttemptRecord:
         return cls(attempt, settings, *place, None, backend, keep_events, process_start(os.getpid()))
 
     def ended(self, end_ms: int, result: AttemptResult, *, spark_succeeded: bool) -> Self:
-        """Return the record of the ended attempt. Whoever makes its lineage from it makes the same lineage."""
+        """Return the record of the ended attempt. Every conversion from this record gives the same lineage."""
         return replace(self, task_try=self.task_try.ended(end_ms, result), spark_succeeded=spark_succeeded)
 
-    def with_end(self, events: EventPlace) -> Self:
-        """Return the record with an end: FAILURE at the time of the last event, if the attempt recorded none."""
+    def with_end(self, last_written: float | None) -> Self:
+        """Return the record with an end: FAILURE at the time of the last event, if the attempt recorded none.
+
+        :param last_written: that time, in seconds since the epoch; ``None`` if there is no event.
+        """
         if self.task_try.end_ms is not None:
             return self
-        try:
-            seconds = _last_written(events)
-        except OSError:
-            seconds = (self.task_try.start_ms or 0) / 1000
+        seconds = last_written if last_written is not None else (self.task_try.start_ms or 0) / 1000
         return self.ended(round(seconds * 1000), "FAILURE", spark_succeeded=False)
 
     def to_obj(self) -> Any:
@@ -113,12 +113,20 @@ class AttemptRecord:
 
     @property
     def is_over(self) -> bool:
-        """Whether the attempt has ended, or its process is known to be gone from this machine."""
+        """Return whether the attempt has ended, or its process is known to be gone from this machine."""
         return self.spark_succeeded is not None or is_gone(self.machine, self.process, self.process_started)
+
+    @property
+    def runs_here(self) -> bool:
+        """Return whether the attempt's process is known to run on this machine.
+
+        If somebody sets a task's state, Airflow says that it is over some seconds before it is killed and Spark ends.
+        """
+        return self.machine == machine() and not is_gone(self.machine, self.process, self.process_started)
 
 
 def event_place(location: str, open_store: OpenStore) -> EventPlace:
-    """Return where events are, from its text: a path, a session of a server, or a URI in an object store."""
+    """Return the place of events by its text: a path, a session of a Spark Connect server, or a URI in a store."""
     if "://" not in location:
         return Path(location)
     if location.startswith(capture.SESSION_SCHEME):
@@ -127,7 +135,7 @@ def event_place(location: str, open_store: OpenStore) -> EventPlace:
 
 
 SLOWEST_BYTES_A_SECOND = 2_000_000
-"""How fast events are converted at least: several times slower than any job in ``docs/performance.md``."""
+"""Slowest speed of a conversion that is allowed for: several times slower than any job in ``docs/performance.md``."""
 
 
 _BYTES_AN_OBJECT = 20_000
@@ -147,8 +155,37 @@ def _event_bytes(record: AttemptRecord, events: EventPlace) -> int:
     return size
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Facts about an attempt's events before they are read.
+
+    :param bytes: their size; 0 if it was not requested.
+    :param last_written: as for :meth:`AttemptRecord.with_end`.
+    """
+
+    exists: bool
+    bytes: int
+    last_written: float | None
+
+    @classmethod
+    def at(cls, events: EventPlace, record: AttemptRecord, deadline: Deadline, *, with_size: bool) -> _Found:
+        """Look at the events, and return the facts.
+
+        :raises TimeoutError: if a disk does not answer. Requests to a store have timeouts of their own.
+        """
+
+        def look() -> _Found:
+            exists, last_written = not isinstance(events, Path) or events.exists(), None
+            if record.task_try.end_ms is None:
+                with suppress(OSError):
+                    last_written = _last_written(events)
+            return cls(exists, _event_bytes(record, events) if with_size else 0, last_written)
+
+        return step_in_time(record.events_file, deadline, look) if isinstance(events, Path) else look()
+
+
 class RecoveryError(OutboxError):
-    """Unfinished entry whose events cannot be converted, for a reason that another try may not mend."""
+    """Unfinished entry whose events cannot be converted, for a reason that may persist."""
 
 
 def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False, patient: bool = False) -> Entry | None:
@@ -156,11 +193,11 @@ def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False, patie
 
     :param over: the attempt is known to be over, and no later one will reconnect to its job; otherwise its record
         decides, and its event file stays.
-    :param patient: allow a large event file the time that it takes: with less, it would never be converted.
+    :param patient: allow more time for a large event file, which would otherwise never be converted.
     :returns: the entry with its proposals; ``None`` if the attempt is not over, the time was too short, or the events
         are on another machine.
     :raises RecoveryError: if the conversion fails; the entry stays as it is.
-    :raises OutboxError: if the outbox refuses.
+    :raises OSError: if the outbox refuses, or the events cannot be read at the moment.
     :raises EntryFormatError: if the entry holds no record of an attempt.
     """
     try:
@@ -170,17 +207,17 @@ def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False, patie
     if not (over or record.is_over):
         return None
     events = event_place(record.events_file, entry.outbox.open_store)
-    elsewhere = record.machine != machine() and isinstance(events, Path) and not events.exists()
-    if elsewhere and entry.age < entry.outbox.limits.max_age:
-        log.debug("Leave %s to %s, where its events are", entry, record.machine)
-        return None
     try:
+        found = _Found.at(events, record, deadline, with_size=patient)
+        if not found.exists and record.machine != machine() and entry.age < entry.outbox.limits.max_age:
+            log.debug("Left %s to the machine with its events: %s", entry, record.machine)
+            return None
         if not over and record.task_try.end_ms is None:
             # The next attempt may reconnect to the job, and reads the same events.
             record = replace(record, keep_events=True)
         if patient:
-            deadline = replace(deadline, at=deadline.at + _event_bytes(record, events) / SLOWEST_BYTES_A_SECOND)
-        return _converted(entry, record.with_end(events), events, deadline)
+            deadline = replace(deadline, at=deadline.at + found.bytes / SLOWEST_BYTES_A_SECOND)
+        return _converted(entry, record.with_end(found.last_written), events, deadline)
     except (OSError, EntryFormatError):
         raise
     except Exception as error:
@@ -206,6 +243,10 @@ def _converted(entry: Entry, record: AttemptRecord, place: EventPlace, deadline:
     events = JobEvents(record.settings, place, event_log, keep_raw=backend is not None)
     report = events.collect(deadline)
     lineage = events.lineage_in_time(succeeded, record.task_try, deadline)
+    if lineage is None and events.is_unavailable:
+        if entry.age < entry.outbox.limits.max_age:
+            raise OSError(f"{report.sentence}. {entry} keeps its place, and a later drain reads it again")
+        lineage = events.lineage(succeeded, record.task_try)
     if lineage is None:
         log.debug("No time was left to convert %s after %s", entry, counted(report.events, "event"))
         return None
@@ -221,8 +262,8 @@ def _converted(entry: Entry, record: AttemptRecord, place: EventPlace, deadline:
 
 
 def was_read(report: CollectionReport) -> bool:
-    """Return whether everything in an event file was read, so that nothing needs the file any more."""
-    return report.outcome not in (Outcome.TIMED_OUT, Outcome.UNREADABLE) and not report.quarantined_count
+    """Return whether everything in an event file was read, so that the file is not needed any more."""
+    return report.outcome not in UNREAD and not report.quarantined_count
 
 
 def remove_delivered_events(entry: Entry) -> None:
@@ -238,7 +279,7 @@ def remove_delivered_events(entry: Entry) -> None:
             return
         event_log = SparkEventLog(record.event_log, is_own=record.own_event_log)
         events = event_place(record.events_file, entry.outbox.open_store)
-        remove_events(events, event_log, entry.outbox.storage.deadline)
+        remove_events(events, event_log, entry.outbox.deadline)
     except (OSError, ValueError) as error:
         log.debug("Could not remove the event file of %s: %s", entry, error)
 
@@ -258,9 +299,10 @@ def _files_of(events_file: Path) -> list[Path]:
 
 
 def reservation(events_file: Path) -> Path:
-    """Return the empty file that keeps the folder of an event file, which the job has not begun to write yet.
+    """Return the empty file that keeps the folder of an event file until the job begins to write there.
 
-    OpenLineage makes the folder once. If an attempt that ends removed it then, all events of the job would be lost.
+    OpenLineage makes the folder only once. If another attempt removed the folder at its own end, all events of the job
+    would be lost.
     """
     return events_file.with_name(f".{events_file.name}.reserved")
 
@@ -268,10 +310,10 @@ def reservation(events_file: Path) -> Path:
 def remove_events(path: EventPlace, event_log: SparkEventLog, deadline: Deadline | None) -> None:
     """Remove an event file or folder of event files, and the folders of its task, DAG run and DAG if they are empty.
 
-    Of a store, remove the objects.
+    In a store, remove the objects.
 
-    :param event_log: of the same job; removed if it was written for this attempt alone.
-    :param deadline: half of the time until then, and a second at least, is what the disk may take; ``None``: any time.
+    :param event_log: event log of the same job, which is removed if it was written for this attempt alone.
+    :param deadline: the disk may take half of the time until then, but at least a second; ``None`` for no limit.
     :raises OSError: if they cannot be removed. After a TimeoutError they may still be removed later.
     """
 
@@ -301,7 +343,7 @@ def _remove_events(path: EventPlace) -> None:
     log.debug("Removed %s", path)
     with suppress(OSError):
         reservation(path).unlink(missing_ok=True)
-        # A folder goes when it is empty, since other attempts of the run may still write here.
+        # Remove only empty folders: other attempts of the run may still write here.
         for folder in list(path.parents)[:3]:
             folder.rmdir()
 
@@ -309,20 +351,19 @@ def _remove_events(path: EventPlace) -> None:
 def is_ready(manifest: Manifest, is_over: Callable[[AttemptKey], bool]) -> bool:
     """Return whether an entry can be delivered now: it has proposals, or its attempt is known to be over.
 
-    :param is_over: see :class:`~airflow_provider_spark_datahub.task.options.Connections`; asked if nothing else shows
-        whether the attempt runs.
+    :param is_over: see :class:`~airflow_provider_spark_datahub.task.options.Connections`; called only if the entry does
+        not show whether the attempt runs.
     """
     if manifest.state != "unfinished":
         return True
     with suppress(ValueError):
         record = AttemptRecord.from_obj(manifest.redo)
-        runs_here = record.machine == machine() and not is_gone(record.machine, record.process, record.process_started)
-        return record.spark_succeeded is not None or (not runs_here and is_over(manifest.key))
+        return record.spark_succeeded is not None or (not record.runs_here and is_over(manifest.key))
     return True  # it cannot be read: a drain sets it aside
 
 
 def may_run(manifest: Manifest) -> bool:
-    """Return whether the attempt of an entry may still run, as far as the entry and this machine show."""
+    """Return whether the attempt of an entry may still run, judging by the entry and the processes of this machine."""
     with suppress(ValueError):
         return manifest.state == "unfinished" and not AttemptRecord.from_obj(manifest.redo).is_over
     return False
@@ -331,11 +372,11 @@ def may_run(manifest: Manifest) -> bool:
 def drain_callbacks(
     is_over: Callable[[AttemptKey], bool], seconds: float, stopped: Callable[[], bool] = lambda: False
 ) -> tuple[Callable[[Entry, bool], Entry | None], Callable[[Entry], None]]:
-    """Return the functions with which a drain converts the events of unfinished entries, and removes those delivered.
+    """Return the callbacks of a drain: to convert the events of an unfinished entry, and to remove delivered events.
 
     :param is_over: returns whether a task instance is known to be over.
     :param seconds: time for the conversion of one entry; a large event file has more.
-    :param stopped: True begins no further conversion, and ends one that is under way.
+    :param stopped: when it returns True, no further conversion begins, and the current one ends.
     """
 
     def clock() -> float:
@@ -345,6 +386,7 @@ def drain_callbacks(
         if stopped():
             return None
         deadline = Deadline(time.monotonic() + seconds, clock)
-        return recover_entry(entry, deadline, over=followed or is_over(entry.manifest.key), patient=True)
+        over = followed or is_ready(entry.manifest, is_over)
+        return recover_entry(entry, deadline, over=over, patient=True)
 
     return finish, remove_delivered_events

@@ -10,7 +10,7 @@ from airflow_provider_spark_datahub.printable import counted
 
 XCOM_KEY = "lineage_report"
 _MOST_LISTED = 1000
-"""Entries of a list in XCom. All of them are in DataHub or in the log."""
+"""Largest number of entries in a list in XCom. The complete lists are in DataHub or in the log."""
 _NOT_STORED = re.compile("[\0\ud800-\udfff]")
 """NUL, which PostgreSQL refuses in JSON and names in events may contain, and halves of surrogate pairs."""
 
@@ -27,9 +27,9 @@ class LineageReport:
     :param stored: whether delivered proposals are stored; ``False`` if DataHub only accepted them for later.
     :param forwarded: number of raw events that an OpenLineage backend acknowledged; ``None`` if there is none.
     :param assets: URIs of Airflow's assets that get an event if the task succeeds.
-    :param failed: a step of lineage failed; the events stay, to be converted again.
+    :param failed: a step of lineage failed; the events are kept and converted again later.
     :param reason: why there is no lineage, or why some of it is pending; ``None`` otherwise.
-    :param warnings: problems of the lineage that was made.
+    :param warnings: problems with this lineage.
     :param gaps: outputs without inputs or without column lineage, and writes that never happened, each with its query.
     :param seconds: time for collecting, converting and delivering after Spark's end.
     """
@@ -57,12 +57,12 @@ class LineageReport:
 
     @property
     def has_lineage(self) -> bool:
-        """Whether there is any dataset edge."""
+        """Return whether there is any dataset edge."""
         return bool(self.inputs or self.outputs)
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is pending, and no step failed."""
+        """Return whether nothing is pending, and no step failed."""
         return self.pending == 0 and not self.failed
 
     def to_obj(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class LineageReport:
 
     @property
     def sentence(self) -> str:
-        """The report in one line."""
+        """Counts of the report in one line."""
         unusable = f" ({self.bad_events} unusable)" if self.bad_events else ""
         accepted = "accepted" if self.stored is False else "delivered"
         text = (

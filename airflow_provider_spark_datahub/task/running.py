@@ -72,11 +72,11 @@ class RunningLineage:
         return events if events is not None and events.can_finish else None
 
     def retractions(self, proposals: Collection[Proposal]) -> list[Proposal]:
-        """Return patches that remove edges which were sent while the job ran, and are not in its final proposals."""
+        """Return patches that remove the edges that were sent while the job ran but are not in its final proposals."""
         return retractions(self._sent_edges, proposals)
 
     def _deliver_new(self) -> None:
-        # Unset if a step fails: they may be half read then.
+        # If a step fails, the events may be half read: the next call opens them again.
         events, self._events = self._events or self._open_events(), None
         delivered = True
         for conversion in events.snapshot(self._ended.is_set, again=self._problem is not None):
@@ -88,7 +88,7 @@ class RunningLineage:
 
     def _deliver(self, conversion: Conversion, proposals: list[Proposal]) -> bool:
         for urn, paths in patched_edges(proposals).items():
-            # Before the delivery, which may be stored without an answer.
+            # Record the edges before the delivery: they may be stored although no answer arrives.
             self._sent_edges.setdefault(urn, set()).update(paths)
         deadline = Deadline(time.monotonic() + self._options.timeout, self._clock)
         delivery = self._delivery.send(proposals, deadline)
@@ -96,7 +96,7 @@ class RunningLineage:
         return delivery.delivered == len(proposals)
 
     def _clock(self) -> float:
-        """Return the time; the job's end uses it all up, so that nothing older arrives after what its end delivers."""
+        """Return the time, or infinity once the job has ended, so that no older lineage arrives after the end's."""
         return math.inf if self._ended.is_set() else time.monotonic()
 
     def _log(self, conversion: Conversion, proposals: int, delivered: int, problem: str | None) -> None:

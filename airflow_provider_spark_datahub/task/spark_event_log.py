@@ -1,6 +1,7 @@
 """Spark's own event log of one attempt.
 
-Ours is written beside the OpenLineage events, read with them, and removed with them. The user's own is read and kept.
+A log that was enabled for lineage is beside the OpenLineage events, and is read and removed with them. A log that the
+user enabled is read and kept.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class SparkEventLog:
-    """Event log of a job, which knows streaming queries, lost executions, and jobs that the listener did not see.
+    """Event log of a job, with its streaming queries, lost executions, and jobs that the listener did not see.
 
-    :param folder: of the log, or its address in an object store; ``None`` if there is none, or :meth:`inject` is still
-        to be called.
+    :param folder: folder of the log, or its address in an object store; ``None`` if there is none, or before
+        :meth:`inject` is called.
     :param is_own: whether the folder belongs to this job alone.
     :param events_file: the attempt's event file, whose path marks its log among others in the user's folder.
-    :param open_store: opens the store of a log in one.
+    :param open_store: opens the object store at a URI.
     :param since_ms: start of the attempt, in ms since the epoch.
     :ivar problems: why the log, or a part of it, cannot be read.
     """
@@ -52,7 +53,7 @@ class SparkEventLog:
     def _place(self, folder: str) -> LogPlace | None:
         if "://" not in folder:
             return Path(folder)
-        # A whole bucket is not listed.
+        # Listing a whole bucket would take too long.
         is_prefix = bool(urlsplit(folder).path.strip("/"))
         return capture.LogObjects(folder, self._open_store, self._since_ms) if self._open_store and is_prefix else None
 
@@ -109,7 +110,7 @@ class SparkEventLog:
         :returns: the number of events.
         """
         if not isinstance(self.folder, Path):
-            # A store shows a file when Spark has closed it, mostly at the end of the job.
+            # A store shows a file only after Spark has closed it, mostly at the end of the job.
             return 0
         self._follower = self._follower or capture.LogFollower(self.folder)
         events = 0
@@ -119,11 +120,11 @@ class SparkEventLog:
         return events
 
     def read(self, converter: Converter, expired: Callable[[], bool]) -> bool:
-        """Hand all events of the log to the converter. Return False if the log was not read to its end."""
+        """Hand all events of the log to the converter; return False if the log was not read to its end."""
         if self.folder is None:
             return True
         application_ids = self._application_ids(converter)
-        # Without events the application is known by its mark.
+        # Without OpenLineage events, the log of this attempt is found by its mark.
         attempt = self._attempt if application_ids is not None and not application_ids else None
         events = capture.EventLog(
             self.folder,
@@ -140,7 +141,7 @@ class SparkEventLog:
         return events.complete
 
     def _application_ids(self, converter: Converter) -> set[str] | None:
-        """Return the applications to read; the user's own folder holds the logs of others, too."""
+        """Return the ids of the applications to read, since the user's own folder has logs of others, too."""
         return None if self.is_own else converter.application_ids
 
     def remove(self) -> None:

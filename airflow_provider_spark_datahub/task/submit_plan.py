@@ -1,4 +1,4 @@
-"""Choice of what one attempt adds to its call of Spark: the listener, its jar, where the events go, a class archive."""
+"""Plan of the additions to one attempt's call of Spark: the listener, its jar, the place of events, a class archive."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ _BANNER_SECONDS = 20.0
 class SparkSubmit:
     """The ``spark-submit`` that will run.
 
-    :param binary: the command; ``None`` if it runs on another machine, whose Spark cannot be seen from here.
+    :param binary: the command; ``None`` if it runs on another machine, whose Spark is not visible from here.
     :param env: its whole environment.
     :param local_driver: the driver runs on this machine.
     :param properties_file: the ``--properties-file`` option.
-    :param scala_version: Scala version of a Spark that cannot be seen from here, if it is known.
+    :param scala_version: Scala version of a Spark that is not visible from here, if it is known.
     :param suffixed_name: application name to which the launcher appends a random suffix, if it does so.
     """
 
@@ -68,7 +68,7 @@ class SubmitPlan:
     """Plan of one attempt for its call of Spark.
 
     :param ti_id: Airflow's id of the task instance, which keeps attempts of the same key apart; may be empty.
-    :param warnings: those of the attempt's report, to which the plan adds its own.
+    :param warnings: warnings of the attempt's report, to which the plan adds its own.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class SubmitPlan:
         return event_file(self._options.events_location, self._key, self._ti_id)
 
     def new_event_place(self) -> EventPlace:
-        """Return where the attempt's events are to go: an unused file, or objects in a store."""
+        """Return a new place for the attempt's events: an unused file, or objects in a store."""
         options, file = self._options, self.event_file()
         if options.events_store is None:
             return unused_path(file)
@@ -94,7 +94,7 @@ class SubmitPlan:
         return capture.EventObjects.below(options.events_store, relative, self._connections.open_store)
 
     def facets(self) -> dict[str, bool]:
-        """Return which facets the listener is to send, or not to send, against its defaults."""
+        """Return the facets that the listener must send (or not send) contrary to its defaults."""
         settings = self._options.settings
         facets = {"spark.logicalPlan": True} if settings.capture_spark_plan else {}
         return facets if settings.capture_column_level_lineage else {**facets, "columnLineage": False}
@@ -105,7 +105,8 @@ class SubmitPlan:
         """Return the submission with the listener, or without it if lineage comes from Spark's event log.
 
         :param runs: the parent run, and the root of the run tree.
-        :raises InjectionError: if the listener cannot be added without risk to the job, and its log is not to be read.
+        :raises InjectionError: if the listener cannot be added without risk to the job, and ``capture`` does not allow
+            the job's event log instead.
         :raises OSError: if the properties file cannot be read.
         """
         installation = SparkInstallation.find(spark.binary, spark.env) if spark.binary else None
@@ -128,7 +129,7 @@ class SubmitPlan:
                 reason = error.reason
                 self._warnings.append(f"{reason}; the lineage comes from Spark's own event log")
         log.debug("The job runs without the OpenLineage listener: %s", reason)
-        # The log's reader takes the namespace of the jobs from here, as the listener would.
+        # The reader of the event log takes the namespace of the jobs from this property, as the listener does.
         namespace = {"spark.openlineage.namespace": self._options.namespace}
         properties = {**namespace, **submission.properties}
         return Injection(replace(submission, properties=properties), users_parent=False, users_transport=False)
@@ -188,7 +189,7 @@ class SubmitPlan:
 
 
 def _knows_base_file(spark: SparkSubmit, installation: SparkInstallation | None) -> bool:
-    # A driver in a container gets variables of its own, which spark-submit does not have.
+    # A driver in a container has environment variables that spark-submit does not see.
     names = ("PATH", "SPARK_CONF_DIR", "SPARK_HOME")
     is_ours = all(spark.env.get(name) == os.environ.get(name) for name in names)
     return (

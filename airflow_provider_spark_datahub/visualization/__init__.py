@@ -7,11 +7,6 @@ from typing import TYPE_CHECKING
 from airflow_provider_spark_datahub._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.visualization.attempts import (
-        Action as Action,
-        AttemptRow as AttemptRow,
-        render_attempts as render_attempts,
-    )
     from airflow_provider_spark_datahub.visualization.difference import (
         Change as Change,
         ChangedPart as ChangedPart,
@@ -20,8 +15,6 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.visualization.explanation import (
         Explanation as Explanation,
         UnknownNameError as UnknownNameError,
-        explanation_document as explanation_document,
-        render_explanation as render_explanation,
     )
     from airflow_provider_spark_datahub.visualization.export import (
         MOST_LINKS as MOST_LINKS,
@@ -38,8 +31,11 @@ if TYPE_CHECKING:
     )
     from airflow_provider_spark_datahub.visualization.network import build_network as build_network
     from airflow_provider_spark_datahub.visualization.page import (
+        Action as Action,
+        AttemptRow as AttemptRow,
         Frame as Frame,
         page_policy as page_policy,
+        render_attempts as render_attempts,
         render_page as render_page,
     )
     from airflow_provider_spark_datahub.visualization.terminal import render_terminal as render_terminal
@@ -47,15 +43,14 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "attempts": "Action AttemptRow render_attempts",
             "difference": "Change ChangedPart compare",
-            "explanation": "Explanation UnknownNameError explanation_document render_explanation",
+            "explanation": "Explanation UnknownNameError",
             "export": "MOST_LINKS read_asset render_json render_mermaid render_svg",
             "graph": "build_graph",
             "model": "Graph",
             "names": "harmless short_name",
             "network": "build_network",
-            "page": "Frame page_policy render_page",
+            "page": "Action AttemptRow Frame page_policy render_attempts render_page",
             "terminal": "render_terminal",
         },
     )

@@ -157,7 +157,7 @@ class _Side:
 
 
 def _names(graph: Graph) -> dict[str, str]:
-    """Return a name for each run that does not depend on its id: ``run 2 of spark daily``."""
+    """Return a name for each run that does not contain its id: ``run 2 of spark daily``."""
     by_template: dict[str, list[RunNode]] = {}
     for run in graph.runs():
         by_template.setdefault(run.template or "no job", []).append(run)

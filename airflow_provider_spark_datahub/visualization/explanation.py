@@ -14,7 +14,7 @@ from airflow_provider_spark_datahub.visualization.model import ColumnLineage, Ed
 from airflow_provider_spark_datahub.visualization.names import Column, ShortNames, harmless, plain_path, short_name
 
 _MOST_STEPS = 30
-"""Datasets behind each other that a chain has at most."""
+"""Most datasets in one chain."""
 _MOST_LINES, _WIDTH, _LEAST_WIDTH = 4, 80, 40
 _RULES = "docs/conversion.md"
 
@@ -24,7 +24,7 @@ class UnknownNameError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class _Reason:
     """Reason why an edge does not exist.
 
     :param rule: section of the conversion rules, or number of a deviation.
@@ -38,29 +38,29 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """An edge of a job that gave a dataset or a column, and where its data came from.
+class _Step:
+    """An edge of a job that produced a dataset or a column, with the sources of its data.
 
     :param evidence: ``None`` if the proposals have none.
-    :param transformation: of a column, in a few words.
+    :param transformation: transformation of a column, in a few words.
     """
 
     job: GraphJob
     evidence: EdgeEvidence | None
-    sources: tuple[Link, ...]
+    sources: tuple[_Link, ...]
     transformation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """A dataset or a column in a chain, with the edges that gave it.
+class _Link:
+    """A dataset or a column in a chain, with the edges that lead to it.
 
     :param is_repeated: its edges are elsewhere in the chain.
-    :param is_loose: a query of the job read it that did not write this output: it may be a source of each output.
+    :param is_loose: the job read it in another query than the write of this output. So it may not be a source of it.
     """
 
     column: Column
-    steps: tuple[Step, ...] = ()
+    steps: tuple[_Step, ...] = ()
     is_repeated: bool = False
     is_loose: bool = False
 
@@ -73,9 +73,9 @@ class Explanation:
     :param reasons: why edges do not exist.
     """
 
-    chain: Link
+    chain: _Link
     readers: tuple[tuple[GraphJob, EdgeEvidence | None], ...] = ()
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[_Reason, ...] = ()
 
     @classmethod
     def of(cls, graph: Graph, name: str, diagnostics: Diagnostics | None) -> Explanation:
@@ -94,6 +94,39 @@ class Explanation:
             if target.dataset in job.inputs and not target.path
         ]
         return cls(chain, tuple(readers), tuple(dict.fromkeys(_reasons(chain, diagnostics, bool(readers)))))
+
+    def lines(self) -> Iterator[str]:
+        """Yield lines of text, of at most 80 characters unless a name is longer."""
+        yield from _lines_of_link(self.chain, "", f"{_name(self.chain.column)}")
+        for job, evidence in self.readers:
+            yield from _lines_of_evidence(f"read by {_job(job)}", evidence, "  ")
+        if self.reasons:
+            yield "why there is no edge, or not more of one:" if self.chain.steps else "why there is no edge:"
+        queries: dict[tuple[str, str], list[EdgeQuery]] = {}
+        for reason in self.reasons:
+            named = [EdgeQuery(reason.query, reason.statement)] if reason.query else []
+            queries.setdefault((reason.text, reason.rule), []).extend(named)
+        for (text, rule), named in queries.items():
+            sentence = f"{harmless(text)} ({_RULES}, {rule})"
+            yield from wrap(sentence, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False,
+                            break_long_words=False)  # fmt: skip
+            yield from _lines_of_queries(named, "    ")
+
+    def document(self) -> dict[str, Any]:
+        """Return the explanation as JSON for other programs."""
+        return {
+            **_link_document(self.chain),
+            "readers": [{"job": job.urn, "evidence": _evidence(evidence)} for job, evidence in self.readers],
+            "reasons": [
+                {
+                    "reason": reason.text,
+                    "rule": reason.rule,
+                    "query": reason.query or None,
+                    "statement": reason.statement or None,
+                }
+                for reason in self.reasons
+            ],
+        }
 
 
 # -- names
@@ -156,7 +189,7 @@ class _Names:
 
 
 class _Chains:
-    """Chains of a graph. A dataset or column is explained once, so that chains of any graph end."""
+    """Chains of a graph. Each dataset or column is explained only once, so that every chain ends."""
 
     def __init__(self, graph: Graph) -> None:
         self._seen: set[Column] = set()
@@ -169,16 +202,16 @@ class _Chains:
             for lineage in job.columns:
                 self._columns.setdefault(_plain(lineage.output), []).append((job, lineage))
 
-    def link(self, column: Column, *, is_loose: bool = False) -> Link:
+    def link(self, column: Column, *, is_loose: bool = False) -> _Link:
         if column in self._seen or self._depth >= _MOST_STEPS:
-            return Link(column, is_repeated=True, is_loose=is_loose)
+            return _Link(column, is_repeated=True, is_loose=is_loose)
         self._seen.add(column)
         self._depth += 1
         steps = tuple(self._column_steps(column) if column.path else self._dataset_steps(column.dataset))
         self._depth -= 1
-        return Link(column, steps, is_loose=is_loose)
+        return _Link(column, steps, is_loose=is_loose)
 
-    def _dataset_steps(self, urn: str) -> Iterator[Step]:
+    def _dataset_steps(self, urn: str) -> Iterator[_Step]:
         for job in self._writers.get(urn, ()):
             evidence = job.evidence.get(f">{urn}")
             writes = {query.run_id for query in evidence.queries} if evidence else set()
@@ -192,13 +225,13 @@ class _Chains:
                     sources.append(self.link(Column(source, ""), is_loose=True))
                 elif reads & writes:
                     sources.append(self.link(Column(source, "")))
-            yield Step(job, evidence, tuple(sources))
+            yield _Step(job, evidence, tuple(sources))
 
-    def _column_steps(self, column: Column) -> Iterator[Step]:
+    def _column_steps(self, column: Column) -> Iterator[_Step]:
         for job, lineage in self._columns.get(column, ()):
             evidence = _of_column(job.evidence.get(f">{column.dataset}"), lineage)
             sources = tuple(self.link(_plain(source)) for source in lineage.inputs)
-            yield Step(job, evidence, sources, ", ".join(lineage.labels()))
+            yield _Step(job, evidence, sources, ", ".join(lineage.labels()))
 
 
 def _plain(column: Column) -> Column:
@@ -211,7 +244,7 @@ _SOURCE_OF_LABEL = {"parsed sql": "STATEMENT", "parsed plan": "SPARK_PLAN"}
 
 
 def _of_column(evidence: EdgeEvidence | None, lineage: ColumnLineage) -> EdgeEvidence | None:
-    """Return the evidence of an edge with only the queries whose statement gave the column."""
+    """Return the evidence of an edge, reduced to the queries whose statement wrote the column."""
     statement = lineage.query()
     sources = [_SOURCE_OF_LABEL[label] for label in lineage.labels() if label in _SOURCE_OF_LABEL]
     source = sources[0] if sources else "EVENT" if evidence is None else evidence.source
@@ -224,50 +257,33 @@ def _of_column(evidence: EdgeEvidence | None, lineage: ColumnLineage) -> EdgeEvi
 # -- reasons
 
 
-def _reasons(chain: Link, diagnostics: Diagnostics | None, is_read: bool) -> Iterator[Reason]:
+def _reasons(chain: _Link, diagnostics: Diagnostics | None, is_read: bool) -> Iterator[_Reason]:
     column = chain.column
     if diagnostics is None:
         if not chain.steps and not is_read:
-            yield Reason("no proposal has such an edge; only events show why an edge is missing", "section 7.5")
+            yield _Reason("no proposal has such an edge; only events show why an edge is missing", "section 7.5")
         return
     for edge in diagnostics.rejected_edges:
         if edge.urn == column.dataset:
-            yield Reason(f"not an {edge.kind}: {edge.reason}", edge.rule, edge.query, edge.statement)
+            yield _Reason(f"not an {edge.kind}: {edge.reason}", edge.rule, edge.query, edge.statement)
     is_complete = chain.steps and (column.path or any(step.sources for step in chain.steps))
     for gap in diagnostics.gaps:
         if column.dataset in gap and not is_complete:
-            yield Reason(gap, "section 7.5")
+            yield _Reason(gap, "section 7.5")
     if not column.path or chain.steps:
         return
     for gap in diagnostics.column_gaps:
-        yield Reason(gap, "section 4.2")
+        yield _Reason(gap, "section 4.2")
     for kind, count in diagnostics.truncations.items():
-        yield Reason(f"{kind}: {count}", "section Limits")
-    yield Reason("no event names a column that it comes from: a constant, or a query that OpenLineage cannot read",
+        yield _Reason(f"{kind}: {count}", "section Limits")
+    yield _Reason("no event names a column that it comes from: a constant, or a query that OpenLineage cannot read",
                  "section 4.1")  # fmt: skip
 
 
 # -- text and JSON
 
 
-def render_explanation(explanation: Explanation) -> Iterator[str]:
-    """Yield lines for a person, of at most 80 characters as far as names allow it."""
-    yield from _lines_of_link(explanation.chain, "", f"{_name(explanation.chain.column)}")
-    for job, evidence in explanation.readers:
-        yield from _lines_of_evidence(f"read by {_job(job)}", evidence, "  ")
-    if explanation.reasons:
-        yield "why there is no edge, or not more of one:" if explanation.chain.steps else "why there is no edge:"
-    queries: dict[tuple[str, str], list[EdgeQuery]] = {}
-    for reason in explanation.reasons:
-        named = [EdgeQuery(reason.query, reason.statement)] if reason.query else []
-        queries.setdefault((reason.text, reason.rule), []).extend(named)
-    for (text, rule), named in queries.items():
-        yield from wrap(f"{harmless(text)} ({_RULES}, {rule})", _WIDTH, initial_indent="  ", subsequent_indent="    ",
-                        break_on_hyphens=False, break_long_words=False)  # fmt: skip
-        yield from _lines_of_queries(named, "    ")
-
-
-def _lines_of_link(link: Link, indent: str, title: str) -> Iterator[str]:
+def _lines_of_link(link: _Link, indent: str, title: str) -> Iterator[str]:
     yield f"{indent}{title}{' (see above)' if link.is_repeated else ''}"
     inner = f"{indent}  "
     if not link.steps and not link.is_repeated:
@@ -313,24 +329,7 @@ def _job(job: GraphJob) -> str:
     return harmless(short_name(job.urn))
 
 
-def explanation_document(explanation: Explanation) -> dict[str, Any]:
-    """Return the explanation as JSON for other programs."""
-    return {
-        **_link_document(explanation.chain),
-        "readers": [{"job": job.urn, "evidence": _evidence(evidence)} for job, evidence in explanation.readers],
-        "reasons": [
-            {
-                "reason": reason.text,
-                "rule": reason.rule,
-                "query": reason.query or None,
-                "statement": reason.statement or None,
-            }
-            for reason in explanation.reasons
-        ],
-    }
-
-
-def _link_document(link: Link) -> dict[str, Any]:
+def _link_document(link: _Link) -> dict[str, Any]:
     return {
         "dataset": link.column.dataset,
         "column": link.column.path or None,

@@ -36,7 +36,7 @@ _USUAL_PLATFORMS = (
     "file", "hive", "s3", "kafka", "delta-lake", "iceberg", "postgres", "hdfs",
     "abs", "glue", "gcs", "snowflake", "bigquery", "mysql", "redshift", "mssql", "dbfs", "databricks", "hudi", "oracle",
 )  # fmt: skip
-"""Platforms that are often in one picture are neighbours here, so that their colours differ."""
+"""Platforms in an order in which those that often appear together get different colours."""
 _STATES = frozenset({"SUCCESS", "FAILURE", "UP_FOR_RETRY"})
 
 

@@ -1,4 +1,4 @@
-"""Flows of data as drawings of characters: datasets on the left, the jobs that read them, what these write, and so on.
+"""Flows of data as drawings of characters: datasets on the left, the jobs that read them, their outputs, and so on.
 
 Jobs that share datasets form a flow. Its jobs get ranks, its datasets places between their writers and readers. As many
 ranks as fit the width form a band. In a band, jobs and datasets get rows, and the lines between them get columns.
@@ -21,7 +21,7 @@ Piece = tuple[str, str]
 
 _MOST_PER_SIDE = 12  # datasets on each side of a job; all others are folded into one
 _MOST_PER_RANK = 6  # jobs below each other: each needs lines of its own, which need width
-_READABLE_NAME, _READABLE_JOB = 18, 20  # columns that a name keeps before a flow is broken into bands
+_READABLE_NAME, _READABLE_JOB = 18, 20  # columns of a name; if fewer fit, the flow is broken into bands
 _BOX = 4  # borders and blanks of a job's box
 _LEAST_RANK = 12  # columns of the narrowest rank: lines, a box, lines
 _LEAST_NAME = 8  # columns of a dataset's name; the platform is dropped first
@@ -29,7 +29,7 @@ _UNITS = 4  # columns of a rank: the datasets before it, the lines to its jobs, 
 
 
 def cell_width(text: str) -> int:
-    """Return how many columns of a terminal the text takes."""
+    """Return the number of terminal columns that the text takes."""
     from rich.cells import get_character_cell_size
 
     return sum(map(get_character_cell_size, text))
@@ -51,7 +51,7 @@ class Glyphs:
     came: str
 
     def branch(self, *, last: bool) -> tuple[str, str]:
-        """Return the lines of a tree that lead to an item, and those beside the items below it."""
+        """Return the tree's lines in front of an item, and those in front of the items below it."""
         turn = self.lines[UP | RIGHT if last else UP | DOWN | RIGHT]
         return f"{turn}{self.lines[LEFT | RIGHT]} ", f"{' ' if last else self.lines[UP | DOWN]}  "
 
@@ -490,8 +490,8 @@ class _Sheet:
     def _meeting(self, unit: int, track: _Track, rail: _Rail) -> int:
         """Return the sides on which a dataset's line meets the vertical line of a job.
 
-        A line that continues to another job meets on one side only and passes behind. Otherwise the job's other
-        datasets would seem to lead there too.
+        A line that continues to another job meets on one side only and then passes behind. Otherwise the first job's
+        other datasets would seem to lead to that job, too.
         """
         reads = unit % _UNITS == 1
         alone = sum(track.net in {s.number for s in (r.readers if reads else r.writers)} for r in self.band.rails) == 1

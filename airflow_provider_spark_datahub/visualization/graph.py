@@ -32,8 +32,8 @@ _LATEST_WINS = {
     "schemaMetadata": "dataset",
 }
 _STATUSES = ("STARTED", "COMPLETE")
-_STATEMENT = "statement."  # begin of the properties of a job that edges name as their evidence
-_NO_QUERY_PARTS = 3  # downstream, query, upstream: what follows the transformation in the path of a patch
+_STATEMENT = "statement."  # prefix of the job properties with the statements that edges name as evidence
+_NO_QUERY_PARTS = 3  # parts that follow the transformation in a patch's path: downstream, query, upstream
 _PATCHED_SIDES = {"inputDatasetEdges": "inputs", "outputDatasetEdges": "outputs", "inputDatajobEdges": "jobs"}
 
 
@@ -361,7 +361,7 @@ def _json_objects(aspect: Mapping[str, Any], key: str, what: str) -> Iterator[Ma
 
 
 def _dataset_edges(aspect: Mapping[str, Any], key: str, old_key: str) -> dict[str, Mapping[str, str]]:
-    """Return the properties of edges by URN, with those of the older list, which have none."""
+    """Return the properties of edges by URN; edges of the older list of plain URNs have no properties."""
     urns = _urns(aspect, key)
     edges: dict[str, Mapping[str, str]] = dict(zip(urns, map(_properties, aspect.get(key) or []), strict=True))
     return edges | {urn: {} for urn in _urns(aspect, old_key) if urn not in edges}

@@ -122,16 +122,16 @@ class RunNode:
 
     @property
     def error(self) -> str | None:
-        """Why the run failed, as Spark says it in one or more lines; ``None`` if it did not fail or does not say."""
+        """Spark's message about the run's failure, in one or more lines; ``None`` without a failure or a message."""
         attempts = self.attempts()
         failed = bool(attempts) and attempts[-1].state not in ("SUCCESS", "RUNNING", "SKIPPED")
         return self.properties.get("errorMessage", "").strip() or None if failed else None
 
     @property
     def reason(self) -> str:
-        """Why the run failed, in one line; empty if :attr:`error` is ``None``.
+        """The reason of the run's failure in one line; empty if :attr:`error` is ``None``.
 
-        The message of Spark that a Python exception ended a task begins with the task, and has the exception after the
+        If a Python exception ended a Spark task, Spark's message begins with the task. The exception comes after the
         traceback.
         """
         error = self.error or ""
@@ -241,10 +241,10 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class EdgeQuery:
-    """A query that gave an edge.
+    """A query that is evidence of an edge.
 
-    :param run_id: OpenLineage's; ``execution 7`` of an execution that only Spark's event log has.
-    :param statement: what it did: its statement, or else its name in the events; empty if it is not known.
+    :param run_id: OpenLineage's run id; ``execution 7`` for an execution that is only in Spark's event log.
+    :param statement: the query's statement, or else its name in the events; empty if neither is known.
     """
 
     run_id: str
@@ -253,10 +253,10 @@ class EdgeQuery:
 
 @dataclass(frozen=True, slots=True)
 class EdgeEvidence:
-    """Where an edge of a job is from.
+    """Evidence of a job's edge: its source and its queries.
 
     :param source: as in the edge's properties, such as ``EVENT``.
-    :param more: how many further queries there are.
+    :param more: number of further queries, which are not listed.
     """
 
     source: str
@@ -267,18 +267,18 @@ class EdgeEvidence:
     def of(cls, properties: Mapping[str, str], statements: Mapping[str, str]) -> EdgeEvidence | None:
         """Read the properties of an edge; ``None`` if they do not name its source.
 
-        :param statements: those of the job, by id.
+        :param statements: statements of the job, by id.
         """
         if "source" not in properties:
             return None
         pairs = [named.partition(" ") for named in properties.get("queries", "").split(", ") if named]
         queries = [EdgeQuery(run_id, statements.get(identity, "")) for run_id, _, identity in pairs]
         executions = [number for number in properties.get("executions", "").split(", ") if number]
-        more = properties.get("moreQueries", "")
+        more = [properties.get(name, "") for name in ("moreQueries", "moreExecutions")]
         return cls(
             properties["source"],
             (*queries, *(EdgeQuery(f"execution {number}") for number in executions)),
-            int(more) if more.isascii() and more.isdigit() else 0,
+            sum(int(count) for count in more if count.isascii() and count.isdigit()),
         )
 
     @property
@@ -294,7 +294,7 @@ class GraphJob:
     :param name: the name in its ``dataJobInfo``, else its id.
     :param inputs: dataset URNs; ``outputs`` likewise.
     :param upstream_jobs: the URNs of the DataJobs that it names as inputs: the Airflow task that started it.
-    :param evidence: where edges are from, as far as it is known, by the texts of :meth:`dataset_edges`.
+    :param evidence: evidence of edges, if it is known, by the texts of :meth:`dataset_edges`.
     """
 
     urn: str
@@ -306,11 +306,12 @@ class GraphJob:
     evidence: Mapping[str, EdgeEvidence] = field(default_factory=dict)
 
     def steps(self) -> list[GraphJob]:
-        """Return the job's writes one by one, if it reads what it writes and has lineage of columns.
+        """Return one step for each table that the job writes, if the job reads its own outputs and has column lineage.
 
-        Without this, such a job and its tables would only point at each other, and the order of its queries would be
-        lost. The steps are in the order of the proposals, which is that of the queries. An input that no column comes
-        from belongs to every step, since any of them may have read it; so do all inputs to outputs without columns.
+        Without steps, such a job and its tables would only point at each other, and the order of its queries would be
+        lost. Steps are in the order of the proposals, which is the order of the queries. An input without column
+        lineage belongs to every step, since any of them may have read it. A step to an output without column lineage
+        has all inputs.
         """
         by_output: dict[str, list[ColumnLineage]] = {}
         for lineage in self.columns:
@@ -345,14 +346,14 @@ class GraphJob:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Runs, jobs and schemas of a set of proposals, and what no view shows.
+    """Runs, jobs and schemas of a set of proposals, with counts of the proposals that no view shows.
 
     :param roots: the runs without a known parent, upstream runs first, then by time.
     :param jobs: the DataJobs that have lineage, in the order of the proposals.
     :param instances: the platform instances by dataset URN.
     :param schemas: by dataset URN, the type of each column (``decimal(10,2)``) by its path (``address.street``).
-    :param read: how many proposals there were.
-    :param unread: how many proposals no view shows, by aspect.
+    :param read: number of all proposals.
+    :param unread: number of proposals that no view shows, by aspect.
     :param problems: one sentence for each proposal that was skipped and each contradiction that was resolved.
     """
 
@@ -365,7 +366,7 @@ class Graph:
     problems: tuple[str, ...] = ()
 
     def listed_problems(self, most: int) -> list[str]:
-        """Return the first problems, and how many more there are."""
+        """Return the first problems, and a line with the number of the others."""
         more = len(self.problems) - most
         return [*self.problems[:most], *([f"and {more} more like these"] if more > 0 else [])]
 
@@ -378,7 +379,7 @@ class Graph:
         return f"{counted(self.read, 'proposal')}, but none of a run or of what a job reads and writes."
 
     def failures(self) -> dict[str, str]:
-        """Return why runs failed, in one line, by the DataFlow's or DataJob's URN: of the last failed run of each."""
+        """Return the one-line reason of the last failed run of each DataFlow or DataJob, by its URN."""
         failed = sorted(
             (run.started or 0, run.template, run.reason) for run in self.runs() if run.template and run.error
         )
@@ -393,9 +394,9 @@ class Graph:
             waiting.extend(reversed(run.children))
 
     def distinct_jobs(self) -> list[GraphJob]:
-        """Return the jobs without those that only repeat the lineage of the Spark applications that they started.
+        """Return the jobs without Airflow tasks that only repeat the lineage of the Spark applications they started.
 
-        Without DataHub's own plugin an Airflow task gets the datasets of its Spark job. If both were drawn, each edge
+        Without DataHub's own plugin, an Airflow task has the datasets of its Spark job. If both were drawn, each edge
         would appear twice.
         """
         started: dict[str, set[str]] = {}

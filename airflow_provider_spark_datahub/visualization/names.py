@@ -1,4 +1,4 @@
-"""URNs, times and texts as people read them: parsed, shortened, and unable to steer a terminal or a browser."""
+"""URNs, times and texts for people: parsed, shortened, and without characters that control a terminal or browser."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class JobParts(NamedTuple):
 
 
 def harmless(text: str, encoding: str = "utf-8") -> str:
-    r"""Return the text without anything that a terminal would obey or that would break a line.
+    r"""Return the text without characters that control a terminal or break a line.
 
     Control, direction and other invisible characters become visible escapes (``\x1b``), as do characters that the
     encoding cannot express.
@@ -90,7 +90,7 @@ def harmless(text: str, encoding: str = "utf-8") -> str:
 
 
 def harmless_lines(text: str) -> str:
-    """Return a query, which keeps its line breaks, without any other character that :func:`harmless` escapes."""
+    """Return a query with its line breaks, and with all other characters escaped as :func:`harmless` does."""
     return printable_lines(_cut(text, _LONGEST_QUERY))
 
 
@@ -99,7 +99,7 @@ def _cut(text: str, longest: int) -> str:
 
 
 def short_name(urn: str) -> str:
-    """Return what a person calls an entity: ``hive sales.orders``, ``spark daily``; any other text stays as it is."""
+    """Return an entity's name for people: ``hive sales.orders``, ``spark daily``; any other text stays as it is."""
     if dataset_parts(urn):
         return ShortNames().of(urn).text
     if urn.startswith("urn:li:dataProcessInstance:"):

@@ -45,7 +45,7 @@ class Box:
     :param note: the second line: platform and path of a dataset, orchestrator and last result of a job.
     :param full: its whole name.
     :param state: of a job, the result of its last run; empty if it is unknown.
-    :param error: of a job, why its last failed run failed, in one line; empty if it is unknown.
+    :param error: of a job, the reason of its last failed run in one line; empty if it is unknown.
     """
 
     key: str
@@ -58,7 +58,7 @@ class Box:
 
     @property
     def is_job(self) -> bool:
-        """Whether it is a job."""
+        """Return whether it is a job."""
         return self.key.startswith("j")
 
 
@@ -79,7 +79,7 @@ class ColumnSource:
 
     @property
     def is_indirect(self) -> bool:
-        """Whether it only decides which rows there are, or in which order, as a filter does."""
+        """Return whether the source only affects the choice or order of rows, as in a filter."""
         return self.label.startswith("indirect ")
 
 
@@ -110,7 +110,7 @@ class Network:
     :param statements: the queries that write each dataset.
     :param sizes: width and height of each box, in pixels.
     :param unfolded: whether the boxes of datasets have room for their columns.
-    :param evidence: of each dataset, where its edges are from: the key of the job, whether it writes, and the evidence.
+    :param evidence: evidence of each dataset's edges: the key of the job, whether it writes, and the evidence.
     """
 
     boxes: Mapping[str, Box]

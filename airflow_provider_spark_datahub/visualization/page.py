@@ -38,6 +38,7 @@ _SEARCH = (
 )
 _SKIP = '<a class="skip" href="#tables">Past the graph, to the tables</a>'
 _STATES = ("SUCCESS", "FAILURE", "UP_FOR_RETRY", "SKIPPED", "RUNNING", "COMPLETE")
+_KNOWN_STATES = frozenset({"delivered", "quarantined", "pending", "unfinished", "complete", "none"})
 _OPEN_TABLES = 6
 """Tables are open at first if there are at most this many."""
 _MOST_JOBS = 6
@@ -50,7 +51,7 @@ _FILTER_SWITCH = (
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a server adds to the page.
+    """Additions of a server to the page.
 
     :param title: in place of the page's own.
     :param sections: HTML before the page's own sections, in which names are already escaped.
@@ -346,7 +347,7 @@ class _Table:
         yield "</div></details>"
 
     def _evidence(self) -> Iterator[str]:
-        """Yield where the edges of the table are from, if the proposals say so."""
+        """Yield the evidence of the table's edges, if the proposals have any."""
         if not self.evidence:
             return
         yield '<details class="statement evidence"><summary>Evidence</summary><ul>'
@@ -401,7 +402,7 @@ class _Table:
         return f"<ul>{''.join(items)}</ul>" if items else ""
 
     def _origins(self, sources: Iterable[ColumnSource]) -> str:
-        """Return the statements, or else the jobs, that the sources are from if there are several of them."""
+        """Return links to the statements, or else to the jobs, of the sources; empty if there is only one of them."""
         origins = {}
         for source in sources:
             if source.statement and len(self.statements) > 1:
@@ -422,7 +423,7 @@ def _everywhere(columns: Iterable[NetworkColumn]) -> tuple[ColumnSource, ...]:
 
 
 def _steps(sources: Iterable[ColumnSource]) -> str:
-    """Return attributes for the script: columns that give this one its values, and those that only decide its rows."""
+    """Return attributes for the script: the columns of this one's values, and those that only affect its rows."""
     values = dict.fromkeys(f"{source.column}@{source.job}" for source in sources if not source.is_indirect)
     deciding = dict.fromkeys(f"{source.column}@{source.job}" for source in sources if source.is_indirect)
     return "".join(
@@ -430,3 +431,92 @@ def _steps(sources: Iterable[ColumnSource]) -> str:
         for name, steps in (("data-values", values), ("data-deciding", deciding))
         if steps
     )
+
+
+# -- sections about attempts, beside the lineage: their delivery, actions, lists of runs
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """Row of an attempt, or of a run with several of them.
+
+    :param name: of the task and its attempt, or of the run.
+    :param state: ``delivered``, ``pending``, ``quarantined``, ``unfinished`` or any other word.
+    :param facts: counts and the connection, in a few words.
+    :param notes: reasons and warnings, one sentence each.
+    :param time: in milliseconds since 1970 UTC.
+    :param link: a relative URL.
+    :param raw: a relative URL of the proposals.
+    """
+
+    name: str
+    state: str
+    facts: str = ""
+    notes: tuple[str, ...] = ()
+    time: int | None = None
+    link: str = ""
+    raw: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Button that sends a request.
+
+    :param name: on the button.
+    :param url: a relative URL, for a POST.
+    :param doing: shown while the server works.
+    """
+
+    name: str
+    url: str
+    doing: str
+
+
+def render_attempts(
+    heading: str,
+    rows: Sequence[AttemptRow],
+    *,
+    actions: Sequence[Action] = (),
+    token: str = "",
+    more: str = "",
+    zone: tzinfo = UTC,
+) -> str:
+    """Return a section with a table of rows.
+
+    :param token: sent with each action.
+    :param more: a sentence below the table.
+    :param zone: the time zone of all times.
+    """
+    parts = [
+        f'<section class="panel" id="attempts"><div class="bar"><h2>{escape(heading)}</h2>',
+        *_buttons(actions),
+        f'<p id="outcome" role="status" data-token="{escape(token)}"></p></div>',
+        *_table(rows, zone),
+        f'<p class="hint">{escape(more)}</p>' if more else "",
+        "</section>",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _buttons(actions: Iterable[Action]) -> Iterator[str]:
+    for action in actions:
+        target = f'data-action="{escape(action.url)}" data-doing="{escape(action.doing)}"'
+        yield f'<button type="button" class="needs-script" {target}>{escape(action.name)}</button>'
+
+
+def _table(rows: Sequence[AttemptRow], zone: tzinfo) -> Iterator[str]:
+    if not rows:
+        return
+    yield '<div class="attempts"><table><thead><tr><th scope="col">what</th><th scope="col">lineage</th>'
+    yield f'<th scope="col">when ({escape(str(zone))})</th></tr></thead><tbody>'
+    for row in rows:
+        name = f"<bdi>{escape(harmless(row.name))}</bdi>"
+        shown = f'<a href="{escape(row.link)}">{name}</a>' if row.link else name
+        known = row.state if row.state in _KNOWN_STATES else ""
+        state = f'<span class="state {known}">{escape(harmless(row.state))}</span>'
+        raw = f' <a class="how" href="{escape(row.raw)}">proposals</a>' if row.raw else ""
+        facts = f" <bdi>{escape(harmless(row.facts))}</bdi>" if row.facts else ""
+        notes = "".join(f'<bdi class="facts">{escape(harmless(note))}</bdi>' for note in row.notes)
+        yield f'<tr><th scope="row">{shown}</th><td>{state}{facts}{raw}{notes}</td>'
+        yield f"<td>{format_time(row.time, zone=zone)}</td></tr>"
+    yield "</tbody></table></div>"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rich.console import Console, OverflowMethod
 
 SHOWN_PROBLEMS = 5
-"""Skipped proposals that are listed; of the others only the number is shown."""
+"""Most skipped proposals that are listed. Only the number of the others is shown."""
 
 _LEAST_WIDTH = 50
 _STYLES = {"SUCCESS": "green", "FAILURE": "bold red", "UP_FOR_RETRY": "yellow", "SKIPPED": "magenta", "RUNNING": "cyan"}
@@ -101,7 +101,7 @@ class _Page:
         self.line([(title, "bold underline"), (f"  {note}" if note else "", "dim")])
 
     def lineage(self, jobs: Sequence[GraphJob]) -> None:
-        """Print the flows of the jobs, and the full names of what had to be shortened."""
+        """Print the flows of the jobs, and the full forms of shortened names."""
         named = [replace(job, name=harmless(job.name, self.encoding)) for job in jobs]
         marks = f"{self.glyphs.goes} goes on below, {self.glyphs.came} comes from above"
         drawings = draw_flows(named, self.width, self.glyphs, self.names.of)
@@ -322,7 +322,7 @@ def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
 class _ColumnRow:
     """Output columns of a dataset with the same inputs and transformation.
 
-    :param of: how many columns of the dataset have lineage.
+    :param of: number of the dataset's columns with lineage.
     """
 
     outputs: list[str]
@@ -342,7 +342,7 @@ class _ColumnRow:
 
 
 def _column_rows(lineages: Iterable[ColumnLineage], dataset: str) -> list[_ColumnRow]:
-    """Return the rows of a dataset, with one row for columns that have everything in common.
+    """Return the rows of a dataset; columns with the same inputs and transformation share a row.
 
     A filter or a join key affects every column: it becomes one row, below those of the single columns.
     """

@@ -105,10 +105,10 @@ def test_an_event_whose_secrets_cannot_be_found_is_left_out(tmp_path: Path, monk
     monkeypatch.setattr("airflow_provider_spark_datahub.conversion.redaction._decode", too_deep_for_evil)
     path = tmp_path / "events.ndjson"
     path.write_bytes(b'{"evil": 1}\n{"good": 1}\n')
-    events = RawEvents.read(path, lambda: False)
+    events = RawEvents.read(path, Deadline.after(60.0))
     assert (events.left_out, events.problem) == (1, "1 event is left out: it is nested too deeply")
     path.write_bytes(b'{"evil": 1}\n')
-    assert RawEvents.read(path, lambda: False).compressed() is None
+    assert RawEvents.read(path, Deadline.after(60.0)).compressed() is None
 
 
 def too_deep_for_evil(text: str) -> Any:

@@ -9,12 +9,13 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
 from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, ColumnId, DatasetColumns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
+from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
@@ -27,14 +28,15 @@ from airflow_provider_spark_datahub.conversion.runs.effects import (
 )
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
+from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log import streaming, unreported
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ColumnSource,
-    Derivation,
     ExecutionColumns,
     WrittenColumns,
+    _Derivation,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
@@ -135,6 +137,27 @@ def lost(many: int) -> Callable[[], object]:
     return lambda: unreported._lost_executions(logged, [reported])
 
 
+def lost_edges(many: int) -> Callable[[], object]:
+    executions = [LostExecution(index, "", "lost", (plan_of("/data/read"),)) for index in range(many)]
+    names = unreported._reported_names(application([]), DatasetNamer(LineageSettings(), {}), {}, "")
+
+    def add() -> dict[str, JobDataset]:
+        inputs, outputs = unreported._PlanEdges({}), unreported._PlanEdges({})
+        for execution in executions:
+            unreported._add_edges(inputs, outputs, execution, names)
+        inputs.name_executions()
+        return inputs._known
+
+    return add
+
+
+def plan_of(location: str) -> str:
+    return (
+        "== Physical Plan ==\nScan parquet (1)\n\n\n(1) Scan parquet\nOutput [1]: [a#1]\n"
+        f"Batched: true\nLocation: InMemoryFileIndex [file:{location}]\nReadSchema: struct<a:int>\n"
+    )
+
+
 def files_of_plans(many: int) -> Callable[[], object]:
     inputs = {path(f"f{index}"): DatasetState() for index in range(many)}
     upstreams = tuple(ColumnId(path(f"g{index}/part"), "c") for index in range(many))
@@ -164,7 +187,7 @@ def plan_columns_of(
 def several_tables_of_one_insert(many: int) -> Callable[[], object]:
     source = ColumnSource(PlanDataset(path="file:/data/read"), "c")
     written: list[tuple[PlanDataset, WrittenColumns]] = [
-        (PlanDataset(path=f"file:/data/t{index}"), {"c": {source: Derivation.IDENTITY}}) for index in range(many)
+        (PlanDataset(path=f"file:/data/t{index}"), {"c": {source: _Derivation.IDENTITY}}) for index in range(many)
     ]
     inserts = run(
         0, inputs=[path("read"), *map(path, range(many))], outputs=[path(f"t{index}") for index in range(many)]
@@ -175,7 +198,7 @@ def several_tables_of_one_insert(many: int) -> Callable[[], object]:
 def several_queries_of_one_insert(many: int) -> Callable[[], object]:
     source = ColumnSource(PlanDataset(path="file:/data/read"), "c")
     written: list[tuple[PlanDataset, WrittenColumns]] = [
-        (PlanDataset(path=f"file:/data/t{index}"), {"c": {source: Derivation.IDENTITY}}) for index in range(many)
+        (PlanDataset(path=f"file:/data/t{index}"), {"c": {source: _Derivation.IDENTITY}}) for index in range(many)
     ]
     inserts = [run(index, inputs=[path("read")], outputs=[path(f"t{index}")]) for index in range(many)]
     return plan_columns_of(inserts, written)
@@ -186,7 +209,7 @@ def tables_of_databases(many: int) -> Callable[[], object]:
     written: list[tuple[PlanDataset, WrittenColumns]] = [
         (
             PlanDataset(relation=f"public.t{index}"),
-            {"c": {ColumnSource(PlanDataset(table=f"pg.public.t{index}"), "c"): Derivation.IDENTITY}},
+            {"c": {ColumnSource(PlanDataset(table=f"pg.public.t{index}"), "c"): _Derivation.IDENTITY}},
         )
         for index in range(many)
     ]
@@ -196,7 +219,7 @@ def tables_of_databases(many: int) -> Callable[[], object]:
 def relations_of_databases(many: int) -> Callable[[], object]:
     tables = [DatasetId("postgres://db:5432", f"shop.public.t{index}") for index in range(many)]
     sources = {
-        ColumnSource(PlanDataset(relation=f"public.t{index}"), "c"): Derivation.IDENTITY for index in range(many)
+        ColumnSource(PlanDataset(relation=f"public.t{index}"), "c"): _Derivation.IDENTITY for index in range(many)
     }
     written: list[tuple[PlanDataset, WrittenColumns]] = [(PlanDataset(path="file:/data/t"), {"c": sources})]
     return plan_columns_of([run(0, inputs=tables, outputs=[path("t")])], written)
@@ -207,7 +230,7 @@ def clones(many: int) -> Callable[[], object]:
     written: list[tuple[PlanDataset, WrittenColumns]] = [
         (
             PlanDataset(path=f"file:/data/t{index}"),
-            {"*": {ColumnSource(PlanDataset(path=f"file:/data/s{index}"), "*"): Derivation.IDENTITY}},
+            {"*": {ColumnSource(PlanDataset(path=f"file:/data/s{index}"), "*"): _Derivation.IDENTITY}},
         )
         for index in range(many)
     ]
@@ -218,7 +241,7 @@ def clones(many: int) -> Callable[[], object]:
 def columns_of_one_insert(many: int) -> Callable[[], object]:
     columns = [f"c{index}" for index in range(many)]
     source = ColumnSource(PlanDataset(path="file:/data/read"), "c")
-    written: WrittenColumns = {column: {source: Derivation.IDENTITY} for column in columns}
+    written: WrittenColumns = {column: {source: _Derivation.IDENTITY} for column in columns}
     target = {path("t"): DatasetState(schema=schema(columns))}
     insert = replace(run(0, inputs=[path("read")]), outputs=target)
     return plan_columns_of([insert], [(PlanDataset(path="file:/data/t"), written)])
@@ -235,8 +258,15 @@ def sources_of_edges(many: int) -> Callable[[], object]:
 CASES = [
     *(refused, spread, micro_batches, renamed, models, silent_queries, lost, files_of_plans, listings),
     *(several_tables_of_one_insert, several_queries_of_one_insert, tables_of_databases, relations_of_databases),
-    *(clones, columns_of_one_insert, sources_of_edges),
+    *(clones, columns_of_one_insert, sources_of_edges, lost_edges),
 ]
+
+
+def test_an_edge_names_a_few_of_its_lost_executions() -> None:
+    """All of their numbers would be as long as the number of edges of many executions, times itself."""
+    (dataset,) = cast("dict[str, JobDataset]", lost_edges(1_000)()).values()
+    executions = ", ".join(map(str, range(20)))
+    assert dataset.edge_properties == {"source": "SPARK_PLAN", "executions": executions, "moreExecutions": "980"}
 
 
 def test_twice_as_many_take_twice_as_many_steps() -> None:

@@ -20,6 +20,7 @@ from airflow_provider_spark_datahub.conversion.linear_regexp import linear_patte
 from airflow_provider_spark_datahub.conversion.redaction import MAX_TEXT, REDACTED, event_without_secrets, redact_text
 from airflow_provider_spark_datahub.conversion.setting_names import SettingsError
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.task.raw_events import RawEvents
 
 pytestmark = pytest.mark.timeout(120)
@@ -101,7 +102,7 @@ def test_events_that_cannot_be_redacted_are_counted(tmp_path: Path) -> None:
     event = {"run": {"facets": {"spark_properties": {"properties": properties}}}}
     path = tmp_path / "events.ndjson"
     path.write_text(json.dumps(event) + "\n" + json.dumps({"run": {}}) + "\n")
-    events = RawEvents.read(path, lambda: False)
+    events = RawEvents.read(path, Deadline.after(60.0))
     assert (events.report.events, events.left_out) == (2, 1)
     assert "spark.redaction.regex cannot be applied in linear time" in (events.problem or "")
 

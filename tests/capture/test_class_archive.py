@@ -132,7 +132,7 @@ def test_what_the_job_decides_itself_stays(worker: Worker) -> None:
         worker.refusal(JAVA_TOOL_OPTIONS="--patch-module=java.base=x"),
     ]
     assert refusals == [
-        *["the job has a driver class path of its own, which comes first"] * 2,
+        *["the job has a driver class path of its own, which comes before Spark's jars"] * 2,
         "spark.driver.extraJavaOptions has -XX:SharedArchiveFile",
         "spark.driver.defaultJavaOptions has -javaagent:a.jar",
         "SPARK_SUBMIT_OPTS has -Xshare:off",

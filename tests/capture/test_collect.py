@@ -101,7 +101,7 @@ def test_folder_instead_of_a_file_is_unreadable(tmp_path: Path) -> None:
 def test_events_before_a_read_error_count() -> None:
     collection = collect(Failing(START + b"\n" + COMPLETE))
     assert types_of(collection) == ["START"]
-    assert collection.report.outcome is Outcome.UNREADABLE
+    assert collection.report.outcome is Outcome.UNAVAILABLE
     assert collection.report.detail == "s3://bucket/events.ndjson: Input/output error"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.capture import connect_session
-from airflow_provider_spark_datahub.capture.connect_session import SessionEvents, SessionFollower, remote_with_session
+from airflow_provider_spark_datahub.capture.connect_session import SessionEvents, _SessionFollower, remote_with_session
 from airflow_provider_spark_datahub.capture.event_lines import Outcome, checked_text
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
 from airflow_provider_spark_datahub.conversion import Converter, Ending, LineageSettings
@@ -33,7 +33,7 @@ def never() -> bool:
 
 
 def _parents(place: SessionEvents) -> list[dict[str, str]]:
-    reader: SessionFollower[bytes] = place.follow(checked_text())
+    reader: _SessionFollower[bytes] = place.follow(checked_text())
     return [json.loads(event)["run"]["facets"]["parent"]["run"] for event in reader.rest(never)]
 
 
@@ -54,7 +54,7 @@ def test_a_session_has_the_attempts_id_unless_it_has_its_own(remote: str, expect
 @pytest.mark.parametrize(("session", "output"), [(ONE, "out_one"), (TWO, "out_two")])
 def test_each_session_has_only_its_own_operations(session: str, output: str) -> None:
     place = SessionEvents(RECORDED, session, 0, "shop_build")
-    reader: SessionFollower[bytes] = place.follow(checked_text())
+    reader: _SessionFollower[bytes] = place.follow(checked_text())
     converter = Converter(LineageSettings())
     for event in reader.rest(never):
         converter.add(event)
@@ -75,7 +75,7 @@ def test_a_session_begins_where_the_file_ended_and_others_go_on(tmp_path: Path) 
     path.write_bytes(b"".join(lines[:3]))
     place = SessionEvents.parse(str(SessionEvents(path, ONE, path.stat().st_size, "x")))
     assert place.path == path
-    reader: SessionFollower[bytes] = place.follow(checked_text())
+    reader: _SessionFollower[bytes] = place.follow(checked_text())
     assert list(reader.new(never)) == []
     with path.open("ab") as stream:
         stream.write(b"".join(lines[3:10]))
@@ -84,7 +84,7 @@ def test_a_session_begins_where_the_file_ended_and_others_go_on(tmp_path: Path) 
         stream.write(b"".join(lines[10:]))
     later = list(reader.rest(never))
     runs = {json.loads(event)["run"]["runId"] for event in first + later}
-    whole: SessionFollower[bytes] = SessionEvents(RECORDED, ONE, 0, "x").follow(checked_text())
+    whole: _SessionFollower[bytes] = SessionEvents(RECORDED, ONE, 0, "x").follow(checked_text())
     assert runs == {json.loads(event)["run"]["runId"] for event in whole.rest(never)}
     place.remove()
     assert path.exists()
@@ -93,7 +93,7 @@ def test_a_session_begins_where_the_file_ended_and_others_go_on(tmp_path: Path) 
 def test_a_session_that_did_nothing_or_whose_file_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect_session, "_SETTLE_SECONDS", 0.0)
     for path, outcome in ((RECORDED, Outcome.EMPTY), (tmp_path / "missing", Outcome.MISSING)):
-        reader: SessionFollower[bytes] = SessionEvents(path, OURS, 0, "x").follow(checked_text())
+        reader: _SessionFollower[bytes] = SessionEvents(path, OURS, 0, "x").follow(checked_text())
         assert list(reader.rest(never)) == []
         assert reader.report.outcome is outcome
         assert OURS in reader.report.sentence

@@ -19,7 +19,7 @@ from airflow_provider_spark_datahub.capture import LineageInjection, ParentRun, 
 from airflow_provider_spark_datahub.capture.event_lines import CollectLimits, Outcome, checked_text
 from airflow_provider_spark_datahub.capture.event_objects import (
     EventObjects,
-    ObjectFollower,
+    _ObjectFollower,
     open_object,
 )
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
@@ -63,8 +63,8 @@ def bucket() -> Bucket:
     return Bucket()
 
 
-def follower(bucket: Bucket, **limits: int) -> ObjectFollower[bytes]:
-    return ObjectFollower(bucket.objects, checked_text(), CollectLimits(**limits) if limits else None)
+def follower(bucket: Bucket, **limits: int) -> _ObjectFollower[bytes]:
+    return _ObjectFollower(bucket.objects, checked_text(), CollectLimits(**limits) if limits else None)
 
 
 def test_the_events_of_a_real_job_are_read_in_the_order_of_their_times(bucket: Bucket) -> None:
@@ -92,8 +92,8 @@ def test_objects_that_hold_no_event_are_quarantined_and_stay(bucket: Bucket) -> 
     assert {line.source.rpartition("try1.events/")[2]: line.reason for line in reader.report.quarantined} == {
         "1.json": "not valid JSON: Input data was truncated",
         "3.json": "100 bytes long, the limit is 50",
-        "notes.txt": "its name is not that of an event's object (<ms>.json): not read",
-        "sub/5.json": "its name is not that of an event's object (<ms>.json): not read",
+        "notes.txt": "not read: its name is not <ms>.json, as OpenLineage names an event's object",
+        "sub/5.json": "not read: its name is not <ms>.json, as OpenLineage names an event's object",
     }
     bucket.objects.remove()
     assert bucket.names() == ["notes.txt", "sub/5.json"]
@@ -130,9 +130,15 @@ def test_a_store_that_lists_late_is_listed_until_nothing_is_new(bucket: Bucket) 
 
 
 class _Refusing(ObjectStorage):
+    answer: Exception = PermissionError("403")
+
     def read_all(self, names: Any) -> list[bytes | Exception]:
         del names
-        return [PermissionError("403")]
+        return [self.answer]
+
+
+class _Failing(_Refusing):
+    answer = OSError("503")
 
 
 @pytest.mark.parametrize(
@@ -154,19 +160,22 @@ def test_why_events_are_not_there(
     assert said in reader.report.sentence
 
 
-def test_a_store_that_refuses_is_unreadable_and_costs_nothing_beside_the_job(bucket: Bucket) -> None:
+@pytest.mark.parametrize(("store", "outcome"), [(_Refusing, Outcome.UNREADABLE), (_Failing, Outcome.UNAVAILABLE)])
+def test_a_store_that_does_not_answer_costs_nothing_beside_the_job(
+    bucket: Bucket, store: type[_Refusing], outcome: Outcome
+) -> None:
     bucket.put("1.json", text(1))
-    bucket.store.__class__ = _Refusing
+    bucket.store.__class__ = store
     reader = follower(bucket)
     assert list(reader.new(never)) == []
     assert list(reader.rest(never)) == []
-    assert reader.report.outcome is Outcome.UNREADABLE
-    assert reader.report.detail.endswith("try1.events/1.json: 403")
+    assert reader.report.outcome is outcome
+    assert reader.report.detail.endswith(f"try1.events/1.json: {store.answer}")
 
     def refuse(uri: str) -> ObjectStorage:
         raise PermissionError(f"{uri}: no such connection")
 
-    unopened: ObjectFollower[bytes] = EventObjects("s3://x/dag/try1.events", refuse).follow(checked_text())
+    unopened: _ObjectFollower[bytes] = EventObjects("s3://x/dag/try1.events", refuse).follow(checked_text())
     assert list(unopened.rest(never)) == []
     assert "no such connection" in unopened.report.sentence
 

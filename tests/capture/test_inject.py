@@ -275,6 +275,24 @@ def test_transport_that_would_break_beside_ours_is_refused(users: dict[str, str]
     assert caught.value.reason == str(caught.value)
 
 
+def test_what_no_command_line_takes_is_not_added() -> None:
+    """Linux takes arguments of 131,071 bytes. A job that was just below would not start; in a file it has no limit."""
+    jars = ",".join(f"/shop/jars/{number:05}.jar" for number in range(6_000))
+    on_class_path = replace(LINEAGE, jar=JarChoice(class_path=(OURS,)))
+    for submission, lineage, name in (
+        (Submission(jars=jars), LINEAGE, "--jars"),
+        (Submission(base_properties={"spark.jars": jars}), LINEAGE, "spark.jars"),
+        (Submission({"spark.extraListeners": jars}), LINEAGE, "spark.extraListeners"),
+        (Submission(driver_class_path="ü:" * 45_000), on_class_path, "--driver-class-path"),
+    ):
+        with pytest.raises(InjectionError, match=f"{name} is longer than 120000 bytes"):
+            inject(submission, lineage)
+    others = Submission({"spark.app.name": "ü" * 60_000}, jars=jars)
+    assert inject(others, on_class_path).submission.jars == jars
+    with pytest.raises(InjectionError, match="parentJobName for the listener holds a NUL"):
+        inject(Submission(), replace(LINEAGE, parent=ParentRun("airflow", "a\0b", "id")))
+
+
 def test_blank_transport_properties_are_none() -> None:
     assert transport_of({f"{TRANSPORT}.type": " ", f"{TRANSPORT}.url": ""}) == {
         "type": "file",

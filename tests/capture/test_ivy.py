@@ -9,12 +9,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.openlineage_jar import Coordinate, IvyResolver, UnresolvableError
+from airflow_provider_spark_datahub.capture.openlineage_jar import IvyResolver, _Coordinate, _UnresolvableError
 from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from tests.capture.installations import executable, spark_at
 
-OPENLINEAGE = Coordinate("io.openlineage", "openlineage-spark_2.13", "1.53.0")
+OPENLINEAGE = _Coordinate("io.openlineage", "openlineage-spark_2.13", "1.53.0")
 
 # Stands for java: keeps what it was asked, and writes the class path that Ivy would.
 FAKE_JAVA = """#!/bin/sh
@@ -64,7 +64,7 @@ def resolver(
     )
 
 
-def cached(ivy_home: Path, *, descriptor: str = "<ivy-module/>", coordinate: Coordinate = OPENLINEAGE) -> Path:
+def cached(ivy_home: Path, *, descriptor: str = "<ivy-module/>", coordinate: _Coordinate = OPENLINEAGE) -> Path:
     """A module in an Ivy cache, as spark-submit leaves it."""
     module = ivy_home / "cache" / coordinate.group / coordinate.artifact
     jar = module / "jars" / f"{coordinate.artifact}-{coordinate.version}.jar"
@@ -85,8 +85,8 @@ def cached(ivy_home: Path, *, descriptor: str = "<ivy-module/>", coordinate: Coo
         ("g: a:1", None),
     ],
 )
-def test_coordinates(text: str, coordinate: Coordinate | None) -> None:
-    assert Coordinate.parse(text) == coordinate
+def test_coordinates(text: str, coordinate: _Coordinate | None) -> None:
+    assert _Coordinate.parse(text) == coordinate
     assert coordinate is None or str(coordinate) == text
 
 
@@ -121,12 +121,12 @@ def test_cached_module_needs_no_java(tmp_path: Path) -> None:
     ("descriptor", "coordinate"),
     [
         pytest.param('<ivy-module><dependency org="g"/>', OPENLINEAGE, id="has dependencies"),
-        pytest.param("<ivy-module/>", Coordinate("g", "a", "1"), id="another module"),
+        pytest.param("<ivy-module/>", _Coordinate("g", "a", "1"), id="another module"),
     ],
 )
-def test_doubtful_cache_is_asked_through_ivy(tmp_path: Path, descriptor: str, coordinate: Coordinate) -> None:
+def test_doubtful_cache_is_asked_through_ivy(tmp_path: Path, descriptor: str, coordinate: _Coordinate) -> None:
     cached(tmp_path / "home/.ivy2.5.2", descriptor=descriptor, coordinate=coordinate)
-    with pytest.raises(UnresolvableError):
+    with pytest.raises(_UnresolvableError):
         resolver(tmp_path, java=FAILING_JAVA).resolve(OPENLINEAGE)
 
 
@@ -178,15 +178,15 @@ def test_settings_of_the_user_are_used(tmp_path: Path) -> None:
     ],
 )
 def test_what_does_not_resolve_says_why(tmp_path: Path, java: str, class_path: str, reason: str) -> None:
-    with pytest.raises(UnresolvableError, match=reason):
+    with pytest.raises(_UnresolvableError, match=reason):
         resolver(tmp_path, java=java, class_path=class_path, timeout_seconds=0.5).resolve(OPENLINEAGE)
 
 
 def test_without_java_or_ivy_nothing_resolves(tmp_path: Path) -> None:
     asked = resolver(tmp_path)
     (tmp_path / "java/bin/java").unlink()
-    with pytest.raises(UnresolvableError, match="no java in JAVA_HOME"):
+    with pytest.raises(_UnresolvableError, match="no java in JAVA_HOME"):
         asked.resolve(OPENLINEAGE)
     (tmp_path / "spark/jars/ivy-2.5.3.jar").unlink()
-    with pytest.raises(UnresolvableError, match=r"no ivy-\*\.jar"):
+    with pytest.raises(_UnresolvableError, match=r"no ivy-\*\.jar"):
         asked.resolve(OPENLINEAGE)

@@ -9,11 +9,11 @@ import pytest
 from airflow_provider_spark_datahub.capture import openlineage_jar as openlineage_jar_module
 from airflow_provider_spark_datahub.capture.openlineage_jar import (
     DEFAULT_OPENLINEAGE_JAR,
-    Coordinate,
     JarChoice,
-    UnresolvableError,
+    _Coordinate,
     _listener_found,
     _listener_scala_version,
+    _UnresolvableError,
     choose_jar,
 )
 from airflow_provider_spark_datahub.capture.spark_installation import ScalaVersion, SparkInstallation
@@ -30,10 +30,10 @@ class Repository:
     files: tuple[Path, ...] = ()
     asked: list[str] = field(default_factory=list)
 
-    def resolve(self, coordinate: Coordinate, /) -> tuple[Path, ...]:
+    def resolve(self, coordinate: _Coordinate, /) -> tuple[Path, ...]:
         self.asked.append(str(coordinate))
         if not self.files:
-            raise UnresolvableError("Ivy says: not found")
+            raise _UnresolvableError("Ivy says: not found")
         return self.files
 
 
@@ -347,7 +347,7 @@ def test_the_s3_transport_comes_in_the_listeners_version(spark: SparkInstallatio
     transport = tmp_path / "transports-s3-1.53.0.jar"
 
     class Both(Repository):
-        def resolve(self, coordinate: Coordinate, /) -> tuple[Path, ...]:
+        def resolve(self, coordinate: _Coordinate, /) -> tuple[Path, ...]:
             self.asked.append(str(coordinate))
             return (transport,) if coordinate.artifact == "transports-s3" else (jar,)
 

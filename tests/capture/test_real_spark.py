@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
-import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -35,19 +33,6 @@ import sys
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 spark.read.text(sys.argv[1]).write.text(sys.argv[2])
-"""
-
-CLASS_PATH_JOB = """
-import json, sys
-from pyspark.sql import SparkSession
-spark = SparkSession.builder.getOrCreate()
-jvm = spark.sparkContext._jvm
-loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-seen = {
-    "resource": loader.getResource("of-the-users-jar.txt") is not None,
-    "option": jvm.java.lang.System.getProperty("of.the.user"),
-}
-open(sys.argv[1], "w").write(json.dumps(seen))
 """
 
 
@@ -124,18 +109,3 @@ def test_transport_of_spark_defaults_gets_every_event_beside_ours(tmp_path: Path
     (loaded,) = re.findall(r"\.OpenLineageSparkListener (source: .*)", classes.read_text())
     is_archived = "SharedArchiveFile" in str(submission.properties["spark.driver.extraJavaOptions"])
     assert ("shared objects file (top)" in loaded) == is_archived
-
-
-def test_jars_and_java_options_of_the_user_survive(tmp_path: Path) -> None:
-    events_file, seen_file = tmp_path / "events.ndjson", tmp_path / "seen.json"
-    with zipfile.ZipFile(tmp_path / "users.jar", "w") as jar:
-        jar.writestr("of-the-users-jar.txt", "")
-    application = tmp_path / "class_path_job.py"
-    application.write_text(CLASS_PATH_JOB)
-    env = environment(tmp_path)
-    users = {"spark.jars": str(tmp_path / "users.jar"), "spark.driver.extraJavaOptions": "-Dof.the.user=1"}
-
-    submit(injected(users, env, events_file), env, application, seen_file)
-
-    assert json.loads(seen_file.read_text()) == {"resource": True, "option": "1"}
-    assert [event["eventType"] for event in events_of(events_file)] == ["START", "COMPLETE"]

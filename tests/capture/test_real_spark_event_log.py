@@ -1,7 +1,10 @@
-"""What only a real Spark can prove about the event log that is injected: its streaming queries are read from it."""
+"""What only a real Spark can prove about an injected event log, and about jars and Java options of the user."""
 
 from __future__ import annotations
 
+import json
+import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,11 +16,18 @@ from tests.capture.test_real_spark import environment, events_of, injected, subm
 pytestmark = pytest.mark.spark
 
 STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
-STREAMING_JOB = """
-import sys
+JOB = """
+import json, sys
 from pyspark.sql import SparkSession
-source, sink = sys.argv[1:]
+source, sink, seen_file = sys.argv[1:]
 spark = SparkSession.builder.appName("stream").getOrCreate()
+jvm = spark.sparkContext._jvm
+loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+seen = {
+    "resource": loader.getResource("of-the-users-jar.txt") is not None,
+    "option": jvm.java.lang.System.getProperty("of.the.user"),
+}
+open(seen_file, "w").write(json.dumps(seen))
 spark.range(100).write.json(source)
 stream = spark.readStream.schema("id long").json(source)
 writer = stream.writeStream.queryName("copy").option("checkpointLocation", sink + "-checkpoint")
@@ -25,26 +35,49 @@ writer.trigger(availableNow=True).format("parquet").start(sink).awaitTermination
 """
 
 
-def test_streaming_query_is_logged_with_its_source_and_sink(tmp_path: Path) -> None:
-    events_file, folder = tmp_path / "try1.ndjson", tmp_path / "try1.eventlog"
-    source, sink = tmp_path / "in", tmp_path / "out of it"
-    application = tmp_path / "streaming_job.py"
-    application.write_text(STREAMING_JOB)
-    env = environment(tmp_path)
-    injection = inject_event_log(injected({}, env, events_file), folder, local_driver=True)
-    folder.mkdir()
+@dataclass(frozen=True)
+class Done:
+    """A job that ran a streaming query, with a jar and Java options of the user's own."""
 
-    submit(injection.submission, env, application, source, sink)
+    events_file: Path
+    log_folder: Path
+    source: Path
+    sink: Path
+    seen: Path
 
-    log = EventLog(folder)
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("job")
+    done = Done(folder / "try1.ndjson", folder / "log", folder / "in", folder / "out of it", folder / "seen.json")
+    with zipfile.ZipFile(folder / "users.jar", "w") as jar:
+        jar.writestr("of-the-users-jar.txt", "")
+    application = folder / "job.py"
+    application.write_text(JOB)
+    env = environment(folder)
+    users = {"spark.jars": str(folder / "users.jar"), "spark.driver.extraJavaOptions": "-Dof.the.user=1"}
+    injection = inject_event_log(injected(users, env, done.events_file), done.log_folder, local_driver=True)
+    done.log_folder.mkdir()
+    submit(injection.submission, env, application, done.source, done.sink, done.seen)
+    return done
+
+
+def test_jars_and_java_options_of_the_user_survive(done: Done) -> None:
+    assert json.loads(done.seen.read_text()) == {"resource": True, "option": "1"}
+    events = events_of(done.events_file)
+    assert (events[0]["eventType"], events[-1]["eventType"]) == ("START", "COMPLETE")
+
+
+def test_streaming_query_is_logged_with_its_source_and_sink(done: Done) -> None:
+    log = EventLog(done.log_folder)
     logged = {event["Event"]: event for event in log}
     assert log.complete
     progress = logged[f"{STREAMING}QueryProgressEvent"]["progress"]
-    assert [source_["description"] for source_ in progress["sources"]] == [f"FileStreamSource[file:{source}]"]
-    assert progress["sink"]["description"] in (f"FileSink[file:{sink}]", f"FileSink[{sink}]")
+    assert [source_["description"] for source_ in progress["sources"]] == [f"FileStreamSource[file:{done.source}]"]
+    assert progress["sink"]["description"] in (f"FileSink[file:{done.sink}]", f"FileSink[{done.sink}]")
     assert logged[f"{STREAMING}QueryTerminatedEvent"]["runId"] == progress["runId"]
     assert logged["SparkListenerEnvironmentUpdate"]["Hadoop Properties"] == {"fs.defaultFS": "file:///"}
     assert {"SparkListenerApplicationStart", "SparkListenerApplicationEnd"} < logged.keys()
     # OpenLineage's runs of the query's micro-batches have its run as the group of their jobs.
-    details = [event["run"]["facets"].get("spark_jobDetails", {}) for event in events_of(events_file)]
+    details = [event["run"]["facets"].get("spark_jobDetails", {}) for event in events_of(done.events_file)]
     assert progress["runId"] in {detail.get("jobGroup") for detail in details}

@@ -7,14 +7,7 @@ from typing import Any
 
 from airflow_provider_spark_datahub.capture.injection import LISTENER, LineageInjection, ParentRun, inject
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
-from airflow_provider_spark_datahub.capture.remote_spark import (
-    livy_batch,
-    livy_submission,
-    manifest_environment,
-    manifest_of,
-    manifest_scala_version,
-    manifest_submission,
-)
+from airflow_provider_spark_datahub.capture.remote_spark import LivyBatch, SparkApplication
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 
 OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"
@@ -44,7 +37,7 @@ def test_a_batch_of_livy() -> None:
     }
     before = copy.deepcopy(batch)
     jar = JarChoice(jars=("s3://jars/openlineage-spark_2.13-1.53.0.jar",))
-    assert livy_batch(batch, with_lineage(livy_submission(batch), jar)) == {
+    assert LivyBatch(batch).with_submission(with_lineage(LivyBatch(batch).submission, jar)) == {
         **before,
         "jars": ["s3://jobs/users.jar", "s3://jars/openlineage-spark_2.13-1.53.0.jar"],
         "conf": {
@@ -56,7 +49,7 @@ def test_a_batch_of_livy() -> None:
     }
     assert batch == before
     package = JarChoice(packages=("io.openlineage:openlineage-spark_2.13:1.53.0",))
-    bare = livy_batch({"file": "x"}, with_lineage(livy_submission({"file": "x"}), package))
+    bare = LivyBatch({"file": "x"}).with_submission(with_lineage(LivyBatch({"file": "x"}).submission, package))
     assert bare["conf"]["spark.jars.packages"] == "io.openlineage:openlineage-spark_2.13:1.53.0"
     assert bare.keys() == {"file", "conf"}
 
@@ -87,19 +80,19 @@ def test_a_manifest_of_kubernetes() -> None:
     expected["spec"]["sparkConf"] = {"spark.extraListeners": f"com.example.Own,{LISTENER}", **INJECTED}
     expected["spec"]["deps"]["packages"] = ["a:b:1", "io.openlineage:openlineage-spark_2.13:1.53.0"]
     expected["spec"]["driver"]["javaOptions"] = f"-Dx=y {OPENS}"
-    assert manifest_of(one, with_lineage(manifest_submission(one), package)) == expected
+    assert SparkApplication(one).with_submission(with_lineage(SparkApplication(one).submission, package)) == expected
     assert one == manifest()
     bare: dict[str, Any] = {"spec": {}}
-    injected = manifest_of(bare, with_lineage(manifest_submission(bare), package))["spec"]
+    injected = SparkApplication(bare).with_submission(with_lineage(SparkApplication(bare).submission, package))["spec"]
     assert injected["sparkConf"]["spark.jars.packages"] == "io.openlineage:openlineage-spark_2.13:1.53.0"
     assert injected["sparkConf"]["spark.driver.extraJavaOptions"] == OPENS
     assert injected.keys() == {"sparkConf"}
 
 
 def test_what_a_manifest_says_of_its_driver() -> None:
-    assert manifest_environment(manifest()) == {"A": "1"}
+    assert SparkApplication(manifest()).environment == {"A": "1"}
     versions = {
-        version: manifest_scala_version({"spec": {"sparkVersion": version}}) for version in ("3.5.7", "4.1", "")
+        version: SparkApplication({"spec": {"sparkVersion": version}}).scala_version for version in ("3.5.7", "4.1", "")
     }
     assert versions == {"3.5.7": "2.12", "4.1": "2.13", "": None}
-    assert manifest_scala_version({}) is None
+    assert SparkApplication({}).scala_version is None

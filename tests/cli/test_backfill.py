@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -180,25 +179,3 @@ def test_a_missing_spark_submit_is_reported(backfill: Backfill, tmp_path: Path) 
     done = backfill("--spark-submit", tmp_path / "none")
     assert done.exit_code == 2
     assert "cannot run" in done.stderr
-
-
-SPARK = REPOSITORY / ".venv-spark" / "bin"
-
-
-@pytest.mark.spark
-def test_a_real_spark_gets_along_with_the_package_that_it_is_handed(
-    backfill: Backfill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It imports nothing from this checkout, and knows neither Airflow nor DataHub."""
-    for name in ("PYTHONPATH", "SPARK_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PYSPARK_PYTHON", str(SPARK / "python"))
-    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    monkeypatch.setenv("PATH", f"{SPARK}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.chdir(tmp_path)
-    done = backfill(
-        "--spark-submit", SPARK / "spark-submit", "--master", "local[1]", "--emit", "lineage_sink", "--rate", "0"
-    )
-    assert done.exit_code == 0, done.stderr
-    assert "23 events of 1 run" in done.stderr
-    assert len((tmp_path / "sink.jsonl").read_text().splitlines()) == 12

@@ -44,7 +44,10 @@ def lineages(
     namer = DatasetNamer(settings(), {DatasetId("file", "/wh/t"): DatasetId("hive", "db.source")})
     per_query = [(output, columns) for columns in queries if columns is not None]
     wanted = settings(**options)
-    return fine_grained_lineages(per_query, namer, wanted, cuts or TextLimit(wanted.max_string_length))
+    found = fine_grained_lineages(per_query, namer, wanted, cuts or TextLimit(wanted.max_string_length))
+    assert json.loads(bytes(found.json)) == [*found]
+    assert len(found) == len([*found])
+    return [*found]
 
 
 def test_one_column() -> None:
@@ -186,6 +189,15 @@ def test_reserved_characters_in_column_names() -> None:
     """Deviation 21."""
     (lineage,) = lineages(read(column_lineage({"sum(x)": [column("/a", "c,d")]})))
     assert (lineage["downstreams"], lineage["upstreams"]) == ([field(OUTPUT, "sum%28x%29")], [source("/a", "c%2Cd")])
+
+
+def test_names_that_json_escapes() -> None:
+    names = ['a","b', '"', "\\", "ü", "c"]
+    facet = column_lineage({name: [column("/a", name, "DIRECT:IDENTITY")] for name in names}, [column("/b", "k")])
+    found = lineages(read(facet))
+    assert [one["downstreams"] for one in found] == 2 * [[field(OUTPUT, name.replace(",", "%2C"))] for name in names]
+    with pytest.raises(UnicodeEncodeError):
+        lineages(read(column_lineage({"half \ud800": [column("/a", "x")]})))
 
 
 def test_union_over_queries() -> None:

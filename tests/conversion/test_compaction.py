@@ -52,7 +52,6 @@ def edges(*names: str, time_ms: int, patch: bool = False, submission: str = "", 
         inputs={dataset(name): {} for name in names},
         outputs={},
         upstream_jobs=[],
-        fine_grained=[],
         time_ms=time_ms,
         patch=patch,
     )

@@ -160,6 +160,10 @@ def test_gaps_have_the_reason_that_a_plan_shows() -> None:
         assert reason in gap.partition("In Spark's plan, ")[2]
     (gap,) = converted("recursive-4.3.0", with_log=True).diagnostics.gaps
     assert "BatchScan tickets" in gap
+    assert any(
+        "out/ud/totals" in gap and "the job's own code makes the rows (ArrowEvalPythonUDTF)" in gap
+        for gap in converted("udtfs-4.3.0", with_log=True).diagnostics.gaps
+    )
 
 
 def test_refused_writes_and_outputs_without_inputs_are_named() -> None:
@@ -204,6 +208,16 @@ def test_no_write_that_happened_is_taken_for_one_that_did_not() -> None:
                 fold.add(RunEvent.parse(line))
         for application in fold.applications():
             assert list(map(id, with_effects(application).runs)) == list(map(id, application.runs)), recording.name
+
+
+def test_a_create_table_as_select_is_a_write_also_without_the_events_of_the_write_within_it() -> None:
+    """A catalogue that cannot stage a table has two queries: the command, and the write within it."""
+    converter = Converter(settings())
+    for line in gzip.decompress((FOLDER / "events" / "jdbc_catalog-4.3.0.ndjson.gz").read_bytes()).splitlines():
+        if b".append_data_exec_v1." not in line:
+            converter.add(line)
+    conversion = converter.finish(Ending(succeeded=True))
+    assert "urn:li:dataset:(urn:li:dataPlatform:postgres,shop.public.totals,PROD)" in conversion.outputs
 
 
 def test_a_refused_write_keeps_the_edges_of_earlier_runs() -> None:

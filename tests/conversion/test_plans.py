@@ -7,6 +7,7 @@ import json
 import pytest
 
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
+    DescribedNode,
     PlanDataset,
     PlanDatasets,
 )
@@ -127,5 +128,19 @@ def test_a_path_that_may_be_one_of_two_tables_is_none() -> None:
         write(f"`spark_catalog`.`db`.`{name}`, ErrorIfExists, [a]", "CreateDataSourceTableAsSelectCommand")
         for name in ("t", "u")
     )
-    inner = write("file:/w/db.db/t, false, Parquet, [], Overwrite, [a]")
+    inner = write("file:/other/t, false, Parquet, [], Overwrite, [a]")
     assert plan(first, inner, second).sinks == (PlanDataset("", "db.t"), PlanDataset("", "db.u"))
+    in_warehouse = write("file:/w/db.db/t, false, Parquet, [], Overwrite, [a]")
+    named = (PlanDataset("file:/w/db.db/t", "db.t"), PlanDataset("", "db.u"))
+    assert plan(first, in_warehouse, inner, second).sinks == named
+    # The other path is a folder of files.
+    assert plan(first, in_warehouse, inner).sinks == (named[0], PlanDataset("file:/other/t"))
+
+
+def test_the_transaction_log_of_a_table_is_not_a_list_of_files() -> None:
+    location = "Location: InMemoryFileIndex [file:/t/{}/0.json, ... 2 entries]"
+    nodes = [DescribedNode(1, "Scan json", location.format(folder)) for folder in ("_delta_log", "rows")]
+    assert [list(node.unclear_paths())[:1] for node in nodes] == [
+        [],
+        ["2 more beside file:/t/rows/0.json (raise spark.sql.maxMetadataStringLength)"],
+    ]

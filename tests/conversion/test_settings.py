@@ -177,7 +177,8 @@ def test_flow_of_an_application(pipeline_name: str | None, expected: str) -> Non
         others = ("shop-x1y2z3a4b", "shop-Europe-x1y2z3a4", "shop-ABCDEFGH", "bank-x1y2z3a4", "shop-", "shop")
         assert [suffixed.flow_id(name) for name in others] == list(others)
     unnamed = LineageSettings(pipeline_name=pipeline_name, unnamed_as="shop")
-    assert {unnamed.flow_id(name) for name in ("pyspark-shell", "SparkSQL::10.0.0.1", "Spark shell")} == {expected}
+    names = ("pyspark-shell", "SparkSQL::10.0.0.1", "Spark shell", "cli.py", "cli_py")
+    assert {unnamed.flow_id(name) for name in names} == {expected}
 
 
 SHARED_INSTANCE = {"spark.datahub.metadata.pipeline.platformInstance": "eu"}

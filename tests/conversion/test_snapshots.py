@@ -134,7 +134,7 @@ def test_nor_does_any_moment_of_a_streaming_job_however_late_its_log_is(name: st
     events = lines(RECORDED / f"{name}.openlineage.ndjson")
     end = edges(converter(events, log).finish(Ending(succeeded=True)))
     last_snapshot = set()
-    for known in (*range(0, len(log), len(log) // 17), len(log)):
+    for known in (*range(0, len(log), len(log) // 9), len(log)):
         running = converter(log=log[:known])
         for line in events:
             running.add(line)

@@ -118,7 +118,8 @@ def test_notes_are_for_their_owner_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"\xff\xfe", b"[]", b"{}", b"[" * 100_000, b"x" * 10_000_000,
+        b"", b"\xff\xfe", b'{"since": 990, "until": 1030, "problem": "\xee"}',
+        b"[]", b"{}", b"[" * 100_000, b"x" * 10_000_000,
         b'{"since": "1", "until": 1030, "problem": ""}',
         b'{"since": 990, "until": 1e400, "problem": ""}',
         b'{"since": 990, "until": 1061, "problem": ""}',  # longer than a minute

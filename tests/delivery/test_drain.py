@@ -238,7 +238,7 @@ def test_an_entry_that_is_too_old_gets_one_more_chance(tmp_path: Path) -> None:
     drained = drain(outbox, sink)
     assert (sink.names, drained.waiting, outbox.names()) == (["good1", "bad2"], 0, [])
     (quarantined,) = files(tmp_path / "quarantined")
-    assert "outbox_max_age); at last: it is full" in quarantined.read_text()
+    assert "outbox_max_age); the last delivery failed: it is full" in quarantined.read_text()
 
 
 # -- beside other drainers
@@ -252,7 +252,7 @@ def test_entries_of_another_drainer_are_left_to_it(outbox: Outbox) -> None:
     with lease:
         drained = drain(outbox, sink)
     assert (sink.names, drained.settled, drained.elsewhere, drained.waiting) == (["load1"], 1, 1, 0)
-    assert "1 in the hands of other drainers" in drained.sentence
+    assert "1 held by other drainers" in drained.sentence
     assert outbox.names() == [build.name]
     assert load.name not in outbox.names()
 
@@ -382,7 +382,7 @@ def test_debug_logs_name_every_step_and_no_content(outbox: Outbox, caplog: pytes
     put(outbox, proposals=[upsert("build", title="canary")])
     drain(outbox, Recording())
     steps = (
-        *("Entry written, 1 items", "Draining 1 entry", "Lease taken", "Delivering 1 of 1 item"),
+        *("Entry written, 1 item", "Draining 1 entry", "Lease taken", "Delivering 1 of 1 item"),
         *("Delivered 1 of 1 item", "Entry settled", "Lease released", "Drained"),
     )
     positions = [caplog.text.index(step) for step in steps]

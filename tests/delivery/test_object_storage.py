@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.delivery import deadline
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox import storage as object_storage
 from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox, OutboxError
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
@@ -104,7 +104,7 @@ def test_a_clients_own_errors_are_errors_of_the_outbox() -> None:
 
 @pytest.mark.slow
 def test_a_store_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_storage, "REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(deadline, "REQUEST_SECONDS", 0.1)
     storage = ObjectStorage(Failing(lambda: time.sleep(1)), "bucket", "s3://bucket")
     with pytest.raises(TimeoutError, match=r"s3://bucket/x: no answer within 0\.1 s"):
         storage.read("x")

@@ -171,7 +171,12 @@ def test_login_pages_and_endless_answers(events: list[dict[str, Any]]) -> None:
     """Any other 2xx acknowledges, as it does for OpenLineage's own clients."""
     page = answering(status="200 OK", headers="Content-Type: text/html\r\n", body=b"<html>")
     login = answering(status="302 Found", headers="Location: /login\r\n")
-    for behaviour, problem in ((page, "HTTP 200 with a web page"), (login, "HTTP 302, a redirect to /login")):
+    interim = answering(status="101 Switching Protocols")
+    for behaviour, problem in (
+        (page, "HTTP 200 with a web page"),
+        (login, "HTTP 302, a redirect to /login"),
+        (interim, "HTTP 101, an interim answer"),
+    ):
         with serving(behaviour) as address:
             delivery = sink_of(f"http://{address}", []).deliver(items(events), Deadline.after(30))
         assert (delivery.delivered, len(delivery.pending)) == (0, len(events))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -329,6 +330,36 @@ def test_receipts_that_fill_a_disk_give_way_to_what_lies_beside_the_outbox(
     assert beside.names() == []
 
 
+def _failing_below(folder: Path) -> Callable[[str], Any]:
+    scandir = os.scandir
+
+    def fail(path: str) -> Any:
+        if path.startswith(str(folder)):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return scandir(path)
+
+    return fail
+
+
+def test_a_bad_record_beside_the_outbox_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = Overflow(tmp_path / "beside/1")
+    outbox = Outbox(LocalStorage(tmp_path / "outbox"), None, beside)
+    put(outbox, key(run_id="in it"))
+    for run in ("a FIFO", "whole"):
+        entry = outbox.begin_aside(key(run_id=run), connection_id="datahub", events="e.ndjson", redo={})
+        assert entry is not None
+        if run == "a FIFO":
+            fifo = Path(outbox.describe(entry.name))
+            fifo.unlink()
+            os.mkfifo(fifo)
+        outbox.release_aside(entry.name)
+    later = Outbox(LocalStorage(tmp_path / "outbox"), None, beside)
+    assert sorted(entry.manifest.key.run_id for entry in later.entries()) == ["in it", "whole"]
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", _failing_below(tmp_path / "beside"))
+        assert len(later.names()) == 2
+
+
 def test_the_quarantine_counts_and_receipts_do_not(tmp_path: Path) -> None:
     first, second = put(outbox_at(tmp_path)), put(outbox_at(tmp_path), key(2))
     size = Path(str(first)).stat().st_size
@@ -415,7 +446,7 @@ def test_a_count_that_is_wrong_is_measured_before_anything_is_refused(tmp_path: 
     [
         (lambda content: content[:0], "not JSON"),
         (lambda content: content[:100], "not JSON"),
-        (lambda content: content[:-1], "bytes follow its first line, which says"),
+        (lambda content: content[:-1], "bytes follow its first line, which announces"),
         (lambda content: content[: content.rstrip().rfind(b"\n") + 1], "bytes follow its first line"),
         (lambda content: b"\x00" * len(content), "not JSON"),
         (lambda content: b"\xff\xfe" + content, "not JSON"),
@@ -466,9 +497,9 @@ WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"key": {"dag_id": "shop"}}, "missing required field"),
     ({"key": ...}, "missing required field"),
     ({"more": 1}, "unknown fields: more"),
-    ({"created_ms": 1}, "that of another entry"),
-    ({"connection_id": "other"}, "that of another entry"),
-    ({"pending": 3}, "holds 0 proposals where its manifest says 3"),
+    ({"created_ms": 1}, "its manifest belongs to another entry"),
+    ({"connection_id": "other"}, "its manifest belongs to another entry"),
+    ({"pending": 3}, "holds 0 proposals, but its manifest says 3"),
 ]
 
 

@@ -20,8 +20,10 @@ from hypothesis import HealthCheck, given, settings as hypothesis_settings, stra
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
+from airflow_provider_spark_datahub.delivery.outbox.edges import EdgeRecord, EdgeRecords
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
+from airflow_provider_spark_datahub.delivery.outbox.records import OutboxRecords
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, OutboxItem, RawEvent, Rejection, Sink
 from tests.delivery.outboxes import MemoryStorage, key, put
@@ -165,6 +167,32 @@ def test_flipped_bits(caplog: pytest.LogCaptureFixture) -> None:
             if name.endswith(".events.ndjson.gz"):
                 with suppress(OSError, EOFError, zlib.error):
                     assert gzip.decompress(content) == b"\n".join(EVENTS)
+
+
+@pytest.mark.slow
+def test_flipped_bits_beside_the_entries(caplog: pytest.LogCaptureFixture) -> None:
+    """Edges, parts of receipts, the count of bytes, the copies that pages show: read as they were, or not at all."""
+    caplog.set_level("CRITICAL")
+    storage, chance = MemoryStorage(), random.Random(20260102)
+    edges = EdgeRecord(key(), "datahub", 1_000, 1_000, {"urn:li:dataJob:x": ("/inputDatasetEdges/a",)})
+    EdgeRecords(storage).write(edges, max_age=1e9)
+    outbox = Outbox(storage)
+    older, newer = [upsert("job", "1"), upsert("own", "1")], [upsert("job", "2")]
+    put(outbox, key(run_id="older"), older)
+    newest = put(outbox, key(run_id="newer"), [*newer, upsert("late")])
+    newest.settle(Delivery(1, (), (upsert("late"),), "later"), newest.items())
+    kinds = ("edges/", ".part.json", "usage.json", "delivered/")
+    victims = [name for name in storage.objects if any(kind in name for kind in kinds)]
+    assert len(victims) == len(kinds)
+    for victim in victims * 60:
+        damaged = MemoryStorage(dict(storage.objects))
+        damaged.objects[victim] = flipped(storage.objects[victim], chance)
+        records = OutboxRecords(Outbox(damaged)).of([key(run_id="newer")])
+        shown = {text_of(item) for record in records for item in record.proposals}
+        assert {text_of(upsert("late"))} <= shown <= {*map(text_of, (*newer, upsert("late")))}
+        assert EdgeRecords(damaged).of_task(edges.key.dag_id, edges.key.task_id, "datahub") in ([], [edges])
+        arrived = deliver_everything(Outbox(damaged))
+        assert {*map(text_of, (older[1], upsert("late")))} <= {*arrived} <= {*map(text_of, (*older, upsert("late")))}
 
 
 @pytest.mark.slow

@@ -342,6 +342,25 @@ def test_only_gms_acknowledges(openapi: bool) -> None:
         assert waits == []
 
 
+INTERIM = "Link: </a>\r\n\r\nHTTP/1.1"
+
+
+@BOTH_PROTOCOLS
+def test_interim_answers_acknowledge_nothing(openapi: bool) -> None:
+    """Proxies may send any number of them (1xx) before the answer; http.client takes all but 100 for the answer."""
+    body = ENTITIES if openapi else b'{"value": "success"}'
+    for status, outcome in (
+        (f"103 Early Hints\r\n{INTERIM} 102 Processing\r\n{INTERIM} 200 OK", ""),
+        (f"103 Early Hints\r\n{INTERIM} 503 Maintenance", "HTTP 503"),
+        ("101 Switching Protocols", "HTTP 101, an interim answer, and no final one"),
+    ):
+        with serving(answering(status=status, body=body)) as address:
+            sink = sink_of(f"http://{address}", [], openapi_ingestion=openapi, retry_max_times=0)
+            delivery = sink.deliver(upserts(2), Deadline.after(30))
+        assert (delivery.delivered, len(delivery.pending)) == ((0, 2) if outcome else (2, 0)), status
+        assert outcome in (delivery.problem or ""), status
+
+
 @pytest.mark.parametrize(
     ("mode", "openapi", "status", "body"),
     [

@@ -66,7 +66,7 @@ HEADERS = st.fixed_dictionaries(
         "traceparent": st.sampled_from(["-", "00-x", f"00-{'0' * 32}-{'0' * 16}-01", "\u00e9"]),
     },
 )
-STATUSES = st.sampled_from([200, 200, 201, 202, 202, 204, 207, 299]) | st.integers(300, 599)
+STATUSES = st.sampled_from([200, 200, 201, 202, 202, 204, 207, 299, 101, 103, 999]) | st.integers(300, 599)
 STRANGE = st.builds(Strange, STATUSES, BODIES, HEADERS, st.none() | st.integers(0, 3))
 ANSWERS = st.lists(st.none() | STRANGE, max_size=6)
 """One for each request, ``None`` for what GMS would do; afterwards the last one."""

@@ -4,10 +4,11 @@ import builtins
 import importlib.metadata
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
@@ -121,6 +122,7 @@ def test_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
             START_MS,
             run_page,
             found.dag_run.dag,
+            due_ms=1_767_312_000_000,
         ),
         task_id="build",
         try_number=2,
@@ -399,6 +401,30 @@ def test_only_map_indexes_that_ran_are_upstream(states: Mapping[str, str], index
 
 LOGICAL_DATE = datetime(2026, 1, 1, tzinfo=UTC)
 RUN_AFTER = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+
+def test_a_run_out_of_turn_is_superseded_by_a_newer_one() -> None:
+    newer, older = (SimpleNamespace(run_id="another", logical_date=LOGICAL_DATE + timedelta(days=n)) for n in (1, -1))
+    itself = SimpleNamespace(run_id=tries.RUN_ID, logical_date=LOGICAL_DATE + timedelta(days=1))
+    cleared: dict[str, Any] = {"clear_number": 1}
+    backfill: dict[str, Any] = {"run_type": "backfill"}
+    triggered: dict[str, Any] = {"run_type": "manual", "run_after": LOGICAL_DATE + timedelta(days=2)}
+    for run, newest, expected in (
+        ({}, newer, False),
+        (cleared, newer, True),
+        (backfill, newer, True),
+        (triggered, newer, True),
+        ({**triggered, "logical_date": LOGICAL_DATE + timedelta(days=300)}, newer, False),
+        ({**triggered, "logical_date": None}, newer, False),
+        ({**cleared, "logical_date": None}, older, True),
+        (cleared, older, False),
+        (cleared, itself, False),
+        (cleared, None, False),
+        (cleared, AirflowException("an Airflow that cannot say it"), True),
+    ):
+        ti: Any = TaskInstance(dag_run=tries.DagRun(**{"logical_date": LOGICAL_DATE, **run}))
+        ti.get_previous_ti = Mock(side_effect=[newest])
+        assert airflow_run.AttemptContext(context_of(Task(), ti)).attempt().is_superseded is expected, (run, newest)
 
 
 @pytest.mark.parametrize("namespace", [None, "airflow-eu"])

@@ -158,7 +158,7 @@ def test_without_kafkas_client_the_extra_is_named(connection: Any, monkeypatch: 
         (DatahubFileHook, {"host": "{folder}/lineage.jsonl"}, True, "lineage.jsonl can be written"),
         (DatahubFileHook, {"host": f"{__file__}/lineage.jsonl"}, False, "cannot be written"),
         (DatahubObjectStoreHook, {"host": "lake"}, False, "must be the URI of a bucket"),
-        (OpenLineageHook, {"host": "http://marquez:5000"}, True, "Only a delivery would ask it"),
+        (OpenLineageHook, {"host": "http://marquez:5000"}, True, "Only a delivery can test more"),
     ],
 )
 def test_airflow_tests_a_connection(

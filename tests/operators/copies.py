@@ -13,7 +13,7 @@ SPARK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),shop)"
 def write_events(spark: FakeSpark, number: int, *, inputs: tuple[str, ...] = ()) -> None:
     """Each job copies a table of its own into a table of its own."""
     source, target = f"/in/{number}", f"/out/{number}"
-    run_id, query_id = APP[:-4] + f"{number:04d}", QUERY[:-4] + f"{number:04d}"
+    run_id, query_id = APP[:-4] + f"{number:04d}", QUERY[:-5] + f"1{number:04d}"
     output = file(target, columnLineage=column_lineage({"id": [column(source, "id", "DIRECT:IDENTITY")]}))
     read = [file(path) for path in (inputs or (source,))]
     events = whole_application(

@@ -14,7 +14,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_provider_spark_datahub.conversion import WrittenDataset
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite
-from airflow_provider_spark_datahub.hooks.assets import asset_uri
+from airflow_provider_spark_datahub.hooks.assets import _asset_uri
 from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from tests.airflow_versions import AIRFLOW
@@ -171,7 +171,7 @@ def test_a_failed_attempt_emits_nothing(spark: FakeSpark) -> None:
     ],
 )
 def test_uris(platform: str, name: str, templates: Mapping[str, str], uri: str) -> None:
-    assert asset_uri(WrittenDataset("", platform, name, "PROD", ""), templates) == uri
+    assert _asset_uri(WrittenDataset("", platform, name, "PROD", ""), templates) == uri
 
 
 def test_a_uri_that_airflow_refuses_costs_only_itself(spark: FakeSpark) -> None:

@@ -172,7 +172,7 @@ def test_a_session_of_a_connection_has_its_own_operations(tmp_path: Path, monkey
     assert (report["reason"], report["outputs"]) == (None, [FILE.format("out_one")])
     assert report["jobs"] == ["urn:li:dataJob:(urn:li:dataFlow:(spark,shop_build,default),shop_build)"]
     assert shared.config_kwargs == {}
-    assert [gap for gap in report["gaps"] if gap.startswith("what only queries read that return rows")]
+    assert [gap for gap in report["gaps"] if gap.startswith("inputs of queries that only return rows")]
     assert "connect-secret" not in json.dumps(report)
     (warning,) = report_of(operator())["warnings"]
     assert warning.startswith("the connection shared names the Spark Connect server sc://spark:15002/: ")

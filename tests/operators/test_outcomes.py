@@ -84,7 +84,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the place in the run tree": (airflow_run.AttemptContext, "attempt"),
     "an earlier attempt": (TaskDelivery, "attempt_to_deliver"),
     "OpenLineage's runs": (airflow_run.AttemptContext, "openlineage_runs"),
-    "Airflow's transport": (spark_submit, "conf_with_airflows_transport"),
+    "Airflow's transport": (spark_submit, "_conf_with_airflows_transport"),
     "spark-submit": (spark_submit._SubmitLauncher, "spark"),
     "the installation": (SparkInstallation, "find"),
     "the jar": (submit_plan, "choose_jar"),
@@ -325,6 +325,32 @@ def test_a_killed_task_has_the_state_that_somebody_gave_it(
     assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', sink)) == {result}
     assert "REPLACE" not in sink
     assert '"changeType": "UPSERT", "aspectName": "dataJobInputOutput"' not in sink
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_task_that_defers_itself_after_spark_keeps_its_lineage(spark: FakeSpark, tmp_path: Path, fails: bool) -> None:
+    """A process that resumes it has not seen Spark, and only knows how the task ended."""
+    spark.writes("a_csv_join_agg")
+    context = context_of(operator_with_lineage(spark))
+    execute(context["task"], context)
+    resumed: Any = operator_with_lineage(spark)
+    resumed.done = Mock(side_effect=AirflowException("after the deferral") if fails else None)
+    context["task"], sent = resumed, (tmp_path / "sink" / "lineage.jsonl").read_text()
+    report = context["ti"].xcoms["lineage_report"]
+
+    runtime: Any = SimpleNamespace(task=resumed, get_template_context=lambda: context)
+    if fails:
+        with pytest.raises(AirflowException, match="after the deferral") as failure:
+            resumed.resume_execution("done", None, context)
+        dag_run_listener.on_task_instance_failed("running", runtime, failure.value)
+    else:
+        resumed.resume_execution("done", None, context)
+        dag_run_listener.on_task_instance_success("running", runtime)
+    more = (tmp_path / "sink" / "lineage.jsonl").read_text().removeprefix(sent)
+    expected = "FAILURE" if fails else "SUCCESS"
+    assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', more)) == {expected}
+    assert not re.search("dataProcessInstanceInput|dataProcessInstanceOutput|dataJobInputOutput", more)
+    assert context["ti"].xcoms["lineage_report"] == report
 
 
 def test_a_listener_that_has_nothing_to_settle(spark: FakeSpark, caplog: pytest.LogCaptureFixture) -> None:

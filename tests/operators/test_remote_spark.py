@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from airflow_provider_spark_datahub.operators.spark_kubernetes import SparkKuber
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag
 from tests.servers.livy import Livy, connection, livy_server
 from tests.servers.spark_operator import Json, spark_operator
+from tests.system.airflow_home import REPOSITORY
 
 USERS = {"spark.extraListeners": "com.example.Own"}
 LISTENERS = "spark.extraListeners=com.example.Own,io.openlineage.spark.agent.OpenLineageSparkListener"
@@ -30,10 +32,21 @@ def livy(spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         yield server
 
 
-def batch(spark: FakeSpark, **arguments: Any) -> LivyDatahubOperator:
+def batch(
+    spark: FakeSpark, operator_class: type[LivyDatahubOperator] = LivyDatahubOperator, **arguments: Any
+) -> LivyDatahubOperator:
     given: dict[str, Any] = {"file": "job.py", "args": ["x"], "conf": USERS, "polling_interval": 1}
     given |= {"datahub_conn_id": "datahub_file", "openlineage_jar": f"local:{spark.jar}"}
-    return LivyDatahubOperator(task_id="build", dag=dag(), **{**given, **arguments})
+    return operator_class(task_id="build", dag=dag(), **{**given, **arguments})
+
+
+def documented_operator() -> type[LivyDatahubOperator]:
+    """Return the operator of the page that shows how to write a launcher."""
+    _, _, page = (REPOSITORY / "docs/launchers.md").read_text().partition("## Write a launcher")
+    names: dict[str, Any] = {"__name__": "documented"}
+    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), names)
+    operator: type[LivyDatahubOperator] = names["LivyDatahubOperator"]
+    return operator
 
 
 def report_of(operator: Any, try_number: int = 1) -> dict[str, Any]:
@@ -45,15 +58,16 @@ def report_of(operator: Any, try_number: int = 1) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_batch_through_livy(spark: FakeSpark, livy: Livy) -> None:
-    operator = batch(spark)
-    users = copy.deepcopy(operator.spark_params)
-    report = report_of(operator)
-    (run,) = spark.runs
-    assert LISTENERS in run
-    assert run.endswith("job.py x")
-    assert livy.batches[0]["conf"]["spark.jars"] == f"local:{spark.jar}"
-    assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
-    assert operator.spark_params == users
+    for operator_class in (documented_operator(), LivyDatahubOperator):
+        operator = batch(spark, operator_class)
+        users = copy.deepcopy(operator.spark_params)
+        report = report_of(operator)
+        run = spark.runs[-1]
+        assert LISTENERS in run
+        assert run.endswith("job.py x")
+        assert livy.batches[-1]["conf"]["spark.jars"] == f"local:{spark.jar}"
+        assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
+        assert operator.spark_params == users
     spark.exits(3)
     context = context_of(operator := batch(spark), TaskInstance(try_number=2))
     with pytest.raises(AirflowException, match="did not succeed"):

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,7 +127,9 @@ def test_a_task_of_its_own_replaces_its_edges(spark: FakeSpark, tmp_path: Path) 
 
 def run_of(number: int, **more: Any) -> DagRun:
     start = datetime(2026, 1, number, 0, 5, tzinfo=UTC)
-    return DagRun(run_id=f"scheduled__2026-01-{number:02d}", start_date=start, **more)
+    due = datetime(2026, 1, number, tzinfo=UTC)
+    times = {"start_date": start, "run_after": due, "logical_date": due, **more}
+    return DagRun(run_id=f"scheduled__2026-01-{number:02d}", **times)
 
 
 def end_dag_run(run: DagRun, task: SparkSubmitDatahubOperator) -> None:
@@ -186,6 +189,37 @@ def test_the_end_of_a_dag_run_removes_what_only_earlier_ones_wrote(
     end_dag_run(fourth, task)
     assert outputs() == [datasets("out", range(2, 3))] * 2
     assert len(list((tmp_path / "outbox/edges").rglob("*.gz"))) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [-1, 0], ids=["one run", "mapped"])
+def test_an_older_dag_run_that_runs_again_takes_no_edge_of_a_newer_one_away(
+    spark: FakeSpark, tmp_path: Path, task_runs: dict[str, dict[str, list[int]]], index: int
+) -> None:
+    third, fourth = run_of(3), run_of(4)
+    cleared = run_of(1, clear_number=1, start_date=datetime(2026, 1, 3, 12, tzinfo=UTC))
+    backfill = run_of(2, run_type="backfill", start_date=datetime(2026, 1, 3, 13, tzinfo=UTC))
+
+    class Instance(TaskInstance):
+        def get_previous_ti(self, state: str, logical_date: datetime) -> Any:
+            assert (state, logical_date > datetime(2026, 1, 4, tzinfo=UTC)) == ("success", True)
+            return SimpleNamespace(run_id=third.run_id, logical_date=third.logical_date)
+
+    def outputs(run: DagRun, number: int) -> set[str]:
+        write_events(spark, number)
+        task = copy_task(spark, number, "copy")
+        execute(task, context_of(task, Instance(task_id="copy", map_index=index, dag_run=run)))
+        task_runs[run.run_id] = {"copy": [index]}
+        end_dag_run(run, task)
+        found = stored(tmp_path)
+        assert found[SPARK_JOB].outputs == found[TASK_JOB.format("copy")].outputs
+        return found[SPARK_JOB].outputs
+
+    assert outputs(third, 3) == datasets("out", range(3, 4))
+    assert outputs(cleared, 1) == datasets("out", range(1, 2)) | datasets("out", range(3, 4))
+    older = range(1, 2) if index < 0 else range(0)
+    assert outputs(backfill, 2) == datasets("out", older) | datasets("out", range(2, 4))
+    assert outputs(fourth, 4) == datasets("out", range(4, 5))
 
 
 @pytest.mark.slow

@@ -262,7 +262,7 @@ def test_all_is_in_the_outbox_while_a_delivery_hangs(
     kept = {entry.manifest.key.run_id for entry in outbox_at(sinks / "outbox").entries()}
     assert kept == {f"manual__{number}" for number in range(4)}
     assert (
-        "Did not deliver the end of DAG run manual__3 of shop: 1 others already wait. It stays in the outbox."
+        "Did not deliver the end of DAG run manual__3 of shop: 1 other is already queued. It stays in the outbox."
         in caplog.text
     )
     goes_on.set()
@@ -286,10 +286,18 @@ dag_run_listener.on_dag_run_success(DagRun(dag=dag), "")
     assert not (sinks / "outbox/pending").exists(), "a process that ends starts no threads, e.g. to sync files"
 
 
+def let_timers_finish() -> None:
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join()
+    let_threads_finish()
+
+
 @pytest.mark.parametrize("is_large", [False, True])
 def test_the_end_of_the_run_delivers_what_a_killed_last_attempt_left(
     sinks: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
 ) -> None:
+    monkeypatch.setattr(dag_run_listener, "_KILLED_SECONDS", 0.0)
     outbox, events_file = killed_last_attempt(sinks, connection="one", run_id=RUN_ID)
     if is_large:
         monkeypatch.setattr(dag_run_listener, "CONVERTED_BYTES", events_file.stat().st_size - 1)
@@ -297,11 +305,29 @@ def test_the_end_of_the_run_delivers_what_a_killed_last_attempt_left(
     with new_dag() as dag:
         lineage_task("killed", datahub_conn_id="one")
     end(dag, succeeded=False)
+    let_timers_finish()
     left = [entry.manifest.key.run_id for entry in outbox.entries()]
     assert left == ([RUN_ID, "other"] if is_large else ["other"]), "an entry of another run is not touched"
     assert events_file.exists() is is_large
     text = (sinks / "one.jsonl").read_text()
     assert (f"shop_killed_{RUN_ID}" in text) is not is_large
+
+
+@pytest.mark.parametrize(
+    ("machine", "process", "is_now"), [("", 0, False), ("another", 0, False), ("", 2**22 + 1, True)]
+)
+def test_a_task_whose_state_was_set_is_not_over_before_it_is_killed(
+    sinks: Path, machine: str, process: int, is_now: bool
+) -> None:
+    """Its Spark still writes events when the DAG run has ended, and the entry of the set state waits behind its own."""
+    outbox, events_file = killed_last_attempt(sinks, connection="one", run_id=RUN_ID, machine=machine, process=process)
+    key = AttemptKey("shop", RUN_ID, "killed", -1, 1)
+    outbox.put(key, upserts(1), spark_succeeded=False, connection_id="one")
+    with new_dag() as dag:
+        lineage_task("killed", datahub_conn_id="one")
+    end(dag, succeeded=False)
+    assert len([*outbox.entries()]) == (0 if is_now else 2)
+    assert events_file.exists() is not is_now
 
 
 @dataclass

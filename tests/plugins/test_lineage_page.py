@@ -174,7 +174,7 @@ def test_nobody_looks_or_presses_without_signing_in(client: TestClient, source: 
         assert client.get(address, params=TASK).status_code == 401, address
     assert client.post("deliver", params=RUN, headers=HERE, content="{}").status_code == 401
     if AIRFLOW < (3, 1):
-        assert "Airflow 3.0 knows users by the header Authorization only" in client.get("runs").text
+        assert "Airflow 3.0 accepts only the header Authorization" in client.get("runs").text
     present(client, "forged")
     assert client.get("run", params=RUN).status_code == 403
     assert client.get("openapi.json").status_code == client.get("docs").status_code == 404

@@ -12,9 +12,9 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_jdbc import SparkJDBCOperator
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.bash import BashOperator
-from airflow.sdk import DAG, task
+from airflow.sdk import DAG, TaskGroup, task
 
-from airflow_provider_spark_datahub.operators.child_spark import ChildSparkOperator
+from airflow_provider_spark_datahub.operators.child_spark import ChildSparkOperator, _PySparkLineageOperator
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator
 from airflow_provider_spark_datahub.operators.links import LINKS
 from airflow_provider_spark_datahub.operators.spark_commands import SparkJDBCDatahubOperator
@@ -32,6 +32,33 @@ class HouseOperator(SparkSubmitOperator):
         self.conf = {**(self.conf or {}), "spark.house": "1"}
         super().execute(context)
         return "house"
+
+
+class RewritingOperator(SparkSubmitOperator):
+    """An operator that knows its arguments when it runs."""
+
+    def execute(self, context: Any) -> Any:
+        self.conf, self.jars, self.driver_class_path = {"spark.house": "1"}, "/opt/house.jar", None
+        return super().execute(context)
+
+
+class SubmittingOperator(SparkSubmitOperator):
+    """An operator that does without what the plain one does."""
+
+    def execute(self, context: Any) -> Any:  # noqa: ARG002 (Airflow's signature)
+        self._hook = self._get_hook()
+        self._hook.submit(self.application)
+
+
+class RepeatingOperator(SparkSubmitOperator):
+    """An operator that submits the job for each of its days."""
+
+    def execute(self, context: Any) -> Any:
+        for day in ("1", "2"):
+            self.application_args, self._hook = [day], None
+            super().execute(context)
+            hook: Any = self._hook
+            hook._submit_sp.stdout.close()
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +118,23 @@ def test_which_tasks_have_lineage(monkeypatch: pytest.MonkeyPatch) -> None:
     assert by_path == {**without, "bash": ChildSparkOperator, "count": ChildSparkOperator, **ours}
 
 
+def test_a_decorated_task_is_named_by_its_decorator(monkeypatch: pytest.MonkeyPatch) -> None:
+    def job() -> str:
+        return ""
+
+    with DAG("shop", schedule=None) as one:
+        task.pyspark(task_id="pyspark", conn_id="connect")(job)()
+        task.bash(task_id="bash")(job)()
+    stored = DagSerialization.to_dict(one)
+    pyspark, bash = with_policy(one, monkeypatch, "SparkSubmitOperator, @task.pyspark").tasks
+    # Its connection may lead to a Spark Connect server.
+    assert isinstance(pyspark, _PySparkLineageOperator)
+    assert not isinstance(bash, SparkLineageOperator)
+    names = [[each["__var"]["task_type"], each["__var"].get("_operator_name")] for each in stored["dag"]["tasks"]]
+    after = DagSerialization.to_dict(one)["dag"]["tasks"]
+    assert [[each["__var"]["task_type"], each["__var"].get("_operator_name")] for each in after] == names
+
+
 def test_what_airflow_stores_of_the_dag_changes_by_the_links_only(monkeypatch: pytest.MonkeyPatch) -> None:
     before = DagSerialization.to_dict(some_dag())
     after = DagSerialization.to_dict(with_policy(some_dag(), monkeypatch, "SparkSubmitOperator, BashOperator"))
@@ -130,6 +174,48 @@ def test_a_companys_operator_with_lineage(spark: FakeSpark, monkeypatch: pytest.
     assert isinstance(mapped.unmap({"application_args": ["b"]}), SparkLineageOperator)
 
 
+@pytest.mark.parametrize("operator_class", [RewritingOperator, SubmittingOperator])
+def test_a_companys_operator_keeps_its_own_way(
+    spark: FakeSpark,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    operator_class: type[SparkSubmitOperator],
+) -> None:
+    spark.writes("a_csv_join_agg")
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", spark.jar)
+    defaults = {"datahub_conn_id": "datahub_{{ dag_run.dag_id }}", "enabled": False}
+    of_group: Any = {"enabled": True}
+    with DAG("file", schedule=None, default_args=defaults) as one, TaskGroup("night", default_args=of_group):
+        operator_class(task_id="house", application="job.py", name="build")
+    operator: Any = with_policy(one, monkeypatch, "SparkSubmitOperator").get_task("night.house")
+    context = context_of(operator)
+    context["dag_run"].dag_id = "file"
+    execute(operator, context)
+    (run,) = spark.runs
+    assert ("--jars /opt/house.jar" in run) == (operator_class is RewritingOperator)
+    assert "OpenLineageSparkListener" in run
+    assert spark.jar in run
+    report = context["ti"].xcoms["lineage_report"]
+    assert (report["events"], report["connection"]) == (23, "datahub_file")
+
+
+def test_of_several_jobs_none_replaces_the_edges_of_another(
+    spark: FakeSpark,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    spark.writes("a_csv_join_agg")
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", spark.jar)
+    with DAG("shop", schedule=None, default_args={"datahub_conn_id": "datahub_file"}) as one:
+        RepeatingOperator(task_id="days", application="job.py", name="build")
+    operator: Any = with_policy(one, monkeypatch, "SparkSubmitOperator").get_task("days")
+    execute(operator, context := context_of(operator))
+    assert [run.rpartition(" ")[2] for run in spark.runs] == ["1", "2"]
+    assert context["ti"].xcoms["lineage_report"]["events"] == 23
+    delivered = (tmp_path / "sink/lineage.jsonl").read_text().splitlines()
+    task_job = '"urn:li:dataJob:(urn:li:dataFlow:(airflow,shop,prod),days)", "changeType": "UPSERT"'
+    assert len([line for line in delivered if '"dataJobInputOutput"' in line and task_job in line]) == 1
+
+
 def test_a_dag_may_do_without(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     one = with_policy(some_dag(enabled=False), monkeypatch, "SparkSubmitOperator")
     context = context_of(operator := one.get_task("submit"))
@@ -144,13 +230,29 @@ def test_the_entry_point_is_an_airflow_policy() -> None:
     assert import_module(module) in policies()
 
 
-def test_an_operator_whose_objects_cannot_change_their_class_stays(
+class Unsubclassable(SparkSubmitOperator):
+    """An operator whose own code refuses further subclasses."""
+
+    def __init_subclass__(cls, *, team: str, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+
+
+def test_operators_that_cannot_get_lineage_stay(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Which classes have the same layout differs between versions of Airflow and Python: this one fits no task.
-    monkeypatch.setattr(policy, "_with_lineage", lambda *_: type("Other", (), {"__slots__": ("other",)}))
     with DAG("shop", schedule=None) as dag:
         SparkSubmitOperator(task_id="submit", application="job.py")
+        Unsubclassable(task_id="closed", application="job.py")
+    make = policy._with_lineage
+
+    def fitting_no_task(operator: Any, wanted: frozenset[str]) -> Any:
+        # Which classes have the same layout differs between versions of Airflow and Python: this one fits no task.
+        if operator is SparkSubmitOperator:
+            return type("Other", (), {"__slots__": ("other",)})
+        return make(operator, wanted)
+
+    monkeypatch.setattr(policy, "_with_lineage", fitting_no_task)
     with_policy(dag, monkeypatch, "SparkSubmitOperator")
-    assert type(dag.get_task("submit")) is SparkSubmitOperator
-    assert "Task <Task(SparkSubmitOperator): submit> runs without lineage: [spark_datahub] auto" in caplog.text
+    assert [type(each) for each in dag.tasks] == [SparkSubmitOperator, Unsubclassable]
+    for task_id in ("SparkSubmitOperator): submit", "Unsubclassable): closed"):
+        assert f"Task <Task({task_id}> runs without lineage: [spark_datahub] auto" in caplog.text

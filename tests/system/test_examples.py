@@ -12,7 +12,7 @@ from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from tests.delivery.samples import upserts
 from tests.system.airflow_home import REPOSITORY, AirflowHome
-from tests.system.catalogue import Catalogue, edges, file_dataset, spark_job
+from tests.system.catalogue import Catalogue, edges, file_dataset, patched_paths, spark_job
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
@@ -82,9 +82,16 @@ def test_launchers_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
     assert run.succeeded, run.output
     catalogue = Catalogue.of_file(sink)
     catalogue.assert_strict()
-    job = catalogue.one(spark_job("paid_orders"), "dataJobInputOutput")
-    assert edges(job, "input") == {file_dataset(tmp_path / "raw/orders.csv")}
-    assert edges(job, "output") == {file_dataset(tmp_path / "paid")}
+    for name, folder in (("paid_orders", "PAID"), ("open_orders", "OPEN")):
+        read, written = file_dataset(tmp_path / "raw/orders.csv"), file_dataset(tmp_path / folder)
+        job = catalogue.one(
+            f"urn:li:dataJob:(urn:li:dataFlow:(airflow,launchers_lineage,prod),{name})", "dataJobInputOutput"
+        )
+        assert (edges(job, "input"), edges(job, "output")) == ({read}, {written})
+        # What a Bash command names its applications is not known before, so that they only add edges.
+        [patch] = catalogue.all(spark_job(name), "dataJobInputOutput", "PATCH")
+        datasets = {path for path in patched_paths(patch) if "DatasetEdges" in path}
+        assert datasets == {f"/inputDatasetEdges/{read}", f"/outputDatasetEdges/{written}"}
     assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
 
 
@@ -117,6 +124,8 @@ def test_backfill_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
         SHOP_EVENTS=REPOSITORY / "tests/data/corpus/events",
         SHOP_BACKFILL=tmp_path / "backfill",
         PYSPARK_PYTHON=REPOSITORY / ".venv-spark/bin/python",
+        # Spark has the package only from the operator, without Airflow and DataHub.
+        PYTHONPATH="",
     )
     assert run.succeeded, run.output
     catalogue = Catalogue.of_file(sink)

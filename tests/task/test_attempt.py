@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import gzip
 import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,18 +19,20 @@ import pytest
 
 from airflow_provider_spark_datahub.capture.injection import ParentRun
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.deadline import LEAST_SECONDS, Deadline
 from airflow_provider_spark_datahub.delivery.outbox import overflow
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox.storage import LEAST_SECONDS
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
+from airflow_provider_spark_datahub.task import attempt, delivery
 from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
+from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.options import LineageOptions
 from airflow_provider_spark_datahub.task.recovery import recover_entry, remove_delivered_events
 from airflow_provider_spark_datahub.task.report import LineageReport
@@ -41,7 +44,7 @@ from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import CORPUS, RUN_ID, START_MS, connections_to
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
-from tests.patience import HANGS, not_outlasting
+from tests.patience import HANGS, hanging_disk, not_outlasting
 
 PARENT = ParentRun("default", "shop.build", "01990000-0000-7000-8000-000000000001")
 ROOT = ParentRun("default", "shop", "01990000-0000-7000-8000-000000000002")
@@ -355,23 +358,28 @@ def test_an_event_file_that_cannot_be_removed(one: Try, monkeypatch: pytest.Monk
     assert report.warnings == [f"cannot remove the event file {path}: Permission denied"]
 
 
+@contextlib.contextmanager
+def disk_hangs(monkeypatch: pytest.MonkeyPatch, owner: Any, function: str, path: Path) -> Iterator[None]:
+    """Let a function of files hang at one path while the body runs."""
+    is_back, real = threading.Event(), getattr(owner, function)
+
+    def hangs(name: Any, *arguments: Any, **options: Any) -> Any:
+        if os.fspath(name) == str(path):
+            is_back.wait(HANGS)
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(owner, function, hangs)
+    try:
+        yield
+    finally:
+        is_back.set()
+
+
 @pytest.mark.slow
 def test_a_disk_that_hangs_when_the_events_are_removed(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
     path = one.job_writes("a_csv_join_agg")
-    is_back = threading.Event()
-    real = Path.unlink
-
-    def unlink(self: Path, missing_ok: bool = False) -> None:
-        if self == path:
-            is_back.wait(HANGS)
-        real(self, missing_ok)
-
-    monkeypatch.setattr(Path, "unlink", unlink)
-    try:
-        with not_outlasting(2.0):
-            report = one.lineage.finish(replace(ENDED, seconds=2.0))
-    finally:
-        is_back.set()
+    with disk_hangs(monkeypatch, Path, "unlink", path), not_outlasting(2.0):
+        report = one.lineage.finish(replace(ENDED, seconds=2.0))
     assert (report.pending, report.events_file) == (0, str(path))
     (warning,) = report.warnings
     assert f"cannot remove the event file {path}: the disk did not answer within " in warning
@@ -380,24 +388,142 @@ def test_a_disk_that_hangs_when_the_events_are_removed(one: Try, monkeypatch: py
 @pytest.mark.slow
 def test_a_disk_that_hangs_when_the_events_are_read(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
     path = one.job_writes("a_csv_join_agg")
-    is_back = threading.Event()
-    real = os.open
-
-    def hangs(name: Any, *arguments: Any, **options: Any) -> int:
-        if os.fspath(name) == str(path):
-            is_back.wait(HANGS)
-        return real(name, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", hangs)
-    try:
-        with not_outlasting(0.5):
-            report = one.lineage.finish(replace(ENDED, seconds=0.5))
-    finally:
-        is_back.set()
+    with disk_hangs(monkeypatch, os, "open", path), not_outlasting(0.5):
+        report = one.lineage.finish(replace(ENDED, seconds=0.5))
     assert not report.is_complete
     assert "a read of them has not ended" in str(report.reason)
     (entry,) = outbox_at(one.folder / "outbox").entries()
     assert recover_entry(entry, Deadline.after(60.0), over=True) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["warn", "retry"])
+def test_an_outbox_whose_disk_hangs_before_the_submit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    """The submit waits a moment; the attempt is recorded beside the outbox, and comes in later."""
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(tmp_path / "events"))
+    monkeypatch.setattr(delivery, "_BEGIN_SECONDS", 0.2)
+    one = Try(tmp_path, 2, options={"on_failure": policy})
+    with hanging_disk(tmp_path / "outbox") as asked, not_outlasting(2.0):
+        with contextlib.suppress(OSError):
+            one.lineage.handle_orphans()
+        one.lineage.delivery.attempt_to_deliver(None)
+        one.job_writes("a_csv_join_agg")
+    assert asked
+    warnings = " ".join(one.lineage.report.warnings)
+    assert "not in the outbox before the submit: " in warnings
+    assert "no answer within 0.5 s" in warnings
+    assert len(files_below(tmp_path / "events/.unfinished")) == 1
+    report = one.lineage.finish(ENDED)
+    assert (report.is_complete, report.outbox_entry, entries(tmp_path)) == (True, None, [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink_is_down", [False, True])
+def test_an_outbox_whose_disk_hangs_after_the_job(tmp_path: Path, sink_is_down: bool) -> None:
+    one = Try(tmp_path)
+    path = one.job_writes("a_csv_join_agg")
+    if sink_is_down:
+        one.sink_file.mkdir()
+    with hanging_disk(tmp_path / "outbox"), not_outlasting(2.0):
+        report = one.lineage.finish(replace(ENDED, seconds=2.0))
+    assert (report.delivered, report.pending) == ((0, report.proposals) if sink_is_down else (report.proposals, 0))
+    warnings = " ".join(report.warnings)
+    assert "not kept in the outbox before the delivery: " in warnings
+    assert "no answer within" in warnings
+    # The entry from before the submit could not be removed: whoever finds it needs the events.
+    assert path.is_file()
+    (entry,) = entries(tmp_path)
+    assert report.outbox_entry == str(entry)
+    recovered = recover_entry(entry, Deadline.after(60.0), over=True)
+    assert recovered is not None
+    assert recovered.manifest.pending == report.proposals
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["scandir", "open"])
+def test_an_outbox_whose_disk_hangs_amid_the_delivery(tmp_path: Path, step: str) -> None:
+    """Nothing is sent out of order: the entry is pending."""
+    one = Try(tmp_path)
+    path = one.job_writes("a_csv_join_agg")
+    put = one.lineage.delivery._deliver_entries
+
+    def deliver(deadline: Deadline, own: Entry) -> None:
+        with hanging_disk(tmp_path / "outbox", [step]):
+            put(deadline, own)
+
+    one.lineage.delivery._deliver_entries = deliver  # type: ignore[method-assign]
+    with not_outlasting(2.0):
+        report = one.lineage.finish(replace(ENDED, seconds=2.0))
+    assert (report.delivered, report.pending) == (0, report.proposals)
+    assert "no answer within" in str(report.reason)
+    assert path.is_file()
+    (entry,) = entries(tmp_path)
+    assert (entry.manifest.state, entry.manifest.pending) == ("pending", report.proposals)
+
+
+@pytest.mark.slow
+def test_events_whose_disk_hangs_before_the_submit(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The listener would hang in the driver, and with it the job: it runs without."""
+    monkeypatch.setattr(attempt, "_BEGIN_SECONDS", 0.2)
+    one.spark_submit()
+    with hanging_disk(one.folder / "events"), not_outlasting(0.5), pytest.raises(TimeoutError, match="no answer"):
+        one.inject()
+
+
+@pytest.mark.slow
+def test_disks_that_refuse_a_step_for_good(tmp_path: Path) -> None:
+    """As an NFS server that has forgotten its files. Nothing is raised, and nothing is lost."""
+    for step in ("write", "fsync", "replace", "unlink", "scandir", "statvfs", "mkdir"):
+        one = Try(tmp_path / step)
+        path = one.job_writes("a_csv_join_agg")
+        real = getattr(os, step)
+
+        def refuse(of: Any, *arguments: Any, root: Path = one.folder, real: Any = real, **options: Any) -> Any:
+            text = str(Path(f"/proc/self/fd/{of}").readlink()) if isinstance(of, int) else os.fspath(of)
+            if text.startswith((f"{root}/outbox", f"{root}/events")):
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), text)
+            return real(of, *arguments, **options)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(os, step, refuse)
+            report = one.lineage.finish(ENDED)
+        left = {entry.manifest.state for entry in outbox_at(one.folder / "outbox").entries()}
+        assert report.has_lineage, step
+        assert report.delivered == report.proposals or (path.is_file() and left == {"pending"}), step
+
+
+@pytest.mark.parametrize("for_good", [False, True])
+def test_events_that_cannot_be_read_at_the_moment(
+    one: Try, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, for_good: bool
+) -> None:
+    path = one.job_writes("a_csv_join_agg")
+    real = os.open
+
+    def fail(of: Any, *arguments: Any, **options: Any) -> int:
+        if os.fspath(of) == str(path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(of))
+        return real(of, *arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", fail)
+        report = one.lineage.finish(ENDED)
+        (entry,) = entries(tmp_path)
+        with pytest.raises(OSError, match="cannot be read at the moment"):
+            recover_entry(entry, Deadline.after(HANGS))
+        assert (report.failed, report.delivered, entry.manifest.state) == (True, 0, "unfinished")
+        assert f"{path}: Input/output error" in str(report.reason)
+        if for_good:  # in the end, the attempt has its place in the run tree
+            entry.outbox.limits = OutboxLimits(max_age=0.0)
+            recover_entry(entry, Deadline.after(HANGS))
+    if not for_good:
+        recover_entry(entry, Deadline.after(HANGS))
+    (recovered,) = entries(tmp_path)
+    assert recovered.manifest.state == "pending"
+    urns = {item.entity_urn for item in recovered.items() if isinstance(item, Proposal)}
+    assert (JOB in urns) is not for_good
+    assert path.is_file()
 
 
 def test_a_torn_event_file(one: Try) -> None:
@@ -430,6 +556,24 @@ def test_no_time_to_read_events(one: Try, tmp_path: Path) -> None:
     assert "the time for reading events was used up" in str(report.reason)
     assert path.is_file()
     assert len(files_below(tmp_path / "outbox/pending")) == 1
+
+
+@pytest.mark.slow
+def test_no_time_to_deliver(one: Try, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proposals of a huge job are made just in time: they are kept, and not even read again."""
+    made = JobEvents.lineage_in_time
+
+    def just_in_time(self: JobEvents, succeeded: bool, attempt: TaskAttempt, deadline: Deadline) -> Any:
+        lineage = made(self, succeeded, attempt, Deadline.after(HANGS))
+        time.sleep(deadline.remaining())
+        return lineage
+
+    monkeypatch.setattr(JobEvents, "lineage_in_time", just_in_time)
+    one.job_writes("a_csv_join_agg")
+    report = one.lineage.finish(replace(ENDED, seconds=2.0))
+    assert (report.delivered, report.pending) == (0, report.proposals)
+    assert "the time for lineage was over before its delivery" in str(report.reason)
+    assert [entry.manifest.pending for entry in entries(tmp_path)] == [report.proposals]
 
 
 def test_a_job_that_runs_without_lineage(one: Try) -> None:
@@ -761,7 +905,7 @@ def test_a_slow_disk_does_not_keep_an_attempt_from_failing_for_its_lineage(
     first.job_writes("a_csv_join_agg")
     first.sink_file.mkdir()
     first.lineage.finish(ENDED)
-    first.lineage.delivery._outbox.storage.deadline = Deadline.after(0)
+    first.lineage.delivery._outbox.deadline = Deadline.after(0)
     sync = os.fsync
 
     def slowly(descriptor: int) -> None:

@@ -21,9 +21,10 @@ from airflow_provider_spark_datahub.task import delivery as task_delivery
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.options import FailurePolicy, LineageOptions
 from airflow_provider_spark_datahub.task.report import LineageReport
-from tests.delivery.outboxes import Recording, outbox_at, receipts_in
+from tests.delivery.outboxes import Recording, key, outbox_at, put, receipts_in
 from tests.delivery.samples import upserts
 from tests.operators.tries import connections_to, killed_last_attempt
+from tests.patience import hanging_disk, not_outlasting
 
 KEY = AttemptKey("shop", "run", "build", -1, 1)
 GROUP = (KEY.instance, EntryName.connection_hash("datahub"))
@@ -170,3 +171,14 @@ def test_airflow_is_asked_about_few_task_instances_on_other_machines(
     one.deliver_others_of_dag(lambda: False)
     assert len(asked) == 3
     assert len(list(outbox_at(tmp_path / "outbox").entries())) == 6
+
+
+@pytest.mark.slow
+def test_what_other_tasks_left_is_not_waited_for_on_a_disk_that_hangs(tmp_path: Path) -> None:
+    """It is delivered before the running job's lineage, in the same thread."""
+    one, _ = delivery(tmp_path / "outbox", Recording())
+    one._options = replace(one._options, timeout=0.5)
+    put(outbox_at(tmp_path / "outbox"), key(task_id="another"))
+    with hanging_disk(tmp_path / "outbox") as asked, not_outlasting(1.0), pytest.raises(OSError, match="no answer"):
+        one.deliver_others_of_dag(lambda: False)
+    assert asked

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.task.raw_events import RawEvents
 from tests.operators.tries import CORPUS
 
@@ -19,7 +20,7 @@ def never() -> bool:
 @pytest.mark.parametrize("name", ["a_csv_join_agg", "b_multi_sql_hive", "f_delta"])
 def test_events_without_secrets_are_kept_as_they_are(name: str) -> None:
     path = CORPUS / f"{name}.ndjson"
-    content = RawEvents.read(path, never).compressed()
+    content = RawEvents.read(path, Deadline.after(60.0)).compressed()
     assert content is not None
     assert [json.loads(line) for line in gzip.decompress(content).splitlines()] == [
         json.loads(line) for line in path.read_bytes().splitlines()
@@ -35,7 +36,7 @@ def test_secrets_are_redacted_everywhere(tmp_path: Path) -> None:
     }
     path = tmp_path / "events.ndjson"
     path.write_text(json.dumps(event) + "\n")
-    content = RawEvents.read(path, never).compressed()
+    content = RawEvents.read(path, Deadline.after(60.0)).compressed()
     assert content is not None
     text = gzip.decompress(content).decode()
     assert "canary" not in text
@@ -47,7 +48,7 @@ def test_secrets_are_redacted_everywhere(tmp_path: Path) -> None:
 def test_bad_lines_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "events.ndjson"
     path.write_bytes(b'no json\n{"a": 1}\n{"torn": ')
-    content = RawEvents.read(path, never).compressed()
+    content = RawEvents.read(path, Deadline.after(60.0)).compressed()
     assert content is not None
     assert gzip.decompress(content) == b'{"a": 1}\n'
 
@@ -57,8 +58,8 @@ def test_without_events_nothing_is_kept(tmp_path: Path, content: bytes | None) -
     path = tmp_path / "events.ndjson"
     if content is not None:
         path.write_bytes(content)
-    assert RawEvents.read(path, never).compressed() is None
+    assert RawEvents.read(path, Deadline.after(60.0)).compressed() is None
 
 
 def test_without_time_nothing_is_kept() -> None:
-    assert RawEvents.read(CORPUS / "a_csv_join_agg.ndjson", lambda: True).compressed() is None
+    assert RawEvents.read(CORPUS / "a_csv_join_agg.ndjson", Deadline.after(0.0)).compressed() is None

@@ -1,8 +1,8 @@
 """Groups of an archive: which events must be converted together.
 
-The events of one application are spread over files, in any order. An event's head, which is read without decoding the
-rest, gives a first group: the run of its application. That is not enough for a query of a query, a Hive session, or a
-run whose events name its parent only sometimes: links between runs and groups show which groups to merge.
+The events of one application are spread over files, in any order. The head of an event, which is read without decoding
+the rest, names a first group: the run of its application. A query of a query, a Hive session, or a run whose events
+name its parent only sometimes need more: links between runs and groups show which groups to merge.
 """
 
 from __future__ import annotations

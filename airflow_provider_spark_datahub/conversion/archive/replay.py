@@ -1,10 +1,10 @@
 """Replay of an archive: convert each group of events, and keep of every aspect what DataHub would have kept.
 
-Each group (see :mod:`.grouping`) is converted by itself, in the order of its events' times, as the task that ran it
-would have done. Replayed in the order of time, a whole version of an aspect replaces the earlier ones, and a patch adds
+Each group (see :mod:`.grouping`) is converted by itself, in the order of its events' times, as its task would convert
+it. Versions of an aspect are replayed in the order of time: a whole version replaces the earlier ones, and a patch adds
 to them. So the last whole version and the patches after it are kept. Applications of one ``spark-submit`` keep each
-other's edges, as when their task delivers them: the first replaces edges if the events of all of them are complete, and
-the others add.
+other's edges, as they do when their task delivers them: the first one replaces edges if the events of all are complete,
+and the others only add edges.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobL
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 STILL_RUNNING_MS = 24 * 3600 * 1000
-"""An application without an end counts as killed if the archive goes on for this long after its last event."""
+"""An application without an end counts as killed if the archive has events that are this much later than its last."""
 LATEST, ADDED, RUN = "the latest version", "added since the latest version", "run history"
 """Reasons why a proposal is kept."""
 
@@ -61,7 +61,7 @@ class _ArchiveProblem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFilter:
-    """The part of an archive to convert. A job's run counts by its end, so that it is never cut in two.
+    """Part of an archive to convert. A run is selected by its end, so that no run is converted in part.
 
     :param since_ms: only runs that ended at this time or later, in ms since the epoch.
     :param until_ms: only runs that ended before this time.
@@ -87,7 +87,7 @@ class ArchiveFilter:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFacts:
-    """Facts of a whole archive that the conversion of each group depends on.
+    """Facts about a whole archive on which the conversion of each group depends.
 
     :param until_ms: the time of the last event.
     :param damaged: files with unreadable parts: runs with events in them may lack edges.
@@ -100,7 +100,7 @@ class ArchiveFacts:
 class AspectVersion(NamedTuple):
     """An aspect as one run wrote it. Versions sort in the order in which they are replayed.
 
-    :param place: the entity's URN; for a run that of its job, so that a job and its runs stay together.
+    :param place: the entity's URN; for a run, its job's URN, so that a job and its runs stay together.
     :param time_ms: the end of the run, in ms since the epoch.
     :param number: the position among all aspects of the run.
     :param submission: the run that started this one: applications of one ``spark-submit`` share it; may be empty.
@@ -215,7 +215,7 @@ def _numbered(
 
 
 def compact_versions(versions: Iterable[AspectVersion], *, run_history: bool) -> Iterator[_KeptProposal]:
-    """Yield what is left of all versions, place by place, in the order in which to write it.
+    """Yield the proposals that DataHub would have kept, place by place, in the order in which to write them.
 
     :param versions: sorted, at least by place and time.
     :param run_history: keep every run and operation, not only the last one of each place.

@@ -32,7 +32,7 @@ _LINEAGE = "lineage"
 
 
 PARSED_PLAN = "DIRECT:PARSED_PLAN"
-"""Transformation of columns that Spark's physical plans show, and OpenLineage does not report."""
+"""Transformation of columns that only Spark's physical plans show, not OpenLineage's events."""
 
 
 class ColumnId(NamedTuple):
@@ -65,7 +65,7 @@ class _Texts(NamedTuple):
 
 
 MAX_READ_PAIRS = 250_000
-"""Pairs of columns that are read of one facet: no more fit into an aspect of 16,000,000 characters."""
+"""Most column pairs that are read from one facet: more do not fit into an aspect of 16,000,000 characters."""
 
 
 class _Content(NamedTuple):
@@ -104,7 +104,7 @@ class DatasetColumns:
 
     @property
     def inputs(self) -> tuple[DatasetId, ...]:
-        """All datasets that it names, including those without an edge."""
+        """All datasets that the column lineage names, including those without an edge."""
         return self._read().inputs
 
     @property
@@ -118,7 +118,7 @@ class DatasetColumns:
 
     @property
     def left_out(self) -> int:
-        """How many pairs of columns were not read, because a facet has more than :data:`MAX_READ_PAIRS`."""
+        """Number of column pairs that were not read, because a facet has more than :data:`MAX_READ_PAIRS`."""
         return self._read().left_out
 
     @classmethod
@@ -170,11 +170,11 @@ class DatasetColumns:
         return self._copy(edges, map(named, self.inputs), self.sql)
 
     def within(self, known: Mapping[DatasetId, frozenset[str]]) -> DatasetColumns:
-        """Return it without the columns that datasets do not have; the same object if there are none.
+        """Return the column lineage without columns that their datasets do not have; this object if there are none.
 
         :param known: columns of datasets in lower case. The columns of other datasets stay.
         """
-        # Mostly, all inputs are plain columns that the datasets have.
+        # The usual case: all inputs are columns of their datasets.
         if all(names <= known.get(dataset, names) for dataset, names in self._names_of_inputs().items()):
             return self
 
@@ -253,7 +253,7 @@ def _cached_long_columns(lineage: bytes, schema: bytes, sql: str) -> DatasetColu
     return DatasetColumns(_Texts(lineage, schema), sql)
 
 
-# The next run of a job repeats it too.
+# Short column lineage is cached for longer, since the job's next run repeats it.
 _SHORT_BYTES = 4 * 1024
 _cached_columns = lru_cache(maxsize=256)(_cached_long_columns.__wrapped__)
 
@@ -318,7 +318,7 @@ class _WireFacet(msgspec.Struct, gc=False):
 
 
 class _Facet(NamedTuple):
-    """Column lineage as far as it is read.
+    """The part of a column lineage facet that is read.
 
     :param fields: inputs by output column.
     :param left_out: inputs that are not read.
@@ -364,7 +364,7 @@ def _decoded_text(lineage: bytes) -> _Facet:
     fields: dict[str, list[_Input]] = {}
     pairs = left_out = 0
     for name, text in in_time(facet.fields.items()):
-        # Most facets are far below the limit: their columns need not be counted before.
+        # Most facets are far below the limit, so that their columns need not be counted.
         if pairs + len(text) // _SHORTEST_INPUT > MAX_READ_PAIRS and (
             pairs + (more := len(_decode_wire_field(text).input_fields)) > MAX_READ_PAIRS
         ):
@@ -408,8 +408,8 @@ def _dataset_edges(items: Iterable[_Input], columns: tuple[str, ...]) -> Iterato
     """Yield the edges of inputs that act on all rows (``columnLineage.dataset``: filters, joins, sort keys).
 
     There is one edge per transformation, to all columns at once, so memory stays linear in the facet's length.
-    OpenLineage also lists columns here that only go into another expression, such as a partition key. They have only
-    ``DIRECT`` transformations and are left out, because they are not inputs of *every* column.
+    OpenLineage also lists columns here that are used in a single expression only, such as a partition key. These have
+    only ``DIRECT`` transformations. They are left out, because they are not inputs of *every* column.
     """
     by_transform: dict[str, list[_Input]] = {}
     for item in items:

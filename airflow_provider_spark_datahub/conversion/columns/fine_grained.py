@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, DatasetColumns
+from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.diagnostics import (
     COLUMN_EDGES_LEFT_OUT,
@@ -22,6 +23,8 @@ from airflow_provider_spark_datahub.conversion.diagnostics import (
 from airflow_provider_spark_datahub.conversion.events import DatasetId
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+
+_encode = msgspec.json.Encoder().encode
 
 _SHORTEST_COLUMN_URN = len('"urn:li:schemaField:(urn:li:dataset:(urn:li:dataPlatform:p,t,EI),c)",')
 
@@ -54,8 +57,8 @@ def fine_grained_lineages(
     namer: DatasetNamer,
     settings: LineageSettings,
     text_limit: TextLimit,
-) -> list[dict[str, Any]]:
-    """Return the ``fineGrainedLineages`` of a job: the union over all queries (Deviation 2), each edge once.
+) -> FineGrainedLineages:
+    """Return the column lineage of a job: the union over all queries (Deviation 2), each edge once.
 
     Each lineage has one downstream: if DataHub holds one with several, GMS refuses every later patch of the job's edges
     (``FineGrainedLineageTemplateHelper``). Lineage beyond the limits is left out: first the statements, then the inputs
@@ -70,7 +73,7 @@ def fine_grained_lineages(
         for output, columns in dict.fromkeys(lineages)
     ]
     if not queries:
-        return []
+        return NO_LINEAGES
     statements = {columns.sql for _, columns, _ in queries if columns.sql}
     long_statements = [sql for sql in statements if len(sql) > limits.sql]
     if long_statements:
@@ -82,140 +85,223 @@ def fine_grained_lineages(
     if union.left_out or union.pairs > limits.pairs or union.characters > limits.characters:
         union = _first_that_fit(union, limits)
         text_limit.count(COLUMN_EDGES_LEFT_OUT, union.left_out)
-    return [lineage.aspect for lineage in union.lineages]
+    return FineGrainedLineages(union.groups)
 
 
-class _Lineage(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Element of ``fineGrainedLineages``.
+class _Source:
+    """Source of columns: all parts of a lineage except its downstream. The outputs of a job often share it.
 
-    :param source: its upstreams and its transform.
-    :param pairs: how many pairs of columns it has.
-    :param of_all_rows: whether its inputs act on all rows, and so on every column of the output.
+    :param upstreams: URNs of the input columns, sorted.
+    :ivar characters: approximate length of the JSON without the downstream.
     """
 
-    downstream: str
-    source: tuple[tuple[str, ...], str]
-    aspect: dict[str, Any]
-    characters: int
-    pairs: int
-    of_all_rows: bool
+    __slots__ = ("_frame", "characters", "confidence", "transform", "upstreams")
 
+    def __init__(self, upstreams: tuple[str, ...], transform: str, confidence: float) -> None:
+        self.upstreams, self.transform, self.confidence = upstreams, transform, confidence
+        self.characters = _FRAME_CHARACTERS + len(transform) + sum(map(len, upstreams)) + 3 * len(upstreams)
+        self._frame: tuple[bytes, bytes] | None = None
 
-class _Lineages(NamedTuple):
-    """Distinct lineages with their sums.
-
-    :param left_out: pairs of columns that are not among them.
-    """
-
-    lineages: list[_Lineage]
-    pairs: int
-    characters: int
-    left_out: int
-
-
-# URN of the output, its column lineage, and the URNs of its inputs.
-_Query = tuple[str, DatasetColumns, tuple[tuple[DatasetId, str], ...]]
-
-
-def _union(queries: Sequence[_Query], limits: _Limits) -> _Lineages:
-    """Return the lineages of all queries, each once. Only lineages of one output can be equal."""
-    groups: dict[str, list[_Lineages]] = {}
-    for output, columns, names in queries:
-        groups.setdefault(output, []).append(_fine_grained(output, columns, names, limits))
-    of_outputs = [_deduplicated(group) if len(group) > 1 else group[0] for group in groups.values()]
-    if len(of_outputs) == 1:
-        return of_outputs[0]
-    lineages, pairs, characters, left_out = zip(*of_outputs, strict=True)
-    return _Lineages(list(chain.from_iterable(lineages)), sum(pairs), sum(characters), sum(left_out))
-
-
-def _deduplicated(groups: Sequence[_Lineages]) -> _Lineages:
-    lineages: list[_Lineage] = []
-    known: dict[tuple[tuple[str, ...], str], set[str]] = {}
-    source, downstreams = None, set[str]()
-    for lineage in chain.from_iterable(group.lineages for group in groups):
-        if lineage.source is not source:
-            source = lineage.source
-            downstreams = known.setdefault(source, set())
-        if lineage.downstream not in downstreams:
-            downstreams.add(lineage.downstream)
-            lineages.append(lineage)
-    return _lineages(lineages, sum(group.left_out for group in groups))
-
-
-def _lineages(lineages: list[_Lineage], left_out: int) -> _Lineages:
-    pairs, characters = sum([item.pairs for item in lineages]), sum([item.characters for item in lineages])
-    return _Lineages(lineages, pairs, characters, left_out)
-
-
-def _fine_grained(
-    output: str, columns: DatasetColumns, names: tuple[tuple[DatasetId, str], ...], limits: _Limits
-) -> _Lineages:
-    # The events of a query repeat its column lineage, and so does the next run of its job. Long ones take memory.
-    read = _read_few if len(columns.edges) <= _FEW_EDGES else _read_many
-    return read(output, columns, names, limits)
-
-
-def _read(output: str, columns: DatasetColumns, names: tuple[tuple[DatasetId, str], ...], limits: _Limits) -> _Lineages:
-    urn_of = dict(names)
-    sql = cut(columns.sql, limits.sql)
-    lineages: list[_Lineage] = []
-    left_out = columns.left_out
-    # Equal values are one object: a wide table has thousands of lineages.
-    downstreams: dict[str, list[str]] = {}
-    for edge in in_time(columns.edges):
-        pairs = len(edge.upstreams) * len(edge.downstreams)
-        if len(edge.downstreams) > 1 and pairs > limits.pairs:
-            left_out += pairs
-            continue
-        for column in edge.downstreams:
-            if column not in downstreams:
-                downstreams[column] = [urns.schema_field_urn(output, column)]
-        lineages += _lineages_of(edge, [downstreams[column] for column in edge.downstreams], sql, urn_of)
-    every = _lineages(lineages, left_out)
-    return _deduplicated([every]) if len(downstreams) < len(lineages) else every
-
-
-_FEW_EDGES = 32
-_read_few, _read_many = lru_cache(maxsize=256)(_read), lru_cache(maxsize=16)(_read)
+    @property
+    def frame(self) -> tuple[bytes, bytes]:
+        """The JSON of a lineage before and behind the text of its downstream."""
+        if self._frame is None:
+            upstreams, transform, confidence = map(_encode, (self.upstreams, self.transform, self.confidence))
+            self._frame = (
+                b'{"upstreamType":"FIELD_SET","upstreams":%b,"downstreamType":"FIELD_SET","downstreams":["' % upstreams,
+                b'"],"transformOperation":%b,"confidenceScore":%b}' % (transform, confidence),
+            )
+        return self._frame
 
 
 # Length of the JSON around the URNs and the text of one lineage.
 _FRAME_CHARACTERS = 130
 
 
-def _lineages_of(
-    edge: ColumnEdge, downstreams: list[list[str]], sql: str, urn_of: Mapping[DatasetId, str]
-) -> Iterator[_Lineage]:
-    upstreams = sorted(
-        {urns.schema_field_urn(urn_of[column.dataset], column.field) for column in edge.upstreams
-         if column.dataset in urn_of}
-    )  # fmt: skip
-    transform = f"-- {edge.transform}\n{sql}" if edge.transform and sql else sql or edge.transform
-    characters = _FRAME_CHARACTERS + len(transform) + sum(map(len, upstreams)) + 3 * len(upstreams)
-    pairs, source = len(upstreams), (tuple(upstreams), transform)
-    of_all_rows = len(downstreams) > 1
-    for downstream in downstreams:
-        aspect = {
-            "upstreamType": "FIELD_SET",
-            "upstreams": upstreams,
-            "downstreamType": "FIELD_SET",
-            "downstreams": downstream,
-            "transformOperation": transform,
-            "confidenceScore": edge.confidence,
-        }
-        (urn,) = downstream
-        yield _Lineage(urn, source, aspect, characters + len(urn), pairs, of_all_rows)
+class _Group(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """Lineages with one source: one for each downstream.
+
+    :param downstreams: URNs of the output's columns.
+    :param of_all_rows: whether the inputs act on all rows, and so on every column of the output.
+    """
+
+    source: _Source
+    downstreams: Sequence[str]
+    of_all_rows: bool
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs of columns."""
+        return len(self.source.upstreams) * len(self.downstreams)
+
+    @property
+    def characters(self) -> int:
+        """Approximate length of the JSON of these lineages."""
+        return self.source.characters * len(self.downstreams) + sum(map(len, self.downstreams))
+
+    def lineages(self) -> Iterator[dict[str, Any]]:
+        """Yield the lineages."""
+        for downstream in self.downstreams:
+            yield {
+                "upstreamType": "FIELD_SET",
+                "upstreams": list(self.source.upstreams),
+                "downstreamType": "FIELD_SET",
+                "downstreams": [downstream],
+                "transformOperation": self.source.transform,
+                "confidenceScore": self.source.confidence,
+            }
+
+    def texts(self) -> tuple[bytes, bytes, bytes]:
+        """Return the lineages as JSON in three parts, with commas between the lineages."""
+        begin, end = self.source.frame
+        quoted = _encode(self.downstreams)[2:-2]
+        if len(self.downstreams) > 1:
+            # The match cannot be inside a URN, where JSON escapes the quotes.
+            quoted = quoted.replace(b'","', end + b"," + begin)
+        return begin, quoted, end
 
 
-def _first_that_fit(union: _Lineages, limits: _Limits) -> _Lineages:
-    """Keep the lineages that fit: first those of single columns, then those of all rows. They stay in their order."""
-    pairs = characters = 0
-    kept: set[int] = set()
-    for lineage in sorted(union.lineages, key=lambda lineage: lineage.of_all_rows):
-        if pairs + lineage.pairs > limits.pairs or characters + lineage.characters > limits.characters:
+class FineGrainedLineages(Sequence[dict[str, Any]]):
+    """``fineGrainedLineages`` of a job, each with one downstream.
+
+    A wide table has thousands of lineages that differ only in their downstream. So their JSON is joined from texts, and
+    objects are made only when somebody reads them.
+    """
+
+    __slots__ = ("_groups", "_length")
+
+    def __init__(self, groups: Sequence[_Group]) -> None:
+        self._groups = groups
+        self._length = sum([len(group.downstreams) for group in groups])
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for group in self._groups:
+            yield from group.lineages()
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FineGrainedLineages) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def json(self) -> msgspec.Raw:
+        """The list as JSON in UTF-8.
+
+        :raises UnicodeEncodeError: if a name has half of a surrogate pair.
+        """
+        texts = [text for group in self._groups for text in (b",", *group.texts())]
+        return msgspec.Raw(b"".join((b"[", *texts[1:], b"]")))
+
+
+NO_LINEAGES = FineGrainedLineages(())
+
+
+class _Union(NamedTuple):
+    """Distinct lineages with their sums.
+
+    :param left_out: pairs of columns that are not among them.
+    """
+
+    groups: list[_Group]
+    pairs: int
+    characters: int
+    left_out: int
+
+    @classmethod
+    def of(cls, groups: list[_Group], left_out: int) -> _Union:
+        pairs, characters = sum([group.pairs for group in groups]), sum([group.characters for group in groups])
+        return cls(groups, pairs, characters, left_out)
+
+
+# The names of a query's inputs: URNs by dataset.
+_Names = tuple[tuple[DatasetId, str], ...]
+# URN of the output, its column lineage, and the URNs of its inputs.
+_Query = tuple[str, DatasetColumns, _Names]
+
+
+def _union(queries: Sequence[_Query], limits: _Limits) -> _Union:
+    """Return the lineages of all queries, each once. Only lineages of one output can be equal."""
+    of_outputs: dict[str, list[_Group]] = {}
+    left_out = 0
+    for output, columns, names in queries:
+        groups, missing = _groups(output, columns, names, limits)
+        of_outputs.setdefault(output, []).extend(groups)
+        left_out += missing
+    return _Union.of(list(chain.from_iterable(map(_distinct, of_outputs.values()))), left_out)
+
+
+def _distinct(groups: Sequence[_Group]) -> Iterator[_Group]:
+    """Yield the lineages of one output, each once."""
+    known: dict[tuple[tuple[str, ...], str], dict[str, None]] = {}
+    for group in groups:
+        source, new = group.source, dict.fromkeys(group.downstreams)
+        before = known.setdefault((source.upstreams, source.transform), new)
+        if before is not new:
+            new = {downstream: None for downstream in new if downstream not in before}
+            before.update(new)
+        if len(new) == len(group.downstreams):
+            yield group
+        elif new:
+            yield structs.replace(group, downstreams=tuple(new))
+
+
+def _groups(output: str, columns: DatasetColumns, names: _Names, limits: _Limits) -> tuple[list[_Group], int]:
+    """Return the lineages of one output of a query, and how many pairs of columns are left out."""
+    groups: list[_Group] = []
+    left_out = columns.left_out
+    urn_of: dict[str, str] = {}
+    # Outputs of an application often have the same columns, and so do those of the job's next run.
+    sources = (_few_sources if len(columns.edges) <= _FEW_EDGES else _many_sources)(columns, names, limits.sql)
+    for edge, source in zip(in_time(columns.edges), sources, strict=True):
+        pairs = len(edge.upstreams) * len(edge.downstreams)
+        if len(edge.downstreams) > 1 and pairs > limits.pairs:
+            left_out += pairs
             continue
-        pairs, characters = pairs + lineage.pairs, characters + lineage.characters
-        kept.add(id(lineage))
-    lineages = [lineage for lineage in union.lineages if id(lineage) in kept]
-    return _Lineages(lineages, pairs, characters, union.left_out + union.pairs - pairs)
+        for column in edge.downstreams:
+            if column not in urn_of:
+                urn_of[column] = urns.schema_field_urn(output, column)
+        groups.append(_Group(source, [urn_of[column] for column in edge.downstreams], len(edge.downstreams) > 1))
+    return groups, left_out
+
+
+def _sources(columns: DatasetColumns, names: _Names, longest_sql: int) -> list[_Source]:
+    """Return the source of each edge."""
+    urn_of, sql = dict(names), cut(columns.sql, longest_sql)
+    transforms: dict[str, str] = {}
+    sources = []
+    for edge in in_time(columns.edges):
+        upstreams = sorted(
+            {urns.schema_field_urn(urn_of[column.dataset], column.field) for column in edge.upstreams
+             if column.dataset in urn_of}
+        )  # fmt: skip
+        text = f"-- {edge.transform}\n{sql}" if edge.transform and sql else sql or edge.transform
+        # The statement may be long: equal texts are one object.
+        transform = transforms.setdefault(text, text)
+        sources.append(_Source(tuple(upstreams), transform, edge.confidence))
+    return sources
+
+
+# Fewer long column lineages are cached, since they take memory.
+_FEW_EDGES = 32
+_few_sources, _many_sources = lru_cache(maxsize=256)(_sources), lru_cache(maxsize=16)(_sources)
+
+
+def _first_that_fit(union: _Union, limits: _Limits) -> _Union:
+    """Return the lineages that fit, in their order: lineages of single columns first, then those of all rows."""
+    pairs = characters = 0
+    kept: dict[int, list[str]] = {}
+    for group in sorted(union.groups, key=lambda group: group.of_all_rows):
+        source, kept[id(group)] = group.source, []
+        for downstream in group.downstreams:
+            more, longer = len(source.upstreams), source.characters + len(downstream)
+            if pairs + more <= limits.pairs and characters + longer <= limits.characters:
+                pairs, characters = pairs + more, characters + longer
+                kept[id(group)].append(downstream)
+    groups = [structs.replace(group, downstreams=kept[id(group)]) for group in union.groups if kept[id(group)]]
+    return _Union(groups, pairs, characters, union.left_out + union.pairs - pairs)

@@ -27,8 +27,8 @@ _KEYS = ("username", "clientIp", "sessionId", "creationTime")
 def hive_session_properties(facet: JsonObject) -> dict[str, str]:
     """Return the custom properties of a Hive query's run and job: the facet's texts under the facet's own keys.
 
-    A key that is missing, empty or not a text is skipped. User and client address are shown, as the Spark user is: the
-    facet exists to say whose session it was.
+    A key that is missing, empty or not a text is skipped. User and client address are not redacted: the purpose of
+    the facet is to name the owner of the session.
     """
     return {key: redact(key, text) for key in _KEYS if (text := as_text(facet.get(key)).strip())}
 

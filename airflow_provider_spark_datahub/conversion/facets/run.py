@@ -188,7 +188,7 @@ class RunDetails:
         """Return the details of an application.
 
         :param own: details of the application's own run. Only its attempt and its upstream runs count.
-        :param others: details of its other runs, by priority, for what its own run does not say.
+        :param others: details of its other runs, by priority, for the details that its own run lacks.
         """
         merged = replace(own or NO_DETAILS)
         for other in others:

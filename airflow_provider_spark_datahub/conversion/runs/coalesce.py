@@ -37,8 +37,8 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity, display_name, job_id_and_name
 
 _STREAMS = (
-    "the job has streaming queries: their sinks, and a job for each, are known if Spark's event log is read "
-    "(capture_streaming)"
+    "the job has streaming queries: set capture_streaming to read their sinks, and a job for each of them, from "
+    "Spark's event log"
 )
 FLOW_TIMES = ("startedAt", "finishedAt")
 """Properties of a coalesced flow: begin and end of its application."""
@@ -48,14 +48,14 @@ JOB_TIMES = ("startTime", "endTime")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """End of a job, as far as it is known from elsewhere than its events.
+    """End of a job, as reported by other sources than its events.
 
     :param succeeded: whether ``spark-submit`` returned 0, which decides the run's result (Deviation 13): the event of
         a failed application may say COMPLETE. ``None`` if it is unknown.
     :param events_complete: no event was torn, quarantined or left unread.
     :param final: the job is over; else this is a snapshot.
-    :param one_submission: all events are of one ``spark-submit``; else of many, as in an archive, where each run of a
-        job replaces the one before (see :mod:`~airflow_provider_spark_datahub.conversion.archive.replay`).
+    :param one_submission: all events belong to one ``spark-submit``. An archive has the events of many; there, each run
+        of a job replaces the previous run (see :mod:`~airflow_provider_spark_datahub.conversion.archive.replay`).
     """
 
     succeeded: bool | None = None
@@ -97,11 +97,11 @@ class JobDefinition(msgspec.Struct, kw_only=True, gc=False):
 class JobRun(msgspec.Struct, kw_only=True, gc=False):
     """Run of a job. Times are in ms since the epoch.
 
-    :param result: ``None`` if the run has not ended, as far as is known.
+    :param result: ``None`` if no end of the run is known.
     :param parent_urn: the parent run's DataProcessInstance.
-    :param is_application: it is an application's run, not that of a query.
-    :param session_properties: those of the Hive session.
-    :param execution_counts: properties that say how many SQL executions have lineage, by Spark's event log.
+    :param is_application: it is the run of an application, not of a query.
+    :param session_properties: properties of the Hive session.
+    :param execution_counts: properties with the number of SQL executions in Spark's event log, in all and with lineage.
     """
 
     id: str
@@ -143,7 +143,7 @@ class JobLineage(msgspec.Struct, gc=False):
 
 
 class CoalescedJob:
-    """Job that the runs of one application become.
+    """Job made of the runs of one application.
 
     :ivar patch_edges: as in :class:`JobLineage`.
     """
@@ -218,7 +218,7 @@ class CoalescedJob:
         return lineage, diagnostics
 
     def _in_flight(self) -> frozenset[str]:
-        """Return the job types of queries that, without an end, were running when the driver died, and did not write.
+        """Return the job types whose queries wrote nothing if they have no end: the driver died while they ran.
 
         A driver that is stopped (SIGTERM) still sends the application's end. An RDD job often sends no end at all.
         """
@@ -243,7 +243,7 @@ def coalesce(
     batches = [
         with_model_folders(with_streamed_folders(application)) for application in applications if application.runs
     ]
-    # A failure is that of the last application; events decide on the others.
+    # If spark-submit failed, its last application failed. The results of the others are in their events.
     others = replace(ending, succeeded=None) if ending.succeeded is False else ending
     pending = deque(CoalescedJob(batch, settings, ending if batch is batches[-1] else others) for batch in batches)
     edges = _SharedJobEdges([*pending, *query_jobs] if ending.one_submission else ())
@@ -259,7 +259,7 @@ class _SharedJobEdges:
     """Edges of jobs with several runs in one conversion: sessions of one name, queries under one ``pipeline_name``.
 
     The last run must not remove the edges of the others. If the edges of all runs are complete, the first run replaces
-    those in DataHub. The others add theirs.
+    the edges in DataHub. The other runs only add edges.
     """
 
     def __init__(self, jobs: Iterable[CoalescedJob | JobLineage]) -> None:
@@ -335,7 +335,7 @@ _SEEN = 4096
 
 
 class _RememberedLineages:
-    """Latest lineages with their diagnostics, by all that they depend on. Who takes one must not change it."""
+    """Cache of the latest lineages with their diagnostics. A caller must not change what the cache returns."""
 
     def __init__(self) -> None:
         self._lineages: dict[Hashable, tuple[Lineage, Diagnostics]] = {}
@@ -347,7 +347,7 @@ class _RememberedLineages:
         return len(self._lineages)
 
     def is_repeated(self, names: Hashable) -> bool:
-        """Return whether these names may have been asked for before: what comes once is not worth comparing."""
+        """Return whether these names may have been seen before. A lineage that comes only once needs no key."""
         seen = hash(names)
         if seen in self._seen:
             return True
@@ -447,7 +447,7 @@ class SingleEvents:
 
     def _lineage(self, event: RunEvent) -> tuple[Lineage, Diagnostics]:
         if self._settings.capture_operations or self._settings.capture_test_results:
-            # Operations have the event's time and run, and tests may be in the run's facets alone.
+            # No key covers these: operations have the event's time and run, tests may be in the run's facets alone.
             return self._read(event)
         # All that the lineage of a run depends on; datasets that came as the same text are the same object.
         rdd_job = event.job_name if event.job_type == RDD_JOB else ""
@@ -463,9 +463,9 @@ class SingleEvents:
 
 
 def _properties(layers: tuple[SharedObject, ...], times: tuple[str, str], longest: int) -> _Properties:
-    """Return the properties of a job or a flow, without the times that only a whole application has, and truncations.
+    """Return the properties of a job or a flow, and how often a text was cut.
 
-    :param times: names of those times.
+    :param times: names of the times that only a whole application has, which are left out.
     """
     limit = TextLimit(longest)
     properties = merged_layers([layers])

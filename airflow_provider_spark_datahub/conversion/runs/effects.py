@@ -37,11 +37,11 @@ _Named = Callable[[DatasetId], DatasetId]
 # Spark runs a job for each write of files, also for an empty one (SPARK-23271 in FileFormatWriter).
 _FILE_WRITE = "execute_insert_into_hadoop_fs_relation_command"
 _SAVE = "execute_save_into_data_source_command"
-# Delta's transaction log, and that of a streaming query's files.
+# Transaction logs of Delta tables, and of the files that a streaming query writes.
 _LOG_OF_TABLE = re.compile(r"/(?:_delta_log|_spark_metadata)(?:/|$)")
 # Queries around the query that writes. OpenLineage reports statistics for both of them.
 _TABLE_AS_SELECT = frozenset(f"execute_create_{kind}_table_as_select_command" for kind in ("data_source", "hive"))
-# These and further ones, which may have none.
+# All queries around the query that writes. Those that are added here may have no statistics.
 _ENCLOSING = _TABLE_AS_SELECT | {
     *(f"{atomic}{verb}_table_as_select" for atomic in ("", "atomic_") for verb in ("create", "replace")),
     *("append_data_exec_v1", "overwrite_by_expression_exec_v1"),
@@ -63,11 +63,11 @@ def with_effects(
     - If the driver is stopped (SIGTERM), Spark's shutdown hook ends the application, and the query that was running
       completes afterwards, under another run id and without a START. Neither of the two wrote.
 
-    Only applications whose own run is known are checked: single events lack what the others of their run say.
+    An application whose own run is not known is not checked: a single event does not show what the rest of its run did.
 
-    :param failed: ids of runs that failed by Spark's event log.
-    :param single: ids of runs whose execution had no part, by Spark's event log.
-    :param idle: ids of runs without a Spark job that their command always runs, by Spark's event log.
+    :param failed: ids of runs that failed according to Spark's event log.
+    :param single: ids of runs whose execution has no execution inside it, according to Spark's event log.
+    :param idle: ids of runs without the Spark job that their command always starts, according to Spark's event log.
     """
     if application.own_run is None:
         return application
@@ -102,7 +102,7 @@ def _without_logs_of_tables(run: RunState) -> RunState:
 
 
 def _writes_in_parts(run: RunState) -> bool:
-    """Whether Spark writes the outputs of a query in another execution within it: Delta's writes are of that kind."""
+    """Return whether Spark writes the outputs of a query in another execution inside it, as for Delta."""
     is_command = run.plan_node == _SAVE or run.plan_node.startswith("atomic_")
     return is_command and not run.worked and all(dataset.name.startswith("/") for dataset in run.outputs)
 
@@ -119,6 +119,21 @@ def _with_spread_failures(runs: tuple[RunState, ...]) -> tuple[RunState, ...]:
         return structs.replace(run, failure=inner.failure) if inner is not None else run
 
     return tuple(map(spread, runs))
+
+
+def statements_within(runs: Sequence[RunState]) -> dict[str, str]:
+    """Return the statements of queries whose own events have none, by run id.
+
+    A CREATE TABLE AS SELECT runs as two queries, and only the events of the write within it name the statement.
+
+    :param runs: in the order of their first events.
+    """
+    silent = [run for run in runs if not run.sql and run.plan_node in _ENCLOSING and run.outputs]
+    if not silent:
+        return {}
+    named = _Intervals([run for run in runs if run.sql and run.outputs])
+    parts = ((run, named.first_part(run, same_output=True)) for run in silent)
+    return {run.run_id: part.sql for run, part in parts if part is not None}
 
 
 def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:
@@ -178,10 +193,10 @@ class _Intervals:
         self._trees: dict[DatasetId, _IntervalTree] = {}
 
     def first_part(self, outer: RunState, *, same_output: bool) -> RunState | None:
-        """Return the first of the queries that took place within another. The begin of the outer may be lost.
+        """Return the first of the queries that took place within an outer query.
 
-        :param outer: none of the queries.
-        :param same_output: it must also have one of the outer's outputs.
+        :param outer: a query that is not one of them; its begin may be lost.
+        :param same_output: the inner query must also have one of the outer's outputs.
         """
         if outer.start_ms is None or outer.end_ms is None:
             return None
@@ -229,7 +244,7 @@ class _IntervalTree:
         return None
 
 
-# -- names in the end
+# -- last names of tables
 
 
 @dataclass(slots=True, eq=False)
@@ -255,7 +270,7 @@ class _Generations:
 
     def __init__(self, runs: Iterable[RunState], namer: DatasetNamer) -> None:
         self._namer = namer
-        # The generations of a name by the index of the event from which on they have it; ``None`` if there is none.
+        # For each name, the index of the event at which a generation took it; ``None`` from the generation's DROP on.
         self._by_name: dict[str, list[tuple[int, _Generation | None]]] = {}
         self._written: dict[str, list[_Generation]] = {}
         for run in runs:
@@ -286,7 +301,7 @@ class _Generations:
     def _at(self, dataset: DatasetId, index: int) -> _Generation | None:
         """Return the generation that a name stands for at the time of an event, if the application wrote it."""
         lives = self._by_name.get(self._key(dataset), [])
-        # They are in the order of their beginnings.
+        # Sorted by the index at which they took the name.
         begun = bisect_right(lives, index, key=operator.itemgetter(0))
         return lives[begun - 1][1] if begun else None
 
@@ -309,7 +324,7 @@ class _Generations:
 
     @property
     def changed(self) -> bool:
-        """Whether any table has another name in the end, or was dropped."""
+        """Return whether any table has another name in the end, or was dropped."""
         return any(
             generation.dropped or generation.name != generation.written_as
             for generations in self._written.values()
@@ -327,7 +342,7 @@ class _Generations:
         return generation.name if self._is_reused(generation) else generation.written_as
 
     def is_gone(self, dataset: DatasetId, index: int) -> bool:
-        """Whether nothing is left of a table that was written then: it was dropped unread, and its name used again."""
+        """Return whether a table that was written then is gone: it was dropped unread, and its name is used again."""
         generation = self._at(dataset, index)
         return generation is not None and generation.dropped and not generation.read and self._is_reused(generation)
 
@@ -345,9 +360,10 @@ def _read_by(run: RunState) -> Iterator[DatasetId]:
 def under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[RunState, ...]:
     """Return the runs as if each table had its last name from the beginning (Deviation 9).
 
-    This is about tables that the application wrote. A table that it only read and then renamed keeps the name under
-    which it was read, where the job's next run finds one. A table that is dropped in the end keeps the name under which
-    it was written. If that name is used again, and nothing read the dropped table, its lineage ends with it.
+    Only tables that the application wrote are renamed. A table that the application read and then renamed keeps the
+    name under which it was read: the job's next run reads a table of that name again. A table that is dropped in the
+    end keeps the name under which it was written. If that name is used again and nothing read the dropped table, the
+    dropped table has no lineage.
 
     :param runs: in the order of their first events.
     """
@@ -356,10 +372,10 @@ def under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[R
     generations = _Generations(runs, namer)
     if not generations.changed:
         return runs
-    return tuple(_in_the_end(run, generations) for run in runs)
+    return tuple(_with_last_names(run, generations) for run in runs)
 
 
-def _in_the_end(run: RunState, generations: _Generations) -> RunState:
+def _with_last_names(run: RunState, generations: _Generations) -> RunState:
     gone = {
         dataset
         for dataset, state in run.outputs.items()
@@ -391,8 +407,8 @@ def _renamed(run: RunState, named: _Named) -> RunState:
 def with_known_columns(run: RunState) -> RunState:
     """Return the run without column lineage from columns that its inputs do not have.
 
-    Spark computes some columns where the data is: the database computes an aggregate (``sum``), and Iceberg names the
-    file of a row (``_file``). Those of a metadata table are not columns of its table.
+    The source computes some columns itself: a database computes an aggregate (``sum``), and Iceberg names the file of a
+    row (``_file``). The columns of a metadata table are not columns of its table either.
     """
     with_columns = [(dataset, state) for dataset, state in run.outputs.items() if state.columns is not None]
     if not with_columns:
@@ -433,10 +449,12 @@ _PARTITION_FOLDERS = re.compile(r"(?:/[A-Za-z_]\w*=[^/]*)+$")
 def with_streamed_folders(application: Application) -> Application:
     """Return the application with the folders that streaming queries read instead of the files of each micro-batch.
 
-    OpenLineage names the files of a micro-batch, so each new file would become a dataset. A file counts as part of a
-    stream only if that is certain, because the static side of a join may be a single file: another query of the
-    application names its folder, it is all that its micro-batch read, or another micro-batch of the query read other
-    files of the folder in its place.
+    OpenLineage names the files of a micro-batch, so each new file would become a dataset. But a single file may also be
+    the static side of a join. So a file counts as part of a stream only in one of these cases:
+
+    - another query of the application names its folder
+    - the micro-batch read nothing else
+    - another micro-batch of the query read other files of the folder instead
     """
     streaming = [run for run in application.runs if run.is_streaming]
     if not streaming:
@@ -464,7 +482,7 @@ def with_streamed_folders(application: Application) -> Application:
     return replace(
         application,
         runs=tuple(
-            _renamed(run, partial(_named_in, folders[run.run_id])) if folders.get(run.run_id) else run
+            _renamed(run, partial(_replacement, folders[run.run_id])) if folders.get(run.run_id) else run
             for run in application.runs
         ),
     )
@@ -510,7 +528,7 @@ class _FolderReads:
         if files not in self._within:
             self._within[files] = self._read_within(files)
         batches, of_file = self._within[files]
-        # All that did not read it, without those that read nothing but some of the same files.
+        # Micro-batches without this file, except those that read only some of the other files in ``files``.
         return without > batches - of_file[file]
 
     def _read_within(self, files: _Files) -> tuple[int, Counter[DatasetId]]:
@@ -537,7 +555,7 @@ def _files_by_folder(run: RunState) -> dict[DatasetId, _Files]:
     return {folder: _Files(read) for folder, read in files.items()}
 
 
-def _named_in(names: Mapping[DatasetId, DatasetId], dataset: DatasetId) -> DatasetId:
+def _replacement(names: Mapping[DatasetId, DatasetId], dataset: DatasetId) -> DatasetId:
     return names.get(dataset, dataset)
 
 
@@ -602,7 +620,7 @@ def with_folders(run: RunState) -> RunState:
     by_length = sorted(run.inputs, key=lambda folder: len(folder.name))
     folders = {(folder.namespace, folder.name.rstrip("/")): folder for folder in by_length}
     listed = {dataset: folder for dataset in outside if (folder := _folder_of(dataset, folders))}
-    return _renamed(run, partial(_named_in, listed)) if listed else run
+    return _renamed(run, partial(_replacement, listed)) if listed else run
 
 
 def _folder_of(dataset: DatasetId, folders: Mapping[tuple[str, str], DatasetId]) -> DatasetId | None:

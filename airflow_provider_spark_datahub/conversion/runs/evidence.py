@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.conversion.runs.fold import DROP, NOT_WRITTE
 EVENT, STATEMENT, SPARK_PLAN, STREAMING_PROGRESS = "EVENT", "STATEMENT", "SPARK_PLAN", "STREAMING_PROGRESS"
 """Values of the property ``source`` of an edge. DataHub's own UI writes ``UI`` there."""
 STATEMENT_PROPERTY = "statement."
-"""Begin of the properties of a job that are the statements of its queries, before the id of the statement."""
+"""Prefix of the job properties that hold the statements of queries; the id of the statement follows."""
 _MOST_QUERIES = 20
 _MOST_STATEMENTS = 200
 _LONGEST_STATEMENT = 20_000
@@ -128,7 +128,7 @@ def rejected_edges(
     in_flight: Collection[str],
     phantoms: Collection[DatasetId],
 ) -> Iterator[RejectedEdge]:
-    """Yield the datasets that events name as inputs or outputs of queries, and that are not edges for that reason.
+    """Yield the datasets that events name as inputs or outputs of queries but that are not edges, with the reasons.
 
     :param reported: the runs with the names in their events.
     :param runs: the same runs under the last names of datasets.

@@ -57,7 +57,7 @@ _WRITE_NODES = frozenset(
 # Commands that create or alter a table without new data.
 _CATALOG_NODES = (
     *("create_table", "execute_create_table_command", "execute_create_table_like_command"),
-    *("execute_create_data_source_table_command", "execute_alter_table_"),
+    *("execute_create_data_source_table_command", "execute_alter_table_", "alter_table"),
 )
 _OF_CATALOG = frozenset({"CREATE", "ALTER"})
 NOT_WRITTEN = frozenset({DROP, RENAME})
@@ -73,7 +73,7 @@ class DatasetState(msgspec.Struct, gc=False):
     :param partitions: the written partitions, if the producer reports them.
     :param layer: format of a table, such as ``iceberg``, if the producer reports it.
     :param gap: why Spark's plan does not show where its rows come from.
-    :param is_metadata: a metadata table stands for the table, whose columns it does not have.
+    :param is_metadata: the run used one of the table's metadata tables, which have other columns.
     :param metadata: facets of its metadata by name, each with the index of its event; ``None`` if there are none.
     """
 
@@ -95,10 +95,10 @@ class RunState(msgspec.Struct, gc=False):
 
     :param index: index of its first event among all events.
     :param worked: Spark ran a job for it (facet ``spark_jobDetails``), or counted what it wrote.
-    :param refused: it wrote nothing, although its events name outputs. They are left out.
+    :param refused: it wrote nothing, although its events name outputs; :attr:`outputs` is without them.
     :param reported: the refused run as its events describe it.
     :param is_logged: its events are made from Spark's own event log.
-    :param properties: each with the index of its event; those that an event repeats are left out.
+    :param properties: the properties of each event, with the event's index; an event that repeats them adds nothing.
     """
 
     run_id: str
@@ -150,12 +150,12 @@ class RunState(msgspec.Struct, gc=False):
 
     @property
     def is_streaming(self) -> bool:
-        """Whether it is a micro-batch of a streaming query."""
+        """Return whether it is a micro-batch of a streaming query."""
         return self.details is not None and self.details.run_type == "STREAMING"
 
     @property
     def is_query(self) -> bool:
-        """Whether it is a Spark query or RDD job, which belongs to the application in its parent facet."""
+        """Return whether it is a Spark query or RDD job, which belongs to the application in its parent facet."""
         return self.job_type in QUERY_TYPES
 
     @property
@@ -174,11 +174,11 @@ class RunState(msgspec.Struct, gc=False):
             (dataset, state)
             for dataset, state in self.changed
             if state.lifecycle not in NOT_WRITTEN
-            and not (state.lifecycle in _OF_CATALOG and self.plan_node.startswith(_CATALOG_NODES))
+            and not (state.lifecycle in _OF_CATALOG and _is_of_catalog(self.plan_node))
         ]
 
     def is_known_until(self, log_ms: int | None) -> bool:
-        """Whether Spark's event log is read up to the latest event of the run.
+        """Return whether Spark's event log is read up to the latest event of the run.
 
         :param log_ms: time of the last entry that was read, in ms since the epoch; ``None`` if no log is read.
         """
@@ -188,7 +188,7 @@ class RunState(msgspec.Struct, gc=False):
         return latest_ms is not None and latest_ms <= log_ms
 
     def is_final(self, log_ms: int | None) -> bool:
-        """Whether a snapshot has all that will ever be known of this query. An RDD job often sends no end.
+        """Return whether no later event or log entry will change this query. An RDD job often sends no end.
 
         :param log_ms: as in :meth:`is_known_until`.
         """
@@ -198,6 +198,11 @@ class RunState(msgspec.Struct, gc=False):
         """Return the run with the inputs and outputs that its end cannot take back."""
         inputs = {} if self.job_type == RDD_JOB else self.inputs
         return structs.replace(self, inputs=inputs, outputs=dict(self.changed) if self.ended else {})
+
+
+def _is_of_catalog(plan_node: str) -> bool:
+    # ``create_table_as_select`` is the command of a catalogue that cannot stage a table: it writes rows.
+    return plan_node.startswith(_CATALOG_NODES) and not plan_node.endswith("_as_select")
 
 
 def _shows_work(event: RunEvent) -> bool:
@@ -259,11 +264,11 @@ class Application:
     def certain(self, log_ms: int | None = None) -> Application | None:
         """Return the application with the inputs and outputs that its end cannot take back.
 
-        Left to the end is what often changes: the outputs of a running query, which may fail (Deviation 10); the reads
-        of an RDD job, which a query may turn into a mere listing (Deviation 5); and queries that Spark's event log does
-        not have yet, which may belong to a streaming query. What still changes (a renamed table, a path whose table
-        only the outer query names) is removed at the end, see
-        :func:`~airflow_provider_spark_datahub.conversion.aspects.retractions`.
+        The end reports everything that often changes: the outputs of a running query, which may fail (Deviation 10);
+        the reads of an RDD job, which a later query may show to be a file listing (Deviation 5); and queries that
+        Spark's event log does not have yet, which may belong to a streaming query. If an edge that was delivered
+        changes anyway (a table is renamed, or only the outer query names the table behind a path), the end removes the
+        old edge, see :func:`~airflow_provider_spark_datahub.conversion.aspects.retractions`.
 
         :param log_ms: as in :meth:`RunState.is_known_until`.
         :returns: ``None`` if the application's name may still change.
@@ -274,7 +279,7 @@ class Application:
 
 
 def _endings(table: str) -> Iterator[str]:
-    """Yield a name, and what follows each ``_`` in it."""
+    """Yield a name, and its ending after each ``_`` in it."""
     yield table
     for index, character in enumerate(table):
         if character == "_":
@@ -369,8 +374,8 @@ class Fold:
     def deduplicate(self, keep_last: int, most: int) -> None:
         """Merge queries with equal content into the first of them.
 
-        The coalesced job stays the same: of what may differ, times are joined, the later schema and the earlier
-        properties win (conversion rules, section 7). A later event of a merged run begins that run anew.
+        The coalesced job stays the same: times are joined, and the later schema and the earlier properties win
+        (conversion rules, section 7). A later event of a merged run starts a new state of that run.
 
         :param keep_last: events whose runs are left alone.
         :param most: only applications with more queries than that are deduplicated.
@@ -411,7 +416,7 @@ class Fold:
         return taken
 
     def _application_of(self, run: RunState) -> str:
-        """Return the run id of the application: that of the parent if the run is a query."""
+        """Return the run id of the application: the parent's run id if the run is a query, else the run's own."""
         seen = {run.run_id}
         while run.job_type != APPLICATION and run.parent_run_id and run.parent_run_id not in seen:
             parent = self._runs.get(run.parent_run_id)
@@ -425,7 +430,10 @@ class Fold:
 
 
 def _with_several_session_names(runs: Iterable[RunState]) -> set[str]:
-    """Return the applications that are named after their last session, whose run must stay the last."""
+    """Return the run ids of applications with several session names.
+
+    Such an application is named after its last session, so the last session's run must stay the last one.
+    """
     names: dict[str, set[str]] = {}
     for run in runs:
         if run.session_name and run.parent_run_id:

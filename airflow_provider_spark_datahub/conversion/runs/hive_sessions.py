@@ -45,7 +45,7 @@ class HiveSession:
     :param urn: its DataProcessInstance.
     :param parent_urn: DataProcessInstance of the parent run.
     :param reported: the session's own run sent events and is converted from them: only the rest is written here.
-    :param end_reported: those events have its end, or are coalesced with its queries into one job, which has it.
+    :param end_reported: those events contain its end, or the job that they are coalesced into reports the end.
     :param properties: those of the facet.
     :param activities: in order; several if the session went on after it had been closed.
     """
@@ -151,7 +151,7 @@ class HiveSessions:
     Otherwise the run is named after the session id in the facet. The name has no job namespace: users may set one for
     each query, and the hook of OpenLineage 1.34 makes one of each query's text.
 
-    :param timeout_ms: a session without events for so long is closed.
+    :param timeout_ms: a session without events for this long is closed.
     :param cluster: the configured ``platform_instance``, which distinguishes Hives with the same session ids.
     :raises ValueError: if the timeout is not positive.
     """
@@ -169,7 +169,7 @@ class HiveSessions:
         self._parents: dict[str, str] = {}
 
     def observe(self, event: RunEvent) -> None:
-        """Add an event of any producer. Events of others than Hive only advance the time."""
+        """Add an event of any producer. Events of producers other than Hive only advance the time."""
         if event.time_ms is not None and event.time_ms > self._latest_ms:
             self._latest_ms = event.time_ms
         if not event.is_of_hive:
@@ -193,10 +193,10 @@ class HiveSessions:
         return sorted((self._session(group, until_ms) for group in self._resolved()), key=_by_start)
 
     def parent_of(self, run_id: str) -> str | None:
-        """Return the parent's DataProcessInstance of a query's run; ``None`` if the run belongs to no session.
+        """Return the parent's URN for the run of a query; ``None`` if the run belongs to no session.
 
-        That is its session, unless the query names another parent that is not the session's parent: a task keeps its
-        lineage even if it shares the connection with others.
+        The parent is the session, unless the query names another parent that is not the session's parent. So a task
+        keeps its lineage even if it shares its connection to Hive with others.
         """
         self._resolved()
         return self._parents.get(run_id)

@@ -13,10 +13,11 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
-from airflow_provider_spark_datahub.conversion.columns.fine_grained import fine_grained_lineages
+from airflow_provider_spark_datahub.conversion.columns.fine_grained import FineGrainedLineages, fine_grained_lineages
 from airflow_provider_spark_datahub.conversion.columns.sql import (
     direct_columns,
     short_statement,
@@ -36,7 +37,12 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
 )
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.proposals import Proposal, RepeatedProposal
-from airflow_provider_spark_datahub.conversion.runs.effects import under_last_names, with_folders, with_known_columns
+from airflow_provider_spark_datahub.conversion.runs.effects import (
+    statements_within,
+    under_last_names,
+    with_folders,
+    with_known_columns,
+)
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -122,7 +128,7 @@ def _operations_of(run: RunState, namer: DatasetNamer) -> Iterator[Operation]:
 
 
 def _kind(run: RunState, state: DatasetState) -> str:
-    """Return the type by the output's lifecycle, else by the statement, else as if rows were inserted."""
+    """Return the type that the output's lifecycle stands for, else the statement's type, else ``INSERT``."""
     if state.lifecycle:
         return _BY_LIFECYCLE.get(state.lifecycle, "UNKNOWN")
     words = run.sql.upper().split(maxsplit=2)[:2]
@@ -168,11 +174,11 @@ class RepeatedEdges(NamedTuple):
 
 
 class LineageProposals(msgspec.Struct, gc=False):
-    """Proposals of a lineage, which the events of a run share, and the runs of a job.
+    """Proposals of a lineage. The events of a run, or the runs of a job, share them.
 
-    :param settings: settings, and :attr:`upstream_jobs`, by which they were made.
-    :param datasets: those of the datasets.
-    :param repeated: from the second time on that they are needed.
+    :param settings: the settings that the proposals were made with, and so are :attr:`upstream_jobs`.
+    :param datasets: proposals of the datasets.
+    :param repeated: ``None`` until the edges are needed for the second time.
     """
 
     settings: LineageSettings
@@ -184,16 +190,16 @@ class LineageProposals(msgspec.Struct, gc=False):
 class Lineage(msgspec.Struct, gc=False):
     """Datasets that runs read and wrote, by URN, and what the runs did with them.
 
-    :param fine_grained: column lineage, as in ``fineGrainedLineages``.
+    :param fine_grained: column lineage.
     :param partitions: the written partitions, if producers report them.
     :param tests: results of data-quality checks by the URN of the test: True if it passed.
-    :param statements: those of the queries by id, which edges name as their evidence.
-    :param made: its proposals, once they have been made.
+    :param statements: statements of the queries, by the id under which edges name them as evidence.
+    :param made: cached proposals of this lineage.
     """
 
     inputs: dict[str, JobDataset]
     outputs: dict[str, JobDataset]
-    fine_grained: list[dict[str, Any]]
+    fine_grained: FineGrainedLineages
     operations: Sequence[Operation] = ()
     partitions: tuple[str, ...] = ()
     tests: Mapping[str, bool] = {}
@@ -252,8 +258,8 @@ def lineage_key(
 
     The next run of a job mostly has an equal key: of ids and times, only the order counts.
 
-    :returns: ``None`` if the lineage has more than edges, or depends on more than is worth comparing. The size is the
-        number of runs, datasets and column edges.
+    :returns: ``None`` if the lineage has other content than edges, or if comparing it would cost too much. The size is
+        the number of runs, datasets and column edges.
     """
     runs = application.runs
     if settings.capture_operations or settings.capture_evidence or settings.capture_columns_from_sql:
@@ -279,7 +285,7 @@ _MOST_COMPARED = 1000
 
 
 def _dataset_key(dataset: DatasetId, state: DatasetState, namer: DatasetNamer, begin: int) -> Hashable | None:
-    """Return what the lineage depends on of a dataset; ``None`` if it cannot be compared, or cannot be named.
+    """Return a key of the parts of a dataset that its lineage depends on; ``None`` if it has no key or no name.
 
     :param begin: index of the application's first event.
     """
@@ -288,7 +294,7 @@ def _dataset_key(dataset: DatasetId, state: DatasetState, namer: DatasetNamer, b
         names += map(namer.name_or_reason, columns.inputs)
     if previous is not None:
         names.append(namer.name_or_reason(previous))
-    # Whoever reads the lineage reports a dataset without a name.
+    # A dataset without a name has no key, so that its lineage is read each time and the missing name is reported.
     if state.metadata or isinstance(state.schema, dict) or str in map(type, names):
         return None
     facets = (state.schema, state.lifecycle, previous, state.partitions, state.layer, state.gap, state.is_metadata)
@@ -310,7 +316,7 @@ _READS = re.compile(r"\b(?:select|from|table\s*\()", re.IGNORECASE)
 
 
 def _holds_its_rows(run: RunState) -> bool:
-    """Return whether a statement inserts rows that it holds itself: it has no input."""
+    """Return whether a statement inserts literal rows (``VALUES``), so that it has no input."""
     return _ROWS.search(run.sql) is not None and not _READS.search(run.sql)
 
 
@@ -360,8 +366,14 @@ class _Edges:
         """Add to the edges which queries gave them."""
         reads, phantoms = self._reads
         kept = [(run, [item for item in read if item[0] not in phantoms]) for run, read in reads]
+        statements = statements_within([run for run, _ in self._written])
+
+        def named(run: RunState) -> RunState:
+            return structs.replace(run, sql=statements[run.run_id]) if run.run_id in statements else run
+
         for datasets, touched in ((lineage.inputs, kept), (lineage.outputs, self._written)):
-            for urn, properties in evidence.properties((run, self._named(read)) for run, read in touched).items():
+            queries = ((named(run), self._named(items)) for run, items in touched)
+            for urn, properties in evidence.properties(queries).items():
                 datasets[urn].edge_properties = properties
 
     def rejected(self, reported: Sequence[RunState], lineage: Lineage) -> Iterator[RejectedEdge]:
@@ -503,7 +515,7 @@ def _column_inputs(state: DatasetState) -> tuple[DatasetId, ...]:
 
 
 def _replaces(state: DatasetState, known: tuple[int, JsonObject | bytes] | None) -> bool:
-    """Return whether the schema of a dataset replaces the known one: the later schema does, unless it is a part of it.
+    """Return whether the schema of a dataset replaces the known one. The later one wins, unless it has fewer columns.
 
     A query of a database reads some columns of a table, and OpenLineage reports them as the table's schema.
     """

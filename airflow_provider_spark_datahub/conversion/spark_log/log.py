@@ -131,7 +131,7 @@ class SqlExecution:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended with an error."""
+        """Return whether it ended with an error."""
         return bool(self.failure)
 
 
@@ -143,15 +143,15 @@ class LoggedApplication:
     :param default_fs: Hadoop's ``fs.defaultFS``, e.g. ``file:///``; empty if it is not known.
     :param user: who ran it.
     :param spark_version: e.g. ``4.1.0``; empty if it is not known.
-    :param properties: Spark's and Hadoop's properties, as far as the log's reader kept them.
+    :param properties: those of Spark's and Hadoop's properties that the log's reader kept.
     :param queries: runs of streaming queries by run id.
     :param executions: SQL executions by id.
     :param micro_batches: how many executions each run of a streaming query had.
     :param plan_chars: length of all plans that were kept.
     :param has_jobs: the log holds at least one of the application's Spark jobs.
     :param rdd_writes: methods by which RDDs were written, such as ``saveAsTextFile``; no event shows where.
-    :param forgotten: outermost executions, but for micro-batches, that are no longer in ``executions`` as a whole: by
-        id, whether OpenLineage reported them.
+    :param forgotten: outermost executions that are no longer complete in ``executions``, without micro-batches: whether
+        OpenLineage reported them, by id.
     """
 
     id: str
@@ -172,16 +172,16 @@ class LoggedApplication:
 
     @property
     def knows_jobs(self) -> bool:
-        """Whether the log would show a job of any execution. Events of a log may be left out when it is written."""
+        """Return whether the log would show a job of any execution. Spark can leave events out of a log."""
         excluded = self.properties.get("spark.eventLog.excludedPatterns", "")
         return self.has_jobs or (
             self.properties.get("spark.eventLog.enabled", "").lower() == "true" and "JobStart" not in excluded
         )
 
     def kept_plan(self, plan: str, query_run_id: str) -> str:
-        """Count an execution, and return its plan; empty for those of a streaming query after its first ones.
+        """Count an execution, and return its plan; empty for a streaming query's executions after its first ones.
 
-        Once the plans are very many, the ends of long ones are left out.
+        When the kept plans become too long in all, long ones are cut at their ends.
         """
         if query_run_id:
             self.micro_batches[query_run_id] = self.micro_batches.get(query_run_id, 0) + 1
@@ -192,7 +192,7 @@ class LoggedApplication:
         return kept
 
     def root_executions(self, *, with_micro_batches: bool = True) -> list[list[SqlExecution]]:
-        """Return the outermost executions, each with its parts behind it, in the order in which they began."""
+        """Return the outermost executions in the order in which they began, each followed by its inner executions."""
         parts: dict[int, list[SqlExecution]] = {}
         for execution in self.executions.values():
             if with_micro_batches or not execution.query_run_id:
@@ -214,7 +214,7 @@ class LoggedApplication:
         return applications[0] if is_only_one and not (by_id and self.id) else None
 
     def reported_executions(self, runs: Iterable[RunState]) -> set[int]:
-        """Return the ids of executions that runs report: themselves, the execution around them, or a part of them.
+        """Return the ids of executions that runs report, with the executions around them and inside them.
 
         OpenLineage takes its times from Spark's events, so a run belongs to the execution that began or ended in the
         same millisecond. A CREATE TABLE AS SELECT is an execution around another, and events may report either.
@@ -235,7 +235,7 @@ class LoggedApplication:
         return {execution.id for execution in executions if execution.root_id in roots}
 
     def count_executions(self, runs: Iterable[RunState]) -> tuple[int, int]:
-        """Return how many outermost executions there were, but for micro-batches, and how many of them runs report."""
+        """Return the number of outermost executions without micro-batches, and how many of them runs report."""
         executions = self.executions
         roots = {*self.forgotten}
         roots.update(execution.root_id for execution in executions.values() if not execution.query_run_id)
@@ -244,10 +244,10 @@ class LoggedApplication:
         return len(roots), len(roots & reported)
 
     def without_effect(self, runs: Iterable[RunState]) -> tuple[set[str], set[str], set[str]]:
-        """Return the ids of runs whose execution failed, had no part, or wrote no file although it should have.
+        """Return the ids of runs whose execution failed, had no inner execution, or wrote no file as it should have.
 
-        Commands that write through another execution, such as Delta's, have a part whenever they wrote. A run belongs
-        to the execution that began and ended in the same milliseconds; if several did, they must agree.
+        Commands that write through another execution, such as Delta's, have an inner execution whenever they write. A
+        run belongs to the execution that began and ended in the same milliseconds; if several did, they must agree.
         """
         failed: set[str] = set()
         single: set[str] = set()

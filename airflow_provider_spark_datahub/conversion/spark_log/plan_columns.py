@@ -13,6 +13,17 @@ from itertools import product
 from typing import NamedTuple
 
 from airflow_provider_spark_datahub.conversion.facets.dataset import RESERVED_COLUMNS
+from airflow_provider_spark_datahub.conversion.spark_log.plan_trees import (
+    ATTRIBUTE,
+    SUBQUERY,
+    Node,
+    Tree,
+    closing_bracket,
+    id_of,
+    ids_of,
+    split_items,
+    trees_of,
+)
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     CHECKPOINT,
     CLONE,
@@ -21,27 +32,11 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     DescribedNode,
     PlanDataset,
     PlanDatasets,
-    described_nodes,
 )
 
-# A tree of the plan, or of one of its subqueries: a line for each node. An empty line ends it.
-_TREE = re.compile(
-    r"^(?:== Physical Plan ==|Subquery:\d+ Hosting operator id = \d+ Hosting Expression = (?P<host>.*))\n"
-    r"(?P<lines>(?:.+\n)+)",
-    re.MULTILINE,
-)
-_TREE_LINE = re.compile(r"(?P<indent>[ :+-]*)(?:\* )?\S.*\((?P<number>\d+)\)\s*")
-_SUBQUERY = re.compile(r"(?P<name>(?:scalar-)?subquery)#(?P<id>\d+)")
-_LISTED = re.compile(
-    r"^(?P<key>Input|Output|Results|Functions|Aggregate Attributes) \[(?P<count>\d+)\]: ", re.MULTILINE
-)
-# The delay of an event-time column's watermark stands behind its id.
-_ATTRIBUTE = re.compile(r"(?P<name>.+)#(?P<id>\d+)L?(?:-T\d+ms)?", re.DOTALL)
 _REFERENCE = re.compile(r"#(?P<id>\d+)L?")
 _LOOP = re.compile(r"^Loop id: (?P<id>\d+)$", re.MULTILINE)
 _ONE_SIDED = re.compile(r"\bLeft(?:Semi|Anti)\b")
-# The id behind the comma is that of the subquery's plan.
-_PLAN_ID_OF_SUBQUERY = re.compile(r"\bSubquery (?P<reference>(?:scalar-)?subquery#\d+), \[id=#\d+\]")
 # Commands whose last argument lists the columns of the target.
 _LISTS_ITS_COLUMNS = frozenset(
     {
@@ -52,6 +47,7 @@ _LISTS_ITS_COLUMNS = frozenset(
 _LISTS_ITS_OUTPUT_LAST = frozenset(
     {
         *("Aggregate", "Expand", "TakeOrderedAndProject", "ArrowAggregatePython", "AggregateInPandas"),
+        *("MapInPandas", "MapInArrow", "PythonMapInArrow", "FlatMapGroupsInPandas", "FlatMapCoGroupsInPandas"),
         MERGE_ROWS,
     }
 )
@@ -59,23 +55,39 @@ _ACTIONS = "actions: ["
 _ACTION = re.compile(r"`(?P<column>[^`]+)` = ")
 _RELATION = re.compile(r"\bRelation \[(?P<columns>[^\]]*)\] \w+")
 _WHEN = re.compile(r"\bWHEN .*? THEN", re.DOTALL)
-_IF = "if ("
-_OPEN, _CLOSE = "([{", ")]}"
-_PUNCTUATION = re.compile(rf"[{re.escape(_OPEN + _CLOSE)}]|, ")
+# Columns of the query around a subquery that its conditions name.
+_OUTER = re.compile(r"(?<=\d) \[[^\]]*\]|\bouter\([^)]*\)")
+_CORRELATED = re.compile(r"\bscalar-subquery#\d+ \[[^\]]+\]")
+_CTE = re.compile(r"(?P<id>\d+), ")
+_CONDITION = re.compile(r"\bif \(| FILTER \(WHERE | windowspecdefinition\(")
 _HIDDEN_COLUMNS = RESERVED_COLUMNS | {"__row_operation"}
 """Names of columns that Iceberg adds to a scan, and Spark to the rows that a statement changes."""
 # Commands of data sources that write through another execution.
 _CHANGES_ROWS = frozenset({"ReplaceData", "WriteDelta"})
 _HIDES_ITS_QUERY = re.compile(r"(?:AppendData|OverwriteByExpression)ExecV1|(?:Atomic)?(?:Create|Replace)TableAsSelect")
-# What a database groups by: the other columns that it gives are those of its functions.
+# The columns that a database groups by; its other output columns are results of aggregate functions.
 _PUSHED = re.compile(r"^Pushed(?P<kind>Aggregates|GroupByExpressions): \[(?P<columns>.+)\]$", re.MULTILINE)
 _AGGREGATE = re.compile(r"[A-Z_]+\((?:DISTINCT )?(?P<column>[A-Za-z_]\w*)\)")
 _KEEP, _STRUCT = "keep(", "struct("
-SPLITS = re.compile(r"(?:stack\((?P<number>\d+), |inline\(array\()")
-"""Generators that show the rows which they make."""
+_SHOWN_ROWS = re.compile(r"(?:stack\((?P<number>\d+), |inline\(array\()")
+SPLITS = re.compile(r"\b(?:stack|inline|named_struct|struct|arrays_zip)\(|\bscalar-subquery#\d+ \[\w")
+"""Functions whose arguments show the rows or fields of their result, and subqueries with columns of the outer query."""
+_DEEPEST_CALL = 10
+_CALL = re.compile(r"(?:partial_|merge_)?(?P<function>\w+)\(")
+_FIELD = re.compile(r"\.(?P<field>\w+|`[^`]+`)")
+_STRUCTS = frozenset({"struct", "named_struct"})
+# Functions whose result is one of the structs that they are given, or an array of them.
+_OF_SAME_SHAPE = frozenset(
+    {
+        *("max", "min", "first", "first_value", "last", "last_value", "any_value", "nth_value", "lag", "lead"),
+        *("max_by", "min_by", "collect_list", "collect_set", "array_agg"),
+        *("array", "sort_array", "array_sort", "array_distinct", "reverse", "shuffle", "slice", "filter"),
+        *("explode", "explode_outer", "element_at", "try_element_at", "array_max", "array_min", "knownnotnull"),
+    }
+)
 
 
-class Derivation(IntEnum):
+class _Derivation(IntEnum):
     """How a column comes from another, in the terms of OpenLineage's column lineage facet. The larger one prevails."""
 
     IDENTITY = 0
@@ -90,12 +102,12 @@ class ColumnSource(NamedTuple):
     column: str
 
 
-WrittenColumns = dict[str, dict[ColumnSource, Derivation]]
+WrittenColumns = dict[str, dict[ColumnSource, _Derivation]]
 """The columns that are written to a dataset, and those that are read for each of them."""
 
 
 ALL = "*"
-"""In place of a column: each of a table that is cloned."""
+"""Stands for each column of a table that is cloned."""
 
 
 class PlanColumns:
@@ -104,8 +116,8 @@ class PlanColumns:
     A column is left out if the plans do not show where it comes from: constants, functions on whole rows or partitions,
     sources without a name, and lists that Spark abbreviated.
 
-    A checkpoint cuts the plan: later executions read the rows of an RDD. Its columns have the ids that the execution
-    gave them which made the checkpoint. If two checkpoints have the same ids and other sources, neither counts.
+    A checkpoint cuts the plan: later executions read the rows of an RDD. Their columns keep the ids of the execution
+    that made the checkpoint. If two checkpoints have the same ids but different sources, neither counts.
     """
 
     def __init__(self) -> None:
@@ -119,7 +131,7 @@ class PlanColumns:
         """
         lineage = _Lineage(self._checkpoints)
         # The parts come after the execution, and their scans name the files that it reads.
-        trees = [tree for plan in reversed(plans) for tree in _trees(plan)]
+        trees = [tree for plan in reversed(plans) for tree in trees_of(plan)]
         for tree in trees:
             lineage.add(tree)
         own = trees[-1] if trees else None
@@ -164,74 +176,13 @@ class ExecutionColumns(NamedTuple):
     exact: Mapping[PlanDataset, frozenset[str]]
 
 
-_Origins = dict[str, dict[ColumnSource, Derivation]]
+_Origins = dict[str, dict[ColumnSource, _Derivation]]
 # Name and origins of each column, by its id.
-_Result = dict[str, tuple[str, dict[ColumnSource, Derivation]]]
-
-
-class _Node(NamedTuple):
-    described: DescribedNode
-    children: tuple[int, ...]
-
-    def lists(self) -> list[list[str]]:
-        """Return the lists among its arguments, each as its items."""
-        return [_items(item[1:-1]) for item in _items(self.described.arguments) if item[:1] + item[-1:] == "[]"]
-
-    def listed(self, key: str) -> list[str] | None:
-        """Return the items of a line such as ``Output [2]: [a#1, b#2]``; ``None`` if there are not as many as it says.
-
-        Spark abbreviates long lists, and a text in an expression may hold brackets and commas.
-        """
-        for match in _LISTED.finditer(self.described.body):
-            if match["key"] == key:
-                items = _items(self.described.body[match.end() :].partition("\n")[0].strip()[1:-1])
-                return items if len(items) == int(match["count"]) else None
-        return None
-
-
-class _Tree(NamedTuple):
-    """A plan or a subquery of it.
-
-    :param nodes: by number; parents come before their children.
-    :param subquery: the name and id by which expressions refer to the subquery; empty for a plan.
-    """
-
-    nodes: dict[int, _Node]
-    subquery: tuple[str, str]
-    outputs: dict[int, list[str] | None]
-
-
-def _trees(plan: str) -> list[_Tree]:
-    """Return the subqueries of a plan, then the plan."""
-    trees = []
-    text = _PLAN_ID_OF_SUBQUERY.sub(lambda match: match["reference"], plan)
-    described = {node.number: node for node in described_nodes(text)}
-    for match in _TREE.finditer(text):
-        host = _SUBQUERY.search(match["host"] or "")
-        subquery = (host["name"], host["id"]) if host else ("", "")
-        trees.append(_Tree(_nodes(match["lines"], described), subquery, {}))
-    return trees[::-1]
-
-
-def _nodes(lines: str, described: dict[int, DescribedNode]) -> dict[int, _Node]:
-    above: list[tuple[int, int]] = []
-    children: dict[int, dict[int, None]] = {}
-    for line in lines.splitlines():
-        found = _TREE_LINE.fullmatch(line)
-        if found is None or int(found["number"]) not in described:
-            continue
-        depth, number = len(found["indent"]), int(found["number"])
-        while above and above[-1][0] >= depth:
-            above.pop()
-        if above:
-            children[above[-1][1]][number] = None
-        above.append((depth, number))
-        children.setdefault(number, {})
-    return {number: _Node(described[number], tuple(below)) for number, below in children.items()}
+_Result = dict[str, tuple[str, dict[ColumnSource, _Derivation]]]
 
 
 class _Lineage:
-    """Which columns each column comes from, over all plans of an execution.
+    """Sources of each column, over all plans of an execution.
 
     :param checkpoints: origins of the columns of earlier checkpoints, by their ids; ``None`` if they are not clear.
     """
@@ -246,12 +197,14 @@ class _Lineage:
         self._rows: list[str] | None = None
         self._cloned: WrittenColumns = {}
         self._split: set[str] = set()
+        self._fields: dict[str, dict[str, None]] = {}
+        self._queries: dict[str, list[str]] = {}
         self.exact: dict[PlanDataset, frozenset[str]] = {}
         self._names: dict[str, str] = {}
         self._sources: dict[str, dict[ColumnSource, None]] = {}
-        self._derived: dict[str, dict[str, Derivation]] = {}
+        self._derived: dict[str, dict[str, _Derivation]] = {}
 
-    def add(self, tree: _Tree) -> None:
+    def add(self, tree: Tree) -> None:
         for number, node in reversed(tree.nodes.items()):
             self._read_names(node)
             self._correct_input(node, tree.outputs)
@@ -260,23 +213,23 @@ class _Lineage:
         name, subquery_id = tree.subquery
         if subquery_id and root:
             self._names[subquery_id] = name
-            self._derive(subquery_id, root[:1], Derivation.IDENTITY)
+            self._derive(subquery_id, root[:1], _Derivation.IDENTITY)
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """Why the plans do not show where columns come from."""
+        """Reasons why the plans do not show where columns come from."""
         return tuple(self._ends)
 
-    def output(self, tree: _Tree) -> tuple[str, ...]:
+    def output(self, tree: Tree) -> tuple[str, ...]:
         """Return the ids of the columns that a plan gives; empty if they are not known."""
         return tuple(tree.outputs[next(iter(tree.nodes))] or ()) if tree.nodes else ()
 
-    def result(self, tree: _Tree) -> _Result:
+    def result(self, tree: Tree) -> _Result:
         """Return the columns that a plan gives, by id: the name of each, and where it comes from."""
         return {column: (self._names.get(column, ""), self._origins(column)) for column in self.output(tree)}
 
-    def link_micro_batch(self, own: _Tree) -> None:
-        """Derive the rows that a ``foreachBatch`` function got from the micro-batch that is around its executions.
+    def link_micro_batch(self, own: Tree) -> None:
+        """Derive the rows of a ``foreachBatch`` function from the micro-batch around its executions.
 
         The function's plans read an RDD, with new ids for the columns of the same names.
         """
@@ -285,10 +238,10 @@ class _Lineage:
             if [self._names.get(column, "") for column in columns] == [self._names.get(column, "") for column in given]:
                 self._aligned(columns, [list(given)])
 
-    def find_rows(self, trees: Sequence[_Tree]) -> None:
-        """Find the query whose rows a command writes that does not show it, such as Delta's INSERT.
+    def find_rows(self, trees: Sequence[Tree]) -> None:
+        """Find the query of a command that does not show it in its own plan, such as Delta's INSERT.
 
-        It is the only part of the execution that reads datasets and writes none.
+        The query is the only inner execution that reads datasets and writes none.
         """
         queries = [
             list(output)
@@ -303,15 +256,15 @@ class _Lineage:
         """Find the table that the execution clones, whose columns the plan does not name."""
         if any(CLONE in plan for plan in plans):
             sources = PlanDatasets.of(plans).sources
-            self._cloned = {ALL: {ColumnSource(source, ALL): Derivation.IDENTITY for source in sources}}
+            self._cloned = {ALL: {ColumnSource(source, ALL): _Derivation.IDENTITY for source in sources}}
 
-    def _rows_of(self, tree: _Tree) -> tuple[str, ...]:
+    def _rows_of(self, tree: Tree) -> tuple[str, ...]:
         """Return the ids of the columns that a plan gives, before its rows became objects of Java."""
         numbers = list(tree.nodes)
         has_objects = len(numbers) > 1 and tree.nodes[numbers[1]].described.head == "DeserializeToObject"
         return tuple(tree.outputs[numbers[1]] or ()) if has_objects else self.output(tree)
 
-    def written(self, tree: _Tree) -> Iterator[tuple[PlanDataset, WrittenColumns]]:
+    def written(self, tree: Tree) -> Iterator[tuple[PlanDataset, WrittenColumns]]:
         """Yield the sinks of a tree with the columns that are written to them."""
         for node in tree.nodes.values():
             output = tree.outputs.get(node.children[0]) if node.children else _query_in(node)
@@ -321,7 +274,7 @@ class _Lineage:
             for sink in node.described.sinks():
                 yield sink, self._written_to(sink, node, output, tree)
 
-    def _written_to(self, sink: PlanDataset, node: _Node, output: list[str] | None, tree: _Tree) -> WrittenColumns:
+    def _written_to(self, sink: PlanDataset, node: Node, output: list[str] | None, tree: Tree) -> WrittenColumns:
         head = node.described.head.removeprefix("Execute ")
         if CLONE in node.described.arguments:
             # The rest are Delta's own queries.
@@ -351,7 +304,7 @@ class _Lineage:
                 sources.pop(ColumnSource(sink, name), None)
         return {name: sources for name, sources in written.items() if sources}
 
-    def _updated(self, node: _Node, columns: list[str]) -> WrittenColumns:
+    def _updated(self, node: Node, columns: list[str]) -> WrittenColumns:
         """Return the columns that Delta's UPDATE sets: it lists an expression for each column of the table."""
         expressions = next(iter(node.lists()), [])
         written: WrittenColumns = {}
@@ -366,7 +319,7 @@ class _Lineage:
         """Return the columns that the clauses of a MERGE set, such as ``[Update [actions: [`name` = label#12]]]``."""
         written: WrittenColumns = {}
         for clause in arguments.split(_ACTIONS)[1:]:
-            for action in _items(clause[: _closing_bracket(clause) or 0]):
+            for action in split_items(clause[: closing_bracket(clause) or 0]):
                 found = _ACTION.match(action)
                 expression = action[found.end() :] if found is not None else ""
                 for column in self._references(expression):
@@ -376,18 +329,18 @@ class _Lineage:
                         sources[source] = max(kind, sources.get(source, kind))
         return written
 
-    def _target_names(self, node: _Node, output: list[str]) -> list[str]:
+    def _target_names(self, node: Node, output: list[str]) -> list[str]:
         """Return the names of the target's columns: those that a command lists, or those of the query."""
         if node.described.head.removeprefix("Execute ") in _LISTS_ITS_COLUMNS:
             listed = node.lists()
-            if listed and len(listed[-1]) == len(output):
-                return listed[-1]
+            if listed:
+                return listed[-1] if len(listed[-1]) == len(output) else [""] * len(output)
         return [self._names.get(column, "") for column in output]
 
-    def _origins(self, column: str) -> dict[ColumnSource, Derivation]:
+    def _origins(self, column: str) -> dict[ColumnSource, _Derivation]:
         """Return the columns of sources that a column comes from, through all that lies between."""
-        result: dict[ColumnSource, Derivation] = {}
-        waiting, seen = [(column, Derivation.IDENTITY)], set()
+        result: dict[ColumnSource, _Derivation] = {}
+        waiting, seen = [(column, _Derivation.IDENTITY)], set()
         while waiting:
             current, derivation = waiting.pop()
             if (current, derivation) in seen:
@@ -410,33 +363,71 @@ class _Lineage:
             waiting += below
         return path
 
-    def _read_names(self, node: _Node) -> None:
+    def _read_names(self, node: Node) -> None:
         """Record the columns that a node names, and the aliases that it defines."""
         attributes = node.listed("Aggregate Attributes")
         lists = [*map(node.listed, ("Output", "Results", "Input")), attributes, *node.lists()]
         aliases = []
         for item in (item for items in lists for item in items or ()):
             expression, alias, attribute = item.rpartition(" AS ")
-            named = _ATTRIBUTE.fullmatch(attribute)
+            named = ATTRIBUTE.fullmatch(attribute)
             if named is not None:
                 self._names.setdefault(named["id"], named["name"])
                 aliases += [(named["id"], expression)] if alias else []
-        for column, expression in aliases:
-            self._derive(column, self._references(expression), self._kind_of(expression))
         for function, attribute in zip(node.listed("Functions") or (), attributes or (), strict=False):
-            self._derive(_id_of(attribute), self._references(function), Derivation.AGGREGATION)
+            self._derive(id_of(attribute), self._references(function), _Derivation.AGGREGATION)
+            self._read_fields(id_of(attribute), function, _Derivation.AGGREGATION)
+        for column, expression in aliases:
+            if _CORRELATED.search(expression):
+                # OpenLineage takes the columns of the conditions for values.
+                self._split.add(column)
+            self._derive(column, self._references(expression), self._kind_of(expression))
+            self._read_fields(column, expression)
 
-    def _correct_input(self, node: _Node, outputs: dict[int, list[str] | None]) -> None:
+    def _read_fields(
+        self, column: str, expression: str, kind: _Derivation = _Derivation.IDENTITY, depth: int = 0
+    ) -> None:
+        """Record the fields of a column of structs, if the expression that makes it shows them.
+
+        ``max(struct(day, day#3, amount, amount#2))#9`` has a field ``day`` that comes from ``day#3`` only. Fields are
+        columns of their own: ``9.day``.
+        """
+        named = ATTRIBUTE.fullmatch(expression)
+        if named is not None and self._names.get(named["id"]) == named["name"]:
+            for name in self._fields.get(named["id"], ()):
+                self._derive_field(column, name, [f"{named['id']}.{name}"], kind)
+            return
+        call = _CALL.match(expression)
+        closing = closing_bracket(expression, call.end()) if call is not None else None
+        arguments = split_items(expression[call.end() : closing]) if call is not None and closing is not None else []
+        function = call["function"] if call is not None else ""
+        if function in _STRUCTS and len(arguments) % 2 == 0:
+            for name, value in zip(arguments[::2], arguments[1::2], strict=True):
+                self._derive_field(column, name, self._references(value), max(kind, self._kind_of(value)))
+        elif function == "arrays_zip" and len(arguments) % 2 == 0:
+            half = len(arguments) // 2
+            for name, value in zip(arguments[half:], arguments[:half], strict=True):
+                self._derive_field(column, name, self._references(value), max(kind, self._kind_of(value)))
+        elif function in _OF_SAME_SHAPE and arguments and depth < _DEEPEST_CALL:
+            for argument in arguments if function == "array" else arguments[:1]:
+                self._read_fields(column, argument, kind, depth + 1)
+
+    def _derive_field(self, column: str, name: str, below: Iterable[str], kind: _Derivation) -> None:
+        self._fields.setdefault(column, {})[name] = None
+        self._split.add(f"{column}.{name}")
+        self._derive(f"{column}.{name}", below, kind)
+
+    def _correct_input(self, node: Node, outputs: dict[int, list[str] | None]) -> None:
         """Take the output of an only child from the line that lists the input of this node, if there is one."""
         if len(node.children) == 1 and "Input [" in node.described.body:
-            outputs[node.children[0]] = _ids(node.listed("Input")) or outputs.get(node.children[0])
+            outputs[node.children[0]] = ids_of(node.listed("Input")) or outputs.get(node.children[0])
 
-    def _output(self, node: _Node, inputs: list[list[str] | None]) -> list[str] | None:
+    def _output(self, node: Node, inputs: list[list[str] | None]) -> list[str] | None:
         """Return the ids of the columns that a node gives; ``None`` if they are not known."""
         described = node.described
         for key in ("Output", "Results"):
             if f"{key} [" in described.body:
-                output = _ids(node.listed(key))
+                output = ids_of(node.listed(key))
                 break
         else:
             output = self._implied_output(node, inputs)
@@ -459,12 +450,12 @@ class _Lineage:
                 name = self._names.get(column, "")
                 if column in computed:
                     source = ColumnSource(dataset, computed[column])
-                    self._kept[column] = {source: Derivation.AGGREGATION} if source.column else {}
+                    self._kept[column] = {source: _Derivation.AGGREGATION} if source.column else {}
                 elif not (described.head.startswith("BatchScan") and name in _HIDDEN_COLUMNS):
                     self._sources.setdefault(column, {})[ColumnSource(dataset, name)] = None
 
     def _read_rows(self, described: DescribedNode, output: list[str]) -> None:
-        """Find where rows come from that a plan reads as they are, if an execution of the application made them."""
+        """Find the execution of this application that made rows which the plan reads as they are, if there is one."""
         loop = _LOOP.search(described.body)
         if described.head == "UnionLoopRef" and loop is not None:
             self._loops.setdefault(loop["id"], []).append(output)
@@ -474,23 +465,25 @@ class _Lineage:
             self._batches.append(output)
 
     def _close_loop(self, described: DescribedNode, output: list[str] | None, inputs: list[list[str] | None]) -> None:
-        """Derive the columns of a recursive query from those of its parts, and the parts' from them."""
+        """Derive the columns of a recursive query and those of its parts from each other."""
         self._aligned(output, inputs)
         loop = _LOOP.search(described.body)
         for columns in self._loops.get(loop["id"], ()) if loop is not None else ():
             self._aligned(columns, [output])
 
-    def _evaluated(self, node: _Node, output: list[str] | None) -> list[str] | None:
+    def _evaluated(self, node: Node, output: list[str] | None) -> list[str] | None:
         """Derive the columns that a node makes without an alias, and return its output."""
         lists = node.lists()
         match node.described.head.partition(" ")[0]:
             case "BatchEvalPython" | "ArrowEvalPython" if len(lists) > 1:
-                self._derive_calls(zip(lists[0], lists[1], strict=False), Derivation.TRANSFORMATION)
+                self._derive_calls(zip(lists[0], lists[1], strict=False), _Derivation.TRANSFORMATION)
+            case "BatchEvalPythonUDTF" | "ArrowEvalPythonUDTF" if lists:
+                self._call_for_rows(node.described, ids_of(lists[-1]) or [])
             case "Generate" if lists:
-                self._generate(_items(node.described.arguments)[0], _ids(lists[-1]) or [])
+                self._generate(split_items(node.described.arguments)[0], ids_of(lists[-1]) or [])
             case "ArrowAggregatePython" | "AggregateInPandas" if len(lists) > 2:
                 called = ((call, item) for item, call in product(lists[-1], lists[1]) if item.startswith(call))
-                self._derive_calls(called, Derivation.AGGREGATION)
+                self._derive_calls(called, _Derivation.AGGREGATION)
             case "MergeRows" | "Expand" if output:
                 for expressions in _rows(node):
                     for column, expression in zip(output, expressions[-len(output) :], strict=False):
@@ -500,44 +493,73 @@ class _Lineage:
     def _generate(self, generator: str, columns: list[str]) -> None:
         """Derive the columns of a generator: all from all of its arguments, unless it shows the rows that it makes."""
         rows = list(_shown_rows(generator, len(columns)))
+        if not rows and len(columns) == 1:
+            self._read_fields(columns[0], generator)
+        if not rows and (array := ATTRIBUTE.fullmatch(generator.removeprefix("inline(").removesuffix(")"))) is not None:
+            # The rows are the structs of an array.
+            fields = [f"{array['id']}.{name}" for name in self._fields.get(array["id"], ())]
+            if generator.startswith("inline(") and len(fields) == len(columns):
+                for column, field in zip(columns, fields, strict=True):
+                    self._derive(column, [field], _Derivation.IDENTITY)
+                return
         for row in rows:
             for column, expression in zip(columns, row, strict=True):
                 self._derive(column, self._references(expression), self._kind_of(expression))
         self._split.update(columns if rows else ())
         for column in columns if not rows else ():
-            self._derive(column, self._references(generator), Derivation.TRANSFORMATION)
+            self._derive(column, self._references(generator), _Derivation.TRANSFORMATION)
 
-    def _derive_calls(self, calls: Iterable[tuple[str, str]], kind: Derivation) -> None:
+    def _call_for_rows(self, described: DescribedNode, columns: list[str]) -> None:
+        """Derive the columns of a table function in Python from its argument, if that is one column.
+
+        With several arguments, or rows of a table, only the function's code knows which column becomes which.
+        """
+        call = split_items(described.arguments)[0]
+        arguments = dict.fromkeys(self._references(call.rpartition("#")[0]))
+        if len(arguments) == 1 and arguments.keys().isdisjoint(self._fields):
+            for column in columns:
+                self._derive(column, arguments, _Derivation.TRANSFORMATION)
+        elif arguments:
+            self._ends[f"the job's own code makes the rows ({described.head})"] = None
+
+    def _derive_calls(self, calls: Iterable[tuple[str, str]], kind: _Derivation) -> None:
         """Derive columns from calls of functions in Python. The id behind a call has a name that holds its columns."""
         for call, attribute in calls:
-            self._derive(_id_of(attribute), self._references(call.rpartition("#")[0] or call), kind)
+            self._derive(id_of(attribute), self._references(call.rpartition("#")[0] or call), kind)
 
-    def _implied_output(self, node: _Node, inputs: list[list[str] | None]) -> list[str] | None:
+    def _implied_output(self, node: Node, inputs: list[list[str] | None]) -> list[str] | None:
         """Return the columns of a node that does not list them as its output."""
-        lists, first = node.lists(), inputs[0] if inputs else None
+        # Subqueries are drawn in front of the plan that holds them.
+        lists, first = node.lists(), inputs[-1] if inputs else None
         match node.described.head.partition(" ")[0]:
             case "Project" | "LogicalRelation" | "HiveTableRelation" if lists:
-                return _ids(lists[0])
+                return ids_of(lists[0])
             case name if name in _LISTS_ITS_OUTPUT_LAST and lists:
-                return _ids(lists[-1])
+                return ids_of(lists[-1])
             case "Generate" if lists:
-                required = _ids(lists[-2]) if len(lists) > 1 else []
-                return [*(required or ()), *(_ids(lists[-1]) or ())]
+                required = ids_of(lists[-2]) if len(lists) > 1 else []
+                return [*(required or ()), *(ids_of(lists[-1]) or ())]
             case "BatchEvalPython" | "ArrowEvalPython" if len(lists) > 1 and first:
-                return [*first, *(_ids(lists[1]) or ())]
-            case (
-                "MapInPandas" | "MapInArrow" | "PythonMapInArrow" | "FlatMapGroupsInPandas" | "FlatMapCoGroupsInPandas"
-            ):
-                return _ids(lists[-1]) if lists else None
+                return [*first, *(ids_of(lists[1]) or ())]
             case "Window" | "WindowInPandas" | "ArrowWindowPython" if lists and first:
-                return [*first, *(_ids(lists[0]) or ())]
+                return [*first, *(ids_of(lists[0]) or ())]
+            case "CTERelationDef" | "CTERelationRef":
+                return self._common_query(node.described.arguments, ids_of(lists[0]) if lists else first)
             case "InMemoryRelation" if lists:
-                return self._aligned(_ids(lists[0]), inputs)
+                return self._aligned(ids_of(lists[0]), inputs)
             case "Union":
-                return self._aligned(first, inputs[1:])
+                return self._aligned(inputs[0] if inputs else None, inputs[1:])
             case name if "Join" in name or name == "CartesianProduct":
                 return _joined_output(node, inputs)
         return first
+
+    def _common_query(self, arguments: str, output: list[str] | None) -> list[str] | None:
+        """Define a part of a query that WITH names, or derive the columns of a reference to it; return the output."""
+        definition = _CTE.match(arguments)
+        if definition is not None and output:
+            columns = self._queries.setdefault(definition["id"], output)
+            self._aligned(output, [columns])
+        return output
 
     def _aligned(self, output: list[str] | None, inputs: list[list[str] | None]) -> list[str] | None:
         """Derive the columns of an output from those of its inputs in the same places, and return it."""
@@ -545,63 +567,71 @@ class _Lineage:
             if output and columns and len(columns) == len(output):
                 for column, below in zip(output, columns, strict=True):
                     if column != below:
-                        self._derive(column, [below], Derivation.IDENTITY)
+                        self._derive(column, [below], _Derivation.IDENTITY)
         return output
 
-    def _derive(self, column: str, below: Iterable[str], kind: Derivation) -> None:
+    def _derive(self, column: str, below: Iterable[str], kind: _Derivation) -> None:
         derived = self._derived.setdefault(column, {})
         for source in below:
             derived[source] = max(kind, derived.get(source, kind))
 
-    def _kind_of(self, expression: str) -> Derivation:
+    def _kind_of(self, expression: str) -> _Derivation:
         """Return whether an expression is a column as it is."""
-        named = _ATTRIBUTE.fullmatch(expression)
+        named = ATTRIBUTE.fullmatch(expression)
         is_column = named is not None and self._names.get(named["id"]) == named["name"]
-        return Derivation.IDENTITY if is_column or _SUBQUERY.search(expression) else Derivation.TRANSFORMATION
+        return _Derivation.IDENTITY if is_column or SUBQUERY.search(expression) else _Derivation.TRANSFORMATION
 
     def _references(self, expression: str) -> list[str]:
         """Return the ids of the columns in an expression.
 
         A text in it may look like a column, so an id counts only behind the name of its column.
         """
-        expression = _without_conditions(expression)
+        expression = _OUTER.sub("", _without_conditions(expression))
         references, end = [], len(expression)
         for match in reversed(list(_REFERENCE.finditer(expression))):
             name = self._names.get(match["id"])
-            if match.end() <= end and name is not None and expression[: match.start()].endswith(name):
-                references.append(match["id"])
+            begin = match.start() - len(name or "")
+            # A query may spell a column in another case than its table.
+            if (
+                match.end() <= end
+                and name is not None
+                and expression[max(begin, 0) : match.start()].lower() == name.lower()
+            ):
+                field = _FIELD.match(expression, match.end())
+                has_field = field is not None and field["field"] in self._fields.get(match["id"], ())
+                references.append(match["id"] + (field[0] if field is not None and has_field else ""))
                 # The name of an aggregate holds the names of its columns.
-                end = match.start() - len(name)
+                end = begin
         return references
 
 
 def _shown_rows(generator: str, columns: int) -> Iterator[list[str]]:
     """Yield the expressions of each row of ``stack``, or of ``inline`` over an array of structs."""
-    found = SPLITS.match(generator)
+    found = _SHOWN_ROWS.match(generator)
     closing = generator.count("(", 0, found.end()) if found is not None else 0
-    items = _items(generator[found.end() : -closing]) if found is not None and columns else []
+    items = split_items(generator[found.end() : -closing]) if found is not None and columns else []
     if found is not None and found["number"]:
         number = int(found["number"])
         if len(items) == number * columns:
             yield from (items[begin : begin + columns] for begin in range(0, len(items), columns))
         return
-    rows = [_items(item.removeprefix(_STRUCT).removesuffix(")")) for item in items if item.startswith(_STRUCT)]
+    rows = [split_items(item.removeprefix(_STRUCT).removesuffix(")")) for item in items if item.startswith(_STRUCT)]
     if len(rows) == len(items) and all(len(row) == 2 * columns for row in rows):
         # The names of the fields are between them.
         yield from (row[1::2] for row in rows)
 
 
-def _rows(node: _Node) -> Iterator[list[str]]:
+def _rows(node: Node) -> Iterator[list[str]]:
     """Yield the expressions of rows that a node makes of one: by the clauses of a MERGE, or for several groupings."""
     *lists, output = node.lists() or [[]]
     if node.described.head == MERGE_ROWS:
         for row in (item for items in lists for item in items if item.startswith(_KEEP)):
-            expressions = _items(row[len(_KEEP) : -1])
+            expressions = split_items(row[len(_KEEP) : -1])
             # Before the columns: the condition, and in later versions of Spark what happens to the row.
             if len(expressions) - len(output) in (1, 2):
                 yield expressions
     elif lists:
-        yield from (_items(projection[1:-1]) for projection in lists[0])
+        yield from (split_items(projection[1:-1]) for projection in lists[0])
 
 
 def _computed_by_database(described: DescribedNode, output: Sequence[str]) -> dict[str, str]:
@@ -609,7 +639,7 @@ def _computed_by_database(described: DescribedNode, output: Sequence[str]) -> di
 
     The database gives what it groups by, then its aggregates.
     """
-    pushed = {found["kind"]: _items(found["columns"]) for found in _PUSHED.finditer(described.body)}
+    pushed = {found["kind"]: split_items(found["columns"]) for found in _PUSHED.finditer(described.body)}
     aggregates = pushed.get("Aggregates")
     if not aggregates or described.relation() is not None:
         return {}
@@ -620,16 +650,17 @@ def _computed_by_database(described: DescribedNode, output: Sequence[str]) -> di
     return {column: aggregate["column"] if aggregate else "" for column, aggregate in found if column not in plain}
 
 
-def _query_in(node: _Node) -> list[str] | None:
+def _query_in(node: Node) -> list[str] | None:
     """Return the columns of a query that a command shows as one of its arguments, by the first line of its plan."""
     relation = _RELATION.search(node.described.arguments)
     if relation is not None:
-        return _ids(relation["columns"].split(","))
-    lists = [ids for items in node.lists() if (ids := [_id_of(item) for item in items]) and all(ids)]
+        return ids_of(relation["columns"].split(","))
+    lists = [ids for items in node.lists() if (ids := [id_of(item) for item in items]) and all(ids)]
     return lists[-1] if lists else None
 
 
-def _joined_output(node: _Node, inputs: list[list[str] | None]) -> list[str] | None:
+def _joined_output(node: Node, inputs: list[list[str] | None]) -> list[str] | None:
+    inputs = inputs[-2:]
     if _ONE_SIDED.search(f"{node.described.head} {node.described.arguments}"):
         return inputs[0] if inputs else None
     known = [columns for columns in inputs if columns is not None]
@@ -637,51 +668,16 @@ def _joined_output(node: _Node, inputs: list[list[str] | None]) -> list[str] | N
 
 
 def _without_conditions(expression: str) -> str:
-    """Return an expression without the conditions of ``if`` and ``CASE WHEN``."""
+    """Return an expression without the conditions of ``if``, ``CASE WHEN`` and ``FILTER``, and the keys of windows."""
     end = expression.rfind(" THEN") + len(" THEN")
     if "WHEN " in expression[:end]:
         expression = _WHEN.sub("WHEN THEN", expression[:end]) + expression[end:]
     kept, position = [], 0
-    while (begin := expression.find(_IF, position)) >= 0:
-        begin += len(_IF)
-        closing = _closing_bracket(expression, begin)
+    while (found := _CONDITION.search(expression, position)) is not None:
+        begin = found.end()
+        closing = closing_bracket(expression, begin)
         if closing is None:
             break
         kept.append(expression[position:begin])
         position = closing
     return "".join((*kept, expression[position:]))
-
-
-def _closing_bracket(text: str, begin: int = 0) -> int | None:
-    """Return the place of the bracket that closes the one before ``begin``; ``None`` if there is none."""
-    depth = 1
-    for mark in _PUNCTUATION.finditer(text, begin):
-        depth += (mark[0] in _OPEN) - (mark[0] in _CLOSE)
-        if depth == 0:
-            return mark.start()
-    return None
-
-
-def _items(text: str) -> list[str]:
-    """Split at the commas that are outside of all brackets."""
-    items, depth, begin = [], 0, 0
-    for mark in _PUNCTUATION.finditer(text):
-        if mark[0] in _OPEN:
-            depth += 1
-        elif mark[0] in _CLOSE:
-            depth -= 1
-        elif depth == 0:
-            items.append(text[begin : mark.start()])
-            begin = mark.end()
-    return [*items, text[begin:]] if text else []
-
-
-def _ids(items: list[str] | None) -> list[str] | None:
-    """Return the id of each column; ``None`` if an item is not a column."""
-    ids = [_id_of(item) for item in items or ()]
-    return ids if items and all(ids) else None
-
-
-def _id_of(item: str) -> str:
-    named = _ATTRIBUTE.fullmatch(item)
-    return named["id"] if named else ""

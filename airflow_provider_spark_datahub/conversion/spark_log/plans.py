@@ -129,7 +129,7 @@ class PlanDatasets(NamedTuple):
             logs.update(dict.fromkeys(found["path"] for found in _TABLE_STATE.finditer(node.head)))
             is_clone = is_clone or CLONE in node.arguments
         if is_clone:
-            # Of the two tables whose transaction logs Delta reads for a clone, one is the clone.
+            # Delta reads the transaction logs of two tables for a clone: the source's and the clone's own.
             cloned = [path for path in logs if all(path != sink.path for sink in sinks)]
             sources.update({PlanDataset(cloned[0]): None} if len(cloned) == 1 else {})
         return cls(tuple(sources), tuple(_joined(sinks)))
@@ -163,11 +163,13 @@ class DescribedNode(NamedTuple):
         return None
 
     def unclear_paths(self) -> Iterator[str]:
-        """Yield for people what the node reads and does not name: paths that Spark left out, and lists of files."""
+        """Yield messages for people about inputs that the node does not name: omitted paths, and lists of files."""
         location = _LOCATION.search(self.body) if _FILE_SCAN.fullmatch(self.head) else None
         if location is not None:
             listed = location["paths"].split(", ")
             more = _MORE_PATHS.fullmatch(listed[-1])
+            if _DELTA_LOG in listed[0]:
+                return
             if more is not None:
                 yield f"{more['number']} more beside {listed[0]} (raise spark.sql.maxMetadataStringLength)"
             elif _are_files(listed):
@@ -244,7 +246,7 @@ def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:
 
 
 def _are_files(paths: list[str]) -> bool:
-    """Return whether several paths may be files of one folder, which would be the dataset in place of each of them.
+    """Return whether several paths may be files of one folder: then the folder is the dataset, not the files.
 
     A plan does not show whether ``/in/a.csv`` is a file or a folder.
     """
@@ -281,5 +283,14 @@ def _joined(sinks: Iterable[PlanDataset]) -> list[PlanDataset]:
         return listed
     if len(tables) == len(paths) == 1:
         return [PlanDataset(paths.pop(), tables.pop())]
-    # It is not clear which path belongs to which table.
-    return [replace(sink, path="") for sink in listed if sink.table]
+    in_warehouse = {table: path for table in tables for path in paths if _is_place_of(table, path)}
+    plain = [sink for sink in listed if not sink.table and sink.path not in in_warehouse.values()]
+    named = [replace(sink, path=in_warehouse.get(sink.table, "")) for sink in listed if sink.table]
+    # If a table has no path, it is not clear whether it has one of the others.
+    return list(dict.fromkeys([*named, *(plain if len(in_warehouse) == len(tables) else ())]))
+
+
+def _is_place_of(table: str, path: str) -> bool:
+    """Return whether a path is where a warehouse puts a table."""
+    database, _, name = table.partition(".")
+    return bool(name) and path.rstrip("/").endswith(f"/{database}.db/{name}")

@@ -1,8 +1,8 @@
 """RunEvents of an application that OpenLineage's listener did not see, made from Spark's own event log.
 
 An application that ran without the listener has no OpenLineage events. Its SQL executions, with their times, errors and
-physical plans, are in Spark's event log. This module writes them as the RunEvents that the listener would have sent, so
-that everything else converts them as usual: the same URNs, the same jobs, the same runs.
+physical plans, are in Spark's event log. This module turns them into the RunEvents that the listener would have sent.
+The rest of the conversion treats them as usual: the same URNs, the same jobs, the same runs.
 
 Names follow OpenLineage's rules: a file by its path; a table in its metastore's warehouse by its location, with the
 table as symlink; a table elsewhere by its location.
@@ -69,10 +69,10 @@ def events_of_plans(application: LoggedApplication) -> Iterator[dict[str, Any]]:
 
 
 def unnamed_sources(application: LoggedApplication) -> list[str]:
-    """Return what plans read or write without a name that leads to a dataset, sorted.
+    """Return the sources and targets in plans whose names do not lead to a dataset, sorted.
 
-    These are tables of catalogues whose location the log does not show, tables behind JDBC, whose address Spark hides,
-    and scans of other kinds, by Spark's name for them.
+    These are tables of catalogues whose location the log does not show, tables behind JDBC (Spark hides the address),
+    and other kinds of scans, under Spark's name for them.
     """
     names = _Names(application)
     found = {f"the target of {method} (an RDD)" for method in application.rdd_writes}
@@ -103,7 +103,7 @@ class _Names:
         self._metastore = next((uri for name in _SESSION_CATALOGS if (uri := application.properties.get(name))), "")
         self._warehouse = application.properties.get("spark.sql.warehouse.dir", "").rstrip("/")
         self._locations: dict[str, str] = {}
-        # The plans of one execution name a table's location, those of another only the table.
+        # Plans of one execution name a table with its location, plans of another execution only the table.
         for execution in application.executions.values():
             for dataset in _datasets([execution]):
                 if dataset.table and dataset.path:

@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.conversion.columns.facet import (
     ColumnId,
     DatasetColumns,
 )
+from airflow_provider_spark_datahub.conversion.columns.fine_grained import NO_LINEAGES
 from airflow_provider_spark_datahub.conversion.columns.sql import direct_columns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, is_parent_folder, parent_folders
 from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics
@@ -248,7 +249,7 @@ class _ExecutionTimes:
 
 
 def _attribute_listings(rest: Sequence[RunState], queries: Mapping[str, _Query]) -> None:
-    """Attribute RDD jobs that only list or sample the sources of a query: the batch job does not read (Deviation 5)."""
+    """Attribute RDD jobs that only list or sample a query's sources to the query: they are not reads (Deviation 5)."""
     of_batch = {dataset for run in rest if run.job_type != RDD_JOB for dataset in (*run.inputs, *run.outputs)}
     listings = [run for run in rest if run.job_type == RDD_JOB and run.inputs and not run.outputs]
     around = _folders_around(of_batch)
@@ -316,7 +317,7 @@ def _job(
         diagnostics.merge(seen.diagnostics)
     diagnostics.gaps += tuple(_column_gaps(lineage, flow.flow_id)) if settings.capture_column_level_lineage else ()
     is_complete = log_complete and ending.events_complete and not diagnostics.unreported_queries
-    # A run without new data read and wrote nothing: that does not show which edges the query has.
+    # A run without new data read and wrote nothing, so that it does not show all edges of the query.
     succeeded = bool(streaming.rows) and ending.final and result is not None and result.type == "SUCCESS"
     return JobLineage(definition, run, lineage, diagnostics, settings.use_patch or not (is_complete and succeeded))
 
@@ -328,7 +329,7 @@ def _lineage(query: _Query, seen: JobLineage | None, namer: DatasetNamer, settin
     return Lineage(
         inputs=_with(seen.lineage.inputs if seen else {}, sources, namer, progress),
         outputs=_with(seen.lineage.outputs if seen else {}, sinks, namer, progress),
-        fine_grained=seen.lineage.fine_grained if seen else [],
+        fine_grained=seen.lineage.fine_grained if seen else NO_LINEAGES,
         operations=seen.lineage.operations if seen else (),
         statements=seen.lineage.statements if seen else {},
     )

@@ -1,4 +1,4 @@
-"""What OpenLineage did not report of an application: lost SQL executions, columns, and tables without a name.
+"""Lineage that OpenLineage did not report: lost SQL executions, columns, and tables without a name.
 
 Lost executions are in Spark's own event log and in no OpenLineage event; the text of their physical plans names the
 files and tables that they read and wrote. Unreported tables belong to catalogues that OpenLineage cannot name.
@@ -31,15 +31,20 @@ from airflow_provider_spark_datahub.conversion.columns.sql import (
     direct_columns,
     short_statement,
 )
-from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, table_and_selector
+from airflow_provider_spark_datahub.conversion.datasets import (
+    DatasetName,
+    DatasetNamer,
+    parent_folders,
+    table_and_selector,
+)
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
-from airflow_provider_spark_datahub.conversion.events import DatasetId, JsonObject
+from airflow_provider_spark_datahub.conversion.events import LATEST_MS, RDD_JOB, SQL_JOB, DatasetId, JsonObject
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
 from airflow_provider_spark_datahub.conversion.runs.effects import with_known_columns
 from airflow_provider_spark_datahub.conversion.runs.evidence import SPARK_PLAN
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
-from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
+from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import (
     LoggedApplication,
@@ -74,6 +79,8 @@ _WRITES = re.compile(
     r"|MergeInto\w*|MergeRows|AppendData\w*|Overwrite(?:ByExpression|PartitionsDynamic)\w*|ReplaceData|WriteDelta"
     r"|WriteIntoDelta\w*|DeleteFromTable\w*|DeleteCommand\w*|UpdateCommand\w*|UpdateTable\w*)\b"
 )
+# Commands are not queries whose rows the driver takes.
+_NO_READS = re.compile(rf"{_WRITES.pattern}|\bExecute \w|^== Physical Plan ==\n(?:\* )?Call\b")
 _REASON = "it wrote data, but OpenLineage sent no event for it"
 # "Formatted" plans begin with the tree; two empty lines and a description of each node follow.
 _END_OF_TREE = "\n\n\n"
@@ -85,7 +92,7 @@ def _lost_executions(logged: LoggedApplication, applications: Sequence[Applicati
     To give no false alarm, this leaves out micro-batches (their query's progress names source and sink), failed
     executions, and parts of a reported execution. An execution and its parts count once.
 
-    :param applications: the reported applications; others than the logged one do no harm.
+    :param applications: reported applications, the logged one among them.
     """
     if not any(application.runs for application in applications):
         # The listener did not run: OpenLineage did not lose single executions.
@@ -157,9 +164,12 @@ class LostLineage:
                 job.lineage, inputs=dict(job.lineage.inputs), outputs=dict(job.lineage.outputs), made=None
             )
             numbers, names = self._names[job.run.id]
+            inputs, outputs = _PlanEdges(lineage.inputs), _PlanEdges(lineage.outputs)
             for number in numbers:
-                self.executions[number], added = _add_edges(lineage, self.executions[number], names)
+                self.executions[number], added = _add_edges(inputs, outputs, self.executions[number], names)
                 recovered += added > 0
+            inputs.name_executions()
+            outputs.name_executions()
             lineage.inputs = dict(sorted(lineage.inputs.items()))
             lineage.outputs = dict(sorted(lineage.outputs.items()))
         if job.run.id in self._counts:
@@ -193,8 +203,10 @@ class _ExecutionCounts(msgspec.Struct, frozen=True):
         return {f"spark_executions{name}": str(count) for name, count in counts.items()}
 
 
-def _add_edges(lineage: Lineage, execution: LostExecution, names: _ReportedNames) -> tuple[LostExecution, int]:
-    """Add the datasets of an execution to the job.
+def _add_edges(
+    inputs: _PlanEdges, outputs: _PlanEdges, execution: LostExecution, names: _ReportedNames
+) -> tuple[LostExecution, int]:
+    """Add the datasets of an execution to its job.
 
     :returns: the execution, with a reason that says what was added, and how many edges that were.
     """
@@ -203,7 +215,7 @@ def _add_edges(lineage: Lineage, execution: LostExecution, names: _ReportedNames
     written = {sink.urn for sink in sinks if isinstance(sink, DatasetName)}
     # An execution that replaces files of its target reads them first: they are not an input.
     sources = [source for source in map(names.resolve, datasets.sources) if source.urn not in written]
-    added = _add(lineage.inputs, sources, execution.id) + _add(lineage.outputs, sinks, execution.id)
+    added = inputs.add(execution.id, sources) + outputs.add(execution.id, sinks)
     unknown = dict.fromkeys(dataset.table for dataset in (*sources, *sinks) if isinstance(dataset, _Unknown))
     parts = [execution.reason]
     if added:
@@ -223,19 +235,39 @@ class _Unknown:
     urn: None = None
 
 
-def _add(known: dict[str, JobDataset], names: Sequence[DatasetName | _Unknown], execution: int) -> int:
-    added = 0
-    for name in names:
-        if isinstance(name, _Unknown) or (
-            name.urn in known and known[name.urn].edge_properties.get("source") != SPARK_PLAN
-        ):
-            continue
-        dataset = known.setdefault(name.urn, JobDataset(name))
-        executions = dataset.edge_properties.get("executions", "").split(", ") if dataset.edge_properties else []
-        listed = ", ".join(dict.fromkeys([*executions, str(execution)]))
-        dataset.edge_properties = {"source": SPARK_PLAN, "executions": listed}
-        added += 1
-    return added
+_MOST_EXECUTIONS = 20
+
+
+class _PlanEdges:
+    """Edges of one job, in one direction, that only the plans of its lost executions name.
+
+    :param known: all edges of this direction, to which these are added.
+    """
+
+    def __init__(self, known: dict[str, JobDataset]) -> None:
+        self._known = known
+        self._executions: dict[str, dict[int, None]] = {}
+
+    def add(self, execution: int, names: Sequence[DatasetName | _Unknown]) -> int:
+        """Add those of one execution that no event names; return how many they are."""
+        added = 0
+        for name in names:
+            if isinstance(name, _Unknown):
+                continue
+            if name.urn not in self._executions:
+                dataset = self._known.setdefault(name.urn, JobDataset(name, edge_properties={"source": SPARK_PLAN}))
+                if dataset.edge_properties.get("source") != SPARK_PLAN:
+                    continue
+            self._executions.setdefault(name.urn, {})[execution] = None
+            added += 1
+        return added
+
+    def name_executions(self) -> None:
+        """Write the executions of each edge into the edge's properties."""
+        for urn, executions in self._executions.items():
+            listed = {"source": SPARK_PLAN, "executions": ", ".join(map(str, [*executions][:_MOST_EXECUTIONS]))}
+            more = len(executions) - _MOST_EXECUTIONS
+            self._known[urn].edge_properties = listed | ({"moreExecutions": str(more)} if more > 0 else {})
 
 
 def _reported_names(
@@ -310,7 +342,7 @@ class _ReportedNames:
             # A catalogue may be a database.
             return self._tables_of_databases.find(catalog_table)
         database, _, name = named.table.partition(".")
-        # OpenLineage names tables in the warehouse by their names; elsewhere that depends on the catalogue.
+        # OpenLineage uses a table's name if the table is in the warehouse; elsewhere, the catalogue decides.
         if path is not None and self.platform and path.name.endswith(f"/{database}.db/{name}"):
             return DatasetId(self.platform, named.table)
         return None
@@ -325,16 +357,17 @@ def with_lineage_of_plans(
     settings: LineageSettings,
     symlinks: Mapping[DatasetId, DatasetId],
 ) -> Application:
-    """Return the application with what its plans show of reported executions, and OpenLineage does not.
+    """Return the application with lineage of reported executions that their plans show and OpenLineage does not report.
 
-    These are the columns of outputs that have none, and the outputs of queries that have none: those of an INSERT into
-    several tables. A run belongs to the execution that began or ended in the same millisecond, and a sink of the plan
-    is the run's output of that name.
+    Plans add columns of outputs without column lineage, outputs of queries without outputs (an INSERT into several
+    tables), and the inputs of queries that only returned rows to the driver. A run belongs to the execution that began
+    or ended in the same millisecond, and a sink of the plan is the run's output of that name.
 
     :param symlinks: the tables behind paths.
     """
     namer = DatasetNamer(settings, symlinks)
-    columns = _ReportedColumns(_reported_names(application, namer, symlinks, logged.default_fs), namer)
+    names = _reported_names(application, namer, symlinks, logged.default_fs)
+    columns = _ReportedColumns(names, namer)
     by_id, by_time = {run.run_id: run for run in application.runs}, _by_time(application.runs)
     has_checkpoints = any(CHECKPOINT in execution.plan for execution in logged.executions.values())
     plans = PlanColumns()
@@ -343,7 +376,7 @@ def with_lineage_of_plans(
     for parts in logged.root_executions():
         times = {time for part in parts for time in (("start", part.start_ms), ("end", part.end_ms))}
         matched = {run.run_id for time in times for run in by_time.get(time, ())}
-        # A column from one that its table lacks has none: databases compute some.
+        # Drop column lineage from columns that their table lacks: databases compute some columns.
         runs = {run_id: filled.get(run_id) or with_known_columns(by_id[run_id]) for run_id in sorted(matched)}
         is_silent = (
             bool(runs)
@@ -361,12 +394,62 @@ def with_lineage_of_plans(
                 added[run.run_id] = columns.filled({run.run_id: run}, found).get(run.run_id, run)
             continue
         filled |= columns.filled(runs, found, of_rows=any(CHECKPOINT in part.plan for part in parts))
-    if not filled and not added:
+    reads = list(_reads_of_driver(application, logged, names))
+    if not filled and not added and not reads:
         return application
     runs_of_plans = (
         (filled.get(run.run_id, run), *([added[run.run_id]] if run.run_id in added else ())) for run in application.runs
     )
-    return replace(application, runs=tuple(chain.from_iterable(runs_of_plans)))
+    return replace(application, runs=(*chain.from_iterable(runs_of_plans), *reads))
+
+
+def _reads_of_driver(application: Application, logged: LoggedApplication, names: _ReportedNames) -> Iterator[RunState]:
+    """Yield a run for each query whose rows the driver took, and that no event reports: OpenLineage leaves many out.
+
+    Two kinds of reads do not count: reading back what the application has just written, and listing a file in a folder
+    that events name.
+    """
+    queries = [run for run in application.runs if run.job_type != RDD_JOB]
+    known = {dataset for run in queries for dataset in run.inputs}
+    first_write_ms: dict[DatasetId, int] = {}
+    for run in queries:
+        for dataset, _ in run.written:
+            first_write_ms[dataset] = min(run.start_ms or 0, first_write_ms.get(dataset, LATEST_MS))
+    named = {(dataset.namespace, dataset.name.rstrip("/")) for dataset in known | first_write_ms.keys()}
+    reported = logged.reported_executions(application.runs)
+    for parts in logged.root_executions(with_micro_batches=False):
+        if any(part.id in reported or part.failed or part.end_ms is None or not _only_reads(part) for part in parts):
+            continue
+        inputs = {
+            source: DatasetState()
+            for source in map(names.dataset, PlanDatasets.of(part.plan for part in parts).sources)
+            if source is not None
+            and source not in known
+            and parts[0].start_ms < first_write_ms.get(source, LATEST_MS)
+            and named.isdisjoint((source.namespace, folder) for folder in parent_folders(source.name))
+        }
+        if inputs:
+            known |= inputs.keys()
+            own = application.runs[0]
+            yield RunState(
+                f"{application.run_id}-{parts[0].id}",
+                own.index,
+                f"{own.job_name.partition('.')[0]}.{parts[0].description or f'execution_{parts[0].id}'}",
+                own.flow,
+                SQL_JOB,
+                application.run_id,
+                last_index=own.last_index,
+                start_ms=parts[0].start_ms,
+                end_ms=parts[0].end_ms,
+                started=True,
+                ended=True,
+                is_logged=True,
+                inputs=inputs,
+            )
+
+
+def _only_reads(execution: SqlExecution) -> bool:
+    return not _NO_READS.search(execution.plan.partition(_END_OF_TREE)[0])
 
 
 def _without_direct(state: DatasetState, columns: frozenset[str]) -> DatasetState:
@@ -413,7 +496,7 @@ class _ReportedColumns:
     steps: Steps = field(default_factory=Steps)
 
     def with_outputs(self, run: RunState, parts: Sequence[SqlExecution]) -> RunState:
-        """Return what a run wrote by the plans of its execution, as far as their names are those of datasets."""
+        """Return the run with the outputs in the plans of its execution, if they have names of datasets."""
         plans = [part.plan for part in parts]
         found = PlanDatasets.of(plans)
         cloned = found.sources if any(CLONE in plan for plan in plans) else ()
@@ -435,11 +518,21 @@ class _ReportedColumns:
             written.setdefault(sink, {}).update(self._expanded(columns_of_sink))
         outputs = _Outputs(runs, self.namer)
         for sink, columns_of_sink in written.items():
-            self._fill(outputs, sink, columns_of_sink, found)
+            self._fill(outputs, sink, columns_of_sink, found, of_rows=of_rows)
         return outputs.filled(of_rows=of_rows)
 
-    def _fill(self, outputs: _Outputs, sink: PlanDataset, written: WrittenColumns, found: ExecutionColumns) -> None:
+    def _fill(
+        self,
+        outputs: _Outputs,
+        sink: PlanDataset,
+        written: WrittenColumns,
+        found: ExecutionColumns,
+        *,
+        of_rows: bool,
+    ) -> None:
         target = self.names.resolve(sink)
+        # A folder may be made of itself by way of a checkpoint.
+        own = None if of_rows else target
         exact = frozenset(map(str.lower, found.exact.get(sink, ())))
         states = [
             (run, dataset, _without_direct(state, exact) if exact else state)
@@ -459,7 +552,7 @@ class _ReportedColumns:
                 for upstreams in [
                     tuple(
                         source
-                        for source in dict.fromkeys(self._upstreams(sources, queries, target))
+                        for source in dict.fromkeys(self._upstreams(sources, queries, own))
                         if (column.lower(), self.namer.name(source.dataset), source.field.lower()) not in pairs
                     )
                 ]
@@ -504,7 +597,7 @@ class _ReportedColumns:
     def _of_databases(
         self, written: WrittenColumns, tables: Callable[[], DatabaseTables]
     ) -> Mapping[str, Mapping[str, tuple[ColumnId, ...]]]:
-        """Return the columns of tables behind each column that databases give, by what Spark asked them for."""
+        """Return the table columns behind each column of a query that a database runs, by the query."""
         wanted: dict[str, set[str]] = {}
         for source in chain.from_iterable(written.values()):
             if source.dataset.relation:
@@ -581,10 +674,10 @@ _SEPARATOR = re.compile(r"(?:\.db)?/|\.")
 def _unreported_tables(
     logged: LoggedApplication, application: Application, symlinks: Mapping[DatasetId, DatasetId]
 ) -> tuple[str, ...]:
-    """Return the tables that plans of writing executions name and no event of the application does.
+    """Return the tables that plans of writing executions name but no event of the application does.
 
-    Only tables of other catalogues than the session's have names that show it. A table counts as known by its own name
-    and that of its database: events spell the rest as the catalogue does.
+    Only tables outside the session's catalogue are compared: their names show the catalogue. The comparison uses table
+    and database only, because events spell the rest as the catalogue does.
 
     :param symlinks: the tables behind paths.
     """

@@ -18,6 +18,7 @@ from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, Entry, Outbox, SettledBatch
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hashes
 from airflow_provider_spark_datahub.delivery.outbox.lease import LEASE_SECONDS, Lease
+from airflow_provider_spark_datahub.delivery.outbox.receipts import order_ms
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Sending, Sink
 from airflow_provider_spark_datahub.printable import counted
 
@@ -59,7 +60,7 @@ class _Settlement(msgspec.Struct, frozen=True):
 
     @property
     def is_delivered(self) -> bool:
-        """Whether all items were delivered or rejected, now or before."""
+        """Return whether all items were delivered or rejected, now or before."""
         return self.remaining is None and self.damage is None and not (self.delivery and self.delivery.pending)
 
 
@@ -111,13 +112,14 @@ class _Ready(msgspec.Struct, frozen=True):
     hashes: Sequence[str]
 
     def settled(self, delivery: Delivery, batch: SettledBatch | None) -> _Settlement:
-        """Record the delivery, and return what became of the entry."""
+        """Record the delivery, and return the outcome of the entry."""
         superseded, entry = self.items - len(self.sent), self.entry
         remaining = entry.settle(delivery, self.sent, superseded, batch, self.hashes)
         max_age = entry.outbox.limits.max_age
         if remaining is not None and remaining.age > max_age:
             remaining.quarantine(
-                f"it waited longer than {max_age / DAY_SECONDS:g} days (outbox_max_age); at last: {delivery.problem}"
+                f"it was pending for more than {max_age / DAY_SECONDS:g} days (outbox_max_age); the last delivery "
+                f"failed: {delivery.problem}"
             )
             remaining = None
         return _Settlement(entry, delivery, remaining, superseded=superseded)
@@ -129,13 +131,13 @@ def _damaged(entry: Entry, error: EntryFormatError) -> _Settlement:
 
 
 def _prepared(entry: Entry, later: Sequence[Entry], finish: Finish | None) -> _Ready | _Settlement:
-    """Return an entry's delivery, or what became of the entry if there is nothing to deliver."""
+    """Return an entry whose delivery may begin, or the entry's outcome if there is nothing to deliver."""
     ready: Entry | None = entry
     if entry.manifest.state == "unfinished":
         followed = any(other.name.try_number > entry.name.try_number for other in later)
         ready = finish(entry, followed) if finish else None
     if ready is None:
-        log.debug("Its attempt is not over: %s", entry)
+        log.debug("Skipped %s: its attempt is not over", entry)
         return _Settlement(entry, None, entry)
     items = ready.items()
     sent, hashes = items, upsert_hashes(items)
@@ -154,9 +156,9 @@ def _prepared(entry: Entry, later: Sequence[Entry], finish: Finish | None) -> _R
 class DrainLimits(msgspec.Struct, frozen=True):
     """Limits of one drain.
 
-    :param seconds: for all of it; ``None``: no limit.
-    :param entry_seconds: for each entry.
-    :param entries: how many entries it delivers at most; ``None``: no limit.
+    :param seconds: time for the whole drain; ``None``: no limit.
+    :param entry_seconds: time for each entry.
+    :param entries: number of entries that are delivered at most; ``None``: no limit.
     """
 
     seconds: float | None = None
@@ -171,11 +173,11 @@ class _DrainResult:
     :param settled: entries without pending items.
     :param delivered: items that were acknowledged.
     :param rejected: items that went to the quarantine.
-    :param waiting: entries that stay, for whatever reason.
+    :param waiting: entries that stay in the outbox.
     :param elsewhere: entries that another drainer holds.
     :param corrupt: entries that were set aside, since they are damaged.
     :param superseded: items that were not sent, since later attempts or runs had delivered the same aspects.
-    :param problems: why some of them stay, each once.
+    :param problems: reasons why entries stay, each once.
     """
 
     settled: int = 0
@@ -189,7 +191,7 @@ class _DrainResult:
 
     @property
     def sentence(self) -> str:
-        """The counts in one line."""
+        """Counts of the drain in one line."""
         proposals = counted(self.delivered, "proposal")
         text = (
             f"{counted(self.settled, 'entry')} settled ({proposals} delivered, {self.rejected} rejected), "
@@ -197,7 +199,7 @@ class _DrainResult:
         )
         text = f"{text}, {counted(self.superseded, 'proposal')} superseded by later runs" if self.superseded else text
         text = f"{text}, {self.corrupt} damaged and set aside" if self.corrupt else text
-        return f"{text}, {self.elsewhere} in the hands of other drainers" if self.elsewhere else text
+        return f"{text}, {self.elsewhere} held by other drainers" if self.elsewhere else text
 
     def to_obj(self) -> dict[str, Any]:
         """Return the result as JSON."""
@@ -239,7 +241,7 @@ class Drain:
     def run(self, names: Iterable[EntryName] | None = None) -> _DrainResult:
         """Deliver the entries.
 
-        :param names: of the entries; ``None``: all of the outbox.
+        :param names: names of the entries; ``None``: all entries of the outbox.
         :raises OSError: if the outbox cannot be listed, or expired receipts cannot be removed.
         """
         self._deadline = Deadline.after(self.limits.seconds if self.limits.seconds is not None else float("inf"))
@@ -264,7 +266,7 @@ class Drain:
         return self.drained
 
     def _groups(self, names: Iterable[EntryName] | None) -> _Groups:
-        """Return the names of the entries to deliver, and of those with which they go, by age."""
+        """Return the names of the entries to deliver, with older attempts of their task instances, by age."""
         listed = self.outbox.names() if names is None else [*names]
         chosen = dict.fromkeys(name.group for name in listed if self._is_wanted(name))
         if names is not None:
@@ -287,12 +289,12 @@ class Drain:
             if not groups or self._stopped():
                 break
             if number < _PASSES:
-                # Others hold these. They finish soon, or die and leave a lease that expires.
+                # Other drainers hold these entries. They finish soon, or die and leave a lease that expires.
                 self.sleep(min(self._deadline.remaining(), number * (0.1 + random.random() / 5)))
         self.drained.elsewhere = _count(groups)
 
     def _drain_once(self, groups: _Groups) -> _Groups:
-        """Return the groups that others hold."""
+        """Deliver the groups once, and return those that other drainers hold."""
         held: _Groups = {}
         waiting = deque(groups.items())
         while waiting:
@@ -347,7 +349,7 @@ class Drain:
                 begun = self._deliver_heads(left, lease, batch, due)
                 if due.expired or not begun:
                     break
-            # A slow server has its entries read only as fast as it takes them.
+            # For a slow server, entries are read only as fast as the server takes them.
             self._most = min(SettledBatch.MOST, max(1, 2 * (len(groups) - len(left)))) if left else SettledBatch.MOST
         except OSError as error:
             log.debug("Skipped the rest of %d task instances: %s", len(left), error)
@@ -364,20 +366,20 @@ class Drain:
 
     def _entries(self, group: _Group, names: Sequence[EntryName], *, whole: bool) -> list[Entry]:
         """Return the entries of a group; those that another drainer has settled since they were listed are gone."""
-        whole = whole and len(names) == 1  # of several, the others may have to stay
+        whole = whole and len(names) == 1  # if the first of several stays, the others are not needed
         entries = [entry for name in names if (entry := self.outbox.entry(name, whole=whole))]
         self._step(len(names) - len(entries))
         if not entries:
-            log.debug("Nothing is left of %s", ".".join(group))
+            log.debug("Skipped %s: another drainer settled its entries", ".".join(group))
         return entries
 
     def _deliver_heads(self, left: dict[_Group, list[Entry]], lease: Lease, batch: SettledBatch, due: Deadline) -> int:
-        """Deliver the first entry of each group, as far as the time of the batch goes.
+        """Deliver the first entry of each group until the batch is due.
 
         :param left: entries whose turn has not come; groups without any are removed.
         :returns: how many deliveries began.
         """
-        # Of several runs of a task, each must see what the others left, and the oldest goes first.
+        # Each run of a task must see the receipts of the others, and the oldest run is delivered first.
         self._refresh()
         heads: list[tuple[_Group, _Ready]] = []
         size = 0
@@ -391,7 +393,7 @@ class Drain:
                 size += ready.entry.size
         if not lease.renew():
             return 0
-        heads.sort(key=lambda head: head[1].entry.name.created_ms)
+        heads.sort(key=lambda head: self._order_ms(head[1].entry.name))
         turns = [_Turn(self, ready, lease, due, is_first=not number) for number, (_, ready) in enumerate(heads)]
         ended, error = run_in_turn([(turn.begin, turn.run) for turn in turns])
         for number, ((group, ready), turn) in enumerate(zip(heads, turns, strict=True)):
@@ -403,8 +405,14 @@ class Drain:
                     self._record(group, left, ready.settled(delivery, batch))
         return sum(turn.deadline is not None for turn in turns)
 
+    def _order_ms(self, name: EntryName) -> int:
+        try:
+            return order_ms(self.outbox.storage, name.created_ms, name.path)
+        except OSError:
+            return name.created_ms  # the entry's delivery fails with the same error, and reports it
+
     def _prepare(self, group: _Group, left: dict[_Group, list[Entry]]) -> _Ready | None:
-        """Return the delivery of a group's first entry; entries before it that need none are removed."""
+        """Return the first entry of a group to deliver; entries before it that need no delivery are removed."""
         if self.refuses(group):
             self._close(group, left)
         while group in left:
@@ -488,7 +496,7 @@ class Drain:
 
     def sink_of(self, entry: Entry) -> tuple[str, Sink | None, str | None]:
         """Return the connection of an entry, and its sink or the reason why there is none."""
-        # Another connection to DataHub is not for raw events.
+        # ``connection`` leads to DataHub, which does not take raw events.
         instead = self.connection if entry.manifest.content == "proposals" else None
         connection = instead or entry.manifest.connection_id
         if connection not in self._sinks:
@@ -496,7 +504,7 @@ class Drain:
         return connection, *self._sinks[connection]
 
     def refuse(self, entry: Entry, connection: str, problem: str | None) -> None:
-        """Leave the other entries of a connection that refuses deliveries unread."""
+        """Mark a connection as refusing deliveries, so that its other entries are not even read."""
         log.debug("Connection %s refuses deliveries: %s", connection, problem)
         instead = self.connection if entry.manifest.content == "proposals" else None
         self._refusing.add(instead or entry.name.connection)
@@ -509,7 +517,7 @@ def _count(groups: _Groups) -> int:
 class _Turn:
     """Delivery of one entry, when its turn in a batch comes.
 
-    :ivar deadline: of the delivery; ``None`` if it has not begun.
+    :ivar deadline: deadline of the delivery; ``None`` if it has not begun.
     """
 
     def __init__(self, drain: Drain, ready: _Ready, lease: Lease, due: Deadline, *, is_first: bool) -> None:
@@ -527,7 +535,7 @@ class _Turn:
         """Return the deadline of the delivery; ``None`` if it may not begin any more."""
         seconds = self._drain.seconds_for(self._ready.entry.name.group, is_first=self._is_first)
         if seconds is not None and (self._is_first or not self._due.expired):
-            # Nothing begins after the lease has ended: another drainer may hold it then.
+            # No delivery outlives the lease: another drainer may then hold the entries.
             self.deadline = Deadline.after(min(seconds, self._lease.until.remaining()))
         return self.deadline
 

@@ -1,7 +1,7 @@
 """Records of the edges that complete task runs wrote, for their siblings and for later DAG runs (docs/outbox.md).
 
-Task runs that share a DataJob only add edges. When their DAG run has ended, these records say what earlier DAG runs
-wrote and this one did not.
+Task runs that share a DataJob only add edges. When their DAG run has ended, these records show which edges earlier DAG
+runs wrote and this one did not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _EDGES = "edges"
 class EdgeRecord(msgspec.Struct, frozen=True):
     """Edges of one task run that succeeded and whose events were complete.
 
-    :param run_start_ms: start of its DAG run, which orders DAG runs.
+    :param run_start_ms: start of its DAG run.
+    :param run_due_ms: when its DAG run was due, which orders DAG runs.
     :param edges: paths of JSON patches by the URN of the DataJob; only of DataJobs that are shared.
     :param inputs: platform and name in DataHub of each dataset that was read; likewise :attr:`outputs`.
     """
@@ -33,6 +34,7 @@ class EdgeRecord(msgspec.Struct, frozen=True):
     key: AttemptKey
     connection_id: str
     run_start_ms: int
+    run_due_ms: int
     edges: Mapping[str, tuple[str, ...]]
     inputs: tuple[tuple[str, str], ...] = ()
     outputs: tuple[tuple[str, str], ...] = ()
@@ -62,7 +64,8 @@ class EdgeRecords:
         """Return the records of a task's runs, the oldest DAG run first. Unreadable records are skipped and logged."""
         folder = f"{_EDGES}/{AttemptKey(dag_id, '', task_id, -1, 1).task}"
         records = [record for name in self._storage.stored(folder) if (record := self._read(name)) is not None]
-        return [record for record in records if record.connection_id == connection_id]
+        found = [record for record in records if record.connection_id == connection_id]
+        return sorted(found, key=lambda record: record.run_due_ms)
 
     def drop(self, records: Iterable[EdgeRecord]) -> None:
         """Remove records."""
@@ -84,7 +87,7 @@ def outdated_edges(
 ) -> tuple[dict[str, set[str]], list[EdgeRecord]]:
     """Return the edges that earlier DAG runs wrote and this one did not, and the records that this one replaces.
 
-    A task whose runs do not all have a record in this DAG run keeps what earlier ones wrote: nobody knows all of it.
+    A task keeps its earlier edges unless each of its runs in this DAG run has a record: its edges are not all known.
 
     :param records: of the DAG's tasks, for one connection.
     :param run_id: of the DAG run that has ended.
@@ -98,8 +101,8 @@ def outdated_edges(
         for task_id, indexes in task_runs.items()
         if indexes and all((task_id, index) in recorded for index in indexes)
     }
-    start_ms = min((record.run_start_ms for record in own), default=0)
-    old = [record for record in records if record.run_start_ms < start_ms and record.key.task_id in complete]
+    due_ms = min((record.run_due_ms for record in own), default=0)
+    old = [record for record in records if record.run_due_ms < due_ms and record.key.task_id in complete]
     names = {record.name for record in old}
     kept = _edges(record for record in records if record.name not in names)
     outdated = {urn: paths - kept.get(urn, set()) for urn, paths in _edges(old).items()}

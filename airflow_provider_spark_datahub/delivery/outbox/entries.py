@@ -12,7 +12,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.format import (
     CORRUPT,
     EVENTS_SUFFIX,
@@ -38,17 +39,19 @@ from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
 from airflow_provider_spark_datahub.delivery.outbox.usage import OutboxUsage
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent
 from airflow_provider_spark_datahub.files import NotRegularFileError
+from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
 
 DAY_SECONDS = 86_400.0
 _NEW, _TAKEN_BACK, _REWRITTEN = 1.0, 0.5, 0.25
-"""Shares of a disk's reserve that entries leave. What is rewritten is about to be delivered: drains convert the events
-of killed tasks. What comes back from beside the outbox must not keep them from doing so."""
+"""Shares of a disk's reserve that each kind of write leaves free. A rewritten entry needs the least, since it is about
+to be delivered: drains convert the events of killed tasks. An entry that is taken back into the outbox leaves them
+room."""
 _MOST_READ_BYTES = 16 * 1024 * 1024
 """Largest quarantine that is read to find out what it would replace."""
 _FUTILE_SECONDS = 5.0
-"""How long no room is looked for after none was found."""
+"""Pause before the outbox looks for room again after it found none."""
 
 
 class OutboxError(OSError):
@@ -62,8 +65,8 @@ def _no_store(uri: str) -> ObjectStorage:
 class OutboxLimits(msgspec.Struct, frozen=True):
     """Limits of an outbox.
 
-    :param max_bytes: of entries, raw events and the quarantine together. Half as many again may be receipts, and what
-        is kept beside them.
+    :param max_bytes: size of entries, raw events and the quarantine together. Receipts, and delivered proposals that
+        are kept beside them, may take half as much in addition.
     :param max_age: seconds; an older entry goes to the quarantine if its delivery fails once more.
     :param receipts: seconds for which a receipt is kept.
     :param group_access: whether users of the same group may read and write it, if it is in a folder.
@@ -93,7 +96,7 @@ class Entry:
 
     @property
     def is_read(self) -> bool:
-        """Whether all of it was read, and not the manifest alone."""
+        """Return whether all of it was read, and not the manifest alone."""
         return self._lines is not None
 
     @property
@@ -149,7 +152,7 @@ class Entry:
         """Record the delivery of the entry's items.
 
         Rejected items go to the quarantine, and pending ones stay. If none are pending, a receipt replaces the entry.
-        This is durable: a crash on the way leaves more behind, never less.
+        A crash on the way loses nothing: it leaves old objects beside new ones.
 
         :param delivery: the result of delivering ``sent``.
         :param superseded: how many of the entry's items were left out of ``sent`` for good.
@@ -179,7 +182,7 @@ class Entry:
                     remove()
                 else:
                     batch.add(receipt, remove)
-                log.debug("Entry settled, %d items superseded: %s", superseded, self)
+                log.debug("Entry settled, %s superseded: %s", counted(superseded, "item"), self)
                 return None
         return self if manifest == self.manifest else self._rewrite("settled in part", manifest, delivery.pending)
 
@@ -196,7 +199,9 @@ class Entry:
     def discard(self) -> None:
         """Remove the entry, since another one or a receipt makes it redundant."""
         with self._storage_errors():
-            self._remove()
+            # If the outbox refused the entry, it may also fail to remove it.
+            with suppress(OSError) if self.outbox.is_aside(self.name) else nullcontext():
+                self._remove()
             self.outbox.forget_aside(self.name)
         log.debug("Entry discarded: %s", self)
 
@@ -232,7 +237,9 @@ class Entry:
         try:
             self.outbox.storage.write(name, [gzip.compress(content, 1, mtime=0)], sync=False, leaves=_NEW)
         except OSError as error:
-            log.warning("Could not keep what was delivered of %s: %s.", self, error.strerror or error)
+            log.warning(
+                "Could not keep the delivered proposals of %s for the lineage page: %s.", self, error.strerror or error
+            )
 
     def _after(self, delivery: Delivery, sent: Sequence[str], superseded: int) -> Manifest:
         """Return the manifest after a delivery. :param sent: :func:`.upsert_hashes` of what was sent."""
@@ -263,7 +270,7 @@ class Entry:
         digest = hashlib.sha256(b"".join(Manifest(manifest.key, "", 0).quarantine_lines(rejected))).hexdigest()[:12]
         name = f"{QUARANTINED}/{self.name.instance}/{self.name.stem}-{digest}.jsonl"
         self.outbox.storage.write(name, [content])
-        log.debug("%d items of %s quarantined, %d bytes in %s", len(rejected), self, len(content), name)
+        log.debug("%s of %s quarantined, %d bytes in %s", counted(len(rejected), "item"), self, len(content), name)
 
     def _remove(self, *, keep_events: bool = False) -> None:
         self.outbox.storage.remove(self.name.path)
@@ -287,8 +294,8 @@ class Entry:
 class SettledBatch:
     """Settled entries whose receipts are synced together, before the entries are removed.
 
-    To sync a file takes milliseconds, but hardly more for dozens at the same time. Until the batch is committed, a
-    crash leaves entries beside their receipts, and the next drain discards them.
+    Syncing one file takes milliseconds, and syncing dozens at the same time takes hardly longer. If the process crashes
+    before the batch is committed, entries stay beside their receipts, and the next drain discards these entries.
     """
 
     MOST = 64
@@ -357,8 +364,8 @@ class _QuarantinedEntry(msgspec.Struct, frozen=True):
 class Outbox:
     """Durable queue of entries that are not delivered yet. Methods raise OSError if the storage refuses.
 
-    :param storage: where it is; :class:`~airflow_provider_spark_datahub.delivery.outbox.storage.LocalStorage` is a
-        folder.
+    :param storage: place of the outbox, such as a folder
+        (:class:`~airflow_provider_spark_datahub.delivery.outbox.storage.LocalStorage`).
     :param overflow: takes the records of attempts that the storage refuses.
     :param open_store: opens the object store at a URI, where the events of unfinished entries may be.
     """
@@ -376,17 +383,26 @@ class Outbox:
         self.usage = OutboxUsage(storage)
         self.receipts = Receipts(storage)
         self._overflow = overflow
-        self._aside = set[EntryName]()
-        self._warned = False
         self._futile_until = 0.0
         storage.make_room = self._make_room
 
     def __str__(self) -> str:
         return self.storage.describe()
 
+    @property
+    def deadline(self) -> Deadline | None:
+        """Deadline of the outbox's user: no step on its disks takes much longer (:func:`.step_in_time`)."""
+        return self.storage.deadline
+
+    @deadline.setter
+    def deadline(self, deadline: Deadline | None) -> None:
+        self.storage.deadline = deadline
+        if self._overflow is not None:
+            self._overflow.set_deadline(deadline)
+
     def describe(self, name: EntryName) -> str:
         """Return the path or URI of an entry, for people."""
-        aside = self._overflow.path(name) if self._overflow and name in self._aside else None
+        aside = self._overflow.path(name) if self._overflow is not None and name in self._overflow else None
         return str(aside or self.storage.describe(name.path))
 
     def put(self, key: AttemptKey, items: Sequence[OutboxItem], *, spark_succeeded: bool, connection_id: str) -> Entry:
@@ -404,16 +420,16 @@ class Outbox:
     def begin(self, key: AttemptKey, *, connection_id: str, events: str | None, redo: dict[str, Any]) -> Entry:
         """Write the entry of an attempt before its events exist: from now on, the outbox knows the attempt.
 
-        :param events: where they will be.
-        :param redo: the other inputs of their conversion, as plain JSON.
+        :param events: place where the events will be.
+        :param redo: all other inputs of their conversion, as plain JSON.
         :raises OutboxError: as :meth:`put`.
         """
         return self._new("begun", Manifest(key, connection_id, 0, state="unfinished", events=events, redo=redo), ())
 
     def begin_aside(self, key: AttemptKey, *, connection_id: str, events: str, redo: dict[str, Any]) -> Entry | None:
-        """Write the same entry beside the outbox, which refused it; return ``None`` if nothing is there to take it.
+        """Write an entry that the outbox refused into the overflow; ``None`` if there is none, or it refuses too.
 
-        Each change of the entry tries the outbox again. When this process has ended, the next one that looks into the
+        Each change of the entry tries the outbox again. When this process has ended, the next process that opens the
         outbox moves the entry there.
         """
         if self._overflow is None:
@@ -421,57 +437,43 @@ class Outbox:
         now_ms = self.storage.now_ms()
         entry = self._named(Manifest(key, connection_id, now_ms, state="unfinished", events=events, redo=redo))
         try:
-            self._overflow.keep(entry.name, entry.manifest.to_line(), self.storage.deadline)
+            self._overflow.keep(entry.name, entry.manifest.to_line())
         except OSError as error:
-            log.debug("Not kept beside the outbox either: %s", error)
+            log.debug("The overflow of the outbox %s refused an entry, too: %s", self, error)
             return None
-        self._aside.add(entry.name)
         return entry
 
     def is_aside(self, name: EntryName) -> bool:
         """Return whether an entry of this process is beside the outbox, which refused it."""
-        return name in self._aside
+        return self._overflow is not None and name in self._overflow
 
     def forget_aside(self, name: EntryName) -> None:
         """Remove an entry of this process from beside the outbox, if it is there.
 
         :raises OSError: if the disk refuses.
         """
-        if self._overflow is not None and name in self._aside:
+        if self._overflow is not None:
             self._overflow.remove(name)
-            self._aside.discard(name)
 
     def release_aside(self, name: EntryName) -> None:
         """Let any process move an entry of this one from beside the outbox into it: its attempt has ended."""
-        if self._overflow is not None and name in self._aside:
+        if self._overflow is not None:
             self._overflow.release(name)
-            self._aside.discard(name)
 
-    def _take_back(self) -> None:
-        """Move the entries of ended processes that are beside the outbox into it, as far as it takes them."""
-        for name, content in self._overflow.orphans() if self._overflow is not None else ():
-            self._aside.add(name)
-            try:
-                self.check_room(len(content), name.created_ms)
-                self.storage.write(name.path, [content], leaves=_TAKEN_BACK)
-                self.forget_aside(name)
-            except OSError as error:
-                text = "Attempts stay beside the outbox, which refuses them, the oldest in %s: %s"
-                log.log(logging.DEBUG if self._warned else logging.WARNING, text, self.describe(name), error)
-                self._warned = True
-                self.release_aside(name)
-                return
+    def _takes_back(self, name: EntryName, content: bytes) -> None:
+        self.check_room(len(content), name.created_ms)
+        self.storage.write(name.path, [content], leaves=_TAKEN_BACK)
 
     def _make_room(self, least: int, most: int) -> None:
         if time.monotonic() < self._futile_until:
             return
-        # Until it is known how much is free, what is written on the way does not ask again.
+        # Writes that happen while room is made must not ask for room themselves.
         self._futile_until = float("inf")
         freed = 0
         try:
             freed = self.receipts.give_way(least, most, self._unsettled)
         except OSError as error:
-            # The write that asked for room may still succeed, or fails for a reason of its own.
+            # The write that asked for room may still succeed; otherwise it raises its own error.
             log.debug("No room could be made in %s: %s", self, error)
         finally:
             self._futile_until = 0.0 if freed >= least else time.monotonic() + _FUTILE_SECONDS
@@ -509,29 +511,29 @@ class Outbox:
     ) -> None:
         """Write an entry with its items, in place of an older state of the entry.
 
-        :param step: what becomes of the entry, for the log.
-        :param check: that there is room.
+        :param step: name of the change, for the log.
+        :param check: whether to check that there is room.
         :param is_new: the outbox has no older state of it.
         """
-        is_new = is_new or entry.name in self._aside
+        is_aside = self.is_aside(entry.name)
         lines = entry.manifest.entry_lines(items)
         size = sum(map(len, lines))
         try:
-            if check or entry.name in self._aside:
+            if check or is_aside:
                 self.check_room(size, entry.name.created_ms)
-            self.storage.write(entry.name.path, lines, leaves=_NEW if is_new else _REWRITTEN)
+            self.storage.write(entry.name.path, lines, leaves=_NEW if is_new or is_aside else _REWRITTEN)
             self.forget_aside(entry.name)
         except OSError:
-            if self._overflow is None or entry.name not in self._aside or entry.manifest.state != "unfinished":
+            if self._overflow is None or not is_aside or entry.manifest.state != "unfinished":
                 raise
-            self._overflow.keep(entry.name, lines[0], self.storage.deadline)
-        log.debug("Entry %s, %d items in %d bytes: %s", step, len(items), size, entry)
+            self._overflow.keep(entry.name, lines[0])
+        log.debug("Entry %s, %s in %d bytes: %s", step, counted(len(items), "item"), size, entry)
 
     def check_room(self, size: int, created_ms: int | None = None) -> None:
         """Check that there is room for ``size`` bytes more, and count them.
 
-        :param created_ms: when the entry was made that they belong to, if it is written the first time.
-        :raises OutboxError: if there is not: pending entries are kept, new ones are refused.
+        :param created_ms: creation time of a new entry; ``None`` if the bytes belong to an older one.
+        :raises OutboxError: if there is no room: pending entries are kept, new ones are refused.
         """
         used = self.usage.add(size, self.limits.max_bytes, created_ms)
         if used is not None:
@@ -544,7 +546,7 @@ class Outbox:
     def expire_receipts(self, task: str | None = None) -> int:
         """Remove the receipts that are older than the limit, and the oldest if all of them are too large.
 
-        Receipts that are newer than a pending entry stay: they say what that entry must not overwrite.
+        Receipts that are newer than a pending entry stay: they name the aspects that the entry must not overwrite.
 
         :param task: :attr:`.AttemptKey.task`, for the receipts of one task only.
         :returns: how many were removed.
@@ -561,7 +563,8 @@ class Outbox:
 
         :param instance: :attr:`.AttemptKey.instance`.
         """
-        self._take_back()
+        if self._overflow is not None:
+            self._overflow.take_back(self._takes_back)
         objects = self.storage.names(f"{PENDING}/{instance}" if instance else PENDING)
         names = [name for path in objects if (name := EntryName.parse(path)) is not None]
         return sorted(names) if instance else sorted(names, key=lambda name: (name.created_ms, name))
@@ -569,8 +572,8 @@ class Outbox:
     def entries(self, instance: str | None = None) -> Iterator[Entry]:
         """Read and yield the entries of :meth:`names`.
 
-        DataHub keeps what arrives last. So that an older attempt never overwrites what a newer one delivered, deliver
-        the entries of one task instance in this order, and stop at the first that keeps pending items.
+        DataHub keeps the aspect that arrives last. Deliver the entries of one task instance in this order, and stop at
+        the first that keeps pending items: then an older attempt never overwrites a newer one.
 
         Entries that cannot be read are moved to ``corrupt/`` and logged.
         """
@@ -628,7 +631,7 @@ class Outbox:
         """Make quarantined items pending again.
 
         The entry keeps its age: it takes its old place in the order, and overwrites nothing that was delivered since.
-        The quota does not matter, since the quarantine is part of it. A crash on the way leaves the items in both
+        The quota is not checked, since quarantined items already count. A crash on the way leaves the items in both
         places.
         """
         old = quarantined.manifest
@@ -654,10 +657,10 @@ class Outbox:
         return entry.update(events=entry.name.events)
 
     def set_aside(self, name: str, reason: str, read: Callable[[str], object] | None = None) -> None:
-        """Move an object with anything wrong in it to ``corrupt/``, with the reason beside it, and log it.
+        """Move a damaged object to ``corrupt/``, write the reason beside it, and log it.
 
-        :param read: reads the object again under its new name. If that succeeds, its task has just replaced it by a
-            whole one, which is moved back.
+        :param read: reads the object again under its new name. If that succeeds, the task has replaced the object by a
+            whole one in the meantime, and the object is moved back.
         """
         folder, path = name.partition("/")[0], self.storage.describe(name)
         aside = name.replace(folder, CORRUPT, 1)

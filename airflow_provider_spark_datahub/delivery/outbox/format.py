@@ -31,12 +31,12 @@ RECEIPTS = "receipts"
 QUARANTINED = "quarantined"
 CORRUPT = "corrupt"
 
-# DataHub keeps these by time: a later one does not overwrite an earlier one.
+# Time-series aspects: a later one does not overwrite an earlier one.
 _TIMESERIES = frozenset({"dataProcessInstanceRunEvent", "operation"})
 
 
 class EntryFormatError(ValueError):
-    """Object in the outbox that is damaged, incomplete or not one of the outbox."""
+    """Damaged, incomplete or foreign object in the outbox."""
 
 
 class OtherVersionError(EntryFormatError):
@@ -78,7 +78,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
         :raises EntryFormatError: if it is not.
         """
         if len(body) != self.size:
-            raise EntryFormatError(f"{len(body)} bytes follow its first line, which says {self.size}")
+            raise EntryFormatError(f"{len(body)} bytes follow its first line, which announces {self.size}")
         if hashlib.sha256(body).hexdigest() != self.sha256:
             raise EntryFormatError("the lines behind its first line do not match their checksum")
 
@@ -128,9 +128,9 @@ class Manifest:
     :param superseded: how many items were left out, since a later attempt had delivered the same aspects.
     :param upserts: short hashes of the delivered aspects that replace earlier ones.
     :param spark_succeeded: whether the attempt's Spark job succeeded, so that a retry only has to deliver.
-    :param awaits_retry: the attempt failed for its lineage alone: the next one delivers, and does not run Spark.
+    :param awaits_retry: the attempt failed only because of its lineage: the next one delivers it without running Spark.
     :param events: where the raw events are: the name of an object of the outbox, or an absolute path of the worker.
-    :param redo: the other inputs of the conversion.
+    :param redo: all other inputs of the conversion.
     :param delivered_ms: in a receipt: when the last item was settled.
     :param stored: in a receipt: as in :class:`~airflow_provider_spark_datahub.delivery.sink.Delivery`.
     """
@@ -178,7 +178,7 @@ class Manifest:
             raise EntryFormatError(f"its manifest has other fields: {error}") from error
 
     def _checked(self) -> Self:
-        """Check what the types of the fields do not say, and return the manifest."""
+        """Check the values of fields beyond their types, and return the manifest."""
         if self.content not in ("proposals", "events"):
             raise OtherVersionError(f"it contains {self.content[:40]!r}, which this version does not know")
         return self
@@ -195,20 +195,20 @@ class Manifest:
     def read_beginning(cls, line: bytes, size: int) -> Manifest:
         """Return the manifest of an object from its first line alone.
 
-        :param size: of the whole object, in bytes.
-        :raises EntryFormatError: as :meth:`read`; but the lines behind the first are only counted.
+        :param size: size of the whole object, in bytes.
+        :raises EntryFormatError: as :meth:`read`; but only the length of the other lines is checked.
         """
         return cls.read_described(line, size)[0]
 
     @classmethod
     def read_described(cls, line: bytes, size: int) -> tuple[Manifest, Body]:
-        """Return the same, and the description of the lines behind the first.
+        """Return the manifest of an object from its first line, and the description of the other lines.
 
         :raises EntryFormatError: as :meth:`read_beginning`.
         """
         manifest, body = cls._read_line(line)
         if len(line) + body.size != size:
-            raise EntryFormatError(f"{size - len(line)} bytes follow its first line, which says {body.size}")
+            raise EntryFormatError(f"{size - len(line)} bytes follow its first line, which announces {body.size}")
         return manifest, body
 
     @classmethod
@@ -221,11 +221,11 @@ class Manifest:
     @classmethod
     def _read_line(cls, line: bytes) -> tuple[Manifest, Body]:
         if line == _sealed(line[:-_SEAL_LENGTH]):
-            # Without an object in between, this takes a third of the time; a listing reads tens of thousands.
+            # Decoding straight into a manifest takes a third of the time; a listing reads tens of thousands.
             try:
                 return _decode_manifest(line)._checked(), _decode_sealed(line).body
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                pass  # half of a surrogate pair; or the reason is given below
+                pass  # half of a surrogate pair, or a damaged line, whose reason the code below finds
         obj, body = unseal(line)
         return cls.from_obj(obj), body
 
@@ -256,7 +256,7 @@ class Manifest:
     def _items(self, lines: bytes) -> tuple[OutboxItem, ...]:
         items = _items(lines)
         if len(items) != self.pending:
-            raise EntryFormatError(f"it holds {counted(len(items), 'proposal')} where its manifest says {self.pending}")
+            raise EntryFormatError(f"it holds {counted(len(items), 'proposal')}, but its manifest says {self.pending}")
         return items
 
     def quarantine_lines(self, rejected: Iterable[tuple[str, OutboxItem]]) -> list[bytes]:
@@ -347,7 +347,7 @@ class EntryName(NamedTuple):
         key = manifest.key
         named = (self.instance, self.try_number, self.created_ms, self.connection)
         if named != (key.instance, key.try_number, manifest.created_ms, self.connection_hash(manifest.connection_id)):
-            raise EntryFormatError("its manifest is that of another entry")
+            raise EntryFormatError("its manifest belongs to another entry")
 
     @property
     def stem(self) -> str:
@@ -417,7 +417,7 @@ class _StoredItem(msgspec.Struct, gc=False, rename="camel"):
     def item(self) -> OutboxItem:
         """Return the proposal, or the raw event that is stored in its place.
 
-        :raises EntryFormatError: if its aspect is not that of a stored proposal.
+        :raises EntryFormatError: if its aspect does not have the shape of a stored proposal's.
         """
         aspect = self.aspect
         try:

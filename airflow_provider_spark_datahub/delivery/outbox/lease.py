@@ -1,4 +1,4 @@
-"""Leases: of all drainers of an outbox, on all hosts, only one at a time delivers a task instance's entries."""
+"""Leases: only one drainer at a time, on all hosts, delivers the entries of a task instance."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 @cache
 def machine() -> str:
-    """Return the host and, on Linux, all that keeps this process's number apart from the same number elsewhere.
+    """Return a name of this machine within which process ids are unique.
 
-    Containers of different hosts may share a host's name, and the first namespace of process ids has the same number
-    on every host. The boot id is different on each, and after each boot.
+    On Linux, the host's name alone is not enough: containers of different hosts may share it, and the first namespace
+    of process ids has the same number on every host. The boot id differs between hosts, and changes with each boot.
     """
     namespace = ""
     with suppress(OSError):
@@ -80,7 +80,7 @@ def is_gone(on: str, process: int, started: int | None = None) -> bool:
 
 LEASE_SECONDS = 120.0
 _MOST_SECONDS = 3_600.0
-"""No lease is respected for longer, whatever it says: a clock was wrong, or something wrote nonsense."""
+"""Longest time for which a lease is respected, whatever it says: a clock may be wrong, or the content damaged."""
 _abandoned: set[str] = set()
 """Leases of this process that it could not remove."""
 
@@ -99,10 +99,10 @@ class Lease:
     Two leases exclude each other if they have a group in common, or if both deliver different runs of one task: DataHub
     keeps what it receives last. Taking and renewing a lease raise OSError if the outbox refuses.
 
-    :param groups: to which it extends.
-    :param until: the moment at which it ends for its holder: a delivery under it begins nothing later.
+    :param groups: the groups of entries that it covers.
+    :param until: the moment at which it ends for its holder; a delivery begins no request after it.
     :param run: the DAG run of its groups; empty if that is not known.
-    :param delivers: False if it only keeps others away from its groups, until :meth:`take_turn`.
+    :param delivers: False if it only excludes other processes from its groups, until :meth:`take_turn`.
     """
 
     _storage: OutboxStorage = field(repr=False)
@@ -125,7 +125,7 @@ class Lease:
     ) -> Self | None:
         """Take the lease of a group of entries; return ``None`` if another process holds it.
 
-        :param seconds: after which others ignore it, by the wall clocks of the hosts.
+        :param seconds: time after which other processes ignore it, by the wall clocks of the hosts.
         :param run: as in the class; other instances of the run do not exclude this one.
         :param delivers: as in the class.
         """
@@ -134,7 +134,7 @@ class Lease:
 
     @classmethod
     def take_some(cls, storage: OutboxStorage, groups: Iterable[_Group], seconds: float) -> Self | None:
-        """Take one lease for those of the groups that nobody else holds; return ``None`` if there are none.
+        """Take one lease for those groups that are free; return ``None`` if all are held.
 
         It costs as much as the lease of one group.
         """
@@ -144,10 +144,10 @@ class Lease:
     def _taken(self) -> Self | None:
         """Write the lease, and return it with the groups that it holds then.
 
-        Each holder writes an object of its own, and holds what no other object that it then sees excludes. If two come
-        at the same time, the one with the later listing sees the other's object, since a listing shows everything
-        written before it. So they never both hold a group, though both may have to come again. This needs neither locks
-        nor conditional writes.
+        Each process first writes an object of its own, and then lists the objects of all others. It holds the groups
+        that none of those excludes. If two processes come at the same time, the later listing contains the objects of
+        both, since a listing shows everything that was written before it. So two processes never hold the same group,
+        though both may have to try again. This needs neither locks nor conditional writes.
         """
         self.seconds = min(self.seconds, _MOST_SECONDS)
         if self._storage.knows_time:
@@ -178,12 +178,12 @@ class Lease:
         return self
 
     def _excluded(self) -> tuple[set[_Group], list[str]]:
-        """Return the groups that other leases exclude from this one, and the names of leases that are over."""
+        """Return the groups of this lease that other leases exclude, and the names of expired leases."""
         tasks: dict[_Group, list[_Group]] = {}
         for group in self.groups:
             tasks.setdefault(_task(group), []).append(group)
         excluded, over = set[_Group](), []
-        # One folder for all groups: making and removing a folder for each costs more than the lease itself.
+        # All leases are in one folder: making and removing a folder for each costs more than the lease itself.
         for name in self._storage.names(LEASES):
             named = _named_group(name)
             if name == self.name or not (name.startswith(_MANY) or (named and _task(named) in tasks)):
@@ -207,7 +207,7 @@ class Lease:
         self.until = until
 
     def take_turn(self, deadline: Deadline, sleep: Callable[[float], None] = time.sleep) -> bool:
-        """Begin to deliver, as soon as nobody delivers another run of the task.
+        """Begin to deliver as soon as no other run of the task is being delivered.
 
         :returns: False if that is not before the deadline.
         """
@@ -235,12 +235,12 @@ class Lease:
         run: str = "",
         sleep: Callable[[float], None] = time.sleep,
     ) -> Self | None:
-        """Take the lease as soon as nobody else holds it; return ``None`` if that is not before the deadline."""
+        """Take the lease as soon as it is free; return ``None`` if it is not before the deadline."""
         while True:
             lease = cls.take(storage, group, seconds, run=run)
             if lease is not None or deadline.expired:
                 return lease
-            # Two that wait for each other must not go on in step.
+            # With a random wait, two processes that meet do not collide again and again.
             sleep(min(deadline.remaining(), 0.05 + secrets.randbelow(200) / 1000))
 
     def renew(self) -> bool:
@@ -311,7 +311,7 @@ def _task(group: _Group) -> _Group:
 
 
 def _holder(storage: OutboxStorage, name: str) -> _Holder | None:
-    """Return the content of a lease; ``None`` if nobody holds it any more."""
+    """Return the content of a lease; ``None`` if it is not held any more."""
     if name in _abandoned:
         return None
     try:

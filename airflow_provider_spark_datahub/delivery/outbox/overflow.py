@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,8 +15,8 @@ import msgspec
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.format import PENDING, EntryName
 from airflow_provider_spark_datahub.delivery.outbox.lease import is_gone, machine, process_start
-from airflow_provider_spark_datahub.delivery.outbox.storage import write_in_time
-from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, FileAccess, open_regular
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
+from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, FileAccess, NotRegularFileError
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class _Owner(msgspec.Struct, frozen=True):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the process has ended, on this machine, or gave the record up."""
+        """Return whether the process has ended, on this machine, or gave the record up."""
         if self.machine != _machine():
             return False
         return self.process == 0 or is_gone(machine(), self.process, self.started or None)
@@ -51,17 +51,20 @@ class _Owner(msgspec.Struct, frozen=True):
 class Overflow:
     """Records of attempts that began while the outbox was full or away.
 
-    An unfinished entry holds no proposals, but it says where the attempt's events are, so that they can be converted
-    one day. The folder is that of the event files: if it is full as well, the job has written no events either. A
-    record belongs to the process that its name contains. When that has ended, another one renames it, which only one
-    can do, and moves it to the outbox.
+    An unfinished entry holds no proposals, but it names the place of the attempt's events, so that they can be
+    converted later. The overflow is beside the event files: if that disk is full as well, the job has written no events
+    either. A record belongs to the process that its name contains. When that process has ended, another one renames
+    the record, which only one process can do, and moves it to the outbox. Methods raise OSError if the disk refuses.
 
     :param folder: for one outbox alone; made when it is first needed.
     """
 
     def __init__(self, folder: Path, access: FileAccess = PRIVATE_ACCESS) -> None:
-        self._folder = folder
-        self._access = access
+        self._folder = folder.name
+        self._storage = LocalStorage(folder.parent, access)
+        self._own = set[EntryName]()
+        """Entries that this process has a record for."""
+        self._warned = False
 
     @classmethod
     def of(cls, location: str, events_folder: Path, access: FileAccess = PRIVATE_ACCESS) -> Overflow:
@@ -71,61 +74,100 @@ class Overflow:
         """
         return cls(events_folder / ".unfinished" / hashlib.sha256(location.encode()).hexdigest()[:12], access)
 
-    def path(self, name: EntryName) -> Path:
+    def set_deadline(self, deadline: Deadline | None) -> None:
+        """Set the deadline of the outbox's user."""
+        self._storage.deadline = deadline
+
+    def path(self, name: EntryName) -> str:
         """Return the path of this process's record of an entry."""
-        return self._path(name, _Owner.this())
+        return self._storage.describe(self._name(name, _Owner.this()))
 
-    def keep(self, name: EntryName, line: bytes, deadline: Deadline | None) -> None:
-        """Write a record durably.
+    def __contains__(self, name: EntryName) -> bool:
+        """Return whether this process has a record of an entry here."""
+        return name in self._own
 
-        :raises OSError: if this disk refuses it, too.
-        """
-        write_in_time(str(self.path(name)), [line], deadline, self._access)
+    def keep(self, name: EntryName, line: bytes) -> None:
+        """Write a record durably."""
+        self._storage.write(self._name(name, _Owner.this()), [line])
+        self._own.add(name)
         log.debug("Kept beside the outbox: %s", self.path(name))
 
     def remove(self, name: EntryName) -> None:
-        """Remove this process's record of an entry, if there is one.
-
-        :raises OSError: if the disk refuses.
-        """
-        self.path(name).unlink(missing_ok=True)
+        """Remove this process's record of an entry, if there is one."""
+        if name in self._own:
+            self._storage.remove(self._name(name, _Owner.this()))
+            self._own.discard(name)
 
     def release(self, name: EntryName) -> None:
-        """Give up this process's record of an entry, so that any process may move it to the outbox."""
-        with suppress(OSError):  # others take it when this process has ended
-            self.path(name).replace(self._path(name, _Owner.nobody()))
+        """Give up this process's record of an entry, if there is one: any process may move it to the outbox."""
+        if name in self._own:
+            with suppress(OSError):  # others take it when this process has ended
+                self._storage.move(self._name(name, _Owner.this()), self._name(name, _Owner.nobody()))
+            self._own.discard(name)
 
-    def orphans(self) -> Iterator[tuple[EntryName, bytes]]:
-        """Take over the records of processes that have ended; yield their entries' names and content, by age."""
+    def take_back(self, put: Callable[[EntryName, bytes], None]) -> None:
+        """Move the records of processes that have ended to the outbox, by age, until the outbox refuses one.
+
+        Failures are only logged, since the entries in the outbox do not depend on these records.
+
+        :param put: writes one of them there, and raises OSError if the outbox refuses.
+        """
+        try:
+            for name, content in self._orphans():
+                self._own.add(name)
+                try:
+                    put(name, content)
+                    self.remove(name)
+                except OSError as error:
+                    self._warn(
+                        "The outbox refuses the records of attempts. They stay beside it, the oldest in %s: %s",
+                        self.path(name),
+                        error,
+                    )
+                    self.release(name)
+                    return
+        except OSError as error:
+            self._warn("Attempts beside the outbox cannot be read: %s", error)
+
+    def _orphans(self) -> Iterator[tuple[EntryName, bytes]]:
+        """Take over records; yield their entries' names and content."""
         this = _Owner.this()
-        for name, owner, file in self._listed():
+        for name, owner in self._listed():
             if owner == this or not owner.is_gone:
                 continue
-            with suppress(FileNotFoundError):  # another process was faster
-                taken = file.replace(self._path(name, this))
-                with open_regular(taken) as record:
-                    yield name, record.read()
+            taken = self._name(name, this)
+            try:
+                self._storage.move(self._name(name, owner), taken)
+                content = self._storage.read(taken)
+            except FileNotFoundError:
+                log.debug("Another process has just taken the record of %s", name)
+            except NotRegularFileError as error:
+                log.warning("A record beside the outbox is left alone: %s.", error)
+            else:
+                yield name, content
+
+    def _warn(self, text: str, *details: object) -> None:
+        """Log the first problem as a warning, further ones at DEBUG."""
+        log.log(logging.DEBUG if self._warned else logging.WARNING, text, *details)
+        self._warned = True
 
     def names(self) -> list[EntryName]:
         """Return the names of all entries that have a record, by age."""
-        return [name for name, _, _ in self._listed()]
+        return [name for name, _ in self._listed()]
 
-    def _listed(self) -> list[tuple[EntryName, _Owner, Path]]:
-        try:
-            files = [*self._folder.iterdir()]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+    def _listed(self) -> list[tuple[EntryName, _Owner]]:
         records = []
-        for file in files:
-            match = _NAME.fullmatch(file.name)
-            name = EntryName.parse(f"{PENDING}/{match[1]}/{match[2]}.jsonl") if match else None
-            if match is not None and name is not None:
-                records.append((name, _Owner(match[3], int(match[4]), int(match[5])), file))
+        with suppress(NotADirectoryError):
+            for path in self._storage.names(self._folder):
+                match = _NAME.fullmatch(path.removeprefix(f"{self._folder}/"))
+                name = EntryName.parse(f"{PENDING}/{match[1]}/{match[2]}.jsonl") if match else None
+                if match is not None and name is not None:
+                    records.append((name, _Owner(match[3], int(match[4]), int(match[5]))))
         return sorted(records, key=lambda record: (record[0].created_ms, record[0]))
 
-    def _path(self, name: EntryName, owner: _Owner) -> Path:
+    def _name(self, name: EntryName, owner: _Owner) -> str:
         own = f"{owner.machine}-{owner.process}-{owner.started}"
-        return self._folder / f"{name.instance}~{name.stem}~{own}.jsonl"
+        return f"{self._folder}/{name.instance}~{name.stem}~{own}.jsonl"
 
 
 def _machine() -> str:

@@ -1,4 +1,4 @@
-"""Receipts of settled entries: what was delivered, so that nothing older overwrites it (docs/outbox.md)."""
+"""Receipts of settled entries: names of delivered aspects, which nothing older may overwrite (docs/outbox.md)."""
 
 from __future__ import annotations
 
@@ -49,16 +49,19 @@ class _ReceiptName(msgspec.Struct, frozen=True, order=True):
 _ROUNDING_MS = 1_000
 
 
-def _made_ms(storage: OutboxStorage, created_ms: int, name: str) -> int:
-    """Return when an entry or a receipt was made: nothing was made after the storage wrote it."""
+def order_ms(storage: OutboxStorage, created_ms: int, name: str) -> int:
+    """Return the time of an entry or a receipt, by which runs are ordered: at most the time when the storage wrote it.
+
+    :param created_ms: the time in its name, which is too late if the clock of its host was ahead.
+    """
     written_ms = storage.modified_ms(name)
     return created_ms if written_ms is None else min(created_ms, written_ms)
 
 
 class _TaskReceipts:
-    """Receipts of one task over its runs. Each is read once, and only if something older is about to be delivered.
+    """Receipts of one task over its runs. A receipt is read once, and only if an older entry is about to be delivered.
 
-    :ivar is_fresh: False if other processes may have written some since they were listed.
+    :ivar is_fresh: False if other processes may have written receipts since the last listing.
     """
 
     def __init__(self, storage: OutboxStorage, task: str) -> None:
@@ -73,12 +76,12 @@ class _TaskReceipts:
         self.is_fresh = False
 
     def refresh(self) -> None:
-        """List those that other processes have written since."""
+        """List the receipts that other processes have written since the last listing."""
         if self.is_fresh:
             return
         names = self._storage.names(self._folder)
         added = [name for name in names if name not in self._listed]
-        # What is known of one that is gone stays true. Parts grow.
+        # A receipt that is gone stays true. Parts are read again, since they grow.
         self._listed = {name for name in names if not name.endswith(_PART)}
         self._unread = sorted({*self._unread, *(receipt for name in added if (receipt := _ReceiptName.parse(name)))})
         self.is_fresh = True
@@ -90,9 +93,9 @@ class _TaskReceipts:
         self.refresh()
         own_name, instance = receipt_name(entry, manifest), _instance_hash(entry)
         own = _read_receipt(self._storage, own_name) if own_name in self._listed else None
-        if not self._listed and not self._unread:
+        if not self._listed and not self._unread and not self._attempts:
             return own, set()
-        made_ms = _made_ms(self._storage, entry.created_ms, entry.path)
+        made_ms = order_ms(self._storage, entry.created_ms, entry.path)
         self._read_newer(entry, made_ms, own_name)
         newer = {
             digits
@@ -120,9 +123,9 @@ class _TaskReceipts:
         self._unread = sorted(kept)
 
     def _read(self, receipt: _ReceiptName, instance: str) -> bool:
-        """Learn what a receipt says; False if it is not to be believed yet, since it is from the future."""
-        receipt_ms = _made_ms(self._storage, receipt.created_ms, receipt.name)
-        # A host whose clock is ahead makes entries from the future, but what is to come has not been delivered.
+        """Read a receipt, and return whether it counts yet: one from the future does not."""
+        receipt_ms = order_ms(self._storage, receipt.created_ms, receipt.name)
+        # Only a host whose clock is ahead makes entries from the future.
         is_future = receipt_ms > self._storage.now_ms() + _ROUNDING_MS
         if is_future and receipt.instance_hash != instance:
             return False
@@ -142,7 +145,7 @@ class _TaskReceipts:
 class Receipts:
     """Receipts of settled entries, in one folder per task, over its runs.
 
-    They are kept for a while, for people, and so that no older entry overwrites what was delivered.
+    They are kept for a while, for people, and to keep older entries from overwriting delivered aspects.
     """
 
     def __init__(self, storage: OutboxStorage) -> None:
@@ -160,9 +163,9 @@ class Receipts:
         return name
 
     def write_part(self, entry: EntryName, manifest: Manifest) -> None:
-        """Write what was delivered of an entry that keeps pending items, so that no older entry overwrites it.
+        """Write a receipt for the delivered items of an entry that keeps pending items.
 
-        It goes with the entry when a receipt replaces that.
+        No older entry overwrites these items then. The receipt of the whole entry replaces this part.
         """
         kept = replace(manifest.receipt(self._storage.now_ms(), stored=None), pending=manifest.pending)
         self._storage.write(_part_name(entry, manifest), [kept.to_line()])
@@ -174,7 +177,7 @@ class Receipts:
     def find(
         self, entry: EntryName, manifest: Manifest, asked: Collection[str] | None = None
     ) -> tuple[Manifest | None, set[str]]:
-        """Return the receipt of an entry that was settled before, and what newer receipts say was delivered.
+        """Return the receipt of an entry that was settled before, and the aspects that newer receipts name.
 
         Attempts are ordered by their numbers, runs by time.
 
@@ -196,7 +199,7 @@ class Receipts:
     def remembered(self) -> Iterator[Callable[[], None]]:
         """Read each receipt once only, while the context is open.
 
-        :returns: a function to call whenever other processes may have written receipts: those are read then.
+        :returns: a function that reads new receipts; call it whenever other processes may have written some.
         """
 
         def refresh() -> None:
@@ -237,11 +240,11 @@ class Receipts:
     def give_way(self, least: int, most: int, unsettled: Callable[[], Iterable[Unsettled]]) -> int:
         """Make room: remove the oldest kept proposals, which only people read, then receipts that protect nothing.
 
-        A receipt protects something if an entry of its task is older than it or is an attempt of its task instance. If
-        the aspects are known that an entry replaces, it has to name one of them.
+        A receipt protects delivered aspects if an unsettled entry of its task is older, or belongs to its task
+        instance. If the aspects that such an entry replaces are known, the receipt must name one of them.
 
-        :param least: bytes; if it cannot free so many, it removes nothing.
-        :param most: bytes after which it removes no more.
+        :param least: bytes; if fewer can be freed, nothing is removed.
+        :param most: bytes after which nothing more is removed.
         :param unsettled: returns the entries that may be delivered one day.
         :returns: how many bytes are free now.
         """
@@ -270,7 +273,7 @@ class Receipts:
             if aspects is not None:
                 replaced.setdefault(label, set()).update(aspects)
                 continue
-            made_ms = _made_ms(self._storage, entry.created_ms, entry.path)
+            made_ms = order_ms(self._storage, entry.created_ms, entry.path)
             oldest_ms[label] = min(made_ms, oldest_ms.get(label, made_ms))
             instances.add(instance)
         unneeded = {}

@@ -1,7 +1,7 @@
 """Records of attempts in an outbox: pending, quarantined and delivered proposals, for the pages that show lineage.
 
-What was delivered is kept beside its receipt, compressed, and for as long. So lineage can be shown while DataHub is
-down. A failure to keep it is logged and affects nothing else.
+Delivered proposals are kept beside their receipt, compressed, for as long as the receipt. So lineage can be shown while
+DataHub is down. A failure to keep them is logged and affects nothing else.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import logging
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -35,7 +36,7 @@ _DELIVERED_NAME = re.compile(rf"{DELIVERED}/([^/]+)/([0-9]{{13,15}})-.*-([0-9a-f
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """What the outbox knows about the lineage of one attempt, for one connection, in one state.
+    """Lineage of one attempt in the outbox, for one connection, in one state.
 
     :param state: ``unfinished``, ``pending``, ``quarantined`` or ``delivered``.
     :param proposals: that the record contains; empty for raw events and unfinished attempts.
@@ -143,7 +144,7 @@ class OutboxRecords:
                 reasons = tuple(dict.fromkeys(reason for reason, _ in rejected))
                 return _record(manifest, "quarantined", [item for _, item in rejected], reasons)
             manifest, items = Manifest.read_entry(content)
-        except (EntryFormatError, OSError, EOFError, ValueError) as error:
+        except (EntryFormatError, OSError, EOFError, ValueError, zlib.error) as error:
             log.debug("%s is not shown: %s", self._outbox.storage.describe(one.path), error)
             return None
         return _record(manifest, manifest.state, items)

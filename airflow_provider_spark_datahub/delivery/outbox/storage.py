@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_with_deadline
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_library
 from airflow_provider_spark_datahub.files import (
     PRIVATE_ACCESS,
@@ -29,6 +30,8 @@ from airflow_provider_spark_datahub.files import (
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class OutboxStorage(ABC):
     """Place where an outbox keeps its objects.
@@ -37,9 +40,10 @@ class OutboxStorage(ABC):
     everything that was written before it began: a POSIX folder and S3 promise both, and the leases rely on it. Methods
     raise OSError if the storage refuses or does not answer.
 
-    :ivar deadline: of whoever uses the storage, if there is one.
-    :ivar make_room: called if the disk is nearly full, with two numbers of bytes: it frees the second as far as it can,
-        or nothing if that is less than the first.
+    :ivar deadline: deadline of the storage's user, if there is one: no step on the storage takes much longer
+        (:func:`.step_in_time`).
+    :ivar make_room: called with two numbers of bytes if the disk is nearly full. It frees up to the second number, or
+        nothing if it cannot free the first.
     """
 
     deadline: Deadline | None = None
@@ -51,14 +55,14 @@ class OutboxStorage(ABC):
 
     @property
     def knows_time(self) -> bool:
-        """Whether :meth:`now_ms` is the storage's time already."""
+        """Return whether :meth:`now_ms` is the storage's time already."""
         return self._ahead_ms is not None
 
     def now_ms(self) -> int:
         """Return the time in ms since the epoch: the storage's, if it is known; else that of this host.
 
-        Hosts that share a storage compare times with each other's. One whose clock is wrong would think that leases
-        have expired, or that what others delivered is still to come. The storage's clock is the same for all.
+        Hosts that share a storage compare each other's times. A host with a wrong clock would treat valid leases as
+        expired, or receipts as from the future. The storage's clock is the same for all of them.
         """
         return round(time.time() * 1000 + (self._ahead_ms or 0.0))
 
@@ -116,7 +120,7 @@ class OutboxStorage(ABC):
         """
 
     def sync(self, names: Sequence[str]) -> None:  # noqa: B027 (an object store has nothing to do)
-        """Have a crash not lose objects that were written without ``sync``: many of them for the price of few."""
+        """Make objects durable that were written without ``sync``; many of them cost little more than one."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
@@ -158,18 +162,26 @@ class LocalStorage(OutboxStorage):
 
     def stored(self, folder: str) -> dict[str, int]:
         """Return all files below ``folder``, except drafts, whose names start with a dot."""
+        return self._in_time(partial(self._stored, folder))
+
+    def _stored(self, folder: str) -> dict[str, int]:
         sizes = {}
         for name, child in self._walk(folder):
-            # A file may go while it is listed: another process has settled it.
+            # Another process may settle an entry during the listing, so that its file is gone.
             with suppress(FileNotFoundError):
                 sizes[name] = child.stat(follow_symlinks=False).st_size
         return {name: sizes[name] for name in sorted(sizes)}
 
     def names(self, folder: str) -> list[str]:
         """Return the same without asking for each file's size."""
+        names, regular = self._in_time(partial(self._names, folder))
+        self._regular = regular
+        return names
+
+    def _names(self, folder: str) -> tuple[list[str], frozenset[str]]:
         walked = self._walk(folder)
-        self._regular = frozenset([name for name, child in walked if child.is_file(follow_symlinks=False)])
-        return sorted([name for name, _ in walked])
+        regular = frozenset([name for name, child in walked if child.is_file(follow_symlinks=False)])
+        return sorted([name for name, _ in walked]), regular
 
     def _walk(self, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
         found, folders = self._list(folder)
@@ -179,7 +191,7 @@ class LocalStorage(OutboxStorage):
                 try:
                     more, deeper = self._list(subfolder)
                 except OSError as error:
-                    # One folder that cannot be listed does not hide the others.
+                    # A folder that cannot be listed must not hide the others.
                     log.warning(
                         "The folder %s cannot be listed: %s.", self.describe(subfolder), error.strerror or error
                     )
@@ -192,7 +204,7 @@ class LocalStorage(OutboxStorage):
     def _list(self, folder: str) -> tuple[list[tuple[str, os.DirEntry[str]]], list[str]]:
         """Return the files and the folders in a folder."""
         found, folders = [], []
-        # A folder may go while it is listed: another process has settled what was in it.
+        # Another process may settle a folder's entries during the listing, so that the folder is gone.
         with suppress(FileNotFoundError), os.scandir(f"{self._root}/{folder}") as listing:
             for child in listing:
                 if child.is_dir(follow_symlinks=False):
@@ -204,33 +216,50 @@ class LocalStorage(OutboxStorage):
     def modified_ms(self, name: str) -> int | None:
         """Return the time of a file: on a network file system, its server's."""
         try:
-            return os.stat(f"{self._root}/{name}", follow_symlinks=False).st_mtime_ns // 1_000_000
+            status = self._in_time(lambda: os.stat(f"{self._root}/{name}", follow_symlinks=False))
         except FileNotFoundError:
             return None
+        return status.st_mtime_ns // 1_000_000
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file. Anything but a regular file raises an OSError, and is not opened."""
+        return self._in_time(partial(self._read, name))
+
+    def _read(self, name: str) -> bytes:
         with open_regular(f"{self._root}/{name}") as file:
             return file.read()
 
     def first_line(self, name: str) -> tuple[bytes, int]:
         """Return the first line of a file, and the file's size, without reading the rest."""
-        return first_line(f"{self._root}/{name}", listed=name in self._regular)
+        return self._in_time(lambda: first_line(f"{self._root}/{name}", listed=name in self._regular))
 
     def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True, leaves: float = 0.0) -> None:
         """Write a file beside it, sync it, rename it, and sync the folder."""
         self._check_reserve(leaves)
         path = f"{self._root}/{name}"
-        write_in_time(path, chunks, self.deadline, self._access, sync=sync)
+        if self.deadline is None:
+            write_durably(path, chunks, sync=sync, access=self._access)
+            return
+        rename = _Rename()
+
+        def write() -> None:
+            rename.wait_for_older(path)
+            write_durably(path, chunks, sync=sync, access=self._access, rename=rename)
+
+        try:
+            self._in_time(write)
+        except TimeoutError:
+            rename.leave_behind(path)
+            raise
 
     def _check_reserve(self, share: float) -> None:
         with suppress(FileNotFoundError):  # the first object makes the folder
-            free, reserve = self._space()
+            free, reserve = self._in_time(self._space)
             needed, wanted = round(reserve * share), round(reserve * max(share, _LEAST_RESERVE))
             if free < wanted and self.make_room is not None:
-                # More than is missing, so that not each write has to.
+                # Free more than is missing, so that the next writes need not ask again.
                 self.make_room(max(1, needed - free), wanted - free + round(reserve * _LEAST_RESERVE))
-                free, _ = self._space()
+                free, _ = self._in_time(self._space)
             if free < needed:
                 text = f"{os.strerror(errno.ENOSPC)}: {free} bytes are left, and drains need {needed} of them"
                 raise OSError(errno.ENOSPC, text, self._root)
@@ -242,7 +271,9 @@ class LocalStorage(OutboxStorage):
 
     def sync(self, names: Sequence[str]) -> None:
         """Sync files and their folders at the same time: the file system writes its journal once for many of them."""
-        paths = [f"{self._root}/{name}" for name in names]
+        self._in_time(partial(self._sync, [f"{self._root}/{name}" for name in names]))
+
+    def _sync(self, paths: list[str]) -> None:
         # Files first, then the folders that hold their names, up to the root.
         while paths and paths != [self._root]:
             _sync_at_once(paths)
@@ -250,8 +281,7 @@ class LocalStorage(OutboxStorage):
 
     def remove(self, name: str) -> None:
         """Remove a file, and then its empty folders."""
-        path = f"{self._root}/{name}"
-        self._in_time("remove", path, lambda: self._remove(path))
+        self._in_time(partial(self._remove, f"{self._root}/{name}"))
 
     def _remove(self, path: str) -> None:
         with suppress(FileNotFoundError):
@@ -270,20 +300,15 @@ class LocalStorage(OutboxStorage):
             sync_path(os.path.dirname(goal))
             self._remove(path)
 
-        self._in_time("move", path, rename)
+        self._in_time(rename)
 
-    def _in_time(self, step: str, path: str, call: Callable[[], None]) -> None:
-        """Run one step within :func:`_request_seconds`. A step that is left behind may still happen later."""
-        if self.deadline is None:
-            call()
-            return
-        seconds = _request_seconds(self.deadline)
-        if not run_with_deadline(Deadline.after(seconds), call):
-            raise TimeoutError(errno.ETIMEDOUT, f"the disk did not {step} it within {seconds:.1f} s", path)
+    def _in_time(self, step: Callable[[], T]) -> T:
+        """Return the result of a step, unless the disk hangs: every use of the disk is one, or a part of one."""
+        return step() if self.deadline is None else step_in_time(self._root, self.deadline, step)
 
 
 def _sync_at_once(paths: Sequence[str]) -> None:
-    """Sync files or folders: one after the other as long as that is fast, as in memory, and then all at once."""
+    """Sync files or folders: one by one while that is fast (a disk in memory), then the rest at the same time."""
     started, done = time.monotonic(), 0
     while done < len(paths) and time.monotonic() - started < _SYNC_ALONE_SECONDS:
         sync_path(paths[done])
@@ -299,61 +324,37 @@ def _sync_at_once(paths: Sequence[str]) -> None:
             sync_path(path)
 
 
-_renaming: dict[str, threading.Lock] = {}
-"""Locks of renames that were left behind, by path."""
+class _Rename:
+    """Rename at the end of a write. It is dropped if the write was left behind before it began."""
 
+    _begun: ClassVar[dict[str, threading.Lock]] = {}
+    """Locks of renames that were left behind after they had begun, by path."""
 
-def write_in_time(
-    path: str, chunks: Iterable[bytes], deadline: Deadline | None, access: FileAccess, *, sync: bool = True
-) -> None:
-    """Write a file, within :func:`_request_seconds`: a busy disk may take many seconds to sync or to rename one.
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left_behind = False
 
-    :param sync: as in :func:`.write_durably`.
-    :raises TimeoutError: if that takes longer. The file may still appear if its rename had begun.
-    :raises OSError: as :func:`.write_durably`.
-    """
-    if deadline is None:
-        write_durably(path, chunks, sync=sync, access=access)
-        return
-    lock, left_behind = threading.Lock(), False
-
-    def rename(draft: str, goal: str) -> None:
-        with lock:
-            if left_behind:
+    def __call__(self, draft: str, goal: str) -> None:
+        with self._lock:
+            if self._left_behind:
                 raise TimeoutError("the disk was too slow")  # something newer may be in its place
             os.replace(draft, goal)
 
-    def write() -> None:
-        older = _renaming.get(path)
-        if older is not None:
-            with older:  # what it writes is older, and must not replace this
-                _renaming.pop(path, None)
-        write_durably(path, chunks, sync=sync, access=access, rename=rename)
-
-    seconds = _request_seconds(deadline)
-    if not run_with_deadline(Deadline.after(seconds), write):
-        if lock.acquire(blocking=False):
-            left_behind = True
-            lock.release()
+    def leave_behind(self, path: str) -> None:
+        """Drop the rename, unless it has already begun."""
+        if self._lock.acquire(blocking=False):
+            self._left_behind = True
+            self._lock.release()
         else:
             # Nothing can stop a rename that has begun.
-            _renaming[path] = lock
-        raise TimeoutError(errno.ETIMEDOUT, f"the disk did not write it within {seconds:.1f} s", path)
+            self._begun[path] = self._lock
 
-
-T = TypeVar("T")
-
-REQUEST_SECONDS = 10.0
-"""How long a disk may take to sync a file, or a store for one request, with its client's own retries."""
-LEAST_SECONDS = 0.5
-"""How long that may take even if less is left until the deadline."""
-
-
-def _request_seconds(deadline: Deadline | None) -> float:
-    """Return how long one step of a storage may take: half of the time that is left at most."""
-    if deadline is None:
-        return REQUEST_SECONDS
-    return min(REQUEST_SECONDS, max(LEAST_SECONDS, deadline.remaining() / 2))
+    def wait_for_older(self, path: str) -> None:
+        """Wait for an older rename to the same path that has begun, so that it does not replace this one."""
+        older = self._begun.get(path)
+        if older is not None:
+            with older:
+                self._begun.pop(path, None)
 
 
 class _FileSystem(Protocol):
@@ -386,10 +387,10 @@ def _milliseconds(moment: object) -> int | None:
 class ObjectStorage(OutboxStorage):
     """Objects of a store below a prefix. A listing must contain everything that was written before it, as on S3.
 
-    Its time is the store's, from the last modification of its objects, in whole seconds; this host's if the client does
-    not know that.
+    Its time is the store's, from the last modification of its objects, in whole seconds. If the client does not report
+    that, it is this host's.
 
-    Each request ends within :data:`REQUEST_SECONDS`, and within half of the time until :attr:`deadline`.
+    Each request ends within :data:`.REQUEST_SECONDS`, and within half of the time until :attr:`deadline`.
 
     :param root: bucket and prefix.
     :param uri: the same for people, without secrets.
@@ -482,13 +483,10 @@ class ObjectStorage(OutboxStorage):
             self._request(name, lambda: self._fs.rm_file(f"{self._root}/{name}"))
 
     def _request(self, name: str, call: Callable[[], T]) -> T:
-        answer: list[T] = []
-        seconds = _request_seconds(self.deadline)
         try:
-            in_time = run_with_deadline(Deadline.after(seconds), lambda: answer.append(call_library(call, OSError)))
+            return step_in_time(self._uri, self.deadline, lambda: call_library(call, OSError))
+        except TimeoutError as error:
+            raise TimeoutError(f"{self.describe(name)}: {error.strerror or error}") from error
         except LibraryError as error:
             # Each store's client has its own errors, and not all of them are OSErrors.
             raise OSError(f"{self.describe(name)}: {error}") from error
-        if not in_time:
-            raise TimeoutError(f"{self.describe(name)}: no answer within {seconds:.1f} s")
-        return answer[0]

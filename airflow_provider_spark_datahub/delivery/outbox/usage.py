@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
 )
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 from airflow_provider_spark_datahub.files import NotRegularFileError
+from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +55,10 @@ class _Usage(msgspec.Struct):
 class OutboxUsage:
     """Upper limit of the size of an outbox, and lower limit of the age of its entries, at the cost of one small object.
 
-    Listing an outbox takes seconds if it is large, and a task would pay them with each write. So each write adds its
-    size to an object that all processes share, and the outbox is listed only if that sum reaches the limit, and by
-    full drains. What is removed is not counted, and of two processes that add at the same moment one may be forgotten:
-    the next measurement corrects both.
+    Listing a large outbox takes seconds, too long for each write of a task. So each write adds its size to an object
+    that all processes share. The outbox is listed only when that sum reaches the limit, and by full drains. Removals
+    are not counted, and if two processes add at the same moment, one number may be lost. The next measurement corrects
+    both errors.
     """
 
     def __init__(self, storage: OutboxStorage) -> None:
@@ -66,8 +67,8 @@ class OutboxUsage:
     def add(self, size: int, limit: int, created_ms: int | None = None) -> int | None:
         """Count bytes that are about to be written.
 
-        :param limit: of the whole outbox, in bytes.
-        :param created_ms: when the entry was made that is written.
+        :param limit: limit of the whole outbox, in bytes.
+        :param created_ms: creation time of the entry that is written.
         :returns: ``None`` if there is room; otherwise the size of the outbox, and nothing is counted.
         :raises OSError: if the outbox must be listed and cannot be.
         """
@@ -84,7 +85,7 @@ class OutboxUsage:
         return None
 
     def observe_time(self) -> None:
-        """Have the storage learn its time, if it does not know it, from the object of this count.
+        """Let the storage learn its time from the object of this count, if it does not know it yet.
 
         :raises OSError: if the outbox must be listed and cannot be.
         """
@@ -115,11 +116,11 @@ class OutboxUsage:
         made_ms = [name.created_ms for path in pending if (name := EntryName.parse(path)) is not None]
         usage = _Usage(size, min([measured_ms, *made_ms]), measured_ms, time.monotonic() - started)
         self._write(usage)
-        log.debug("Measured the outbox: %d entries, %d bytes, in %.3f s", len(made_ms), size, usage.seconds)
+        log.debug("Measured the outbox: %s, %d bytes, in %.3f s", counted(len(made_ms), "entry"), size, usage.seconds)
         return usage
 
     def forget(self) -> None:
-        """Have the next write measure the outbox: entries with an earlier date came back.
+        """Make the next write measure the outbox again, because entries with an earlier date came back.
 
         :raises OSError: if the storage refuses.
         """

@@ -173,9 +173,8 @@ class FileSink(Sink):
     that ``datahub ingest`` reads.
 
     It uses the lock of DataHub's ``SynchronizedFileEmitter``, so that both may write the same file. The cost of an
-    append depends on its own size, not on the file's, and it is on the disk when it is acknowledged. The remains of an
-    append that a crash cut off are moved to ``<path>.torn-N`` by the next one. A reader that takes no lock may see an
-    append half done.
+    append depends on its own size, not on the file's. An acknowledged append is on the disk. If a crash cuts an append
+    off, the next append moves its remains to ``<path>.torn-N``. A reader that takes no lock may see half of an append.
 
     :param path: the file; it and its folder are made if they are missing.
     """

@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.client import HTTPException
+from http import HTTPStatus
+from http.client import HTTPException, HTTPResponse
 from typing import Any
 
 import msgspec
@@ -58,8 +59,20 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def is_page(self) -> bool:
-        """Whether it is a web page, e.g. the login page of a proxy."""
+        """Return whether it is a web page, e.g. the login page of a proxy."""
         return "text/html" in self.response.headers.get("Content-Type", "").lower()
+
+
+class _FinalAnswer(HTTPResponse):
+    """Answer without the interim ones before it (1xx; RFC 9110, 15.2). http.client skips only 100."""
+
+    def begin(self) -> None:
+        """Read status lines and headers up to those of the final answer."""
+        super().begin()
+        while 100 <= self.status < 200 and self.status != HTTPStatus.SWITCHING_PROTOCOLS:
+            # Else http.client takes the answer for begun.
+            self.headers = self.msg = None  # type: ignore[assignment]
+            super().begin()
 
 
 class _Connection(HTTPConnection):
@@ -67,6 +80,8 @@ class _Connection(HTTPConnection):
 
     A timeout of the socket bounds the wait for the next byte only, also of a proxy's answer to CONNECT.
     """
+
+    response_class = _FinalAnswer
 
     def __init__(self, *args: Any, deadline: Deadline, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -170,7 +185,10 @@ class BoundedAdapter(HTTPAdapter):
         return LARGEST_ANSWER
 
     def failure(self, request: requests.PreparedRequest, answer: Answer) -> Failure | None:  # noqa: ARG002
-        """Return why an answer is not from the server that was meant; ``None`` if it may be."""
+        """Return why an answer is not from the intended server; ``None`` if it may be."""
+        if answer.status < 200:
+            text = f"HTTP {answer.status}, an interim answer, and no final one: this is another server"
+            return Failure(FailureKind.MISCONFIGURED, text)
         if 300 <= answer.status < 400:
             target = answer.response.headers.get("Location", "elsewhere")
             text = f"HTTP {answer.status}, a redirect to {target}: connect to that address"
@@ -196,7 +214,7 @@ class BoundedAdapter(HTTPAdapter):
         except urllib3.exceptions.HTTPError as error:
             raise requests.ConnectionError(error, response=response) from error
         finally:
-            if ended:
+            if ended and response.status_code >= 200:
                 response.raw.release_conn()
             else:
                 response.raw.close()

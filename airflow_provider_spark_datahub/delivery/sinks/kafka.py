@@ -59,12 +59,12 @@ class KafkaSettings:
     def from_connection(cls, connection: ConnectionParts) -> KafkaSettings:
         """Read the settings from an Airflow connection, as DataHub's own hook does.
 
-        :param connection: ``host`` is the brokers, here or as ``connection.bootstrap`` in the extra; ``port`` that of
-            the broker, if the host names one without it; ``login`` and ``password`` are ``sasl.username`` and
-            ``sasl.password``, if ``producer_config`` does not give them; ``extra`` has the shape of acryl-datahub's
-            ``KafkaSinkConfig``: ``connection`` with this class's other fields, and ``topic_routes``. What that class
-            has for other purposes is accepted, and has no effect. The fields of Airflow's form stand beside
-            ``connection``; they are flat, and Airflow hides the secret ones by their names.
+        :param connection: ``host`` names the brokers, or ``connection.bootstrap`` in the extra does; ``port`` is the
+            port of a single broker that is named without one; ``login`` and ``password`` are ``sasl.username`` and
+            ``sasl.password``, unless ``producer_config`` sets them. ``extra`` has the shape of acryl-datahub's
+            ``KafkaSinkConfig``: ``connection`` with this class's other fields, and ``topic_routes``. Other options of
+            ``KafkaSinkConfig`` are accepted without effect. The fields of Airflow's form are beside ``connection``;
+            they are flat, and Airflow hides the secret ones by their names.
         :raises SinkSettingsError: if a part is missing, unknown or of the wrong type. It never holds a secret.
         """
         for key in connection.extra.keys() & (_CONNECTION.keys() - _FORM.keys()):
@@ -205,9 +205,9 @@ class KafkaSink(Sink):
     """Sink that delivers through Kafka, in the messages of acryl-datahub's emitter, by an idempotent producer.
 
     The key of a message is its entity's URN, so an entity's proposals keep their order. A proposal counts as delivered
-    once the brokers acknowledged it and all before it of the same entity; DataHub reads it later, so it is *accepted*,
-    not stored. If brokers refuse a batch, its proposals are sent once more, each in a batch of its own: only then is a
-    refusal about the proposal, and only then is it rejected.
+    once the brokers have acknowledged it and all earlier ones of its entity. DataHub reads it later, so it is
+    *accepted*, not stored. If brokers refuse a batch, each of its proposals is sent once more, in a batch of its own. A
+    proposal is rejected only if its own batch is refused.
 
     :raises SinkSettingsError: if Kafka's client is not installed.
     """
@@ -267,9 +267,9 @@ class KafkaSink(Sink):
     def _send_all(
         self, client: KafkaClient, record: DeliveryRecord, deadline: Deadline, *, alone: bool
     ) -> Failure | None:
-        """Send what is pending and wait for the reports; what is refused stays pending unless it was ``alone``.
+        """Send the pending proposals and wait for the reports. A refused one stays pending unless it was ``alone``.
 
-        :returns: why it is useless to go on; ``None`` if it is not.
+        :returns: why going on is useless; ``None`` if it may help.
         """
         reports = _Reports(record, alone=alone)
         for numbered in record.pending(Proposal):

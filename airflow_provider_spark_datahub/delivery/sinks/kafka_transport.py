@@ -30,7 +30,7 @@ from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSettings
 
 log = logging.getLogger(__name__)
 
-_LAST_MOMENT = 0.3  # seconds before the deadline at which Kafka's clients give up, so that they can still say why
+_LAST_MOMENT = 0.3  # seconds before the deadline at which Kafka's clients give up, so that they can report the reason
 _POLL_SECONDS = 0.2
 _LONGEST_SEARCH_FOR_A_TOPIC = 10.0
 
@@ -196,8 +196,8 @@ class KafkaClient:
         defaults: dict[str, Any] = {
             "message.timeout.ms": left,
             "topic.metadata.propagation.max.ms": max(1, int(min(_LONGEST_SEARCH_FOR_A_TOPIC * 1000, left / 2))),
-            "log_level": 2,  # failed connections are in our answer; they need not be in the log twice a second
-            "reconnect.backoff.max.ms": 1000,  # its own 10 s are a third of the time that a task has
+            "log_level": 2,  # our own answer reports failed connections; librdkafka would log them twice a second
+            "reconnect.backoff.max.ms": 1000,  # the default of 10 s is a third of a task's time for lineage
         }
         if not given.keys() & _EXCLUDES_IDEMPOTENCE:
             defaults["enable.idempotence"] = True
@@ -207,7 +207,7 @@ class KafkaClient:
         return {**defaults, **given, **ours}
 
     def _on_trouble(self, error: KafkaError) -> None:
-        """Remember why a connection failed: a message's own report only says that its time was over."""
+        """Remember why a connection failed, since the report of a message only names a timeout."""
         failure = self._failure_of(error)
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._trouble is None:
             self._trouble = failure

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import ClassVar
 from urllib.parse import urlsplit
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts, Read
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.deadline import LEAST_SECONDS, Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, shorten
-from airflow_provider_spark_datahub.delivery.outbox.storage import LEAST_SECONDS, ObjectStorage
+from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
 from airflow_provider_spark_datahub.delivery.sink import (
     CheckResult,
     CheckStatus,
@@ -52,8 +53,8 @@ class ObjectStoreSink(Sink):
     ) -> ObjectStoreSink:
         """Return the sink of a ``datahub-object-store`` connection.
 
-        :param connection: ``host`` is the URI of bucket and prefix, for which Airflow's form
-            ``s3://connection@bucket/prefix`` will do, too; ``extra`` may have ``storage_conn_id``.
+        :param connection: ``host`` is the URI of bucket and prefix, also in Airflow's form
+            ``s3://connection@bucket/prefix``; ``extra`` may have ``storage_conn_id``.
         :param open_storage: opens the store at a URI through the Airflow connection of an id, or, for ``None``, with
             the store's own defaults, such as the machine's role.
         :raises SinkSettingsError: if a part is missing, unknown or of the wrong type.
@@ -106,14 +107,13 @@ class ObjectStoreSink(Sink):
         lines = (proposal.to_json().encode("utf-8", "backslashreplace") for proposal in proposals)
         content = b"[\n" + b",\n".join(lines) + b"\n]\n"
         name = _object_name(proposals, content)
-        self._storage.deadline = deadline
         first, attempt = None, 1
-        while (failure := self._write(name, content)) is not None:
+        while (failure := self._write(name, content, deadline)) is not None:
             wait = self._backoff.delay(attempt)
             first = first or failure
             log.debug("Attempt %d to write %s failed (%s): %s", attempt, name, failure.kind.name, failure.text)
             if failure.kind is not FailureKind.UNAVAILABLE or deadline.remaining() < wait + 2 * LEAST_SECONDS:
-                # The first attempt had the most time to find out more than that there was no answer.
+                # If there was no answer, the first attempt had the most time to find out why.
                 cause = first if failure.kind is FailureKind.UNAVAILABLE else failure
                 record.stop(f"{self.describe()} {cause.predicate(_REMEDY)}.", cause.kind.outage_after)
                 return
@@ -124,7 +124,9 @@ class ObjectStoreSink(Sink):
         )
         record.confirm(numbered, stored=True)
 
-    def _write(self, name: str, content: bytes) -> Failure | None:
+    def _write(self, name: str, content: bytes, deadline: Deadline) -> Failure | None:
+        # A new deadline object for each attempt: if one request hangs, the next may still be answered.
+        self._storage.deadline = replace(deadline)
         try:
             self._storage.write(name, [content])
         except PermissionError as error:

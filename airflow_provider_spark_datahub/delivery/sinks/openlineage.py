@@ -146,7 +146,7 @@ class OpenLineageSink(Sink):
 
     def _send_all(self, transport: EventTransport, record: DeliveryRecord, deadline: Deadline) -> Failure | None:
         def resend(numbered: tuple[int, RawEvent]) -> bool | Failure:
-            # To emit an event once more changes the order of none.
+            # Emitting an event once more does not change the order of the others.
             return self._emit(transport, record, numbered[1], deadline) or True
 
         poison = PoisonFilter[RawEvent](record, "the OpenLineage backend", resend)

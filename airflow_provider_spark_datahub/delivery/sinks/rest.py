@@ -172,16 +172,19 @@ _LARGEST_BATCH = 200  # acryl-datahub's own limit, so that one call of its emitt
 
 _READ_AGAIN_SECONDS = 0.5
 _REMEDY = "set a valid access token as its password"
-_ADDRESS = "give GMS's own URL as the connection's host: http://gms:8080, or https://datahub.example/api/gms"
+_ADDRESS = (
+    "if DataHub runs, give GMS's own URL as the connection's host: http://gms:8080, or "
+    "https://datahub.example/api/gms. While it is down, tasks keep their lineage in the outbox"
+)
 
 
 class RestSink(Sink):
     """Sink that delivers to GMS, with the requests of acryl-datahub's REST emitter.
 
-    GMS takes a batch as a whole or not at all. A batch that it rejects is halved until the culprit stands alone. So is
-    one that it fails on (HTTP 500, which is also its answer to an aspect that it cannot read); there the culprit is
-    rejected if GMS takes other proposals before and after it. Failures that may pass (no connection, no answer, 408,
-    429, 502, 503, 504) are retried until the deadline.
+    GMS takes a batch as a whole or not at all. A batch that GMS rejects is halved until the bad proposal is alone. A
+    batch that GMS fails on (HTTP 500, which is also its answer to an aspect that it cannot read) is halved as well; the
+    proposal that is left is rejected if GMS takes other proposals before and after it. Failures that may pass (no
+    connection, no answer, 408, 429, 502, 503, 504) are retried until the deadline.
 
     :param backoff: the waits between attempts.
     """
@@ -210,7 +213,7 @@ class RestSink(Sink):
         return f"{parts.scheme}://{host}{below.removesuffix(found)}" if found else ""
 
     def check(self, deadline: Deadline) -> list[CheckResult]:
-        """Check that GMS answers and takes the credentials, by reading an aspect: its configuration needs none."""
+        """Check that GMS answers and takes the credentials, by reading an aspect, since ``/config`` needs none."""
         from airflow_provider_spark_datahub.delivery.sinks.rest_transport import GmsClient
 
         with closing(GmsClient(self._settings, deadline)) as gms:
@@ -257,7 +260,7 @@ class RestSink(Sink):
 
         pending = record.pending(Proposal)
         batches = deque(pending[start : start + _LARGEST_BATCH] for start in range(0, len(pending), _LARGEST_BATCH))
-        least = self._backoff.first  # seconds, with fewer the culprit cannot be found
+        least = self._backoff.first  # seconds; with less time, the bad proposal of a batch cannot be found
         with closing(GmsClient(self._settings, deadline)) as gms:
 
             def resend(numbered: NumberedProposal) -> bool | Failure:

@@ -14,12 +14,13 @@ endpoint                              GMS                    answer
 ====================================  =====================  ========================================================
 
 The headers of these answers are not required: a proxy may drop ``X-RestLi-Protocol-Version``. An answer that names no
-entity, an empty list or body, counts if ``/config`` is that of GMS.
+entity (an empty list or body) counts if ``/config`` answers as GMS does.
 
 Requests to the Rest.li endpoint ``/aspects?action=ingestProposalBatch`` are made here, with the headers and bodies of
-acryl-datahub's emitter (``tests/delivery/test_rest_payload.py`` compares them). The emitter costs a task more than all
-of its other lineage: its import loads 60,000 lines of generated classes, a new emitter starts ``ps`` several times to
-find out who called it, and it validates every proposal against an Avro schema. It is used for the OpenAPI endpoints.
+acryl-datahub's emitter (``tests/delivery/test_rest_payload.py`` compares them). The emitter would cost a task more than
+all its other lineage steps: its import loads 60,000 lines of generated classes, a new emitter starts ``ps`` several
+times to find its caller, and it validates every proposal against an Avro schema. It is only used for the OpenAPI
+endpoints.
 
 It imports requests; import this module only when something is about to be sent.
 """
@@ -127,10 +128,10 @@ class GmsClient:
         self._is_gms = False
 
     def post(self, proposals: Sequence[Proposal]) -> bool | Failure:
-        """Send the proposals at once, in one request unless their size demands more.
+        """Send the proposals at once, in one request unless they are too large for it.
 
-        :returns: True if they are stored, False if they are only accepted, else why they are neither. Some may be
-            stored even after a failure.
+        :returns: True if they are stored, False if they are only accepted, otherwise the failure. After a failure, some
+            of them may be stored nevertheless.
         """
         self._adapter.traced = self._adapter.named_nothing = False
         post = self._post_openapi if self._settings.openapi_ingestion else self._post_rest_li
@@ -213,7 +214,7 @@ class GmsClient:
 
 
 def _new_session() -> requests.Session:
-    """Return a session as acryl-datahub's emitter makes one, with what the environment says by ``DATAHUB_*``."""
+    """Return a session as acryl-datahub's emitter makes one, with the ``DATAHUB_*`` variables of the environment."""
     from datahub._version import __version__
 
     session = requests.Session()
@@ -239,7 +240,7 @@ def _new_session() -> requests.Session:
 
 
 def _system_metadata() -> dict[str, Any]:
-    """Return what acryl-datahub adds to an aspect: the time, and its own version."""
+    """Return the system metadata that acryl-datahub adds to an aspect: the time, and its own version."""
     from datahub._version import __package_name__, __version__
 
     return {
@@ -251,11 +252,12 @@ def _system_metadata() -> dict[str, Any]:
 
 
 class _GmsAdapter(BoundedAdapter):
-    """Adapter that sends the credentials and certificates, and takes nothing but GMS's own yes for one.
+    """Adapter that sends credentials and certificates, and accepts only GMS's own answers as acknowledgements.
 
-    :ivar traced: whether GMS was asked for the outcome of an asynchronous write. In the mode ASYNC_WAIT the emitter
-        asks if GMS supports it, else it returns without having waited.
-    :ivar named_nothing: whether an answer acknowledged a write without a word that only GMS would say.
+    :ivar traced: whether GMS was asked for the outcome of an asynchronous write. In the mode ASYNC_WAIT, the emitter
+        asks if GMS supports it; otherwise it returns without waiting.
+    :ivar named_nothing: whether an answer acknowledged a write without naming an entity, so that it may be from another
+        server.
     """
 
     def __init__(self, settings: RestSettings, deadline: Deadline) -> None:
@@ -276,7 +278,7 @@ class _GmsAdapter(BoundedAdapter):
         settings = self._settings
         request.headers.update(settings.headers())
         self.traced = self.traced or _TRACES in (request.url or "")
-        # Here and not on the session, where REQUESTS_CA_BUNDLE would override both.
+        # Set for each request: on the session, REQUESTS_CA_BUNDLE would override both.
         if settings.disable_ssl_verification:
             verify = False
         elif settings.ca_certificate_path:
@@ -287,17 +289,17 @@ class _GmsAdapter(BoundedAdapter):
         seconds = min(settings.timeout_sec, self._deadline.remaining())
         response = super().send(request, stream, timeout=seconds, verify=verify, cert=cert, proxies=proxies)
         if settings.emit_mode != "ASYNC_WAIT" or not _TRACE_PARENT.fullmatch(response.headers.get("traceparent", "")):
-            # The emitter would parse the body of the answer, and fail on one that it does not expect.
+            # Without this header, the emitter does not parse the body, and cannot fail on an unexpected one.
             response.headers.pop("traceparent", None)
         return response
 
     def largest_answer(self, request: requests.PreparedRequest) -> int:
-        """Return more for the OpenAPI endpoints, which repeat the proposals."""
+        """Return the number of bytes to read of an answer: more from OpenAPI endpoints, which repeat the proposals."""
         repeated = 2 * int(request.headers.get("Content-Length") or 0) if _ENTITIES in (request.url or "") else 0
         return LARGEST_ANSWER + repeated
 
     def failure(self, request: requests.PreparedRequest, answer: Answer) -> Failure | None:
-        """Return why this is not GMS's yes to a request; ``None`` if it is."""
+        """Return why an answer is not GMS's acknowledgement; ``None`` if it is."""
         status = answer.status
         if 200 <= status < 300:
             is_yes = answer.whole and not answer.is_page
@@ -307,7 +309,7 @@ class _GmsAdapter(BoundedAdapter):
         if status < 400:
             return super().failure(request, answer)
         kind = FailureKind.from_http_status(status)
-        # GMS rejects in JSON. Pages come from proxies before it, and are not about a proposal, except for its size.
+        # GMS rejects in JSON. A web page comes from a proxy, which can only refuse a proposal for its size (413).
         if kind is FailureKind.REJECTED and answer.is_page and status != 413:
             kind = FailureKind.MISCONFIGURED
         return Failure(kind, f"HTTP {status}: {_explanation(answer)}", _retry_after(answer.response))
@@ -383,7 +385,7 @@ def _failure_of(error: BaseException) -> Failure:
 
 
 def _failure_of_emitter(error: BaseException) -> Failure:
-    """Classify an exception of acryl-datahub's emitter, which hides the real one in ``__cause__``."""
+    """Classify an exception of acryl-datahub's emitter, which hides the original one in ``__cause__``."""
     from datahub.configuration.common import ConfigurationError, TraceTimeoutError, TraceValidationError
 
     cause = error.__cause__ or error

@@ -1,0 +1,128 @@
+"""Trees of physical plans, from their text: nodes with their children, and the lists in their arguments."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from airflow_provider_spark_datahub.conversion.spark_log.plans import DescribedNode, described_nodes
+
+# A tree of the plan, or of one of its subqueries: a line for each node. An empty line ends it.
+_TREE = re.compile(
+    r"^(?:== Physical Plan ==|Subquery:\d+ Hosting operator id = \d+ Hosting Expression = (?P<host>.*))\n"
+    r"(?P<lines>(?:.+\n)+)",
+    re.MULTILINE,
+)
+_TREE_LINE = re.compile(r"(?P<indent>[ :+-]*)(?:\* )?\S.*\((?P<number>\d+)\)\s*")
+SUBQUERY = re.compile(r"(?P<name>(?:scalar-)?subquery)#(?P<id>\d+)")
+_LISTED = re.compile(
+    r"^(?P<key>Input|Output|Results|Functions|Aggregate Attributes) \[(?P<count>\d+)\]: ", re.MULTILINE
+)
+# The delay of an event-time column's watermark stands behind its id.
+ATTRIBUTE = re.compile(r"(?P<name>.+)#(?P<id>\d+)L?(?:-T\d+ms)?", re.DOTALL)
+# The id behind the comma is that of the subquery's plan.
+_PLAN_ID_OF_SUBQUERY = re.compile(r"\bSubquery (?P<reference>(?:scalar-)?subquery#\d+), \[id=#\d+\]")
+_OPEN, _CLOSE = "([{", ")]}"
+_PUNCTUATION = re.compile(rf"[{re.escape(_OPEN + _CLOSE)}]|, ")
+
+
+class Node(NamedTuple):
+    """A node of a plan, with the numbers of the nodes below it."""
+
+    described: DescribedNode
+    children: tuple[int, ...]
+
+    def lists(self) -> list[list[str]]:
+        """Return the lists among its arguments, each as its items."""
+        return [
+            split_items(item[1:-1]) for item in split_items(self.described.arguments) if item[:1] + item[-1:] == "[]"
+        ]
+
+    def listed(self, key: str) -> list[str] | None:
+        """Return the items of a line such as ``Output [2]: [a#1, b#2]``; ``None`` if there are not as many as it says.
+
+        Spark abbreviates long lists, and a text in an expression may hold brackets and commas.
+        """
+        for match in _LISTED.finditer(self.described.body):
+            if match["key"] == key:
+                items = split_items(self.described.body[match.end() :].partition("\n")[0].strip()[1:-1])
+                return items if len(items) == int(match["count"]) else None
+        return None
+
+
+class Tree(NamedTuple):
+    """A plan or a subquery of it.
+
+    :param nodes: by number; parents come before their children.
+    :param subquery: the name and id by which expressions refer to the subquery; empty for a plan.
+    :param outputs: ids of each node's output columns, by the node's number; filled by the reader of columns.
+    """
+
+    nodes: dict[int, Node]
+    subquery: tuple[str, str]
+    outputs: dict[int, list[str] | None]
+
+
+def trees_of(plan: str) -> list[Tree]:
+    """Return the subqueries of a plan, then the plan."""
+    trees = []
+    text = _PLAN_ID_OF_SUBQUERY.sub(lambda match: match["reference"], plan)
+    described = {node.number: node for node in described_nodes(text)}
+    for match in _TREE.finditer(text):
+        host = SUBQUERY.search(match["host"] or "")
+        subquery = (host["name"], host["id"]) if host else ("", "")
+        trees.append(Tree(_nodes(match["lines"], described), subquery, {}))
+    return trees[::-1]
+
+
+def _nodes(lines: str, described: dict[int, DescribedNode]) -> dict[int, Node]:
+    above: list[tuple[int, int]] = []
+    children: dict[int, dict[int, None]] = {}
+    for line in lines.splitlines():
+        found = _TREE_LINE.fullmatch(line)
+        if found is None or int(found["number"]) not in described:
+            continue
+        depth, number = len(found["indent"]), int(found["number"])
+        while above and above[-1][0] >= depth:
+            above.pop()
+        if above:
+            children[above[-1][1]][number] = None
+        above.append((depth, number))
+        children.setdefault(number, {})
+    return {number: Node(described[number], tuple(below)) for number, below in children.items()}
+
+
+def closing_bracket(text: str, begin: int = 0) -> int | None:
+    """Return the place of the bracket that closes the one before ``begin``; ``None`` if there is none."""
+    depth = 1
+    for mark in _PUNCTUATION.finditer(text, begin):
+        depth += (mark[0] in _OPEN) - (mark[0] in _CLOSE)
+        if depth == 0:
+            return mark.start()
+    return None
+
+
+def split_items(text: str) -> list[str]:
+    """Split at the commas that are outside of all brackets."""
+    items, depth, begin = [], 0, 0
+    for mark in _PUNCTUATION.finditer(text):
+        if mark[0] in _OPEN:
+            depth += 1
+        elif mark[0] in _CLOSE:
+            depth -= 1
+        elif depth == 0:
+            items.append(text[begin : mark.start()])
+            begin = mark.end()
+    return [*items, text[begin:]] if text else []
+
+
+def ids_of(items: list[str] | None) -> list[str] | None:
+    """Return the id of each column; ``None`` if an item is not a column."""
+    ids = [id_of(item) for item in items or ()]
+    return ids if items and all(ids) else None
+
+
+def id_of(item: str) -> str:
+    """Return the id of a column, such as ``12`` of ``amount#12``; empty if the item is not a column."""
+    named = ATTRIBUTE.fullmatch(item)
+    return named["id"] if named else ""
