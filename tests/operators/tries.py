@@ -61,8 +61,9 @@ fi
 echo "$$" > "$FAKE_SPARK/pid"
 while [ -f "$FAKE_SPARK/runs-on" ]; do sleep 0.05; done
 if [ -n "$FAKE_SPARK_SIGNAL" ]; then
-  # More than a pipe holds: once it is written, the parent has the process, and reads.
-  head -c 70000 /dev/zero | tr '\\0' .; echo
+  # More than a pipe holds: once it is written, the parent has the process, and reads. The line has no end, so that the
+  # parent is not logging it when the signal comes: the lock of a log is not reentrant, and on_kill() logs, too.
+  head -c 200000 /dev/zero | tr '\\0' .
   kill -s "$FAKE_SPARK_SIGNAL" "$PPID"
   exec sleep 30
 fi
