@@ -6,6 +6,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -163,6 +164,38 @@ def test_a_disk_that_hangs_amid_a_removal_or_a_rename_is_not_waited_for(
         storage.deadline = Deadline.after(HANGS)
         storage.write("records/x", [b"newest"])
     assert storage.read("records/x") == b"newest"
+
+
+def test_a_rename_that_was_left_behind_removes_nothing_that_came_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A soak lost two attempts: their process gave up their records, and took them again while the disk hung."""
+    storage, goes_on, ended = LocalStorage(tmp_path), threading.Event(), threading.Event()
+    storage.write("records/mine", [b"x"])
+    sync, unlink, rmdir = os.fsync, os.unlink, os.rmdir
+
+    def hang(descriptor: int) -> None:
+        assert goes_on.wait(HANGS)
+        sync(descriptor)
+
+    def note(path: str, step: Callable[[str], None]) -> None:
+        try:
+            step(path)
+        finally:
+            ended.set()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", hang)
+        storage.deadline = Deadline.after(0.2)
+        with not_outlasting(0.2), pytest.raises(TimeoutError):
+            storage.move("records/mine", "records/nobody")
+        (tmp_path / "records/nobody").replace(tmp_path / "records/mine")
+        patched.setattr(os, "unlink", partial(note, step=unlink))
+        patched.setattr(os, "rmdir", partial(note, step=rmdir))
+        goes_on.set()
+        assert ended.wait(HANGS)
+        storage.deadline = None
+        assert storage.read("records/mine") == b"x"
 
 
 @pytest.mark.slow

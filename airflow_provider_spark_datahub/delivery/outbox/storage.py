@@ -286,6 +286,9 @@ class LocalStorage(OutboxStorage):
     def _remove(self, path: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(path)
+        self._remove_empty_folders(path)
+
+    def _remove_empty_folders(self, path: str) -> None:
         with suppress(OSError):
             while (path := os.path.dirname(path)) != self._root:
                 os.rmdir(path)
@@ -298,7 +301,8 @@ class LocalStorage(OutboxStorage):
             make_folder(os.path.dirname(goal), access=self._access)
             os.replace(path, goal)
             sync_path(os.path.dirname(goal))
-            self._remove(path)
+            # If this step was left behind while it synced, something newer may be at the old path.
+            self._remove_empty_folders(path)
 
         self._in_time(rename)
 
