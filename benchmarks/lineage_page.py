@@ -79,8 +79,8 @@ def main() -> None:
         records = OutboxRecords(outbox)
 
         def runs() -> None:
-            rows = lineage_page._run_rows([], records.newest(10 * lineage_page.MOST_RUNS, {"shop"}, undelivered=True))
-            assert len(rows) == min(ATTEMPTS // 10, 10 * lineage_page.MOST_RUNS)
+            rows = lineage_page._run_rows([], records.newest(10 * lineage_page._MOST_RUNS, {"shop"}, undelivered=True))
+            assert len(rows) == min(ATTEMPTS // 10, 10 * lineage_page._MOST_RUNS)
 
         def run() -> None:
             found = records.of([AttemptKey("shop", "run7", "", -1, 1), AttemptKey("shop", "run7", "build", -1, 1)])

@@ -60,7 +60,7 @@ class Rate:
 
 BATCH = 500
 """Number of proposals that are handed to the sink at once."""
-BATCH_CHARACTERS = 8 * 1024 * 1024
+_BATCH_CHARACTERS = 8 * 1024 * 1024
 """Size of a batch in JSON: a job with hundreds of wide tables has megabytes of edges."""
 _BATCH_SECONDS = 120.0
 """Time for the delivery of a batch, including the sink's own retries."""
@@ -240,7 +240,7 @@ def _batch(texts: Iterator[str], most: int) -> list[str]:
     for text in islice(texts, most):
         batch.append(text)
         size += len(text)
-        if size >= BATCH_CHARACTERS:
+        if size >= _BATCH_CHARACTERS:
             break
     return batch
 

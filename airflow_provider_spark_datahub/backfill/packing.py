@@ -130,7 +130,7 @@ def _before(limit: Row | None, heap: list[tuple[T, int, Iterator[T]]]) -> Iterat
 
 _CHUNK_BYTES = 256 * 1024
 """Size of the events at which a chunk is full."""
-HELD_CHUNK_BYTES = 48 * 1024 * 1024
+_HELD_CHUNK_BYTES = 48 * 1024 * 1024
 """Size of the events in all open chunks of a task."""
 
 _chunk_packing = _Packing(ArchivedEvent)
@@ -191,7 +191,7 @@ class ChunkPacker:
         self._held += size
         if self._sizes[group] >= _CHUNK_BYTES:
             yield self._close(group)
-        while self._held >= HELD_CHUNK_BYTES:
+        while self._held >= _HELD_CHUNK_BYTES:
             # The application of the oldest open chunk is most likely over.
             yield self._close(next(iter(self._open)))
 
@@ -210,7 +210,7 @@ class ChunkPacker:
 BUCKETS = 1024
 """Number of buckets of links. Links that may join groups are in the same bucket, which fits into memory."""
 LINK_SCHEMA = pa.schema([("kind", pa.string()), ("run_id", pa.string()), ("group", pa.string())])
-HELD_HEADS = 50_000
+_HELD_HEADS = 50_000
 """Number of distinct event heads that a task holds before it packs their links."""
 
 _link_packing = _Packing(Link)
@@ -257,7 +257,7 @@ class LinkPacker:
         """Add the head of an event, and yield packed links if too many are held."""
         # Most events of a run have the same head, except for the time.
         self._heads.add(head[1:])
-        if len(self._heads) >= HELD_HEADS:
+        if len(self._heads) >= _HELD_HEADS:
             yield from self.rest()
 
     def rest(self) -> Iterator[PackedLinks]:
@@ -297,9 +297,9 @@ def _unpacked(rows: Iterable[PackedLinks]) -> Iterator[Link]:
 
 # -- versions of aspects
 
-PACKED_BYTES = 64 * 1024
+_PACKED_BYTES = 64 * 1024
 """Approximate size of the versions in a row. As many rows as there are tasks may be open at the same time."""
-HELD_VERSION_BYTES = 32 * 1024 * 1024
+_HELD_VERSION_BYTES = 32 * 1024 * 1024
 """Size of the versions that a task holds before it sorts and packs them."""
 _VERSION_BYTES = 500  # approximate size of a version without its content
 
@@ -346,7 +346,7 @@ class VersionPacker:
         """Add a version, and yield packed versions if too many are held."""
         self._places.setdefault(version.place, []).append(version)
         self._size += _size_of(version)
-        if self._size >= HELD_VERSION_BYTES:
+        if self._size >= _HELD_VERSION_BYTES:
             yield from self.rest()
 
     def rest(self) -> Iterator[PackedVersions]:
@@ -363,7 +363,7 @@ def _packed(bucket: int, versions: Iterable[AspectVersion]) -> Iterator[PackedVe
     for version in versions:
         together.append(version)
         size += _size_of(version)
-        if size >= PACKED_BYTES:
+        if size >= _PACKED_BYTES:
             yield _pack(bucket, together)
             together, size = [], 0
     if together:

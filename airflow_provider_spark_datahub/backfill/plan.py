@@ -159,7 +159,7 @@ def _time_ms(name: str, text: str | None) -> int | None:
 # -- spark-submit
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-APPLICATION = _PACKAGE / "backfill" / "spark_main.py"
+SPARK_MAIN = _PACKAGE / "backfill" / "spark_main.py"
 """The application for ``spark-submit``. Its only argument is the plan."""
 APPLICATION_NAME = "spark-datahub backfill"
 # Layers that the cluster needs; the others import packages that it does not have.
@@ -194,7 +194,7 @@ class Cluster:
         command += ["--name", APPLICATION_NAME]
         for key, value in self.conf.items():
             command += ["--conf", f"{key}={value}"]
-        return [*command, "--py-files", str(package), str(APPLICATION), plan.to_json()]
+        return [*command, "--py-files", str(package), str(SPARK_MAIN), plan.to_json()]
 
 
 def write_package(folder: Path) -> Path:

@@ -34,8 +34,6 @@ from airflow_provider_spark_datahub.capture.spark_installation import SparkInsta
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 from airflow_provider_spark_datahub.files import open_regular
 
-RESOLVE_SECONDS = 60.0
-"""Time to resolve a Maven coordinate before a launch; a first download is 43 MB."""
 _SPARK_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 # This class starts a Python, which starts the spark-submit that gets the listener.
 _SPARK_PIPELINES = "org.apache.spark.deploy.SparkPipelines"
@@ -209,7 +207,7 @@ def _rewrite(
         submission,
         installation=installation,
         local_driver=local_driver,
-        resolver=IvyResolver(installation, submission, env, RESOLVE_SECONDS) if installation else None,
+        resolver=IvyResolver(installation, submission, env) if installation else None,
     )
     listener = LineageInjection(
         event_file, jar, injection.parent, injection.root, injection.namespace, injection.facets

@@ -31,11 +31,9 @@ import msgspec
 
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
 from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
-from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.capture.spark_submit import DRIVER_CLASS_PATH, DRIVER_JAVA_OPTIONS, Submission
 from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, make_folder, open_regular, write_durably
 
-_DRIVER_CLASS_PATH = "spark.driver.extraClassPath"
-_DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 _JAVA_VARIABLES = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 _ARCHIVE_OPTION = "-XX:SharedArchiveFile="
@@ -76,14 +74,14 @@ class ClassArchive:
 
     def added_to(self, submission: Submission) -> Submission:
         """Return the submission with the archive; adding it twice is the same as adding it once."""
-        users = submission.effective(_DRIVER_JAVA_OPTIONS) or ""
+        users = submission.effective(DRIVER_JAVA_OPTIONS) or ""
         # If an archive does not fit after all, Java warns on standard output, which may be the job's result.
         options = [f"{_ARCHIVE_OPTION}{self.path}", "-Xshare:auto", *([] if "-Xlog" in users else ["-Xlog:cds*=off"])]
         missing = [option for option in options if option not in users.split()]
         properties = {
             **submission.properties,
-            _DRIVER_CLASS_PATH: ":".join(self.class_path),
-            _DRIVER_JAVA_OPTIONS: " ".join([users, *missing]).strip(),
+            DRIVER_CLASS_PATH: ":".join(self.class_path),
+            DRIVER_JAVA_OPTIONS: " ".join([users, *missing]).strip(),
         }
         return replace(submission, properties=properties, driver_class_path=None)
 
@@ -146,7 +144,7 @@ class ClassArchives:
 
     def _refuse_conflicting(self, submission: Submission, env: Mapping[str, str]) -> None:
         places = {name: env.get(name) for name in _JAVA_VARIABLES}
-        places |= {name: submission.effective(name) for name in (_DRIVER_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)}
+        places |= {name: submission.effective(name) for name in (DRIVER_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)}
         for place, options in places.items():
             for option in (options or "").split():
                 ours = option == "-Xshare:auto" or option.startswith(f"{_ARCHIVE_OPTION}{self.folder}{os.sep}")

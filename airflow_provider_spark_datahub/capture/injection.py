@@ -20,15 +20,20 @@ import msgspec
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
-from airflow_provider_spark_datahub.capture.spark_submit import SECRET_NAME, InjectionError, Submission, split_list
+from airflow_provider_spark_datahub.capture.spark_submit import (
+    DRIVER_CLASS_PATH,
+    DRIVER_JAVA_OPTIONS,
+    SECRET_NAME,
+    InjectionError,
+    Submission,
+    split_list,
+)
 
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 _OUR_TRANSPORT = "airflow_datahub"
 _USERS_TRANSPORT = "users"
 
 _EXTRA_LISTENERS = "spark.extraListeners"
-_DRIVER_CLASS_PATH = "spark.driver.extraClassPath"
-_DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Without it the listener logs one InaccessibleObjectException with its stack trace per application on Java 17.
 _ADD_OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"
 _OPENLINEAGE = "spark.openlineage."
@@ -127,7 +132,7 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
     users_parent = _is_users_parent(submission, lineage.parent)
     properties: dict[str, object] = dict(submission.properties)
     properties[_EXTRA_LISTENERS] = _extended(submission.effective(_EXTRA_LISTENERS), [LISTENER])
-    properties[_DRIVER_JAVA_OPTIONS] = _java_options(submission.effective(_DRIVER_JAVA_OPTIONS))
+    properties[DRIVER_JAVA_OPTIONS] = _java_options(submission.effective(DRIVER_JAVA_OPTIONS))
     properties.update(transport)
     if not users_parent:
         properties.update(_parents(lineage.parent, lineage.root))
@@ -142,7 +147,7 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
     if lineage.jar.class_path:
         added = ":".join((*submission.effective_driver_class_path(), *lineage.jar.class_path))
         class_path = added if class_path is not None else None
-        properties.update({} if class_path is not None else {_DRIVER_CLASS_PATH: added})
+        properties.update({} if class_path is not None else {DRIVER_CLASS_PATH: added})
     private = _moved_from_file(submission, transport)
     injected = replace(
         submission,
@@ -377,7 +382,7 @@ def _composite_of(kind: str, users: Mapping[str, str], ours: Mapping[str, str]) 
 def _moved_from_file(submission: Submission, transport: Mapping[str, str]) -> frozenset[str]:
     """Return the names of properties with credentials that come from a file, not from the user's own call."""
     base = submission.base_properties
-    names = {_DRIVER_JAVA_OPTIONS} if SECRET_NAME.search(base.get(_DRIVER_JAVA_OPTIONS, "")) else set[str]()
+    names = {DRIVER_JAVA_OPTIONS} if SECRET_NAME.search(base.get(DRIVER_JAVA_OPTIONS, "")) else set[str]()
     if any(name.startswith(_TRANSPORT) for name in base):
         names.update(name for name in transport if not name.startswith(f"{_MEMBERS}{_OUR_TRANSPORT}."))
     return frozenset(names - submission.properties.keys())

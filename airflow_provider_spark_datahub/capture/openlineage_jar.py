@@ -60,14 +60,14 @@ class IvyResolver:
     """Resolver of Maven coordinates that works as one Spark installation does for one submission.
 
     :param env: the environment of spark-submit (``JAVA_HOME``, ``PATH``, ``DEFAULT_ARTIFACT_REPOSITORY``).
-    :param timeout_seconds: for one resolution, download included.
+    :param timeout_seconds: for one resolution, download included; a first one is 43 MB.
     :param user_home: Java's ``user.home``; default: the home folder in the operating system's user entry.
     """
 
     installation: SparkInstallation
     submission: Submission
     env: Mapping[str, str]
-    timeout_seconds: float
+    timeout_seconds: float = 60.0
     user_home: Path | None = None
 
     def ivy_home(self) -> Path:

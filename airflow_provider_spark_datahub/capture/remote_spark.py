@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_spark_datahub.capture.spark_installation import ScalaVersion
-from airflow_provider_spark_datahub.capture.spark_submit import Submission, split_list
-
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+from airflow_provider_spark_datahub.capture.spark_submit import DRIVER_JAVA_OPTIONS, Submission, split_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class SparkApplication:
         java_options = _mapping(self._spec.get("driver")).get("javaOptions")
         if java_options:
             # The field hides the property.
-            properties[_JAVA_OPTIONS] = java_options
+            properties[DRIVER_JAVA_OPTIONS] = java_options
         return Submission(
             properties=properties,
             jars=_joined(deps.get("jars")),
@@ -67,7 +65,7 @@ class SparkApplication:
         properties = {str(name): str(value) for name, value in submission.properties.items()}
         driver = _mapping(spec.get("driver"))
         if driver.get("javaOptions"):
-            spec["driver"] = {**driver, "javaOptions": properties.pop(_JAVA_OPTIONS, driver["javaOptions"])}
+            spec["driver"] = {**driver, "javaOptions": properties.pop(DRIVER_JAVA_OPTIONS, driver["javaOptions"])}
         spec["sparkConf"] = properties
         lists = {"jars": split_list(submission.jars), "packages": split_list(submission.packages)}
         if any(lists.values()):

@@ -19,6 +19,8 @@ from typing import Self, TypeVar
 
 import msgspec
 
+DRIVER_CLASS_PATH = "spark.driver.extraClassPath"
+DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _DISABLED_PROPERTY = "spark.openlineage.disabled"
 _DISABLED_VARIABLE = "OPENLINEAGE_DISABLED"
 
@@ -216,7 +218,7 @@ class Submission:
 
     def effective_driver_class_path(self) -> tuple[str, ...]:
         """Return the entries of the driver's additional class path."""
-        entries = self.driver_class_path or self.effective("spark.driver.extraClassPath") or ""
+        entries = self.driver_class_path or self.effective(DRIVER_CLASS_PATH) or ""
         return tuple(entry for entry in entries.split(":") if entry.strip())
 
 

@@ -37,12 +37,6 @@ def show_line(text: str) -> None:
     typer.echo(printable(text))
 
 
-def show_lines(lines: Sequence[str]) -> None:
-    """Write many lines of a result at once."""
-    if lines:
-        typer.echo("\n".join(map(printable, lines)))
-
-
 def fail(message: str, status: int) -> NoReturn:
     """End the command with a message.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox import Outbox
     from airflow_provider_spark_datahub.task import LineageOptions
 
-DISTRIBUTION = "airflow-provider-spark-datahub"
+_DISTRIBUTION = "airflow-provider-spark-datahub"
 OLDEST_SPARK, NEWEST_SPARK = (3, 5), (4, 3)
 OLDEST_OPENLINEAGE = (1, 37)
 """The versions that docs/compatibility.md names."""
@@ -91,8 +91,8 @@ class _HealthChecks:
         """Check the installed versions against the requirements of this package."""
         from packaging.requirements import Requirement
 
-        versions = {DISTRIBUTION: metadata.version(DISTRIBUTION), "Python": sys.version.split()[0]}
-        for requirement in map(Requirement, metadata.requires(DISTRIBUTION) or ()):
+        versions = {_DISTRIBUTION: metadata.version(_DISTRIBUTION), "Python": sys.version.split()[0]}
+        for requirement in map(Requirement, metadata.requires(_DISTRIBUTION) or ()):
             wanted = f"{requirement.name}{requirement.specifier}"
             try:
                 version = metadata.version(requirement.name)

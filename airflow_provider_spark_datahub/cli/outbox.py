@@ -20,14 +20,14 @@ from airflow_provider_spark_datahub.cli.console import (
     parse_hours,
     progress,
     say,
-    show_lines,
 )
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.printable import counted, printable
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox import Entry, EntryFilter, Manifest, Outbox
 
+_Summary = dict[str, Any]
 _OutboxOption = Annotated[
     str | None,
     typer.Option(help="The outbox: a folder, or the URI of an object store; default: that of Airflow's configuration."),
@@ -65,8 +65,8 @@ def pending(
 
     wanted = _entry_filter(dag, run, task, connection)
     hours = parse_hours("--over-after", over_after)
-    waiting: list[dict[str, Any]] = []
-    running: list[dict[str, Any]] = []
+    waiting: list[_Summary] = []
+    running: list[_Summary] = []
     # Tens of thousands of entries are kept, and collecting them takes as long as reading them.
     with _opened(outbox, or_folder=True, failed=EXIT_HELP) as opened, gc_paused():
         for entry in opened.entries():
@@ -84,13 +84,9 @@ def pending(
         found = {"pending": waiting, "running": running, "quarantined": quarantined, "corrupt": corrupt}
         typer.echo(json.dumps(found, indent=2))
     else:
-        show_lines(
-            [
-                *(f"{_line(summary)} for {summary['connection']}" for summary in waiting),
-                *(f"{_line(summary)}: its attempt may still run" for summary in running),
-                *(f"{_line(summary)} quarantined: {'; '.join(summary['reasons'])}" for summary in quarantined),
-            ]
-        )
+        if lines := list(_lines(waiting, running, quarantined)):
+            # One call: there may be tens of thousands of lines.
+            typer.echo("\n".join(map(printable, lines)))
         runs = f", {len(running)} of attempts that may still run" if running else ""
         say(f"{counted(len(waiting), 'entry')} pending{runs}, {len(quarantined)} quarantined, {corrupt} corrupt")
     if quarantined or corrupt:
@@ -252,7 +248,7 @@ def _may_run(entry: Entry, hours: float | None) -> bool:
     return may_run(entry.manifest) and (hours is None or entry.age <= hours * 3600)
 
 
-def _summary(manifest: Manifest) -> dict[str, Any]:
+def _summary(manifest: Manifest) -> _Summary:
     key = manifest.key
     return {
         "dag": key.dag_id,
@@ -267,7 +263,13 @@ def _summary(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _line(entry: dict[str, Any]) -> str:
+def _lines(waiting: list[_Summary], running: list[_Summary], quarantined: list[_Summary]) -> Iterator[str]:
+    yield from (f"{_line(summary)} for {summary['connection']}" for summary in waiting)
+    yield from (f"{_line(summary)}: its attempt may still run" for summary in running)
+    yield from (f"{_line(summary)} quarantined: {'; '.join(summary['reasons'])}" for summary in quarantined)
+
+
+def _line(entry: _Summary) -> str:
     mapped = f"[{entry['map_index']}]" if entry["map_index"] >= 0 else ""
     task = f"{entry['task']}{mapped} try {entry['try']}" if entry["task"] else "end of the DAG run"
     is_converted = entry["state"] != "unfinished"

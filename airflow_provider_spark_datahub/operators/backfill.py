@@ -12,10 +12,10 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub.backfill.plan import (
-    APPLICATION,
     APPLICATION_NAME,
     CONVERTED_FILE,
     PLAN_FILE,
+    SPARK_MAIN,
     SUMMARY,
     BackfillPlan,
     folder_uri,
@@ -84,7 +84,7 @@ class BackfillLineageOperator(SparkSubmitOperator):
         threads: int = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**{"name": APPLICATION_NAME, **kwargs, "application": str(APPLICATION)})
+        super().__init__(**{"name": APPLICATION_NAME, **kwargs, "application": str(SPARK_MAIN)})
         self.sources = sources
         self.out = out
         self.out_conn_id = out_conn_id

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 AirflowState = Literal["success", "failed", "skipped"]
 
-KILL_SECONDS = 4.0
+_KILL_SECONDS = 4.0
 """Time for lineage in a task that is killed; Airflow ends its process after 5 s."""
 OPTIONS = tuple(signature(LineageConfiguration.resolve).parameters)[1:]
 """Names of the arguments that are options of an attempt."""
@@ -375,9 +375,9 @@ class TaskLineage:
     def _new_end(self, result: AttemptResult, failure: str = "") -> AttemptEnd:
         from airflow_provider_spark_datahub.task import AttemptEnd
 
-        seconds = self._options.timeout if self._options else KILL_SECONDS
+        seconds = self._options.timeout if self._options else _KILL_SECONDS
         if self.killed_at is not None:
-            seconds = min(seconds, max(0.0, self.killed_at + KILL_SECONDS - time.monotonic()))
+            seconds = min(seconds, max(0.0, self.killed_at + _KILL_SECONDS - time.monotonic()))
         spark_succeeded = result == "SUCCESS" and self.killed_at is None
         return AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds, failure)
 

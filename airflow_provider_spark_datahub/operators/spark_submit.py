@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture import PropertiesFile, Submission
     from airflow_provider_spark_datahub.task import Launcher, SparkSubmit
 
-_SUBMITTED = ("conf", "jars", "packages", "driver_class_path", "properties_file")
+_CHANGED_ARGUMENTS = ("conf", "jars", "packages", "driver_class_path", "properties_file")
 STOP_SECONDS = 10.0
 """Time for a stopped spark-submit to disappear."""
 
@@ -95,7 +95,7 @@ class _SubmitLauncher(SubmissionLauncher):
         self, submission: Submission, conf: dict[str, object], file: PropertiesFile | None
     ) -> Iterator[None]:
         operator = self._operator
-        users = {name: getattr(operator, name) for name in _SUBMITTED}
+        users = {name: getattr(operator, name) for name in _CHANGED_ARGUMENTS}
         operator.conf, operator.jars, operator.packages = conf, submission.jars, submission.packages
         operator.driver_class_path = submission.driver_class_path
         operator.properties_file = str(file.path) if file else operator.properties_file

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DELIVERY_SECONDS = 10.0
-CONVERTED_BYTES = 16 * 1024**2
+_CONVERTED_BYTES = 16 * 1024**2
 """Largest event file that is converted in the scheduler, in bytes."""
 _KILLED_SECONDS = 30.0
 """Time after the end of a DAG run in which Airflow kills a task whose state was set: its heartbeat notices it first."""
-BACKLOG = 100
+_BACKLOG = 100
 """Most ends of DAG runs that wait in memory for their delivery. ``spark-datahub emit`` delivers further ones."""
 
 
@@ -264,7 +264,7 @@ def _deliveries() -> _WorkThread:
     A process that exits waits for as long as one delivery may take, not for all of them. It waits at all because
     ``airflow dags test`` exits right after its DAG run.
     """
-    deliveries = _WorkThread("lineage-dag-run-delivery", daemon=True, backlog=BACKLOG)
+    deliveries = _WorkThread("lineage-dag-run-delivery", daemon=True, backlog=_BACKLOG)
     atexit.register(lambda: deliveries.wait(DELIVERY_SECONDS))
     return deliveries
 
@@ -285,7 +285,7 @@ def _keep(end: _End, open_outbox: Callable[[], Outbox], deliveries: _WorkThread)
     if not deliveries.submit(partial(_guarded, f"Could not deliver {end} to {end.connection}.", deliver)):
         place = "It stays in the outbox" if entry is not None else "It is lost"
         log.warning(
-            "Did not deliver %s: %s already queued. %s.", end, counted(BACKLOG, "other is", "others are"), place
+            "Did not deliver %s: %s already queued. %s.", end, counted(_BACKLOG, "other is", "others are"), place
         )
 
 
@@ -376,7 +376,7 @@ def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) ->
     def finish_small(entry: Entry, followed: bool) -> Entry | None:
         # Leave a large conversion to a task: here it would slow down the scheduler.
         is_now = at_last or not may_run(entry.manifest)
-        return finish(entry, followed) if is_now and _events_size(entry) <= CONVERTED_BYTES else None
+        return finish(entry, followed) if is_now and _events_size(entry) <= _CONVERTED_BYTES else None
 
     def is_wanted(manifest: Manifest) -> bool:
         nonlocal others_may_run

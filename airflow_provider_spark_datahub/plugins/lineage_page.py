@@ -40,9 +40,9 @@ from airflow_provider_spark_datahub.visualization import (
 
 log = logging.getLogger(__name__)
 
-MOST_RUNS = 200
+_MOST_RUNS = 200
 """Most runs in a list. At most ten times as many attempts are read for it."""
-TOKEN_SECONDS = 12 * 3600
+_TOKEN_SECONDS = 12 * 3600
 _REASONS = 3
 _LOOKED_AT = 5
 """Number of a DAG's newest runs among which a run that can be drawn is looked for."""
@@ -97,7 +97,7 @@ def _from_the_page(request: Request, user: GetUserDep) -> None:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise HTTPException(415, "The request must be JSON")
     try:
-        named = _serializer().loads(request.headers.get("x-page-token", ""), max_age=TOKEN_SECONDS)
+        named = _serializer().loads(request.headers.get("x-page-token", ""), max_age=_TOKEN_SECONDS)
     except BadSignature:
         named = None
     if named != str(user.get_id()):
@@ -143,15 +143,15 @@ def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Respon
         _one_dag(request)
         _looks(request, user)
     wanted = readable if dag_id is None else {dag_id}
-    reports = source.reports(wanted, most=10 * MOST_RUNS)
+    reports = source.reports(wanted, most=10 * _MOST_RUNS)
     records, problem = _guarded_newest(source, wanted)
     rows = _run_rows(reports, records)
     title = "Spark lineage" if dag_id is None else f"Spark lineage of {dag_id}"
     empty = "No task has reported lineage yet, and the outbox is empty." if not rows else ""
-    more = f"The newest {MOST_RUNS} runs." if len(rows) > MOST_RUNS else empty
+    more = f"The newest {_MOST_RUNS} runs." if len(rows) > _MOST_RUNS else empty
     graph, drawn = (None, "") if dag_id is None else _latest_graph(dag_id, rows, source)
     notes = [note for note in (problem, more, drawn) if note]
-    section = render_attempts("Runs", rows[:MOST_RUNS], more=" ".join(notes))
+    section = render_attempts("Runs", rows[:_MOST_RUNS], more=" ".join(notes))
     return _page(graph, Frame(title, below=(section,)))
 
 
@@ -172,7 +172,7 @@ def _latest_graph(dag_id: str, rows: Sequence[AttemptRow], source: LineageSource
 def _guarded_newest(source: LineageSource, dag_ids: set[str]) -> tuple[list[AttemptRecord], str]:
     """Return the undelivered records, or why the outbox cannot be read: the reports are shown anyway."""
     try:
-        return source.newest(10 * MOST_RUNS, dag_ids, undelivered=True), ""
+        return source.newest(10 * _MOST_RUNS, dag_ids, undelivered=True), ""
     except OSError as error:
         return [], f"The outbox cannot be read: {error}"
 

@@ -42,7 +42,7 @@ from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.options import UNNAMED_APPLICATION
 from airflow_provider_spark_datahub.task.recovery import (
-    AttemptRecord,
+    UnfinishedAttempt,
     event_place,
     remove_events,
     reservation,
@@ -131,7 +131,7 @@ class AttemptLineage:
         self.delivery = TaskDelivery(options, attempt.key, connections, self.report)
         self.conversion: Conversion | None = None
         self._events_file: EventPlace | None = None
-        self._record: AttemptRecord | None = None
+        self._record: UnfinishedAttempt | None = None
         self._reconnected = False
         self._names_all_edges = False
         self._not_injected: str | None = None
@@ -285,9 +285,9 @@ class AttemptLineage:
         self._record = self._begun_record(events_file, self._options.openlineage_connection)
         self.delivery.begin(self._record.to_obj(), str(events_file))
 
-    def _begun_record(self, events_file: EventPlace, backend: str | None = None) -> AttemptRecord:
+    def _begun_record(self, events_file: EventPlace, backend: str | None = None) -> UnfinishedAttempt:
         options = self._options
-        return AttemptRecord.begun(
+        return UnfinishedAttempt.begun(
             self._attempt, options.settings, events_file, self._event_log, backend, keep_events=options.keep_event_files
         )
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox import Manifest
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
     from airflow_provider_spark_datahub.task.raw_events import RawEvents
-    from airflow_provider_spark_datahub.task.recovery import AttemptRecord
+    from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt
 
 log = logging.getLogger(__name__)
 
@@ -141,9 +141,9 @@ class TaskDelivery:
                 if deadline.expired:
                     return
 
-    def killed_attempts(self) -> list[AttemptRecord]:
+    def killed_attempts(self) -> list[UnfinishedAttempt]:
         """Return the records of earlier attempts whose task process ended on this machine without a recorded end."""
-        from airflow_provider_spark_datahub.task.recovery import AttemptRecord
+        from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt
 
         records = []
         if self._key.try_number > 1:
@@ -152,7 +152,7 @@ class TaskDelivery:
                 manifest = entry.manifest
                 if manifest.state == "unfinished" and manifest.key.try_number < self._key.try_number:
                     with suppress(ValueError):
-                        record = AttemptRecord.from_obj(manifest.redo)
+                        record = UnfinishedAttempt.from_obj(manifest.redo)
                         if record.spark_succeeded is None and record.is_over:
                             records.append(record)
         return records

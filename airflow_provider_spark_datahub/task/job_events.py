@@ -25,11 +25,11 @@ from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
 log = logging.getLogger(__name__)
 
-MAX_KEPT_RUNS = 5000
+_MAX_KEPT_RUNS = 5000
 """Runs of a job's queries that are kept in memory while it runs, at about 1.5 KB each."""
-MAX_SINGLE_EVENTS = 200
+_MAX_SINGLE_EVENTS = 200
 """Number of events that are converted at once without ``coalesce_jobs``, when each event is a job of its own."""
-READ_AGAIN_BYTES = 256 * 1024 * 1024
+_READ_AGAIN_BYTES = 256 * 1024 * 1024
 """Largest event file that is read again at the end if queries were forgotten meanwhile; this takes about 3 seconds."""
 
 
@@ -74,7 +74,7 @@ class JobEvents:
         if self._file is None:
             return
         new = self._file.new(stop)
-        limit = None if self._settings.coalesce_jobs else MAX_SINGLE_EVENTS
+        limit = None if self._settings.coalesce_jobs else _MAX_SINGLE_EVENTS
         while (events := self._add_new(islice(new, limit), stop)) or again:
             log.debug("Followed the job: %s, %d bytes read", counted(events, "new event"), self._file.report.bytes_read)
             yield self._converter.snapshot(with_log=self._has_event_log)
@@ -83,7 +83,7 @@ class JobEvents:
 
     def mark_delivered(self) -> None:
         """Forget completed queries of a long job. Call this when the lineage of :meth:`snapshot` was delivered."""
-        if self._converter.run_count > MAX_KEPT_RUNS:
+        if self._converter.run_count > _MAX_KEPT_RUNS:
             self._converter.discard_reported(with_log=self._has_event_log)
             self._forgotten = True
 
@@ -118,7 +118,7 @@ class JobEvents:
         if not self._settings.coalesce_jobs:
             return False
         size = self._file.report.bytes_read if self._file else 0
-        return not self._forgotten or (size > READ_AGAIN_BYTES and not self._settings.capture_operations)
+        return not self._forgotten or (size > _READ_AGAIN_BYTES and not self._settings.capture_operations)
 
     def collect(self, deadline: Deadline) -> CollectionReport:
         """Read the remaining events until the deadline (:attr:`out_of_time`).

@@ -26,7 +26,7 @@ SECTION = "spark_datahub"
 FailurePolicy = Literal["warn", "retry", "fail"]
 CaptureMode = Literal["listener", "event_log", "auto"]
 OrphanPolicy = Literal["warn", "kill"]
-DAY_SECONDS = 86_400.0
+_DAY_SECONDS = 86_400.0
 UNNAMED_APPLICATION = "arrow-spark"
 """The application name that SparkSubmitOperator falls back to: every task without a name shares it."""
 
@@ -174,14 +174,14 @@ class LineageConfiguration:
     def _timeout(self, argument: float | str | None) -> float:
         given = argument if argument is not None else self._text("lineage_timeout", "30")
         timeout = _number(given)
-        if not 0 < timeout < DAY_SECONDS:
+        if not 0 < timeout < _DAY_SECONDS:
             raise OptionError(f"lineage_timeout is {given!r}, want seconds, more than 0 and less than a day")
         return timeout
 
     def _period(self, argument: float | str | None) -> float | None:
         given = argument if argument is not None else self._text("emit_periodically", "0")
         period = _number(given)
-        if not (period == 0 or 1 <= period < DAY_SECONDS):
+        if not (period == 0 or 1 <= period < _DAY_SECONDS):
             raise OptionError(
                 f"emit_periodically is {given!r}, want seconds, from 1 to less than a day, or 0 for never"
             )
@@ -217,8 +217,8 @@ class LineageConfiguration:
         default = OutboxLimits()
         return OutboxLimits(
             max_bytes=int(self._positive("outbox_max_bytes", default.max_bytes)),
-            max_age=self._positive("outbox_max_age", default.max_age / DAY_SECONDS) * DAY_SECONDS,
-            receipts=self._positive("receipt_days", default.receipts / DAY_SECONDS) * DAY_SECONDS,
+            max_age=self._positive("outbox_max_age", default.max_age / _DAY_SECONDS) * _DAY_SECONDS,
+            receipts=self._positive("receipt_days", default.receipts / _DAY_SECONDS) * _DAY_SECONDS,
             group_access=_boolean("group_access", self._text("group_access", "False")),
         )
 

@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptRecord:
-    """Record of an attempt: the place of its events, and the process that works on it.
+class UnfinishedAttempt:
+    """Record of an unfinished attempt in the outbox: the place of its events, and the process that works on it.
 
     The names of the fields are the keys of its JSON in the outbox.
 
@@ -134,15 +134,15 @@ def event_place(location: str, open_store: OpenStore) -> EventPlace:
     return capture.EventObjects(location, open_store)
 
 
-SLOWEST_BYTES_A_SECOND = 2_000_000
+_SLOWEST_BYTES_A_SECOND = 2_000_000
 """Slowest speed of a conversion that is allowed for: several times slower than any job in ``docs/performance.md``."""
 
 
 _BYTES_AN_OBJECT = 20_000
-"""Size of a file that takes as long to read as the request for an object, at :data:`SLOWEST_BYTES_A_SECOND`."""
+"""Size of a file that takes as long to read as the request for an object, at :data:`_SLOWEST_BYTES_A_SECOND`."""
 
 
-def _event_bytes(record: AttemptRecord, events: EventPlace) -> int:
+def _event_bytes(record: UnfinishedAttempt, events: EventPlace) -> int:
     size = 0
     with suppress(OSError):
         if isinstance(events, Path):
@@ -160,7 +160,7 @@ class _Found:
     """Facts about an attempt's events before they are read.
 
     :param bytes: their size; 0 if it was not requested.
-    :param last_written: as for :meth:`AttemptRecord.with_end`.
+    :param last_written: as for :meth:`UnfinishedAttempt.with_end`.
     """
 
     exists: bool
@@ -168,7 +168,7 @@ class _Found:
     last_written: float | None
 
     @classmethod
-    def at(cls, events: EventPlace, record: AttemptRecord, deadline: Deadline, *, with_size: bool) -> _Found:
+    def at(cls, events: EventPlace, record: UnfinishedAttempt, deadline: Deadline, *, with_size: bool) -> _Found:
         """Look at the events, and return the facts.
 
         :raises TimeoutError: if a disk does not answer. Requests to a store have timeouts of their own.
@@ -201,7 +201,7 @@ def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False, patie
     :raises EntryFormatError: if the entry holds no record of an attempt.
     """
     try:
-        record = AttemptRecord.from_obj(entry.manifest.redo)
+        record = UnfinishedAttempt.from_obj(entry.manifest.redo)
     except ValueError as error:
         raise EntryFormatError(f"the outbox's entry {entry} holds no record of an attempt: {error}") from error
     if not (over or record.is_over):
@@ -216,7 +216,7 @@ def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False, patie
             # The next attempt may reconnect to the job, and reads the same events.
             record = replace(record, keep_events=True)
         if patient:
-            deadline = replace(deadline, at=deadline.at + found.bytes / SLOWEST_BYTES_A_SECOND)
+            deadline = replace(deadline, at=deadline.at + found.bytes / _SLOWEST_BYTES_A_SECOND)
         return _converted(entry, record.with_end(found.last_written), events, deadline)
     except (OSError, EntryFormatError):
         raise
@@ -229,7 +229,7 @@ def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False, patie
         ) from error
 
 
-def _converted(entry: Entry, record: AttemptRecord, place: EventPlace, deadline: Deadline) -> Entry | None:
+def _converted(entry: Entry, record: UnfinishedAttempt, place: EventPlace, deadline: Deadline) -> Entry | None:
     from airflow_provider_spark_datahub.task.job_events import JobEvents
 
     backend, succeeded = record.openlineage_connection, bool(record.spark_succeeded)
@@ -274,7 +274,7 @@ def remove_delivered_events(entry: Entry) -> None:
     if entry.manifest.redo is None:
         return
     try:
-        record = AttemptRecord.from_obj(entry.manifest.redo)
+        record = UnfinishedAttempt.from_obj(entry.manifest.redo)
         if record.keep_events or (entry.manifest.rejected and entry.manifest.events == record.events_file):
             return
         event_log = SparkEventLog(record.event_log, is_own=record.own_event_log)
@@ -357,7 +357,7 @@ def is_ready(manifest: Manifest, is_over: Callable[[AttemptKey], bool]) -> bool:
     if manifest.state != "unfinished":
         return True
     with suppress(ValueError):
-        record = AttemptRecord.from_obj(manifest.redo)
+        record = UnfinishedAttempt.from_obj(manifest.redo)
         return record.spark_succeeded is not None or (not record.runs_here and is_over(manifest.key))
     return True  # it cannot be read: a drain sets it aside
 
@@ -365,7 +365,7 @@ def is_ready(manifest: Manifest, is_over: Callable[[AttemptKey], bool]) -> bool:
 def may_run(manifest: Manifest) -> bool:
     """Return whether the attempt of an entry may still run, judging by the entry and the processes of this machine."""
     with suppress(ValueError):
-        return manifest.state == "unfinished" and not AttemptRecord.from_obj(manifest.redo).is_over
+        return manifest.state == "unfinished" and not UnfinishedAttempt.from_obj(manifest.redo).is_over
     return False
 
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RESOLVE_SECONDS = 60.0
-"""Time to resolve a Maven coordinate before the submit; a first download is 43 MB."""
 _BANNER_SECONDS = 20.0
 """Time for ``spark-submit --version``, which is called if its folder does not show Spark's version."""
 
@@ -151,7 +149,7 @@ class SubmitPlan:
             submission,
             installation=installation,
             local_driver=spark.local_driver,
-            resolver=IvyResolver(installation, submission, spark.env, RESOLVE_SECONDS) if installation else None,
+            resolver=IvyResolver(installation, submission, spark.env) if installation else None,
             scala_version=versions.scala_version if versions else spark.scala_version,
             s3_transport=not isinstance(events_file, Path),
         )

@@ -10,6 +10,8 @@ from enum import StrEnum
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization.names import Column, JobParts, harmless
 
+MOST_UPSTREAMS = 6
+"""Upstream runs that a view names; a mapped task has as many as its upstream task has map indexes."""
 _TRACEBACK = "Traceback (most recent call last):"
 _TRANSFORMATION_TYPES = re.compile(r"(IN)?DIRECT:[A-Z_]+(,(IN)?DIRECT:[A-Z_]+)*")
 

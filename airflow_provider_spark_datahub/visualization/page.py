@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization.export import platform_colours, read_asset, render_svg
-from airflow_provider_spark_datahub.visualization.model import Attempt, Graph, RunNode, TreeItem
+from airflow_provider_spark_datahub.visualization.model import MOST_UPSTREAMS, Attempt, Graph, RunNode, TreeItem
 from airflow_provider_spark_datahub.visualization.names import (
     format_duration,
     format_time,
@@ -30,7 +30,6 @@ from airflow_provider_spark_datahub.visualization.network import (
 )
 
 _SHOWN_PROBLEMS = 200
-_MOST_UPSTREAMS = 6
 _SEARCH = (
     '<div role="search" class="needs-script"><input id="find" type="search" placeholder="Find a table, column or job" '
     'aria-label="Find a table, column or job" aria-describedby="found" aria-keyshortcuts="/" autocomplete="off">'
@@ -204,7 +203,7 @@ def _run(run: RunNode, names: dict[str, str], zone: tzinfo) -> str:
         facts.append(f"{len(run.inputs)} in, {len(run.outputs)} out")
     waited = [names[urn] for urn in run.upstreams if urn in names]
     if waited:
-        facts.append(f"after {_first_of(waited, _MOST_UPSTREAMS)}")
+        facts.append(f"after {_first_of(waited, MOST_UPSTREAMS)}")
     shown = f'<bdi class="name">{_breakable(name)}</bdi>'
     if run.external_url and _is_web(run.external_url):
         shown = f'<a href="{escape(run.external_url)}" rel="noopener noreferrer">{shown}</a>'

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization.flow import ASCII, UNICODE, Glyphs, Piece, cell_width, draw_flows
 from airflow_provider_spark_datahub.visualization.model import (
+    MOST_UPSTREAMS,
     Attempt,
     ColumnLineage,
     Graph,
@@ -40,7 +41,6 @@ _LEAST_WIDTH = 50
 _STYLES = {"SUCCESS": "green", "FAILURE": "bold red", "UP_FOR_RETRY": "yellow", "SKIPPED": "magenta", "RUNNING": "cyan"}
 _GAP = 2
 _LEAST_LABEL = 24
-_MOST_UPSTREAMS = 6  # a mapped task has as many upstream runs as its upstream task has map indexes
 _LONGEST_STATE = 12
 
 
@@ -205,7 +205,7 @@ class _Tree:
         if run.inputs or run.outputs:
             yield f"  {len(run.inputs)} in, {len(run.outputs)} out", "dim"
         if run.upstreams:
-            shown, folded = run.upstreams[:_MOST_UPSTREAMS], len(run.upstreams[_MOST_UPSTREAMS:])
+            shown, folded = run.upstreams[:MOST_UPSTREAMS], len(run.upstreams[MOST_UPSTREAMS:])
             names = [self._upstream(urn) for urn in shown]
             more = [f"{self.glyphs.ellipsis} {folded} more"] if folded else []
             yield f"  {self.glyphs.back_arrow} {', '.join([*names, *more])}", "cyan"

@@ -213,6 +213,6 @@ def test_a_drain_gives_a_large_file_the_time_that_it_takes(tmp_path: Path) -> No
     assert recover_entry(entry, Deadline(5, lambda: next(now))) is None
     assert recover_entry(entry, Deadline(5, lambda: next(now)), patient=True) is None
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("airflow_provider_spark_datahub.task.recovery.SLOWEST_BYTES_A_SECOND", len(CASE) / 1000)
+        patched.setattr("airflow_provider_spark_datahub.task.recovery._SLOWEST_BYTES_A_SECOND", len(CASE) / 1000)
         now = iter(range(10_000))
         assert recover_entry(entry, Deadline(5, lambda: next(now)), patient=True) is not None

@@ -49,7 +49,7 @@ def test_a_group_larger_than_a_chunk_becomes_several() -> None:
 
 
 def test_all_open_chunks_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "HELD_CHUNK_BYTES", 1000)
+    monkeypatch.setattr(chunks, "_HELD_CHUNK_BYTES", 1000)
     held = ChunkPacker()
     found = [
         chunk

@@ -88,7 +88,7 @@ def test_repeated_links_of_a_run_are_packed_once_per_task() -> None:
 
 
 def test_a_task_holds_a_bounded_number_of_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_links, "HELD_HEADS", 10)
+    monkeypatch.setattr(packed_links, "_HELD_HEADS", 10)
     links = LinkPacker()
     found = [len(list(links.add(EventHead(0, f"r{number}", "SQL_JOB", "app")))) > 0 for number in range(25)]
     assert [number for number, full in enumerate(found) if full] == [9, 19]

@@ -60,7 +60,7 @@ def test_rows_are_of_bounded_size() -> None:
 
 
 def test_a_task_holds_a_bounded_size_of_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_versions, "HELD_VERSION_BYTES", 100_000)
+    monkeypatch.setattr(packed_versions, "_HELD_VERSION_BYTES", 100_000)
     held = VersionPacker(1)
     counts = [len(list(held.add(version(number, 9_500)))) for number in range(25)]
     assert [number for number, rows in enumerate(counts) if rows] == [9, 19]
@@ -68,7 +68,7 @@ def test_a_task_holds_a_bounded_size_of_versions(monkeypatch: pytest.MonkeyPatch
 
 def test_of_many_rows_only_those_that_overlap_are_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a place with a version of every run of a year fits into memory."""
-    monkeypatch.setattr(packed_versions, "PACKED_BYTES", 1)
+    monkeypatch.setattr(packed_versions, "_PACKED_BYTES", 1)
     asked: list[int] = []
 
     versions = [version(0)._replace(time_ms=number) for number in random.Random(1).sample(range(100), 100)]

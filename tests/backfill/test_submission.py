@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.backfill.plan import (
-    APPLICATION,
+    SPARK_MAIN,
     BackfillPlan,
     Cluster,
     write_package,
@@ -33,7 +33,7 @@ def test_the_command_as_a_list() -> None:
         "spark.x=a=b",
         "--py-files",
         "/tmp/package.zip",
-        str(APPLICATION),
+        str(SPARK_MAIN),
         PLAN.to_json(),
     ]
 
@@ -41,7 +41,7 @@ def test_the_command_as_a_list() -> None:
 def test_spark_s_own_configuration_decides_the_rest() -> None:
     command = Cluster().command(PLAN, Path("p.zip"))
     assert not {"--master", "--deploy-mode", "--conf"} & set(command)
-    assert APPLICATION.is_file()
+    assert SPARK_MAIN.is_file()
 
 
 def test_the_same_package_is_the_same_bytes(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
-from airflow_provider_spark_datahub.task.recovery import AttemptRecord
+from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
@@ -253,7 +253,7 @@ def test_a_wrong_limit(outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 def test_emit_recovers_an_attempt_without_a_recorded_end(
     tmp_path: Path, outbox: tuple[str, Path], options: tuple[str, ...], status: int
 ) -> None:
-    record = AttemptRecord.begun(
+    record = UnfinishedAttempt.begun(
         TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1),
         LineageSettings(),
         tmp_path / "none",
@@ -271,11 +271,11 @@ def test_emit_recovers_an_attempt_without_a_recorded_end(
 
 def test_statuses_for_alarms(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     """Running attempts do not count, pending entries may be delivered without help, and the rest needs somebody."""
-    record = AttemptRecord.begun(
+    record = UnfinishedAttempt.begun(
         TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1), LineageSettings(), tmp_path, SparkEventLog()
     )
 
-    def begin(task_id: str, record: AttemptRecord) -> None:
+    def begin(task_id: str, record: UnfinishedAttempt) -> None:
         key = AttemptKey("shop", "r1", task_id, -1, 1)
         outbox_at(tmp_path / "outbox").begin(key, connection_id="sink", events=None, redo=record.to_obj())
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub.backfill.plan import APPLICATION, PlanError
+from airflow_provider_spark_datahub.backfill.plan import SPARK_MAIN, PlanError
 from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
 from airflow_provider_spark_datahub.conversion.convert import convert_events
 from airflow_provider_spark_datahub.operators.backfill import BackfillIncompleteError, BackfillLineageOperator
@@ -88,7 +88,7 @@ def test_it_is_submitted_as_any_other_application_with_the_package(tmp_path: Pat
     files = call[call.index("--py-files") + 1].split(",")
     assert (files[0], Path(files[1]).name) == ("/mine.py", "airflow_provider_spark_datahub.zip")
     assert task.py_files == "/mine.py"
-    assert call[-2] == str(APPLICATION)
+    assert call[-2] == str(SPARK_MAIN)
     plan = json.loads(call[-1])
     assert (plan["sources"], plan["out"]) == ([str(tmp_path / "archive")], f"file://{tmp_path}/out")
     assert (plan["since"], plan["applications"], plan["run_history"], plan["parts"]) == ("2020-01-01", ["a_*"], True, 4)

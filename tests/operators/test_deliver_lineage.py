@@ -17,7 +17,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagR
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox import Outbox
 from airflow_provider_spark_datahub.operators.deliver_lineage import DeliverLineageOperator, OutboxNotEmptyError
-from airflow_provider_spark_datahub.task.recovery import AttemptRecord
+from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
@@ -131,7 +131,7 @@ def test_a_killed_attempt_is_over_if_a_later_one_left_an_entry(tmp_path: Path) -
 
 
 def killed_task(tmp_path: Path) -> tuple[Outbox, AttemptKey]:
-    record = AttemptRecord.begun(
+    record = UnfinishedAttempt.begun(
         TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS),
         LineageSettings(),
         CORPUS / "a_csv_join_agg.ndjson",

@@ -311,7 +311,7 @@ def test_the_task_runs_result(
 def test_a_killed_task_has_the_state_that_somebody_gave_it(
     spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_to: str | None, result: str
 ) -> None:
-    monkeypatch.setattr(lineage, "KILL_SECONDS", HANGS)  # a machine that stalls uses up 4 s
+    monkeypatch.setattr(lineage, "_KILL_SECONDS", HANGS)  # a machine that stalls uses up 4 s
     spark.writes("k_killed")
     spark.signals("USR1")
     operator = operator_with_lineage(spark)

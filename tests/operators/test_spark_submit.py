@@ -296,8 +296,8 @@ def test_a_killed_task_has_less_time_for_lineage_than_airflow_leaves_it(
     spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Airflow sends SIGTERM, calls ``on_kill`` in its handler, and kills the process 5 s later."""
-    assert operator_lineage.KILL_SECONDS < 5
-    monkeypatch.setattr(operator_lineage, "KILL_SECONDS", HANGS)  # a machine that stalls uses up 4 s
+    assert operator_lineage._KILL_SECONDS < 5
+    monkeypatch.setattr(operator_lineage, "_KILL_SECONDS", HANGS)  # a machine that stalls uses up 4 s
     spark.writes("k_killed")
     spark.signals("USR1")
     seconds: list[float] = []

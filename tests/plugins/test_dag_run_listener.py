@@ -253,7 +253,7 @@ def test_all_is_in_the_outbox_while_a_delivery_hangs(
 ) -> None:
     goes_on = threading.Event()
     monkeypatch.setattr(dag_run_listener, "_deliver", lambda *_: goes_on.wait(timeout=30))
-    monkeypatch.setattr(dag_run_listener, "BACKLOG", 1)
+    monkeypatch.setattr(dag_run_listener, "_BACKLOG", 1)
     with new_dag() as dag:
         lineage_task("a", datahub_conn_id="one")
     for number in range(4):
@@ -300,7 +300,7 @@ def test_the_end_of_the_run_delivers_what_a_killed_last_attempt_left(
     monkeypatch.setattr(dag_run_listener, "_KILLED_SECONDS", 0.0)
     outbox, events_file = killed_last_attempt(sinks, connection="one", run_id=RUN_ID)
     if is_large:
-        monkeypatch.setattr(dag_run_listener, "CONVERTED_BYTES", events_file.stat().st_size - 1)
+        monkeypatch.setattr(dag_run_listener, "_CONVERTED_BYTES", events_file.stat().st_size - 1)
     outbox.put(AttemptKey("shop", "other", "b", -1, 1), upserts(2), spark_succeeded=True, connection_id="one")
     with new_dag() as dag:
         lineage_task("killed", datahub_conn_id="one")

@@ -260,7 +260,7 @@ def test_a_token_is_of_one_user_and_gets_too_old(client: TestClient, monkeypatch
     assert press(client, token=of_another).status_code == 403
     mine = token(client)
     assert press(client, token=mine).status_code == 200
-    monkeypatch.setattr(lineage_page, "TOKEN_SECONDS", -1)
+    monkeypatch.setattr(lineage_page, "_TOKEN_SECONDS", -1)
     assert press(client, token=mine).status_code == 403
     assert client.get("deliver", params=RUN).status_code == 405
 

@@ -25,7 +25,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import CORRUPT
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
 from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
-from airflow_provider_spark_datahub.task.recovery import AttemptRecord, recover_entry
+from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt, recover_entry
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.delivery.outboxes import outbox_at
 
@@ -72,7 +72,7 @@ def lineage_of(folder: Path) -> AttemptLineage:
     lineage = AttemptLineage(options, task_try, connections)
     lineage._events_file = folder / "events/shop/try1.ndjson"
     lineage._events_file.parent.mkdir(parents=True)
-    lineage._record = AttemptRecord.begun(task_try, options.settings, lineage._events_file, SparkEventLog())
+    lineage._record = UnfinishedAttempt.begun(task_try, options.settings, lineage._events_file, SparkEventLog())
     lineage.delivery.begin(lineage._record.to_obj(), str(lineage._events_file))
     lineage._events_file.write_bytes(EVENTS.read_bytes())
     os.utime(lineage._events_file, (START_MS / 1000 + 50, START_MS / 1000 + 50))
@@ -219,7 +219,7 @@ class Runner:
         killed = forked(lambda armed: run_try(folder, armed), at_step=at_step, after=after)
         kills.killed[kind if killed else f"{kind}, too late"] += 1
         unfinished = [one for one in outbox_at(folder / "outbox").entries() if one.manifest.state == "unfinished"]
-        ended = all(AttemptRecord.from_obj(one.manifest.redo).spark_succeeded is not None for one in unfinished)
+        ended = all(UnfinishedAttempt.from_obj(one.manifest.redo).spark_succeeded is not None for one in unfinished)
         if drain_at_step is not None or drain_after is not None:
             killed = forked(lambda armed: drain(folder, armed), at_step=drain_at_step, after=drain_after)
             kills.killed["drain" if killed else "drain, too late"] += 1

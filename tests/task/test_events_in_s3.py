@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
-from airflow_provider_spark_datahub.task.recovery import AttemptRecord, recover_entry, remove_delivered_events
+from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt, recover_entry, remove_delivered_events
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit
 from tests.capture.test_event_objects import RECORDED
@@ -86,7 +86,7 @@ def test_events_in_s3_are_delivered_and_removed(one: Try, s3: S3) -> None:
 def test_a_drain_on_another_machine_reads_the_events_of_a_killed_attempt(one: Try, s3: S3) -> None:
     folder = job_writes(one, s3)
     record = one.lineage._record
-    assert isinstance(record, AttemptRecord)
+    assert isinstance(record, UnfinishedAttempt)
     location = one.lineage._options.outbox_location
     (entry,) = open_outbox(location).entries()
     entry.update(redo=replace(record, machine="gone", spark_succeeded=None).to_obj())

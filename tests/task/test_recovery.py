@@ -17,7 +17,7 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxError, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError
-from airflow_provider_spark_datahub.task.recovery import AttemptRecord, recover_entry
+from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt, recover_entry
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.delivery.outboxes import key, outbox_at, proposals_in
 
@@ -33,15 +33,15 @@ SETTINGS = LineageSettings.from_mapping(
 GONE = 2**22 + 1
 
 
-def begun(events_file: Path = EVENTS) -> AttemptRecord:
-    return AttemptRecord.begun(TRY, SETTINGS, events_file, SparkEventLog())
+def begun(events_file: Path = EVENTS) -> UnfinishedAttempt:
+    return UnfinishedAttempt.begun(TRY, SETTINGS, events_file, SparkEventLog())
 
 
-def ended() -> AttemptRecord:
+def ended() -> UnfinishedAttempt:
     return begun().ended(START_MS + 60_000, "SUCCESS", spark_succeeded=True)
 
 
-def entry_of(folder: Path, record: AttemptRecord | None, limits: OutboxLimits | None = None) -> Entry:
+def entry_of(folder: Path, record: UnfinishedAttempt | None, limits: OutboxLimits | None = None) -> Entry:
     redo: dict[str, Any] = record.to_obj() if record else {"x": 1}
     outbox_at(folder, limits).begin(key(), connection_id="datahub", events=str(EVENTS), redo=redo)
     (entry,) = outbox_at(folder, limits).entries()
@@ -57,8 +57,8 @@ def results(entry: Entry) -> set[str]:
 
 
 @pytest.mark.parametrize("record", [begun(), ended()])
-def test_the_outbox_keeps_the_record(tmp_path: Path, record: AttemptRecord) -> None:
-    assert AttemptRecord.from_obj(entry_of(tmp_path, record).manifest.redo) == record
+def test_the_outbox_keeps_the_record(tmp_path: Path, record: UnfinishedAttempt) -> None:
+    assert UnfinishedAttempt.from_obj(entry_of(tmp_path, record).manifest.redo) == record
 
 
 def test_an_attempt_is_over_if_it_ended_or_its_process_is_gone() -> None:
@@ -163,4 +163,4 @@ def test_an_attempt_is_over_when_the_process_that_began_it_is_gone() -> None:
     code = "import json; from tests.task.test_recovery import begun; print(json.dumps(begun().to_obj()))"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert AttemptRecord.from_obj(json.loads(done.stdout.splitlines()[-1])).is_over
+    assert UnfinishedAttempt.from_obj(json.loads(done.stdout.splitlines()[-1])).is_over

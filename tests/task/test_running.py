@@ -189,7 +189,7 @@ def test_without_the_option_nothing_is_delivered_before_the_end(tmp_path: Path) 
 
 
 def test_every_event_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_events, "MAX_SINGLE_EVENTS", 3)
+    monkeypatch.setattr(job_events, "_MAX_SINGLE_EVENTS", 3)
     one = job(tmp_path, settings=LineageSettings(coalesce_jobs=False))
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
@@ -238,8 +238,8 @@ def test_a_table_that_was_renamed_after_its_delivery_is_removed(tmp_path: Path) 
 
 
 def test_an_incompletely_known_job_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_events, "MAX_KEPT_RUNS", 2)
-    monkeypatch.setattr(job_events, "READ_AGAIN_BYTES", 1000)
+    monkeypatch.setattr(job_events, "_MAX_KEPT_RUNS", 2)
+    monkeypatch.setattr(job_events, "_READ_AGAIN_BYTES", 1000)
     delivered, _, _ = renaming_job(tmp_path, 28)
     operations = [
         operation["op"]
@@ -255,7 +255,7 @@ def test_an_incompletely_known_job_removes_nothing(tmp_path: Path, monkeypatch: 
 def test_a_long_job_forgets_queries_and_the_end_still_reports_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_events, "MAX_KEPT_RUNS", 2)
+    monkeypatch.setattr(job_events, "_MAX_KEPT_RUNS", 2)
     forgotten: list[int] = []
     forget = Converter.discard_reported
 
@@ -277,7 +277,7 @@ def test_a_long_job_forgets_queries_and_the_end_still_reports_everything(
 
 
 def test_what_did_not_arrive_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_events, "MAX_KEPT_RUNS", 2)
+    monkeypatch.setattr(job_events, "_MAX_KEPT_RUNS", 2)
     sink = Broken()
     one = job(tmp_path, sink=sink)
     with followed(one) as running:
@@ -293,8 +293,8 @@ def test_what_did_not_arrive_is_not_forgotten(tmp_path: Path, monkeypatch: pytes
 def test_a_huge_file_is_not_read_again_where_queries_were_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_events, "MAX_KEPT_RUNS", 2)
-    monkeypatch.setattr(job_events, "READ_AGAIN_BYTES", 1000)
+    monkeypatch.setattr(job_events, "_MAX_KEPT_RUNS", 2)
+    monkeypatch.setattr(job_events, "_READ_AGAIN_BYTES", 1000)
     one = job(tmp_path)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
