@@ -20,6 +20,8 @@ from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, FileAccess, Not
 
 log = logging.getLogger(__name__)
 
+_at_work = set[str]()
+"""Paths of the records that this process works on, through any overflow."""
 _NAME = re.compile(r"(.+)~(try-.+)~([0-9a-f]{12})-([0-9]+)-([0-9]+)\.jsonl")
 
 
@@ -54,7 +56,8 @@ class Overflow:
     An unfinished entry holds no proposals, but it names the place of the attempt's events, so that they can be
     converted later. The overflow is beside the event files: if that disk is full as well, the job has written no events
     either. A record belongs to the process that its name contains. When that process has ended, another one renames
-    the record, which only one process can do, and moves it to the outbox. Methods raise OSError if the disk refuses.
+    the record, which only one process can do, and moves it to the outbox. A step that was left behind may give a record
+    to this process later: it is moved as well. Methods raise OSError if the disk refuses.
 
     :param folder: for one outbox alone; made when it is first needed.
     """
@@ -63,7 +66,7 @@ class Overflow:
         self._folder = folder.name
         self._storage = LocalStorage(folder.parent, access)
         self._own = set[EntryName]()
-        """Entries that this process has a record for."""
+        """Entries that have a record for which this overflow is at work."""
         self._warned = False
 
     @classmethod
@@ -89,21 +92,29 @@ class Overflow:
     def keep(self, name: EntryName, line: bytes) -> None:
         """Write a record durably."""
         self._storage.write(self._name(name, _Owner.this()), [line])
-        self._own.add(name)
+        self._begin_work(name)
         log.debug("Kept beside the outbox: %s", self.path(name))
 
     def remove(self, name: EntryName) -> None:
         """Remove this process's record of an entry, if there is one."""
         if name in self._own:
             self._storage.remove(self._name(name, _Owner.this()))
-            self._own.discard(name)
+            self._end_work(name)
 
     def release(self, name: EntryName) -> None:
         """Give up this process's record of an entry, if there is one: any process may move it to the outbox."""
         if name in self._own:
-            with suppress(OSError):  # others take it when this process has ended
+            with suppress(OSError):  # this process takes it again later, or others when it has ended
                 self._storage.move(self._name(name, _Owner.this()), self._name(name, _Owner.nobody()))
-            self._own.discard(name)
+            self._end_work(name)
+
+    def _begin_work(self, name: EntryName) -> None:
+        self._own.add(name)
+        _at_work.add(self.path(name))
+
+    def _end_work(self, name: EntryName) -> None:
+        self._own.discard(name)
+        _at_work.discard(self.path(name))
 
     def take_back(self, put: Callable[[EntryName, bytes], None]) -> None:
         """Move the records of processes that have ended to the outbox, by age, until the outbox refuses one.
@@ -114,7 +125,7 @@ class Overflow:
         """
         try:
             for name, content in self._orphans():
-                self._own.add(name)
+                self._begin_work(name)
                 try:
                     put(name, content)
                     self.remove(name)
@@ -124,8 +135,9 @@ class Overflow:
                         self.path(name),
                         error,
                     )
-                    self.release(name)
                     return
+                finally:
+                    self.release(name)
         except OSError as error:
             self._warn("Attempts beside the outbox cannot be read: %s", error)
 
@@ -133,16 +145,17 @@ class Overflow:
         """Take over records; yield their entries' names and content."""
         this = _Owner.this()
         for name, owner in self._listed():
-            if owner == this or not owner.is_gone:
-                continue
             taken = self._name(name, this)
+            if self._storage.describe(taken) in _at_work if owner == this else not owner.is_gone:
+                continue
             try:
-                self._storage.move(self._name(name, owner), taken)
+                if owner != this:
+                    self._storage.move(self._name(name, owner), taken)
                 content = self._storage.read(taken)
             except FileNotFoundError:
                 log.debug("Another process has just taken the record of %s", name)
             except NotRegularFileError as error:
-                log.warning("A record beside the outbox is left alone: %s.", error)
+                self._warn("A record beside the outbox is left alone: %s.", error)
             else:
                 yield name, content
 
