@@ -57,6 +57,14 @@ def join(thread: threading.Thread, seconds: float = HANGS) -> None:
         raise AssertionError(f"{thread.name} has not ended after {seconds:g} s:\n{stack}")
 
 
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait until something is there that comes by itself."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
+
+
 _ON_DISKS = (
     *("listdir", "lstat", "mkdir", "open", "remove", "rename", "replace", "rmdir", "scandir", "stat", "statvfs"),
     *("unlink", "utime"),

@@ -75,6 +75,8 @@ class TaskDelivery:
         self._sink, self.sink_problem = connections.open_sink(options.connection)
         self._report = report
         self._entry: Entry | None = None
+        self._is_kept = False
+        """Whether the entry is in the outbox or beside it."""
         self._lease: Lease | None = None
         self._delivered_name: EntryName | None = None
         self.written: list[WrittenDataset] = []
@@ -201,18 +203,14 @@ class TaskDelivery:
 
         If the outbox refuses, lineage is lost only if the attempt is killed.
         """
-        try:
-            self._outbox.deadline = Deadline.after(_BEGIN_SECONDS)
-            self._entry = self._outbox.begin(
-                self._key, connection_id=self._options.connection, events=events_file, redo=record
-            )
-        except OutboxError as error:
-            self._report.warnings.append(f"not in the outbox before the submit: {error}")
-            with suppress(OSError):
-                self._entry = self._outbox.begin_aside(
-                    self._key, connection_id=self._options.connection, events=events_file, redo=record
-                )
-        if self._entry is not None:
+        self._outbox.deadline = Deadline.after(_BEGIN_SECONDS)
+        self._entry, refusal = self._outbox.begin(
+            self._key, connection_id=self._options.connection, events=events_file, redo=record
+        )
+        if refusal is not None:
+            self._report.warnings.append(f"not in the outbox before the submit: {refusal}")
+        self._is_kept = refusal is None or self._outbox.is_aside(self._entry.name)
+        if self._is_kept:
             self._report.outbox_entry = str(self._entry)
             log.debug("Created outbox entry %s", self._entry)
 
@@ -221,7 +219,7 @@ class TaskDelivery:
 
         :raises OSError: if the outbox refuses.
         """
-        if self._entry is None:
+        if self._entry is None or not self._is_kept:
             self.begin(record, events_file)
         else:
             self._entry = self._entry.update(redo=record, events=events_file)
@@ -248,7 +246,7 @@ class TaskDelivery:
 
     def record_end(self, record: dict[str, Any]) -> None:
         """Record in the outbox how the attempt ended, so that its recovery makes the same lineage."""
-        if self._entry is None:
+        if self._entry is None or not self._is_kept:
             return
         try:
             self._entry = self._entry.update(redo=record)
@@ -264,7 +262,7 @@ class TaskDelivery:
         :returns: False if the attempt has no entry, so that only the part that was read can be delivered.
         """
         report = self._report
-        if self._entry is None:
+        if not self._is_kept:
             if is_stuck:
                 report.failed = True
                 self._add_reason(f"{collected.sentence}. The events stay in {report.events_file}")

@@ -223,7 +223,7 @@ def test_a_crash_while_settling_loses_nothing(tmp_path: Path, monkeypatch: pytes
 
 def test_an_unfinished_entry_is_finished_in_its_place(tmp_path: Path) -> None:
     outbox = outbox_at(tmp_path)
-    begun = outbox.begin(key(), connection_id="c", events="/events/try1.ndjson", redo={"settings": {}})
+    begun, _ = outbox.begin(key(), connection_id="c", events="/events/try1.ndjson", redo={"settings": {}})
     (listed,) = outbox.entries()
     assert (listed.manifest.state, listed.manifest.events) == ("unfinished", "/events/try1.ndjson")
     assert (listed.items(), listed.manifest.redo) == ((), {"settings": {}})
@@ -308,11 +308,11 @@ def test_receipts_that_fill_a_disk_give_way_to_what_lies_beside_the_outbox(
 ) -> None:
     """All receipts are newer than it. Each entry that comes in is delivered before the next one needs its room."""
     beside = Overflow(tmp_path_factory.mktemp("unfinished"))
-    outbox, runs = Outbox(LocalStorage(small_disk), None, beside), [f"run{number}" for number in range(150)]
+    refusing = Outbox(LocalStorage(small_disk), OutboxLimits(max_bytes=1), beside)
+    runs = [f"run{number}" for number in range(150)]
     for run in runs:
-        entry = outbox.begin_aside(key(run_id=run), connection_id="datahub", events="e.ndjson", redo={})
-        assert entry is not None
-        outbox.release_aside(entry.name)
+        entry, _ = refusing.begin(key(run_id=run), connection_id="datahub", events="e.ndjson", redo={})
+        refusing.release_aside(entry.name)
     delivered = put(outbox_at(small_disk), key(run_id="newer"))
     delivered.settle(Delivery(3), delivered.items())
     (receipt,) = files(small_disk)
@@ -345,14 +345,14 @@ def test_a_bad_record_beside_the_outbox_costs_only_itself(tmp_path: Path, monkey
     beside = Overflow(tmp_path / "beside/1")
     outbox = Outbox(LocalStorage(tmp_path / "outbox"), None, beside)
     put(outbox, key(run_id="in it"))
+    refusing = Outbox(LocalStorage(tmp_path / "outbox"), OutboxLimits(max_bytes=1), beside)
     for run in ("a FIFO", "whole"):
-        entry = outbox.begin_aside(key(run_id=run), connection_id="datahub", events="e.ndjson", redo={})
-        assert entry is not None
+        entry, _ = refusing.begin(key(run_id=run), connection_id="datahub", events="e.ndjson", redo={})
         if run == "a FIFO":
-            fifo = Path(outbox.describe(entry.name))
+            fifo = Path(refusing.describe(entry.name))
             fifo.unlink()
             os.mkfifo(fifo)
-        outbox.release_aside(entry.name)
+        refusing.release_aside(entry.name)
     later = Outbox(LocalStorage(tmp_path / "outbox"), None, beside)
     assert sorted(entry.manifest.key.run_id for entry in later.entries()) == ["in it", "whole"]
     with monkeypatch.context() as patched:
@@ -374,7 +374,7 @@ def test_the_quarantine_counts_and_receipts_do_not(tmp_path: Path) -> None:
 
 
 def test_a_full_outbox_takes_no_raw_events_and_no_finished_entry(tmp_path: Path) -> None:
-    begun = outbox_at(tmp_path).begin(key(), connection_id="c", events=None, redo={})
+    begun, _ = outbox_at(tmp_path).begin(key(), connection_id="c", events=None, redo={})
     full = replace(begun, outbox=outbox_at(tmp_path, OutboxLimits(max_bytes=1)))
     with pytest.raises(OutboxError, match="is full"):
         full.finish(upserts(1), spark_succeeded=True)
@@ -406,7 +406,8 @@ def test_a_write_lists_no_more_than_its_own_task(tmp_path: Path) -> None:
     large = {name: usage[name] for name in ("bytes", "oldest_ms", "measured_ms")} | {"seconds": 3.5}
     (tmp_path / "usage.json").write_bytes(seal(large))
     storage.listed.clear()
-    entry = outbox.begin(key(), connection_id="datahub", events=None, redo={}).finish(upserts(3), spark_succeeded=True)
+    begun, _ = outbox.begin(key(), connection_id="datahub", events=None, redo={})
+    entry = begun.finish(upserts(3), spark_succeeded=True)
     entry.attach_events([b"raw"]).settle(Delivery(3), entry.items())
     Outbox(storage, OutboxLimits(receipts=-1.0)).expire_receipts(key().task)
     folders = {f"pending/{key().instance}", f"receipts/{key().task}", f"delivered/{key().task}"}

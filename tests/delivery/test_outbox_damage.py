@@ -89,7 +89,7 @@ def sample() -> Sample:
         backend = outbox.put(key(task_id=f"{twin}-raw"), raw, spark_succeeded=True, connection_id="datahub")
         remember("raw entry", backend.name.path, raw)
         redo = {"name": f"{twin}-redo", "number": 1.5}
-        begun = outbox.begin(key(task_id=f"{twin}-redo"), connection_id="datahub", events="/x", redo=redo)
+        begun, _ = outbox.begin(key(task_id=f"{twin}-redo"), connection_id="datahub", events="/x", redo=redo)
         remember("unfinished", begun.name.path, [upsert(f"{twin}-redo", "1.5")])
         parts = [upsert(f"{twin}-good"), upsert(f"{twin}-bad")]
         partly = put(outbox, key(task_id=f"{twin}-parts"), parts).attach_events([gzip.compress(b"\n".join(EVENTS))])

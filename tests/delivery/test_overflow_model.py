@@ -272,12 +272,13 @@ class OverflowModel(RuleBasedStateMachine):
 
     @rule(who=WHO, tab=TAB, drawn=EVENTS)
     def keep(self, who: int, tab: int, drawn: dict[int, Any]) -> None:
-        """An attempt begins that the outbox refused."""
+        """An attempt begins; if the outbox refuses, beside it."""
 
         def begin(process: Process) -> None:
             attempt = key(run_id=f"run{len(self.promised)}")
-            entry = process.outboxes[tab].begin_aside(attempt, connection_id="datahub", events="e", redo={})
-            if entry is not None:
+            outbox = process.outboxes[tab]
+            entry, refusal = outbox.begin(attempt, connection_id="datahub", events="e", redo={})
+            if refusal is None or outbox.is_aside(entry.name):
                 process.entries.append(entry)
                 self.promised[entry.name.path] = entry
 

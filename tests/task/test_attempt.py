@@ -30,7 +30,7 @@ from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
-from airflow_provider_spark_datahub.task import attempt, delivery
+from airflow_provider_spark_datahub.task import attempt, delivery, recovery
 from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.options import LineageOptions
@@ -44,7 +44,7 @@ from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import CORPUS, RUN_ID, START_MS, connections_to
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
-from tests.patience import HANGS, hanging_disk, not_outlasting
+from tests.patience import HANGS, hanging_disk, not_outlasting, wait_until
 
 PARENT = ParentRun("default", "shop.build", "01990000-0000-7000-8000-000000000001")
 ROOT = ParentRun("default", "shop", "01990000-0000-7000-8000-000000000002")
@@ -417,6 +417,40 @@ def test_an_outbox_whose_disk_hangs_before_the_submit(
     assert len(files_below(tmp_path / "events/.unfinished")) == 1
     report = one.lineage.finish(ENDED)
     assert (report.is_complete, report.outbox_entry, entries(tmp_path)) == (True, None, [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hangs", ["the outbox", "every disk"])
+@pytest.mark.parametrize("drained", [False, True])
+def test_an_entry_that_a_slow_disk_makes_after_it_was_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: str, drained: bool
+) -> None:
+    """Nobody takes it for the entry of an attempt that was killed."""
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(tmp_path / "events"))
+    monkeypatch.setattr(delivery, "_BEGIN_SECONDS", 0.2)
+    one = Try(tmp_path)
+    overflow_of_it = tmp_path / ("elsewhere" if hangs == "the outbox" else "events/.unfinished")
+    with hanging_disk(tmp_path / "outbox/pending", ["replace"]), hanging_disk(overflow_of_it, ["replace"]):
+        one.job_writes("a_csv_join_agg")
+    assert "not in the outbox before the submit: " in one.lineage.report.warnings[0]
+    wait_until(lambda: list((tmp_path / "outbox/pending").rglob("*.jsonl")))
+    if drained:
+        one.sink_file.mkdir()
+    assert one.lineage.finish(ENDED).is_complete is not drained
+    if drained:
+        one.sink_file.rmdir()
+        monkeypatch.setattr(recovery, "is_gone", lambda *_: True)
+        finish, settled = recovery.drain_callbacks(lambda _: True, 60.0)
+        Drain(
+            outbox_at(tmp_path / "outbox"), lambda _: (FileSink(one.sink_file), None), finish=finish, settled=settled
+        ).run()
+    results = [
+        (event["aspect"]["json"]["result"]["type"])
+        for event in one.delivered
+        if event["aspectName"] == "dataProcessInstanceRunEvent" and "result" in event["aspect"]["json"]
+    ]
+    assert set(results) == {"SUCCESS"}
+    assert entries(tmp_path) == []
 
 
 @pytest.mark.slow

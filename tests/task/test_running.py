@@ -12,7 +12,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import CORPUS
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
-from tests.patience import HANGS, PATIENCE
+from tests.patience import HANGS, wait_until
 from tests.task.test_attempt import ENDED, FAILED, JOB, Try
 
 PERIOD = 0.02
@@ -69,13 +69,6 @@ def followed(one: Try) -> Iterator[Job]:
         yield running
     finally:
         one.lineage._job_ended.set()
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.01)
 
 
 def delivered(one: Try) -> list[Json]:

@@ -414,34 +414,43 @@ class Outbox:
         :raises OutboxError: if the quota is reached, the disk is full, the folder is read-only ...
         """
         content = "events" if items and isinstance(items[0], RawEvent) else "proposals"
-        manifest = Manifest(key, connection_id, 0, spark_succeeded=spark_succeeded, content=content)
-        return self._new("written", manifest.holding(items), items)
+        with _storage_errors("write to the outbox {}", self):
+            manifest = Manifest(
+                key, connection_id, self._next_ms(key), spark_succeeded=spark_succeeded, content=content
+            )
+            entry = self._named(manifest.holding(items))
+            self.write("written", entry, items, is_new=True)
+        return entry
 
-    def begin(self, key: AttemptKey, *, connection_id: str, events: str | None, redo: dict[str, Any]) -> Entry:
+    def begin(
+        self, key: AttemptKey, *, connection_id: str, events: str | None, redo: dict[str, Any]
+    ) -> tuple[Entry, OutboxError | None]:
         """Write the entry of an attempt before its events exist: from now on, the outbox knows the attempt.
+
+        If the storage refuses, the entry goes into the overflow, if there is one. Each change of the entry tries the
+        outbox again. When this process has ended, the next process that opens the outbox moves the entry there.
+
+        The entry has one name, wherever it is: a write that was left behind at the deadline may still happen, and must
+        not leave a second entry, which would look like that of a killed attempt.
 
         :param events: place where the events will be.
         :param redo: all other inputs of their conversion, as plain JSON.
-        :raises OutboxError: as :meth:`put`.
+        :returns: the entry, and why the storage refused it, if it did.
         """
-        return self._new("begun", Manifest(key, connection_id, 0, state="unfinished", events=events, redo=redo), ())
-
-    def begin_aside(self, key: AttemptKey, *, connection_id: str, events: str, redo: dict[str, Any]) -> Entry | None:
-        """Write an entry that the outbox refused into the overflow; ``None`` if there is none, or it refuses too.
-
-        Each change of the entry tries the outbox again. When this process has ended, the next process that opens the
-        outbox moves the entry there.
-        """
-        if self._overflow is None:
-            return None
         now_ms = self.storage.now_ms()
         entry = self._named(Manifest(key, connection_id, now_ms, state="unfinished", events=events, redo=redo))
         try:
-            self._overflow.keep(entry.name, entry.manifest.to_line())
-        except OSError as error:
-            log.debug("The overflow of the outbox %s refused an entry, too: %s", self, error)
-            return None
-        return entry
+            with _storage_errors("write to the outbox {}", self):
+                entry = self._named(replace(entry.manifest, created_ms=self._next_ms(key)))
+                self.write("begun", entry, (), is_new=True)
+        except OutboxError as refusal:
+            if self._overflow is not None:
+                try:
+                    self._overflow.keep(entry.name, entry.manifest.to_line())
+                except OSError as error:
+                    log.debug("The overflow of the outbox %s refused an entry, too: %s", self, error)
+            return entry, refusal
+        return entry, None
 
     def is_aside(self, name: EntryName) -> bool:
         """Return whether an entry of this process is beside the outbox, which refused it."""
@@ -491,16 +500,11 @@ class Outbox:
         yield from ((name, None) for path in paths if (name := EntryName.parse(path)) is not None)
         yield from ((name, None) for name in (self._overflow.names() if self._overflow is not None else ()))
 
-    def _new(self, step: str, manifest: Manifest, items: Sequence[OutboxItem]) -> Entry:
-        key = manifest.key
-        with _storage_errors("write to the outbox {}", self):
-            earlier = [name.created_ms for name in self.names(key.instance) if name.try_number == key.try_number]
-            self.usage.observe_time()
-            # If the clock was set back, the order of the entries stays.
-            created_ms = max([self.storage.now_ms(), *(before_ms + 1 for before_ms in earlier)])
-            entry = self._named(replace(manifest, created_ms=created_ms))
-            self.write(step, entry, items, is_new=True)
-        return entry
+    def _next_ms(self, key: AttemptKey) -> int:
+        """Return the creation time of the attempt's next entry. If the clock was set back, the order stays."""
+        earlier = [name.created_ms for name in self.names(key.instance) if name.try_number == key.try_number]
+        self.usage.observe_time()
+        return max([self.storage.now_ms(), *(before_ms + 1 for before_ms in earlier)])
 
     def _named(self, manifest: Manifest) -> Entry:
         name = EntryName.of(manifest.key, manifest.connection_id, manifest.created_ms, secrets.token_hex(4))
