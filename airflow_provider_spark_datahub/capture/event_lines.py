@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import errno
 import json
-import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture.connect_session import SessionEvents
     from airflow_provider_spark_datahub.capture.event_objects import EventObjects
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 Event = TypeVar("Event", covariant=True)
 
@@ -440,11 +438,6 @@ class FileFollower(Generic[T]):
             report.outcome, report.detail = Outcome.EMPTY, str(self._path)
         if self._replaced and report.outcome not in UNREAD:
             report.outcome, report.detail = Outcome.REPLACED, str(self._path)
-        log.debug(
-            "Read %s: %s in %s bytes, %s; %s.",
-            self._path, counted(report.events, "event"), report.bytes_read,
-            counted(report.quarantined_count, "bad line"), report.outcome.name,
-        )  # fmt: skip
 
     def _read(self, stop: Callable[[], bool], *, growing: bool) -> Iterator[T]:
         with open_regular(self._path) as stream:

@@ -189,11 +189,6 @@ class _ObjectFollower(Generic[T]):
         if report.outcome is Outcome.COMPLETE and not report.events:
             outcome = Outcome.EMPTY if self._seen else Outcome.MISSING
             report.outcome, report.detail = outcome, str(self._objects)
-        log.debug(
-            "Read %s: %s in %s bytes, %s; %s.",
-            self._objects, counted(report.events, "event"), report.bytes_read,
-            counted(report.quarantined_count, "bad object"), report.outcome.name,
-        )  # fmt: skip
 
     def _read(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
         if stop():

@@ -18,7 +18,7 @@ import typer
 
 from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, show_line
-from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.conversion import Proposal, SettingsError
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, Deadline
 from airflow_provider_spark_datahub.printable import counted, printable
 
@@ -126,7 +126,6 @@ class _HealthChecks:
     @staticmethod
     def check_configuration() -> tuple[LineageOptions | None, list[CheckResult]]:
         """Check ``[spark_datahub]`` and the folder of the events; return the options, if valid, and the results."""
-        from airflow_provider_spark_datahub.conversion import SettingsError
         from airflow_provider_spark_datahub.hooks.airflow_context import configuration
         from airflow_provider_spark_datahub.task import OptionError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -332,9 +333,11 @@ class Sending:
         self._sink = sink
         self._items = items
         self._record = DeliveryRecord(items, 0.0, patient=patient)
+        self._started = time.monotonic()
 
     def run(self, deadline: Deadline) -> None:
         """Send the items."""
+        self._started = time.monotonic()
         self._record.seconds = deadline.remaining()
         refusal = self._sink.refusal(self._items)
         if refusal is not None:
@@ -352,8 +355,8 @@ class Sending:
             self._record.expire(f"{server} did not acknowledge everything before the time for lineage was over.")
         delivery = self._record.delivery()
         log.debug(
-            "Delivered %d of %s to %s: %d rejected, %d pending%s",
-            delivery.delivered, counted(len(self._items), "item"), server, len(delivery.rejected),
-            len(delivery.pending), f" ({delivery.problem})" if delivery.problem else "",
+            "Delivered %d of %s to %s in %d ms: %d rejected, %d pending%s",
+            delivery.delivered, counted(len(self._items), "item"), server, (time.monotonic() - self._started) * 1000,
+            len(delivery.rejected), len(delivery.pending), f" ({delivery.problem})" if delivery.problem else "",
         )  # fmt: skip
         return delivery

@@ -11,6 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+from airflow.utils.state import State
+from sqlalchemy import select
+
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import (
@@ -92,10 +98,6 @@ class LineageSource:
         :param most: ``None`` for all reports.
         :param since: only reports that tasks pushed at this time or later.
         """
-        from airflow.models.xcom import XComModel
-        from airflow.utils.session import create_session
-        from sqlalchemy import select
-
         query = select(
             XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index, XComModel.value,
             XComModel.timestamp,
@@ -151,10 +153,6 @@ class LineageSource:
         """Return a key of each task instance, and of the end of the DAG run."""
         if scope.task_id is not None:
             return [AttemptKey(scope.dag_id, scope.run_id, scope.task_id, scope.map_index, 1)]
-        from airflow.models.taskinstance import TaskInstance
-        from airflow.utils.session import create_session
-        from sqlalchemy import select
-
         query = select(TaskInstance.task_id, TaskInstance.map_index).where(
             TaskInstance.dag_id == scope.dag_id, TaskInstance.run_id == scope.run_id
         )
@@ -164,11 +162,6 @@ class LineageSource:
 
     def _is_over(self, key: AttemptKey) -> bool:
         """Return whether Airflow is done with a task instance: it neither runs nor will be tried again."""
-        from airflow.models.taskinstance import TaskInstance
-        from airflow.utils.session import create_session
-        from airflow.utils.state import State
-        from sqlalchemy import select
-
         query = select(TaskInstance.state).where(
             TaskInstance.dag_id == key.dag_id, TaskInstance.run_id == key.run_id,
             TaskInstance.task_id == key.task_id, TaskInstance.map_index == key.map_index,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.decorators.pyspark import _PySparkDecoratedOperator
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
-from airflow.providers.common.compat.sdk import BaseHook, DecoratedOperator, task_decorator_factory
+from airflow.providers.common.compat.sdk import BaseHook, DecoratedOperator, get_current_context, task_decorator_factory
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.python import PythonOperator
 
@@ -113,8 +113,6 @@ def spark_lineage(**options: Any) -> Iterator[None]:
     :raises TypeError: if an option is not known.
     :raises LineagePendingError: see ``lineage_on_failure``.
     """
-    from airflow.providers.common.compat.sdk import get_current_context
-
     enabled = options.pop("enabled", None)
     lineage = TaskLineage(get_current_context(), options, enabled, _ChildLauncher, logging.getLogger(__name__))
     with lineage.around():

@@ -376,6 +376,8 @@ class AttemptLineage:
         started = time.monotonic()
         deadline = Deadline.after(end.seconds)
         self._job_ended.set()
+        spark = "succeeded" if end.spark_succeeded else "failed"
+        log.debug("The job has ended: Spark %s, the task is %s; %.1f s for lineage", spark, end.result, end.seconds)
         forwarding = self._forwarding()
         with self.delivery.leased(deadline), gc_paused():
             if self._record is not None:

@@ -107,14 +107,8 @@ class TaskDelivery:
         if refusal:
             log.debug("Not sent: %s", refusal)
             return Delivery(0, pending=tuple(proposals), problem=refusal)
-        started = time.monotonic()
         delivery = self._sink.deliver(proposals, deadline, patient=patient)
         self._outages.record(self._options.connection, server, delivery, deadline)
-        log.debug(
-            "Sent %s to %s in %d ms: %d delivered, %d rejected, %d pending",
-            counted(len(proposals), "proposal"), self._options.connection, (time.monotonic() - started) * 1000,
-            delivery.delivered, len(delivery.rejected), len(delivery.pending),
-        )  # fmt: skip
         return delivery
 
     def deliver_earlier(self) -> None:
@@ -212,7 +206,6 @@ class TaskDelivery:
         self._is_kept = refusal is None or self._outbox.is_aside(self._entry.name)
         if self._is_kept:
             self._report.outbox_entry = str(self._entry)
-            log.debug("Created outbox entry %s", self._entry)
 
     def take_over(self, record: dict[str, Any], events_file: str) -> None:
         """Record that the job of an earlier attempt, and with it its events, belongs to this attempt now.
@@ -298,7 +291,6 @@ class TaskDelivery:
                     self._entry.discard()
                     self._report.outbox_entry = None
         else:
-            log.debug("Put %s into outbox entry %s", counted(len(proposals), "proposal"), entry)
             try:
                 self._deliver_entries(deadline, own=entry)
             except OSError as error:

@@ -134,6 +134,7 @@ class JobEvents:
         return reports[0]
 
     def _collect(self, deadline: Deadline) -> CollectionReport:
+        started = monotonic()
         report = self._report
         try:
             with time_limit(lambda: deadline.expired):
@@ -141,7 +142,10 @@ class JobEvents:
                     self._add(event)
         except OutOfTimeError:
             report.outcome, report.detail = Outcome.TIMED_OUT, f"within event {report.events}"
-        log.debug("Collected %s, %d bytes: %s", counted(report.events, "event"), report.bytes_read, report.sentence)
+        log.debug(
+            "Collected %s, %d bytes, %s in %d ms: %s", counted(report.events, "event"), report.bytes_read,
+            counted(report.quarantined_count, "unusable line"), (monotonic() - started) * 1000, report.sentence,
+        )  # fmt: skip
         self._converter.restart_log()
         self._log_complete = self._event_log.read(self._converter, lambda: deadline.expired)
         self.out_of_time = report.outcome is Outcome.TIMED_OUT or (not self._log_complete and deadline.expired)

@@ -43,7 +43,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
         with Session(engine) as session:
             yield session
 
-    monkeypatch.setattr("airflow.utils.session.create_session", create_session)
+    monkeypatch.setattr(lineage_source, "create_session", create_session)
     with Session(engine) as session:
         yield session
     engine.dispose()

@@ -13,6 +13,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import DAG
 
+from airflow_provider_spark_datahub.operators import child_spark
 from airflow_provider_spark_datahub.operators.child_spark import (
     BashDatahubOperator,
     PythonDatahubOperator,
@@ -231,7 +232,7 @@ def test_decorators(below: FakeSpark) -> None:
 @pytest.mark.slow
 def test_a_context_manager(below: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     context = context_of(bash("x"))
-    monkeypatch.setattr("airflow.providers.common.compat.sdk.get_current_context", lambda: context, raising=False)
+    monkeypatch.setattr(child_spark, "get_current_context", lambda: context)
     with spark_lineage(**OPTIONS):
         subprocess.run(["spark-submit", "x.py"], check=True)
     assert context["ti"].xcoms["lineage_report"]["events"] == 23

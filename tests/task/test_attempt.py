@@ -168,20 +168,23 @@ def test_everything_is_delivered_and_nothing_is_left(one: Try, tmp_path: Path) -
 
 
 def test_every_step_is_logged_for_debugging(one: Try, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("DEBUG", logger="airflow_provider_spark_datahub.task"):
+    with caplog.at_level("DEBUG", logger="airflow_provider_spark_datahub"):
         path = one.job_writes("a_csv_join_agg")
         one.lineage.announce()
         one.lineage.finish(ENDED)
     expected = [
         "OpenLineage jar: ",
         f"Events go to {path}; properties added: ",
-        "Created outbox entry ",
+        "Entry begun, ",
         "Announced the attempt: ",
-        f"Collected 23 events, {(CORPUS / 'a_csv_join_agg.ndjson').stat().st_size} bytes: the event file was read",
+        "The job has ended: Spark succeeded, the task is SUCCESS; 30.0 s for lineage",
+        "Entry updated, ",
+        f"Collected 23 events, {(CORPUS / 'a_csv_join_agg.ndjson').stat().st_size} bytes, 0 unusable lines in ",
         "Converted to 1 job, 2 inputs, 1 output in ",
         "Made 27 proposals",
-        "Put 27 proposals into outbox entry ",
-        "Sent 27 proposals to datahub_file in ",
+        "Entry finished, 27 items in ",
+        f"Delivered 27 of 27 items to the file {one.sink_file} in ",
+        "Entry settled, ",
         f"Removed {path}",
     ]
     messages = [record.getMessage() for record in caplog.records]
