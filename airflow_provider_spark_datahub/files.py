@@ -45,8 +45,25 @@ _GROUP_ACCESS = FileAccess(0o660, 0o2770, exact=True)
 _UMASK_ACCESS = FileAccess(0o666, 0o777)
 
 
-class NotRegularFileError(OSError):
+class UnreadFileError(OSError):
+    """File that is not read, whatever it holds."""
+
+
+class NotRegularFileError(UnreadFileError):
     """Name that leads to something else than a regular file: a FIFO, a socket, a device, a folder or a link."""
+
+
+class TooLargeFileError(UnreadFileError):
+    """File that is larger than anything in its place may be."""
+
+    @classmethod
+    def check(cls, path: str | Path, size: int, most: int) -> None:
+        """Check the size of a file.
+
+        :raises TooLargeFileError: if it is above the limit.
+        """
+        if size > most:
+            raise cls(f"{os.fspath(path)} has {size} bytes, and at most {most} are read")
 
 
 def open_regular(path: str | Path, *, follow: bool = False) -> BinaryIO:
@@ -61,9 +78,10 @@ def open_regular(path: str | Path, *, follow: bool = False) -> BinaryIO:
     return os.fdopen(_open(path, follow=follow)[0], "rb")
 
 
-def first_line(path: str | Path, *, listed: bool = False) -> tuple[bytes, int]:
+def first_line(path: str | Path, most: int, *, listed: bool = False) -> tuple[bytes, int]:
     """Return the first line of a regular file, with its newline, and the size of the file in bytes.
 
+    :param most: bytes after which a longer line is cut.
     :param listed: whether a listing of its folder has just said that it is a regular file.
     :raises NotRegularFileError: as :func:`open_regular`.
     """
@@ -73,10 +91,12 @@ def first_line(path: str | Path, *, listed: bool = False) -> tuple[bytes, int]:
         end = content.find(b"\n") + 1
         if end:
             return content[:end], size
-        pieces = [content]
-        while not end and (content := os.read(descriptor, _MORE_BYTES)):
+        pieces, read = [content], len(content)
+        # Each piece is as long as all before it: few system calls for a long line, and little too much for a short one.
+        while not end and read < most and (content := os.read(descriptor, min(max(_MORE_BYTES, read), most - read))):
             end = content.find(b"\n") + 1
             pieces.append(content[:end] if end else content)
+            read += len(content)
         return b"".join(pieces), size
     finally:
         os.close(descriptor)

@@ -90,7 +90,7 @@ class MemoryStorage(OutboxStorage):
     def stored(self, folder: str) -> dict[str, int]:
         return {name: len(self.objects[name]) for name in sorted(self.objects) if name.startswith(f"{folder}/")}
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, *, most: int = 2**26) -> bytes:  # noqa: ARG002 (as in the class)
         if name not in self.objects:
             raise FileNotFoundError(name)
         return self.objects[name]

@@ -12,9 +12,11 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery import deadline
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.outbox import storage as outbox_storage
 from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox, OutboxError
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
+from airflow_provider_spark_datahub.files import TooLargeFileError
 from tests.delivery.outboxes import put
 from tests.patience import PATIENCE
 
@@ -39,6 +41,20 @@ def test_written_objects_are_listed_and_read(storage: ObjectStorage) -> None:
     several = storage.read_all(["b/2", "b/3", "b/1/x"])
     assert [several[0], several[2]] == [b"two", b"replaced"]
     assert isinstance(several[1], FileNotFoundError)
+
+
+def test_a_large_object_is_not_read(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size is that of the latest listing; of what is written since, it is not known."""
+    monkeypatch.setattr(outbox_storage, "_MOST_BYTES", 8)
+    storage.write("a/1", [b"first line\n", b"second"])
+    storage.write("a/2", [b"one\n", b"second"])
+    storage.stored("a")
+    with pytest.raises(TooLargeFileError, match="a/1 has 17 bytes, and at most 16 are read"):
+        storage.read("a/1", most=16)
+    assert storage.read("a/1", most=17) == b"first line\nsecond"
+    assert (storage.first_line("a/1"), storage.first_line("a/2")) == ((b"first li", 17), (b"one\n", 10))
+    storage.write("a/1", [b"new"])
+    assert storage.read("a/1", most=16) == b"new"
 
 
 def test_missing_objects(storage: ObjectStorage) -> None:

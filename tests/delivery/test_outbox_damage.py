@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ from hypothesis import HealthCheck, given, settings as hypothesis_settings, stra
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.edges import EdgeRecord, EdgeRecords
-from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
+from airflow_provider_spark_datahub.delivery.outbox.receipts import _read_receipt
 from airflow_provider_spark_datahub.delivery.outbox.records import OutboxRecords
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, OutboxItem, RawEvent, Rejection, Sink
@@ -243,6 +244,49 @@ def test_names_that_are_not_regular_files(tmp_path: Path, caplog: pytest.LogCapt
         assert sorted(arrived) == sorted(
             text for name, texts in whole.promised.items() if name not in victims for text in texts
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keeps_content", [False, True])
+def test_files_larger_than_the_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture, keeps_content: bool) -> None:
+    """One in the place of each kind of file costs only itself, whether or not its first line ends."""
+    whole = sample()
+    for name, content in whole.objects.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    victims = {victim for victim, _ in whole.kinds.values()}
+    for victim in victims:
+        if not keeps_content:
+            (tmp_path / victim).write_bytes(b"")
+        os.truncate(tmp_path / victim, 2**40)
+    outbox = Outbox(LocalStorage(tmp_path))
+    shown = {record.key.task_id for record in OutboxRecords(outbox).newest(None)}
+    assert shown >= {"whole-entry", "whole-parts", "whole-done"}
+    arrived = deliver_everything(outbox)
+    assert sorted(arrived) == sorted(
+        text for name, texts in whole.promised.items() if name not in victims for text in texts
+    )
+    assert _read_receipt(outbox.storage, whole.kinds["receipt"][0]) is None
+    warnings = "\n".join(record.getMessage() for record in caplog.records)
+    assert "bytes follow its first line" in warnings if keeps_content else "its first line has no end" in warnings
+    assert f"has {2**40} bytes, and at most {2**26} are read" in warnings
+
+
+def test_a_large_entry_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is larger than what is read of anything else, and the outbox's limit has been lowered since."""
+    entry = put(Outbox(LocalStorage(tmp_path)), proposals=50)
+    entry.quarantine("no")
+    put(Outbox(LocalStorage(tmp_path)), proposals=50)
+    monkeypatch.setattr(LocalStorage, "read", partialmethod(_read_little, LocalStorage.read))
+    outbox, sink = Outbox(LocalStorage(tmp_path), OutboxLimits(max_bytes=1)), Remembering()
+    for quarantined in list(outbox.quarantined()):
+        outbox.requeue(quarantined)
+    assert Drain(outbox, lambda _: (sink, None)).run().settled == 2
+    assert len(sink.arrived) == 100
+
+
+def _read_little(storage: LocalStorage, read: Callable[..., bytes], name: str, *, most: int = 2_000) -> bytes:
+    return read(storage, name, most=most)
 
 
 def test_folders_that_are_no_part_of_an_outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,9 +86,9 @@ class HostStorage(MemoryStorage):
         self._do()
         return super().stored(folder)
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, *, most: int = 2**26) -> bytes:
         self._do()
-        return super().read(name)
+        return super().read(name, most=most)
 
     def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True, leaves: float = 0.0) -> None:
         self._do()

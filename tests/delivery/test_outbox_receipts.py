@@ -169,9 +169,9 @@ def test_each_receipt_of_a_mapped_task_is_read_once_by_a_drain(monkeypatch: pyte
             self.counts[f"list {folder.partition('/')[0]}"] += 1
             return super().stored(folder)
 
-        def read(self, name: str) -> bytes:
+        def read(self, name: str, *, most: int = 2**26) -> bytes:
             self.counts[f"read {name.partition('/')[0]}"] += 1
-            return super().read(name)
+            return super().read(name, most=most)
 
     monkeypatch.setattr(SettledBatch, "SECONDS", 3_600.0)
     outbox, size = Outbox(Counting()), 150

@@ -38,7 +38,7 @@ from airflow_provider_spark_datahub.delivery.outbox.receipts import DELIVERED, R
 from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage, OutboxStorage
 from airflow_provider_spark_datahub.delivery.outbox.usage import OutboxUsage
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent
-from airflow_provider_spark_datahub.files import NotRegularFileError
+from airflow_provider_spark_datahub.files import TooLargeFileError, UnreadFileError
 from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class Entry:
             return ()
         if self._lines is not None:
             return self.manifest.read_items(*self._lines)
-        manifest, items = Manifest.read_entry(self.outbox.storage.read(self.name.path))
+        manifest, items = Manifest.read_entry(self.outbox.read(self.name.path))
         self.name.check(manifest)
         if manifest.progress != self.manifest.progress:
             raise OutboxError(f"The outbox's entry {self} was changed by another process.")
@@ -594,14 +594,14 @@ class Outbox:
         try:
             if not whole:
                 return Entry(self, name, self._manifest(name, name.path))
-            content = self.storage.read(name.path)
+            content = self.read(name.path)
             end = content.find(b"\n") + 1 or len(content)
             manifest, body = Manifest.read_described(content[:end], len(content))
             name.check(manifest)
             return Entry(self, name, manifest, (content[end:], body))
         except OtherVersionError as error:
             log.warning("The outbox's entry %s is left alone: %s.", self.storage.describe(name.path), error)
-        except (EntryFormatError, NotRegularFileError) as error:
+        except (EntryFormatError, UnreadFileError) as error:
             self.set_aside(name.path, str(error), lambda aside: self._manifest(name, aside))
         except FileNotFoundError:
             log.debug("Another process has just settled %s", name.path)
@@ -609,6 +609,15 @@ class Outbox:
             problem = error.strerror or error
             log.warning("The outbox's entry %s cannot be read: %s.", self.storage.describe(name.path), problem)
         return None
+
+    def read(self, name: str) -> bytes:
+        """Return the content of an entry or of a part of the quarantine. Of a large one, check the length first."""
+        try:
+            return self.storage.read(name)
+        except TooLargeFileError:
+            Manifest.read_beginning(*self.storage.first_line(name))
+            # The limit may have been lowered since it was written.
+            return self.storage.read(name, most=max(self.limits.max_bytes, OutboxLimits().max_bytes))
 
     def _manifest(self, name: EntryName, path: str) -> Manifest:
         manifest = Manifest.read_beginning(*self.storage.first_line(path))
@@ -621,10 +630,10 @@ class Outbox:
             if not name.endswith(".jsonl"):
                 continue
             try:
-                manifest, rejected = Manifest.read_quarantined(self.storage.read(name))
+                manifest, rejected = Manifest.read_quarantined(self.read(name))
             except OtherVersionError as error:
                 log.warning("%s in the quarantine is left alone: %s.", self.storage.describe(name), error)
-            except (EntryFormatError, NotRegularFileError) as error:
+            except (EntryFormatError, UnreadFileError) as error:
                 self.set_aside(name, str(error))
             except OSError as error:
                 log.warning("%s in the quarantine cannot be read: %s.", self.storage.describe(name), error)

@@ -89,6 +89,8 @@ def unseal(line: bytes) -> tuple[dict[str, Any], Body]:
     :raises OtherVersionError: if it has another version of the format.
     :raises EntryFormatError: if it is damaged, or anything else.
     """
+    if not line.endswith(b"\n"):
+        raise EntryFormatError("its first line has no end")
     head, _, _ = line.rpartition(_SEAL)
     whole = line == _sealed(head)
     obj = _json(line)
@@ -220,7 +222,7 @@ class Manifest:
 
     @classmethod
     def _read_line(cls, line: bytes) -> tuple[Manifest, Body]:
-        if line == _sealed(line[:-_SEAL_LENGTH]):
+        if line.endswith(b"\n") and line == _sealed(line[:-_SEAL_LENGTH]):
             # Decoding straight into a manifest takes a third of the time; a listing reads tens of thousands.
             try:
                 return _decode_manifest(line)._checked(), _decode_sealed(line).body

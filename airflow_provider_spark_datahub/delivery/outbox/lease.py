@@ -20,7 +20,7 @@ import msgspec
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.format import LEASES, EntryFormatError, seal, unseal
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
-from airflow_provider_spark_datahub.files import NotRegularFileError
+from airflow_provider_spark_datahub.files import UnreadFileError
 from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
@@ -316,7 +316,7 @@ def _holder(storage: OutboxStorage, name: str) -> _Holder | None:
         return None
     try:
         holder = msgspec.convert(unseal(storage.read(name))[0], _Holder)
-    except (FileNotFoundError, NotRegularFileError, EntryFormatError, msgspec.ValidationError) as error:
+    except (FileNotFoundError, UnreadFileError, EntryFormatError, msgspec.ValidationError) as error:
         log.debug("Not a lease: %s: %s", name, error)
         return None
     # By the storage's clock, if it has one: it wrote the lease, and knows what time it is now.

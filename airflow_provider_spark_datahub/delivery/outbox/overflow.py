@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.format import PENDING, EntryName
 from airflow_provider_spark_datahub.delivery.outbox.lease import is_gone, machine, process_start
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
-from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, FileAccess, NotRegularFileError
+from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, FileAccess, UnreadFileError
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class Overflow:
                 content = self._storage.read(taken)
             except FileNotFoundError:
                 log.debug("Another process has just taken the record of %s", name)
-            except NotRegularFileError as error:
+            except UnreadFileError as error:
                 self._warn("A record beside the outbox is left alone: %s.", error)
             else:
                 yield name, content

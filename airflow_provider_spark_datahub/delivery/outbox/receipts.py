@@ -13,7 +13,7 @@ import msgspec
 
 from airflow_provider_spark_datahub.delivery.outbox.format import RECEIPTS, EntryFormatError, EntryName, Manifest
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
-from airflow_provider_spark_datahub.files import NotRegularFileError
+from airflow_provider_spark_datahub.files import UnreadFileError
 
 log = logging.getLogger(__name__)
 
@@ -312,7 +312,7 @@ def _read_receipt(storage: OutboxStorage, name: str) -> Manifest | None:
         return Manifest.read(storage.read(name))
     except FileNotFoundError:
         log.debug("Another process has just removed %s", name)
-    except (EntryFormatError, NotRegularFileError) as error:
+    except (EntryFormatError, UnreadFileError) as error:
         log.warning("The receipt %s is ignored: %s.", storage.describe(name), error)
     return None
 

@@ -136,7 +136,7 @@ class OutboxRecords:
             if brief and one.entry is not None:
                 manifest = Manifest.read_beginning(*self._outbox.storage.first_line(one.path))
                 return replace(_record(manifest, manifest.state, ()), count=manifest.pending)
-            content = self._outbox.storage.read(one.path)
+            content = self._outbox.read(one.path)
             if one.path.endswith(".gz"):
                 content = _decompressed(content)
             if one.path.startswith(QUARANTINED):

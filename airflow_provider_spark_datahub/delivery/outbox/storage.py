@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_l
 from airflow_provider_spark_datahub.files import (
     PRIVATE_ACCESS,
     FileAccess,
+    TooLargeFileError,
     first_line,
     make_folder,
     open_regular,
@@ -31,6 +32,10 @@ from airflow_provider_spark_datahub.files import (
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_MOST_BYTES = 64 * 1024 * 1024
+"""Longest first line, and largest object that needs no limit of its own. An outbox of 1 GB may hold a single entry, and
+its receipt names each of its proposals in a sixteenth of the proposal's size."""
 
 
 class OutboxStorage(ABC):
@@ -93,14 +98,18 @@ class OutboxStorage(ABC):
         return list(self.stored(folder))
 
     @abstractmethod
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, *, most: int = _MOST_BYTES) -> bytes:
         """Return the content of an object.
 
+        :param most: the largest size, in bytes.
         :raises FileNotFoundError: if there is none of this name (any more).
+        :raises TooLargeFileError: if it is larger.
         """
 
     def first_line(self, name: str) -> tuple[bytes, int]:
         """Return the first line of an object, with its newline, and the size of the whole object in bytes.
+
+        A line that is too long for any object of an outbox is cut.
 
         :raises FileNotFoundError: as :meth:`read`.
         """
@@ -169,7 +178,10 @@ class LocalStorage(OutboxStorage):
         for name, child in self._walk(folder):
             # Another process may settle an entry during the listing, so that its file is gone.
             with suppress(FileNotFoundError):
-                sizes[name] = child.stat(follow_symlinks=False).st_size
+                status = child.stat(follow_symlinks=False)
+                # A file with holes takes less than its size.
+                is_small = status.st_size <= _MOST_BYTES
+                sizes[name] = status.st_size if is_small else min(status.st_size, status.st_blocks * 512)
         return {name: sizes[name] for name in sorted(sizes)}
 
     def names(self, folder: str) -> list[str]:
@@ -221,17 +233,19 @@ class LocalStorage(OutboxStorage):
             return None
         return status.st_mtime_ns // 1_000_000
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, *, most: int = _MOST_BYTES) -> bytes:
         """Return the bytes of a file. Anything but a regular file raises an OSError, and is not opened."""
-        return self._in_time(partial(self._read, name))
+        return self._in_time(partial(self._read, name, most))
 
-    def _read(self, name: str) -> bytes:
-        with open_regular(f"{self._root}/{name}") as file:
+    def _read(self, name: str, most: int) -> bytes:
+        path = f"{self._root}/{name}"
+        with open_regular(path) as file:
+            TooLargeFileError.check(path, os.fstat(file.fileno()).st_size, most)
             return file.read()
 
     def first_line(self, name: str) -> tuple[bytes, int]:
         """Return the first line of a file, and the file's size, without reading the rest."""
-        return self._in_time(lambda: first_line(f"{self._root}/{name}", listed=name in self._regular))
+        return self._in_time(lambda: first_line(f"{self._root}/{name}", _MOST_BYTES, listed=name in self._regular))
 
     def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True, leaves: float = 0.0) -> None:
         """Write a file beside it, sync it, rename it, and sync the folder."""
@@ -405,6 +419,8 @@ class ObjectStorage(OutboxStorage):
     def __init__(self, file_system: _FileSystem, root: str, uri: str) -> None:
         self._modified_ms: dict[str, int] = {}
         """As the latest listings say."""
+        self._sizes: dict[str, int] = {}
+        """Likewise, in bytes."""
         self._fs = file_system
         self._root = root.rstrip("/")
         self._uri = uri.rstrip("/")
@@ -430,7 +446,9 @@ class ObjectStorage(OutboxStorage):
             modified_ms = _milliseconds(next((info[key] for key in _MODIFIED if key in info), None))
             if modified_ms is not None:
                 self._modified_ms[name] = modified_ms
-        return {name: int(infos[name].get("size") or 0) for name in sorted(infos) if name.startswith(f"{folder}/")}
+        sizes = {name: int(infos[name].get("size") or 0) for name in sorted(infos) if name.startswith(f"{folder}/")}
+        self._sizes.update(sizes)
+        return sizes
 
     def modified_ms(self, name: str) -> int | None:
         """Return the store's time of an object, from a listing or by one HEAD request."""
@@ -452,9 +470,18 @@ class ObjectStorage(OutboxStorage):
         super().observe_time(name)
         self._ahead_ms = self._ahead_ms or 0.0
 
-    def read(self, name: str) -> bytes:
-        """Return the content of an object."""
+    def read(self, name: str, *, most: int = _MOST_BYTES) -> bytes:
+        """Return the content of an object, unless the latest listing says that it is too large."""
+        TooLargeFileError.check(self.describe(name), self._sizes.get(name, 0), most)
         return self._request(name, lambda: self._fs.cat_file(f"{self._root}/{name}"))
+
+    def first_line(self, name: str) -> tuple[bytes, int]:
+        """Return the first line of an object, and the object's size; only the beginning of a large object is read."""
+        size = self._sizes.get(name, 0)
+        if size <= _MOST_BYTES:
+            return super().first_line(name)
+        line, newline, _ = self.read_range(name, 0, _MOST_BYTES).partition(b"\n")
+        return line + newline, size
 
     def read_all(self, names: Sequence[str]) -> list[bytes | Exception]:
         """Return the content of several objects, requested at the same time, or why one cannot be read."""
@@ -479,6 +506,7 @@ class ObjectStorage(OutboxStorage):
         """Write an object by one PUT or one multipart upload: it appears when it is complete."""
         content = b"".join(chunks)
         self._modified_ms.pop(name, None)
+        self._sizes.pop(name, None)
         self._request(name, lambda: self._fs.pipe_file(f"{self._root}/{name}", content))
 
     def remove(self, name: str) -> None:

@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     unseal,
 )
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
-from airflow_provider_spark_datahub.files import NotRegularFileError
+from airflow_provider_spark_datahub.files import UnreadFileError
 from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class OutboxUsage:
             usage = msgspec.convert(unseal(self._storage.read(_NAME))[0], _Usage)
         except FileNotFoundError:
             return None
-        except (EntryFormatError, NotRegularFileError, msgspec.ValidationError) as error:
+        except (EntryFormatError, UnreadFileError, msgspec.ValidationError) as error:
             log.debug("The usage of the outbox cannot be read: %s", error)
             with suppress(OSError):
                 self._storage.remove(_NAME)
