@@ -118,6 +118,13 @@ def test_the_log_alone_makes_no_false_edge() -> None:
             assert edges - true_edges(recording, kind) - either == set(), f"false {kind} of {recording}"
 
 
+def test_the_rows_that_except_takes_away_are_no_values() -> None:
+    """The command of a CREATE TABLE AS SELECT shows its query before Spark makes a join of ``EXCEPT``."""
+    columns = direct_columns(from_log("nested_names-4.3.0"))
+    found = {edge for edge in columns if edge[2].endswith(",nc.sets,PROD)")}
+    assert found == {edge for edge in true_edges("nested_names-4.3.0", "columns") if edge[2].endswith(",nc.sets,PROD)")}
+
+
 def test_what_the_log_does_not_show_is_said() -> None:
     """Spark abbreviates lists of paths, and its plans do not show which paths are files."""
     [message] = from_log("folders-4.3.0").diagnostics.unreported_messages()

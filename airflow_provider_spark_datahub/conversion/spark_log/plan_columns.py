@@ -36,7 +36,8 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import (
 
 _REFERENCE = re.compile(r"#(?P<id>\d+)L?")
 _LOOP = re.compile(r"^Loop id: (?P<id>\d+)$", re.MULTILINE)
-_ONE_SIDED = re.compile(r"\bLeft(?:Semi|Anti)\b")
+_ONE_SIDED = re.compile(r"\bLeft(?:Semi|Anti)\b|^(?:Except|Intersect)\b")
+_OF_TWO = frozenset({"CartesianProduct", "Except", "Intersect"})
 # Commands whose last argument lists the columns of the target.
 _LISTS_ITS_COLUMNS = frozenset(
     {
@@ -549,7 +550,7 @@ class _Lineage:
                 return self._aligned(ids_of(lists[0]), inputs)
             case "Union":
                 return self._aligned(inputs[0] if inputs else None, inputs[1:])
-            case name if "Join" in name or name == "CartesianProduct":
+            case name if "Join" in name or name in _OF_TWO:
                 return _joined_output(node, inputs)
         return first
 

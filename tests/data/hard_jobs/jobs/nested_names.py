@@ -27,7 +27,7 @@ sql("CREATE TABLE nc.roles USING parquet AS SELECT a.name AS one, b.name AS two,
 sql("CREATE TABLE nc.sets USING parquet AS SELECT name AS a, country AS b FROM wh.people UNION SELECT country, name FROM changes EXCEPT SELECT day, day FROM wh.sales")
 # Views over views; a temporary view has the name of the inner one.
 sql("CREATE VIEW nc.v1 AS SELECT customer_id AS c, amount AS a FROM wh.sales")
-sql("CREATE VIEW nc.v2 (who, much) AS SELECT c, sum(a) FROM nc.v1 GROUP BY c")
+sql("CREATE VIEW nc.v2 (who, much) AS SELECT c, sum(a) AS s FROM nc.v1 GROUP BY c")
 sql("CREATE TEMP VIEW v1 AS SELECT name AS c, customer_id AS a FROM wh.people")
 sql("CREATE TABLE nc.of_views USING parquet AS SELECT v2.much, v1.c AS person FROM nc.v2 JOIN v1 ON v1.a = v2.who")
 sql("CREATE OR REPLACE VIEW nc.v1 AS SELECT order_id AS c, customer_id AS a FROM wh.sales")
