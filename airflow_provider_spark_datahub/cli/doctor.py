@@ -44,6 +44,7 @@ _SHOWN = frozenset(
 _PLUGIN = "spark_datahub"
 _PROBE = "doctor-probe"
 _OLD_SECONDS = 3600
+_OUTBOX_SECONDS = 60.0
 _START_ADVICE = (
     "jobs would not start either: check JAVA_HOME and SPARK_HOME; pyspark and pyspark-client in one environment "
     "overwrite each other's files, so install Spark in an environment of its own, or as an archive"
@@ -197,6 +198,7 @@ class _HealthChecks:
 
         try:
             outbox = open_outbox(configuration().outbox_location(self.outbox), configuration().outbox_limits())
+            outbox.deadline = Deadline.after(_OUTBOX_SECONDS)
             outbox.storage.write(_PROBE, [b"written by spark-datahub doctor"])
             outbox.storage.remove(_PROBE)
             yield _good("outbox", f"{outbox} can be written")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from configparser import ConfigParser, Error as ConfigParserError
 from contextlib import contextmanager
@@ -174,17 +175,26 @@ def requeue(
 
 @contextmanager
 def _opened(location: str | None, *, or_folder: bool = False, failed: int = EXIT_INCOMPLETE) -> Iterator[Outbox]:
-    """Open the outbox; end the command with a message if it cannot be read or written.
+    """Open the outbox; end the command with a message if it cannot be read or written, or its disk does not answer.
 
     :param or_folder: open a folder as it is, without Airflow's limits: importing Airflow takes seconds.
     :param failed: the exit status if it cannot be read or written.
     """
+    from airflow_provider_spark_datahub.delivery import step_at_leisure, watched_disks
     from airflow_provider_spark_datahub.task import OptionError
 
+    def give_up(reason: str) -> None:
+        say(f"{reason} Everything stays in the outbox. Run the command again when the disk is back.")
+        sys.stdout.flush()
+        os._exit(failed)  # the command's own thread cannot end as long as the disk hangs
+
     try:
-        if location and "://" not in location and not Path(location).expanduser().is_dir():
-            fail(f"--outbox {location}: there is no such folder", EXIT_USAGE)
-        yield (_folder(location) if or_folder else None) or _configured(location)
+        with watched_disks(give_up):
+            if location and "://" not in location:
+                folder = Path(location).expanduser()
+                if not step_at_leisure(location, folder.is_dir):
+                    fail(f"--outbox {location}: there is no such folder", EXIT_USAGE)
+            yield (_folder(location) if or_folder else None) or _configured(location)
     except OptionError as error:
         fail(str(error), EXIT_USAGE)
     except OSError as error:

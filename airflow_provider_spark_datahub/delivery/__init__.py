@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.deadline import (
         Deadline as Deadline,
         run_with_deadline as run_with_deadline,
+        step_at_leisure as step_at_leisure,
         step_in_time as step_in_time,
+        watched_disks as watched_disks,
     )
     from airflow_provider_spark_datahub.delivery.failure import OutageNotes as OutageNotes
     from airflow_provider_spark_datahub.delivery.sink import (
@@ -32,7 +34,7 @@ else:
         __name__,
         {
             "connection": "ConnectionParts",
-            "deadline": "Deadline run_with_deadline step_in_time",
+            "deadline": "Deadline run_with_deadline step_at_leisure step_in_time watched_disks",
             "failure": "OutageNotes",
             "sink": "CheckResult CheckStatus Delivery OutboxItem RawEvent Rejection Sink SinkSettingsError",
         },

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.delivery import deadline
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain, DrainLimits, _DrainResult
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
@@ -19,7 +22,7 @@ from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import Sink
 from tests.delivery.outboxes import Recording, files, key, outbox_at, put, receipts_in
 from tests.delivery.samples import patch, upsert, upserts
-from tests.patience import join
+from tests.patience import HANGS, join
 
 
 @pytest.fixture
@@ -375,6 +378,28 @@ def test_receipts_are_on_the_disk_before_the_entries_are_removed(
     assert "Cannot sync the receipts of 5 entries" in next(iter(drained.problems))
     assert {*outbox.names()} == {entry.name for entry in entries}
     assert (drain(outbox, sink).problems, len(sink.arrived), outbox.names()) == ({}, 5, [])
+
+
+def test_a_drain_says_which_disk_it_waits_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, however many steps are slow."""
+    put(outbox_at(tmp_path))
+    monkeypatch.setattr(deadline, "_WARNING_SECONDS", 0.01)
+    read, warning = os.open, f"The disk of {tmp_path} has not answered"
+
+    def hang(*arguments: Any) -> int:
+        patience = time.monotonic() + HANGS
+        while warning not in caplog.text and time.monotonic() < patience:
+            time.sleep(0.01)
+        time.sleep(0.05)
+        return read(*arguments)
+
+    sink = Recording()
+    monkeypatch.setattr(os, "open", hang)
+    Drain(outbox_at(tmp_path), lambda _: (sink, None)).run()
+    assert len(sink.arrived) == 3
+    assert [record.levelname for record in caplog.records if warning in record.getMessage()] == ["WARNING"]
 
 
 def test_debug_logs_name_every_step_and_no_content(outbox: Outbox, caplog: pytest.LogCaptureFixture) -> None:

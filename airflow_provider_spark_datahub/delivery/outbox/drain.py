@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_in_turn
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_in_turn, watched_disks
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, Entry, Outbox, SettledBatch
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hashes
@@ -244,13 +244,16 @@ class Drain:
         :param names: names of the entries; ``None``: all entries of the outbox.
         :raises OSError: if the outbox cannot be listed, or expired receipts cannot be removed.
         """
+        with watched_disks():
+            return self._run(names)
+
+    def _run(self, names: Iterable[EntryName] | None) -> _DrainResult:
         self._deadline = Deadline.after(self.limits.seconds if self.limits.seconds is not None else float("inf"))
         groups = self._groups(names)
         instances = counted(len(groups), "task instance")
         log.debug("Draining %s of %s in %s", counted(_count(groups), "entry"), instances, self.outbox)
         try:
-            with self.outbox.receipts.remembered() as refresh:
-                self._refresh = refresh
+            with self.outbox.receipts.remembered() as self._refresh:
                 self._drain_groups(groups)
             if names is None:
                 self.outbox.usage.measure()

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_in_time
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_at_leisure, step_in_time
 from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_library
 from airflow_provider_spark_datahub.files import (
     PRIVATE_ACCESS,
@@ -252,7 +252,7 @@ class LocalStorage(OutboxStorage):
         self._check_reserve(leaves)
         path = f"{self._root}/{name}"
         if self.deadline is None:
-            write_durably(path, chunks, sync=sync, access=self._access)
+            step_at_leisure(self._root, lambda: write_durably(path, chunks, sync=sync, access=self._access))
             return
         rename = _Rename()
 
@@ -322,7 +322,9 @@ class LocalStorage(OutboxStorage):
 
     def _in_time(self, step: Callable[[], T]) -> T:
         """Return the result of a step, unless the disk hangs: every use of the disk is one, or a part of one."""
-        return step() if self.deadline is None else step_in_time(self._root, self.deadline, step)
+        if self.deadline is None:
+            return step_at_leisure(self._root, step)
+        return step_in_time(self._root, self.deadline, step)
 
 
 def _sync_at_once(paths: Sequence[str]) -> None:
