@@ -79,7 +79,7 @@ lint: dev ## ruff: rules and format; the project's words
 	$(STEP) "Words (scripts/check_words.py)" $(BIN)/python scripts/check_words.py
 
 .PHONY: format
-format: dev ## mend what ruff can mend
+format: dev ## fix what ruff can fix
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 

@@ -133,8 +133,8 @@ def write_durably(
 ) -> None:
     """Replace the content of ``path`` by ``chunks``; make its folder if it is missing.
 
-    The content is written beside it under a name that starts with a dot, synced to the disk, then renamed: a crash
-    leaves the old state or the new one.
+    The content is first written next to it, under a name that starts with a dot, synced to the disk, then renamed: a
+    crash leaves the old state or the new one.
 
     :param sync: False if the file may be lost or damaged by a crash of the machine; others see it completely or not at
         all in any case.

@@ -125,7 +125,7 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
     would see, because ``--conf`` replaces ``spark-defaults.conf`` and ``--jars`` replaces ``spark.jars``. The user's
     namespace and facet switches win. Injecting twice gives the same as injecting once.
 
-    :raises InjectionError: if the user's own transport cannot be kept beside ours, or what is extended gets too long
+    :raises InjectionError: if the user's own transport cannot be combined with ours, or what is extended gets too long
         for a command line.
     """
     transport = _transport(submission.effective_properties(), _our_transport(lineage))
@@ -488,7 +488,7 @@ def unused_path(path: Path) -> Path:
 
 
 def event_log_folder(events_file: Path) -> Path:
-    """Return the folder of Spark's own event log, beside the event file; the caller creates it."""
+    """Return the folder of Spark's own event log, next to the event file; the caller creates it."""
     return events_file.with_suffix(".eventlog")
 
 

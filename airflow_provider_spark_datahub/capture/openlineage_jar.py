@@ -414,7 +414,7 @@ class _Chooser(msgspec.Struct, frozen=True):
         return self._local((str(path),), setting) or JarChoice(jars=(setting,), origin=setting)
 
     def _local(self, files: tuple[str, ...], origin: str) -> JarChoice | None:
-        """Return files of this machine as the driver's class path; ``None`` if the listener must be beside other jars.
+        """Return files of this machine as the driver's class path; ``None`` if the listener belongs to the job's jars.
 
         Spark loads a job's jars, packages and application in a class loader below that of the class path. A listener in
         that loader sees the connectors in these jars (Iceberg, Delta); on the class path, it would not. The listener's

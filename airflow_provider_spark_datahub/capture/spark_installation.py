@@ -56,7 +56,7 @@ class SparkInstallation(msgspec.Struct, frozen=True):
         """Return the Spark that ``spark_binary`` starts in this environment; ``None`` if its layout is not known.
 
         The order is that of Spark's own ``bin/find-spark-home``: ``SPARK_HOME``; the folder above the binary; for pip's
-        ``spark-submit`` (with ``find_spark_home.py`` beside it) the pyspark of the interpreter that the script uses.
+        ``spark-submit`` (with ``find_spark_home.py`` next to it) the pyspark of the interpreter that the script uses.
         A folder counts if its ``jars`` hold exactly one ``spark-core``.
         """
         spark_home = env.get("SPARK_HOME")

@@ -90,7 +90,7 @@ def backfill(
 ) -> None:
     """Convert an archive of events with Spark: for each aspect, the state that a catalogue would hold after a replay.
 
-    After a crash, run it again with the same options: it continues there.
+    After a crash, run it again with the same options: it continues where it stopped.
 
     Exit status: 0; 1 if Spark failed or something could not be delivered; 2 for wrong options.
     """

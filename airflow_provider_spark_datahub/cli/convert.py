@@ -40,14 +40,14 @@ def convert(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting of the converter; repeatable.")
     ] = None,
-    per_event: Annotated[bool, typer.Option("--per-event", help="Convert each event by itself.")] = False,
+    per_event: Annotated[bool, typer.Option("--per-event", help="Convert each event on its own.")] = False,
     exit_code: Annotated[
         int | None, typer.Option(help="Exit code of spark-submit, which decides the run's result.")
     ] = None,
     event_log: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of Spark's own event logs: for streaming queries' sinks; without EVENTS, for all lineage."
+            help="Folder of Spark's own event logs: for sinks of streaming queries; without EVENTS, for all lineage."
         ),
     ] = None,
     json_: Annotated[

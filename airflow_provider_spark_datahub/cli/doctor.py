@@ -272,7 +272,7 @@ def _content(outbox: Outbox) -> Iterator[CheckResult]:
         yield _good("outbox", f"{counted(waiting, 'entry')} pending")
     for folder, advice in (
         (QUARANTINED, "spark-datahub pending shows why; spark-datahub requeue makes them pending again"),
-        (CORRUPT, "a .reason.txt beside each entry says why"),
+        (CORRUPT, "a .reason.txt next to each entry says why"),
     ):
         count = sum(name.endswith(".jsonl") for name in folders[folder])
         if count:
@@ -358,7 +358,9 @@ def doctor(
     seconds: Annotated[float, typer.Option(help="Time for each check.", min=0.1)] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")] = False,
 ) -> None:
-    """Check what lineage needs, where tasks run: versions, configuration, plugin, connection, outbox, Spark, jar.
+    """Check what lineage needs on this machine: versions, configuration, plugin, connection, outbox, Spark, jar.
+
+    Run it on a worker, as the user that runs tasks.
 
     Exit status: 0 if lineage can work (warnings included), 1 if something prevents it, 2 for wrong options.
     """

@@ -39,7 +39,7 @@ def explain(
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")] = False,
 ) -> None:
-    """Explain a dataset or a column: which events, queries and statements lead to it, or why no edge does.
+    """Explain a dataset or a column: which events, queries and statements lead to it, or why there is no edge.
 
     Exit status: 0; 1 if something could not be read or converted (the rest is explained); 2 for wrong options, or if
     nothing has that name.

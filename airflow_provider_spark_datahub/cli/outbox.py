@@ -42,7 +42,8 @@ _ForOption = Annotated[
 _OverOption = Annotated[
     str | None,
     typer.Option(
-        metavar="HOURS", help="Treat an attempt without a recorded end as over after these hours (36), or after 2d."
+        metavar="HOURS",
+        help="Treat an attempt without a recorded end as over after these hours (36) or this time (2d).",
     ),
 ]
 _JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to standard output, for scripts.")]
@@ -113,7 +114,7 @@ def emit(
 ) -> None:
     """Deliver the pending entries of the outbox through Airflow's connections.
 
-    Exit status: 0, even if attempts run; 1 if something else stays, or the outbox cannot be read; 2 for wrong options.
+    Exit status: 0, even if attempts run; 1 if anything else is left, or the outbox cannot be read; 2 for wrong options.
     """
     from airflow_provider_spark_datahub.delivery import Deadline
     from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits

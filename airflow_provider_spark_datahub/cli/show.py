@@ -52,8 +52,8 @@ def show(
 ) -> None:
     """Show the run tree and the lineage of proposals or events: in the terminal, as a page, or as a drawing.
 
-    Exit status: 0; 1 if something could not be read or converted (the rest is shown), or the output not written; 2 for
-    wrong options.
+    Exit status: 0; 1 if something could not be read or converted (the rest is shown), or if the output could not
+    be written; 2 for wrong options.
     """
     zone = _time_zone(timezone)
     view = _View.JSON if json_ else format_ or _view_of(output)

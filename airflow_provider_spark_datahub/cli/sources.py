@@ -107,7 +107,7 @@ class EventConversion:
         self._add(converter.conversion)
 
     def per_event(self) -> Iterator[Proposal]:
-        """Convert each event by itself."""
+        """Convert each event on its own."""
         collection = CollectedEvents(self._sources, checked_text())
         total = Conversion()
         for event in collection:
@@ -314,7 +314,7 @@ class _Objects:
         return rest if FORMAT.encode() in first and b'"format"' in first else self.content
 
     def proposals(self) -> Iterator[Proposal]:
-        """Yield the proposals; in a quarantine entry each one is beside its reason."""
+        """Yield the proposals; in a quarantine entry each one comes with its reason."""
         for number, obj in self:
             if _is_manifest(obj):
                 continue

@@ -24,15 +24,15 @@ def warm(
     openlineage_jar: Annotated[
         str | None, typer.Option(help="The OpenLineage jar; default: [spark_datahub] openlineage_jar.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write archives anew that fit.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also rewrite archives that still fit.")] = False,
     seconds: Annotated[float, typer.Option(min=1, help="Time for each of the Spark jobs.")] = 1800,
 ) -> None:
-    """Write the archives of Java classes that make Spark's drivers start faster, and remove those that fit nothing.
+    """Write the archives of Java classes that make Spark's drivers start faster, and remove those that no longer fit.
 
-    Two small Spark jobs are run: one with the listener on the driver's class path, and one for jobs that bring jars of
+    It runs two small Spark jobs: one with the listener on the driver's class path, and one for jobs that bring jars of
     their own.
 
-    Exit status: 0 the archives fit; 1 one could not be written; 2 wrong options.
+    Exit status: 0 if the archives fit; 1 if one could not be written; 2 for wrong options.
     """
     folder, setting = _configured(folder, openlineage_jar)
     env = dict(os.environ)

@@ -101,7 +101,7 @@ class DatahubFileHook(_DatahubHook):
 
 
 class OpenLineageHook(_DatahubHook):
-    """Connection type ``openlineage``, for raw events beside DataHub: host = URL, password = API key.
+    """Connection type ``openlineage``, for raw events in addition to DataHub: host = URL, password = API key.
 
     Extra: see :class:`~airflow_provider_spark_datahub.delivery.sinks.openlineage.OpenLineageSettings`.
     """

@@ -67,7 +67,7 @@ class LineagePendingError(AirflowException):
 
 
 class TaskLineage:
-    """Lineage of one execution of a task: before, beside and after its Spark job.
+    """Lineage of one execution of a task: before, during and after its Spark job.
 
     Whatever fails here is logged and reported; the task ends as it would have ended without.
 

@@ -71,9 +71,9 @@ _BEGIN_SECONDS = 8.0
 _ORPHAN_SECONDS = 10.0
 """Time for an orphaned spark-submit to end after SIGTERM, and again after SIGKILL."""
 _RAW_EVENTS_SHARE = 0.05
-"""Extra share of the time for lineage in which raw events are put beside proposals that could not be delivered."""
+"""Extra share of the time for lineage in which raw events are kept with proposals that could not be delivered."""
 _USED_AT_THE_END = ("task.running", "delivery.outbox.drain")
-"""Modules that would delay the submit. They are imported beside the running job, which costs the task no time."""
+"""Modules that would delay the submit. They are imported while the job runs, which costs the task no time."""
 
 
 class Launcher(Protocol):
@@ -331,7 +331,7 @@ class AttemptLineage:
         self._record = self._begun_record(events_file)
         self.delivery.take_over(self._record.to_obj(), str(events_file))
 
-    # -- beside the job, in a thread of its own
+    # -- while the job runs, in a thread of its own
 
     def announce(self) -> None:
         """Deliver what earlier attempts left behind, then report that this attempt is running.
@@ -523,7 +523,7 @@ class AttemptLineage:
         """Return the raw events to forward; ``None`` without a backend.
 
         Normally they were collected in the pass that converted the events. If that pass followed the running job, the
-        file is read again: collecting beside a job that runs for weeks would fill the worker's memory.
+        file is read again: collecting while a job runs for weeks would fill the worker's memory.
         """
         if self._options.openlineage_connection is None or self._events_file is None:
             return None

@@ -298,7 +298,7 @@ class TaskDelivery:
                 self._add_reason(f"it is pending, since the outbox failed: {error}")
 
     def keep_raw_events(self, events_file: EventPlace, raw: RawEvents | None, deadline: Deadline) -> None:
-        """Put the raw events beside pending or quarantined proposals, for a later conversion.
+        """Put the raw events next to pending or quarantined proposals, for a later conversion.
 
         Unless the attempt collected them to forward them, the file is read again: this is rare, and redacting and
         compressing at every end of an attempt, in case the delivery fails, would delay every task.

@@ -1,4 +1,4 @@
-"""Lineage of a job while it runs (``emit_periodically``), delivered from a thread beside it."""
+"""Lineage of a job while it runs (``emit_periodically``), delivered from a background thread."""
 
 from __future__ import annotations
 

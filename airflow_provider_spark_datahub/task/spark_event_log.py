@@ -1,6 +1,6 @@
 """Spark's own event log of one attempt.
 
-A log that was enabled for lineage is beside the OpenLineage events, and is read and removed with them. A log that the
+A log that was enabled for lineage is next to the event file, and is read and removed with them. A log that the
 user enabled is read and kept.
 """
 
@@ -66,7 +66,7 @@ class SparkEventLog:
         attempt: str | None = None,
         connection: str | None = None,
     ) -> Submission:
-        """Return the submission with an event log beside the events file, or unchanged if there can be none.
+        """Return the submission with an event log next to the event file, or unchanged if there can be none.
 
         :param attempt: marks the attempt's log among others; ``None`` for the path of the events file.
         :param connection: id of the connection to the store of the user's log; empty for the store's own defaults, and
@@ -98,7 +98,7 @@ class SparkEventLog:
         return replace(injection.submission, properties=properties)
 
     def load_client(self) -> None:
-        """Load the client of the log's store beside the job; the end of the attempt has no time for that."""
+        """Load the client of the log's store while the job runs; the end of the attempt has no time for that."""
         if self.folder is not None and not isinstance(self.folder, Path):
             with suppress(OSError):
                 self.folder.load_client()

@@ -54,7 +54,7 @@ class Frame:
 
     :param title: in place of the page's own.
     :param sections: HTML before the page's own sections, in which names are already escaped.
-    :param script: runs beside the page's own.
+    :param script: runs in addition to the page's own.
     :param empty: why there is no lineage, in place of the page's own sentence; HTML is escaped.
     :param below: HTML after the drawing, in which names are already escaped.
     """
@@ -432,7 +432,7 @@ def _steps(sources: Iterable[ColumnSource]) -> str:
     )
 
 
-# -- sections about attempts, beside the lineage: their delivery, actions, lists of runs
+# -- sections about attempts, next to the lineage: their delivery, actions, lists of runs
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def backfills() -> Iterator[Backfills]:
 
 
 def lines(path: str, content: bytes) -> Iterator[Place]:
-    """The events of a file, as Spark names it."""
+    """Return the events of a file, as Spark names it."""
     offset = 0
     for line in content.splitlines(keepends=True):
         yield f"file:{path}", offset, line.strip()

@@ -181,7 +181,7 @@ def test_the_error_names_a_damaged_part(content: bytes, tmp_path: Path) -> None:
         deliver(folder, Receiver())
 
 
-def test_a_table_without_proposals_is_no_part(tmp_path: Path) -> None:
+def test_a_table_without_proposals_is_not_a_part(tmp_path: Path) -> None:
     folder = write_parts(tmp_path, [upserts(2)])
     (part,) = (folder / "proposals").iterdir()
     pq.write_table(pa.table({"other": ["x"]}), part)

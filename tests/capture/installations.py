@@ -35,7 +35,7 @@ def spark_at(home: Path, spark: str = "4.3.0", scala: str = "2.13", *, more_jars
 
 
 def executable(path: Path, script: str = "#!/bin/sh\n") -> Path:
-    """An executable file."""
+    """Make an executable file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(script)
     path.chmod(0o755)
@@ -43,7 +43,7 @@ def executable(path: Path, script: str = "#!/bin/sh\n") -> Path:
 
 
 def openlineage_jar(path: Path, scala: str | None = "2.13", *, pom_scala: str | None = None) -> Path:
-    """A jar with the listener; its code is that of ``scala``, or of no recognizable version."""
+    """Make a jar with the listener; its code is that of ``scala``, or of no recognizable version."""
     with zipfile.ZipFile(path, "w") as jar:
         jar.writestr(LISTENER_CLASS, SEQ_CALL[scala] if scala else b"\xca\xfe\xba\xbe")
         if pom_scala:

@@ -52,7 +52,7 @@ def test_blank_lines_count_in_offsets_alone() -> None:
     assert read("a", b"\n  \nx\r\n\ny") == [(4, b"x\r\n"), (8, b"y")]
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
+def test_a_byte_order_mark_does_not_belong_to_the_first_line() -> None:
     assert read("a", b"\xef\xbb\xbf{}\n{}") == [(0, b"{}\n"), (6, b"{}")]
 
 

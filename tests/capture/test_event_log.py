@@ -26,7 +26,7 @@ def lines(*events: dict[str, Any]) -> bytes:
 
 
 def zstd_frames(content: bytes) -> bytes:
-    """As Spark compresses: a new frame after each flush."""
+    """Compress as Spark does: a new frame after each flush."""
     compressor = zstandard.ZstdCompressor()
     return b"".join(compressor.compress(line) for line in content.splitlines(keepends=True))
 
@@ -281,7 +281,7 @@ def test_time_that_is_up_ends_the_reading(tmp_path: Path) -> None:
     assert not log.complete
 
 
-def test_folder_without_log_is_no_complete_reading(tmp_path: Path) -> None:
+def test_a_folder_without_a_log_is_not_read_completely(tmp_path: Path) -> None:
     for folder, problems in ((tmp_path, 0), (tmp_path / "missing", 1)):
         log = EventLog(folder)
         assert list(log) == []

@@ -142,7 +142,7 @@ def test_a_file_that_went_away_after_it_was_read(path: Path) -> None:
     assert follower.report.outcome is Outcome.REPLACED
 
 
-def test_who_stops_goes_on_from_there(path: Path) -> None:
+def test_a_stopped_reader_continues_where_it_stopped(path: Path) -> None:
     append(path, START + b"\n" + COMPLETE + b"\n")
     follower = FileFollower(path, checked_text())
     asked = iter([False, True])

@@ -36,7 +36,7 @@ def properties_of(submission: Submission, lineage: LineageInjection = LINEAGE) -
 
 
 def transport_of(properties: dict[str, str], *, defaults: dict[str, str] | None = None) -> dict[str, object]:
-    """The transport properties of a job that has these, without their common prefix."""
+    """Return the transport properties of a job that has these, without their common prefix."""
     injected = properties_of(Submission(properties, base_properties=defaults or {}))
     return {name.removeprefix(f"{TRANSPORT}."): value for name, value in injected.items() if name.startswith(TRANSPORT)}
 

@@ -65,7 +65,7 @@ def resolver(
 
 
 def cached(ivy_home: Path, *, descriptor: str = "<ivy-module/>", coordinate: _Coordinate = OPENLINEAGE) -> Path:
-    """A module in an Ivy cache, as spark-submit leaves it."""
+    """Make a module in an Ivy cache, as spark-submit leaves it."""
     module = ivy_home / "cache" / coordinate.group / coordinate.artifact
     jar = module / "jars" / f"{coordinate.artifact}-{coordinate.version}.jar"
     jar.parent.mkdir(parents=True)

@@ -115,7 +115,7 @@ def test_file_that_does_not_exist_is_refused(spark: SparkInstallation, tmp_path:
     assert "does not exist" in problem(str(tmp_path / "none.jar"), installation=spark)
 
 
-def test_file_that_is_no_jar_is_refused(spark: SparkInstallation, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_jar_is_refused(spark: SparkInstallation, tmp_path: Path) -> None:
     (tmp_path / "text.jar").write_text("no zip")
     assert "cannot be read: File is not a zip file" in problem(str(tmp_path / "text.jar"), installation=spark)
 

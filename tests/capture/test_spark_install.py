@@ -107,7 +107,7 @@ def test_defaults_are_those_of_the_conf_dir(tmp_path: Path) -> None:
     assert base_properties(None, None) == {}
 
 
-def test_no_defaults_file_is_no_defaults(tmp_path: Path) -> None:
+def test_without_a_defaults_file_there_are_no_defaults(tmp_path: Path) -> None:
     found = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(spark_at(tmp_path / "spark"))})
     assert found is not None
     assert found.defaults() == {}

@@ -84,7 +84,7 @@ def test_nothing_from_elsewhere_steers_the_terminal(
 
 
 @pytest.mark.parametrize("command", [["pending"], ["emit"], ["requeue", "--all"]])
-def test_a_folder_that_does_not_exist_is_no_empty_outbox(outbox: tuple[str, Path], command: list[str]) -> None:
+def test_a_folder_that_does_not_exist_is_an_error(outbox: tuple[str, Path], command: list[str]) -> None:
     result = run(*command, *outbox)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"--outbox {outbox[1]}: there is no such folder\n"

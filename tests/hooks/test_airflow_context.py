@@ -279,7 +279,7 @@ def test_upstream_tasks() -> None:
 
 
 def behind_mapped_numbers() -> Any:
-    """A task whose upstream task ``numbers`` is mapped."""
+    """Return a task whose upstream task ``numbers`` is mapped."""
 
     with DAG("shop", schedule=None):
         build = tries_task("build")

@@ -56,7 +56,7 @@ def test_parts_in_s3_arrive_once_in_order_and_a_second_time_nothing_does(locatio
     assert again.opened == 0
 
 
-def test_it_goes_on_from_the_batch_that_broke(location: str) -> None:
+def test_a_delivery_continues_with_the_batch_that_failed(location: str) -> None:
     broken, healed = Receiver(breaks=lambda one: one == PARTS[0][BATCH]), Receiver()
     assert deliver(location, broken).complete < 2
     assert deliver(location, healed).complete == 2

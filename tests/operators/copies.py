@@ -11,7 +11,7 @@ SPARK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),shop)"
 
 
 def write_events(spark: FakeSpark, number: int, *, inputs: tuple[str, ...] = ()) -> None:
-    """Each job copies a table of its own into a table of its own."""
+    """Have each job copy a table of its own into another one of its own."""
     source, target = f"/in/{number}", f"/out/{number}"
     run_id, query_id = APP[:-4] + f"{number:04d}", QUERY[:-5] + f"1{number:04d}"
     output = file(target, columnLineage=column_lineage({"id": [column(source, "id", "DIRECT:IDENTITY")]}))

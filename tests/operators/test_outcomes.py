@@ -124,7 +124,7 @@ def outcome(operator: SparkSubmitOperator, ending: Ending, spark: FakeSpark) -> 
 
 
 def let_lineage_threads_end() -> None:
-    """What goes on beside the job may come to its steps after it."""
+    """Let steps that began while the job ran end after it."""
     for thread in threading.enumerate():
         if thread.name.startswith("lineage-"):
             thread.join(20)

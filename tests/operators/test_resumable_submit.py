@@ -38,7 +38,7 @@ class Cluster:
         return f"driver-{len(self.locations)}"
 
     def writes(self, events: str) -> None:
-        """The events of the last driver."""
+        """Set the events of the last driver."""
         path = Path(self.locations[-1])
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes((CORPUS / f"{events}.ndjson").read_bytes())

@@ -166,7 +166,7 @@ def test_the_job_gets_the_users_settings_and_ours(spark: FakeSpark, tmp_path: Pa
     assert conf == content
 
 
-def test_a_second_execution_starts_anew(spark: FakeSpark) -> None:
+def test_a_second_execution_keeps_nothing_of_the_first(spark: FakeSpark) -> None:
     spark.writes("a_csv_join_agg")
     operator = operator_with_lineage(spark)
     for number in (1, 2):
@@ -226,9 +226,7 @@ def test_the_drivers_output_says_why_there_is_no_lineage(spark: FakeSpark, capsy
     assert "docs/troubleshooting.md, There is no lineage" in shown
 
 
-def test_a_hook_whose_output_cannot_be_watched_submits_all_the_same(
-    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hook_whose_output_cannot_be_watched_still_submits(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AttributeError("no such method in this version")
 

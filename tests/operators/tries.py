@@ -160,14 +160,14 @@ class TaskState:
 
 
 def context_of(task: Any, ti: TaskInstance | None = None, state: TaskState | None = None) -> Any:
-    """The context that Airflow hands to ``execute``; one before 3.3 has no task state."""
+    """Return the context that Airflow passes to ``execute``; before 3.3 it has no task state."""
     ti = ti or TaskInstance(task_id=task.task_id)
     context = {"ti": ti, "task_instance": ti, "task": task, "dag_run": ti.dag_run, "dag": getattr(task, "dag", None)}
     return context if state is None else {**context, "task_state_store": state}
 
 
 def dag() -> DAG:
-    """An empty DAG."""
+    """Return an empty DAG."""
     return DAG("shop", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC))
 
 
@@ -206,7 +206,7 @@ class FakeSpark:
         self._environment("PATH", f"{self._commands}{os.pathsep}{os.environ['PATH']}")
 
     def writes(self, events: str | bytes, argument: str | None = None) -> None:
-        """The events of the next runs: a case of the corpus, or what the file is to hold.
+        """Set the events of the next runs: a case of the corpus, or the content of the file.
 
         :param argument: only of runs with this last argument.
         """
@@ -214,28 +214,28 @@ class FakeSpark:
         (self._folder / ("events" if argument is None else f"{argument}.events")).write_bytes(content)
 
     def logs(self, event_log: bytes) -> None:
-        """The Spark event log of the next runs, if they write one."""
+        """Set the Spark event log of the next runs, if they write one."""
         (self._folder / "event-log").write_bytes(event_log)
 
     def fails_once(self, argument: str) -> None:
-        """The next run with this last argument fails."""
+        """Let the next run with this last argument fail."""
         (self._folder / f"{argument}.fails").touch()
 
     def plants(self, command: str) -> None:
-        """The next runs make something else than an event file in its place, by a command that gets its path."""
+        """Let the next runs make something else in the place of the event file, by a command that gets its path."""
         self._environment("FAKE_SPARK_PLANTS", command)
 
     def prints(self, output: str) -> None:
-        """What the next runs write to their standard output."""
+        """Set what the next runs write to their standard output."""
         (self._folder / "output").write_text(output)
 
     def exits(self, code: int) -> None:
-        """The next runs end with this code."""
+        """Let the next runs end with this code."""
         self._environment("FAKE_SPARK_EXIT", str(code))
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """A run that begins meanwhile ends after it."""
+        """Keep runs that begin in this block from ending before it."""
         flag = self._folder / "runs-on"
         flag.touch()
         try:
@@ -244,7 +244,7 @@ class FakeSpark:
             flag.unlink()
 
     def signals(self, name: str) -> None:
-        """The next runs send their parent a signal, and go on running."""
+        """Let the next runs send their parent a signal, and continue."""
         self._environment("FAKE_SPARK_SIGNAL", name)
 
     @property
@@ -277,7 +277,7 @@ def execute(operator: SparkSubmitOperator, context: Any) -> object:
 
 @contextmanager
 def raised_by(signal_number: signal.Signals, failure: Callable[[], BaseException | None]) -> Iterator[None]:
-    """The signal raises what ``failure`` makes, wherever the code is; the way Airflow's own timeouts and kills go."""
+    """Have the signal raise what ``failure`` makes, wherever the code is, as Airflow's own timeouts and kills do."""
 
     def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the handler's signature)
         error = failure()
@@ -292,13 +292,13 @@ def raised_by(signal_number: signal.Signals, failure: Callable[[], BaseException
 
 
 def operator_with_lineage(spark: FakeSpark, **arguments: Any) -> SparkSubmitDatahubOperator:
-    """A task of an own DAG whose lineage goes to the connection ``datahub_file``."""
+    """Return a task of a new DAG whose lineage goes to the connection ``datahub_file``."""
     given = {"task_id": "build", "application": "job.py", "datahub_conn_id": "datahub_file", "name": "build"}
     return SparkSubmitDatahubOperator(**{"dag": dag(), "openlineage_jar": spark.jar, **given, **arguments})
 
 
 def connections_to(sink: Sink | None, problem: str | None = None) -> Connections:
-    """The sink for every connection but those of OpenLineage, which are Airflow's; and the real outbox."""
+    """Return this sink for every connection except OpenLineage's, which are Airflow's, and the real outbox."""
 
     def opened(connection_id: str) -> tuple[Sink | None, str | None]:
         return open_sink(connection_id) if connection_id.startswith("openlineage") else (sink, problem)

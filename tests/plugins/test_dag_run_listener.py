@@ -85,7 +85,7 @@ def seen(request: pytest.FixtureRequest) -> Any:
 
 
 def end(dag: Any, *, succeeded: bool = True, **more: Any) -> None:
-    """The DAG run ends, and the listener's threads have done their work."""
+    """End the DAG run, and wait until the listener's threads have done their work."""
     run = DagRun(dag=dag, end_date=END, **more)
     if succeeded:
         dag_run_listener.on_dag_run_success(run, "")

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """The certificate and its key as PEM files in ``folder``."""
+    """Make the certificate and its key as PEM files in ``folder``."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a server of a test")])
     address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))

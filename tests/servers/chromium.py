@@ -36,7 +36,7 @@ _PICTURES = "SCREENSHOTS"
 
 
 def installed() -> tuple[str, str]:
-    """The commands of the browser and of its driver.
+    """Return the commands of the browser and of its driver.
 
     Where one is missing the test is skipped, except in CI: there nobody reads what was skipped.
     """
@@ -75,25 +75,25 @@ class Chromium:
         self.driver.get(page.as_uri())
 
     def emulate(self, *, media: str = "", scheme: str = "light") -> None:
-        """As a reader with this colour scheme has it, or as it is printed (``print``)."""
+        """Show the page as for a reader with this colour scheme, or as it is printed (``print``)."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
 
     def complaints(self) -> list[str]:
-        """What the console says since it was asked last."""
+        """Return what the console has said since the last call."""
         return self._log("browser")
 
     def requests(self) -> list[str]:
-        """The addresses of all that was asked for since the last time, of files and of the network."""
+        """Return the addresses that were requested since the last call, of files and of the network."""
         events = [json.loads(message)["message"] for message in self._log("performance")]
         return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
 
     def _log(self, name: str) -> list[str]:
-        """What a log gained since it was read last."""
+        """Return what a log has gained since the last call."""
         return [entry["message"] for entry in self.driver.execute("getLog", {"type": name})["value"]]
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """What a piece of JavaScript returns."""
+        """Run a piece of JavaScript, and return its result."""
         return self.driver.execute_script(script, *arguments)
 
     def picture(self, name: str, height: int, width: int = 1400) -> None:
@@ -108,13 +108,13 @@ class Chromium:
         self.driver.switch_to.active_element.send_keys(*keys)
 
     def find(self, selector: str) -> WebElement:
-        """The first element of a CSS selector."""
+        """Return the first element of a CSS selector."""
         return self.driver.find_element("css selector", selector)
 
 
 @contextmanager
 def chromium(folder: Path) -> Iterator[Chromium]:
-    """A browser while this lasts; it and its driver are ended by their own process ids."""
+    """Run a browser in this block; it and its driver are ended by their own process ids."""
     browser = Chromium(folder)
     try:
         yield browser

@@ -60,7 +60,7 @@ class Kafka(Server):
         self._format()
 
     def make_topic(self, **configuration: str) -> str:
-        """A new topic of two partitions; its name."""
+        """Make a topic of two partitions, and return its name."""
         name = f"proposals-{uuid.uuid4().hex[:8]}"
         topic = NewTopic(name, num_partitions=2, replication_factor=1, config=configuration)
         self._admin.create_topics([topic], operation_timeout=20)[name].result(20)
@@ -68,7 +68,7 @@ class Kafka(Server):
         return name
 
     def messages(self, topic: str) -> list[Message]:
-        """What a topic holds, each partition in its order."""
+        """Return what a topic holds, each partition in its order."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": uuid.uuid4().hex, "log_level": 0})
         until = time.monotonic() + 20
         try:

@@ -29,7 +29,7 @@ def java() -> str:
 
 
 def files_of(server: str) -> Path:
-    """The folder that `make servers` made for a server."""
+    """Return the folder that `make servers` made for a server."""
     folder = FILES / server
     if not (folder / ".ready").exists():
         raise ServerError(f"{folder} is not there: run `make servers`")

@@ -42,13 +42,13 @@ class S3(Server):
         super().__init__([*command, "--properties", str(properties)], self._answering, folder / "s3.log")
 
     def make_bucket(self, name: str) -> Path:
-        """A new bucket; its folder."""
+        """Make a bucket, and return its folder."""
         bucket = self.folder / name
         bucket.mkdir()
         return bucket
 
     def connection(self, **changes: str) -> dict[str, object]:
-        """The Airflow connection that reaches it."""
+        """Return the Airflow connection that reaches it."""
         extra = {"endpoint_url": self.url, "region_name": "us-east-1"}
         return {"conn_type": "aws", "login": ACCESS_KEY, "password": SECRET_KEY, "extra": extra, **changes}
 

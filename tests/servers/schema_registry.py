@@ -30,7 +30,7 @@ class SchemaRegistry(Server):
             return False
 
     def subjects(self) -> list[str]:
-        """What it has schemas of."""
+        """Return the subjects that it has schemas of."""
         found: list[str] = requests.get(f"{self.url}/subjects", timeout=10).json()
         return found
 

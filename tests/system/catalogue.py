@@ -45,22 +45,22 @@ class MappedTaskRunKey(TaskRunKey):
 
 
 def instance(key: DatahubKey) -> str:
-    """The DataProcessInstance of a key."""
+    """Return the DataProcessInstance of a key."""
     return f"urn:li:dataProcessInstance:{key.guid()}"
 
 
 def task_job(dag_id: str, task_id: str) -> str:
-    """The DataJob of an Airflow task."""
+    """Return the DataJob of an Airflow task."""
     return f"urn:li:dataJob:(urn:li:dataFlow:(airflow,{dag_id},prod),{task_id})"
 
 
 def spark_job(name: str) -> str:
-    """The DataJob of a Spark application."""
+    """Return the DataJob of a Spark application."""
     return f"urn:li:dataJob:(urn:li:dataFlow:(spark,{name},default),{name})"
 
 
 def file_dataset(path: Path) -> str:
-    """A dataset on the local disk."""
+    """Return a dataset on the local disk."""
     return f"urn:li:dataset:(urn:li:dataPlatform:file,{path},PROD)"
 
 
@@ -72,7 +72,7 @@ class Catalogue:
 
     @classmethod
     def of_file(cls, path: Path) -> Catalogue:
-        """What the file sink wrote."""
+        """Read what the file sink wrote."""
         return cls(json.loads(line) for line in path.read_text().splitlines())
 
     def assert_strict(self) -> None:
@@ -83,7 +83,7 @@ class Catalogue:
             assert canonical_violations(proposal) == [], proposal
 
     def all(self, urn: str, aspect: str, change_type: str = "UPSERT") -> list[Any]:
-        """The aspect's values in the order they arrived, repeated ones once."""
+        """Return the aspect's values in the order they arrived, repeated ones once."""
         found: list[Any] = []
         for one in self.proposals:
             if (one["entityUrn"], one["aspectName"], one["changeType"]) == (urn, aspect, change_type):
@@ -93,7 +93,7 @@ class Catalogue:
         return found
 
     def one(self, urn: str, aspect: str) -> Any:
-        """The aspect, which is always the same."""
+        """Return the aspect, which is always the same."""
         (value,) = self.all(urn, aspect)
         return value
 
@@ -105,7 +105,7 @@ class Catalogue:
         ]
 
     def children(self, urn: str) -> list[str]:
-        """The instances whose parent is this one, in the order they arrived."""
+        """Return the instances whose parent is this one, in the order they arrived."""
         found = [
             one["entityUrn"]
             for one in self.proposals
@@ -115,7 +115,7 @@ class Catalogue:
         return list(dict.fromkeys(found))
 
     def urns(self, entity_type: str) -> set[str]:
-        """All entities of a type."""
+        """Return all entities of a type."""
         return {one["entityUrn"] for one in self.proposals if one["entityType"] == entity_type}
 
 
@@ -124,7 +124,7 @@ def _content(aspect: Json) -> Any:
 
 
 def edges(input_output: Json, side: str) -> set[str]:
-    """The datasets of a ``dataJobInputOutput``.
+    """Return the datasets of a ``dataJobInputOutput``.
 
     :param side: ``input`` or ``output``.
     """
@@ -132,7 +132,7 @@ def edges(input_output: Json, side: str) -> set[str]:
 
 
 def patched_paths(operations: list[Json]) -> list[str]:
-    """What a patch adds, as JSON pointers; the URNs in it as they are."""
+    """Return what a patch adds, as JSON pointers; the URNs in it as they are."""
     assert {operation["op"] for operation in operations} == {"add"}
     return [operation["path"].replace("~1", "/").replace("~0", "~") for operation in operations]
 

@@ -18,7 +18,7 @@ def data_folder() -> Path:
 
 
 def save_report(context: Any) -> None:
-    """A callback of every end of a try: its report, as a task downstream would get it."""
+    """Save the report of a try as a downstream task would get it; a callback of every end of a try."""
     ti = context["ti"]
     mapped = ti.map_index is not None and ti.map_index >= 0
     report = ti.xcom_pull(task_ids=ti.task_id, key="lineage_report", map_indexes=ti.map_index if mapped else -1)

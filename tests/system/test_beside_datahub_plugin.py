@@ -92,7 +92,7 @@ def _check_edges(gms: GmsStandIn, second_run: int | None) -> None:
 
 
 def _check_runs(catalogue: Catalogue) -> None:
-    """The plugin's run of the mapped task is below the DAG run, and the runs of the indexes are below it."""
+    """Check that the plugin's run of the mapped task is below the DAG run, and the runs of the indexes below it."""
     (run_id,) = {
         properties["run_id"]
         for urn in catalogue.urns("dataProcessInstance")

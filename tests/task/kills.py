@@ -212,7 +212,7 @@ class Runner:
         drain_at_step: int | None = None,
         drain_after: float | None = None,
     ) -> bool:
-        """Whether the last kill hit its process."""
+        """Return whether the last kill hit its process."""
         kills = self.kills
         kills.tries += 1
         folder = self._root / f"{kills.tries:05d}"

@@ -61,7 +61,7 @@ class Job:
 
 @contextmanager
 def followed(one: Try) -> Iterator[Job]:
-    """The try's job, followed from its beginning; it is over when the try is finished, or at the block's end."""
+    """Follow the try's job from its beginning; it is over when the try is finished, or at the block's end."""
     running = Job(one)
     thread = threading.Thread(target=one.lineage.follow, name="lineage-of-running-job", daemon=True)
     thread.start()
@@ -80,7 +80,7 @@ def aspects(proposals: list[Json], name: str, urn: str | None = None) -> list[Js
 
 
 def patched_edges(proposals: list[Json], urn: str, field: str) -> set[str]:
-    """The datasets that patches of a DataJob add."""
+    """Return the datasets that patches of a DataJob add."""
     return {
         operation["value"]["destinationUrn"]
         for patch in aspects(proposals, "dataJobInputOutput", urn)
@@ -469,7 +469,7 @@ def test_of_a_long_proposal_the_beginning_is_logged(tmp_path: Path, caplog: pyte
     assert len(cut) < 10_100
 
 
-def test_nothing_is_logged_unasked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_proposals_are_not_logged_by_default(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     one = Try(tmp_path)
     one.job_writes(CASE)
     with caplog.at_level(logging.DEBUG):

@@ -22,7 +22,7 @@ PAID = "urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/s/paid,PROD)"
 
 
 def log_in(folder: Path) -> None:
-    """The recorded log, where Spark would have written it."""
+    """Put the recorded log where Spark would have written it."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(RECORDED / "streaming-4.3.0.ndjson", folder / APPLICATION)
 

@@ -47,7 +47,7 @@ def chain(browser: Chromium, tmp_path: Path) -> Chromium:
 
 
 def lit_lines(browser: Chromium) -> set[str]:
-    """The lines that are traced, by the names that the boxes show."""
+    """Return the traced lines, by the names that the boxes show."""
     lines: list[str] = browser.run(
         """const title = (key) => document.querySelector(`.box[data-key=${key}] .title`).textContent;
         return [...document.querySelectorAll(".edge.lit")].map((edge) =>
@@ -57,7 +57,7 @@ def lit_lines(browser: Chromium) -> set[str]:
 
 
 def shown_columns(browser: Chromium) -> set[str]:
-    """The columns that can be seen, with their tables."""
+    """Return the columns that can be seen, with their tables."""
     columns: list[str] = browser.run(
         """return [...document.querySelectorAll("tr[data-column]")].filter((row) => row.checkVisibility()).map((row) =>
             `${row.closest(".table").querySelector(".name").textContent}.${row.querySelector("bdi").textContent}`)"""
@@ -79,7 +79,7 @@ def trace_column(browser: Chromium, table: str, column: str) -> None:
 
 
 def box(browser: Chromium, title: str) -> str:
-    """The CSS selector of a box."""
+    """Return the CSS selector of a box."""
     key = browser.run(
         """return [...document.querySelectorAll(".box")].find((box) =>
             box.querySelector(".title").textContent === arguments[0]).dataset.key""",

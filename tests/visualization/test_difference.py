@@ -93,7 +93,7 @@ def test_results_of_attempts() -> None:
 
 
 def another_day(number: int, result: str) -> list[Proposal]:
-    """The job ran twice: its first run failed, and its second ended as the result says."""
+    """Return two runs of the job: the first failed, and the second ended with the result."""
     proposals = []
     for order, end in enumerate(["FAILURE", result]):
         urn = f"urn:li:dataProcessInstance:{number}-{9 - order}"

@@ -145,7 +145,7 @@ def test_a_folded_side_keeps_the_datasets_that_join_jobs() -> None:
     assert "p d19" in text_of(drawing)
 
 
-def test_a_flow_that_is_too_wide_goes_on_below_and_says_so() -> None:
+def test_a_flow_that_is_too_wide_continues_below_and_says_so() -> None:
     chain = [job(f"job_number_{number}", f"table_number_{number}", f"table_number_{number + 1}") for number in range(6)]
     [drawing] = drawn(chain, 80)
     text = text_of(drawing)

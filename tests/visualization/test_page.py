@@ -104,7 +104,7 @@ def failed_row(proposals: list[Proposal]) -> str:
     return str(row)
 
 
-def test_a_failure_that_a_retry_mended_is_led_to(daily_sales: list[Proposal]) -> None:
+def test_a_failure_before_a_successful_retry_has_a_link(daily_sales: list[Proposal]) -> None:
     assert "01a1fd23-34f9" in failed_row(daily_sales)
 
 
