@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture.child_spark import (
         ChildInjection as ChildInjection,
         SubmitArguments as SubmitArguments,
-        lay_over as lay_over,
-        notes_below as notes_below,
+        launch_notes as launch_notes,
+        write_child_configuration as write_child_configuration,
     )
     from airflow_provider_spark_datahub.capture.class_archive import (
         ClassArchive as ClassArchive,
@@ -101,7 +101,7 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "child_spark": "ChildInjection SubmitArguments lay_over notes_below",
+            "child_spark": "ChildInjection SubmitArguments write_child_configuration launch_notes",
             "class_archive": "ClassArchive ClassArchiveError ClassArchives",
             "connect_session": "SESSION_SCHEME SessionEvents remote_with_session",
             "event_lines": (

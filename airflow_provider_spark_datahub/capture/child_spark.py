@@ -1,9 +1,10 @@
 """Lineage of every ``spark-submit`` below a process, whatever starts it.
 
-Spark's scripts and PySpark source ``spark-env.sh`` of ``SPARK_CONF_DIR`` before they start Java. :func:`lay_over`
-writes a folder with another ``spark-env.sh``. It sources the user's own one, and then calls :func:`_rewrite` in this
-Python, which adds the listener to the arguments. So each Spark keeps its configuration, gets the jar for its version,
-and writes an event file of its own: two Sparks that append to one file tear each other's lines.
+Spark's scripts and PySpark source ``spark-env.sh`` of ``SPARK_CONF_DIR`` before they start Java.
+:func:`write_child_configuration` writes a folder with another ``spark-env.sh``. It sources the user's own one, and then
+calls :func:`_rewrite` in this Python, which adds the listener to the arguments. So each Spark keeps its configuration,
+gets the jar for its version, and writes an event file of its own: two Sparks that append to one file tear each other's
+lines.
 """
 
 from __future__ import annotations
@@ -251,7 +252,7 @@ unset {loaded} _datahub_users _datahub_file _datahub_arguments _datahub_argument
 """
 
 
-def lay_over(folder: Path, injection: ChildInjection, env: Mapping[str, str]) -> dict[str, str | None]:
+def write_child_configuration(folder: Path, injection: ChildInjection, env: Mapping[str, str]) -> dict[str, str | None]:
     """Write a configuration folder that adds lineage to the Sparks of child processes.
 
     The user's own configuration stays in effect, from ``SPARK_CONF_DIR`` or from each Spark's home.
@@ -313,7 +314,7 @@ def main() -> None:
     Path(answer).write_bytes(b"".join(os.fsencode(part) + b"\0" for part in parts))
 
 
-def notes_below(events_folder: Path) -> Iterator[str]:
+def launch_notes(events_folder: Path) -> Iterator[str]:
     """Yield the notes of launches for the report, in the order of the launches."""
     for path in sorted(events_folder.glob(f"*{_NOTE}")):
         try:

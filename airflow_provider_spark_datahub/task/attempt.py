@@ -45,8 +45,8 @@ from airflow_provider_spark_datahub.task.recovery import (
     UnfinishedAttempt,
     event_place,
     remove_events,
-    reservation,
-    was_read,
+    reservation_file,
+    was_read_completely,
 )
 from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
@@ -210,7 +210,7 @@ class AttemptLineage:
         # The driver makes it otherwise, with the umask's modes. Elsewhere the driver may be another user.
         with suppress(OSError):
             make_folder(events_file.parent, sync=False, access=self._access)
-            reservation(events_file).touch()
+            reservation_file(events_file).touch()
 
     def _take_name(self, *, suffixed: str | None = None, unnamed: str | None = None) -> None:
         """Take settings that name the application for the launcher, unless the user set them."""
@@ -358,7 +358,7 @@ class AttemptLineage:
             try:
                 self.delivery.deliver_others_of_dag(self._job_ended.is_set)
             except OSError as error:
-                log.warning("Could not deliver what other tasks of the DAG left: %s. It stays where it is.", error)
+                log.warning("Could not deliver what other tasks of the DAG left: %s. It stays in the outbox.", error)
 
     def follow(self) -> None:
         """Deliver the lineage of the running job every ``emit_periodically`` seconds, until :meth:`finish`."""
@@ -401,7 +401,7 @@ class AttemptLineage:
             self._keep_edges(own_edges, end)
             raw = self._raw_events(events, deadline)
             kept = self._events_file is None or raw is None or forwarding.keep(raw, self._events_file, deadline)
-            removable = was_read(collected) and kept
+            removable = was_read_completely(collected) and kept
             if self._record is not None and not removable:
                 self.delivery.record_end(replace(self._record, keep_events=True).to_obj())
             self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
@@ -587,7 +587,7 @@ class AttemptLineage:
         if not isinstance(place, Path) or place.suffix != EVENT_FOLDER:
             return []
         try:
-            return step_in_time(str(self._options.events_location), deadline, lambda: list(capture.notes_below(place)))
+            return step_in_time(str(self._options.events_location), deadline, lambda: list(capture.launch_notes(place)))
         except OSError as error:
             return [f"the notes of the task's launches of Spark cannot be read: {error}"]
 

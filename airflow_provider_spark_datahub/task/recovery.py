@@ -251,7 +251,7 @@ def _converted(entry: Entry, record: UnfinishedAttempt, place: EventPlace, deadl
         log.debug("No time was left to convert %s after %s", entry, counted(report.events, "event"))
         return None
     proposals = lineage[1]
-    if record.keep_events or not was_read(report):
+    if record.keep_events or not was_read_completely(report):
         entry = entry.update(redo=replace(record, keep_events=True).to_obj())
     if backend is not None and events.raw is not None and events.raw.is_whole:
         if events.raw.problem:
@@ -261,7 +261,7 @@ def _converted(entry: Entry, record: UnfinishedAttempt, place: EventPlace, deadl
     return entry.finish(proposals, spark_succeeded=succeeded)
 
 
-def was_read(report: CollectionReport) -> bool:
+def was_read_completely(report: CollectionReport) -> bool:
     """Return whether everything in an event file was read, so that the file is not needed any more."""
     return report.outcome not in UNREAD and not report.quarantined_count
 
@@ -298,7 +298,7 @@ def _files_of(events_file: Path) -> list[Path]:
     return [events_file, *events_file.iterdir()] if events_file.suffix == EVENT_FOLDER else [events_file]
 
 
-def reservation(events_file: Path) -> Path:
+def reservation_file(events_file: Path) -> Path:
     """Return the empty file that keeps the folder of an event file until the job begins to write there.
 
     OpenLineage makes the folder only once. If another attempt removed the folder at its own end, all events of the job
@@ -342,7 +342,7 @@ def _remove_events(path: EventPlace) -> None:
         path.unlink(missing_ok=True)
     log.debug("Removed %s", path)
     with suppress(OSError):
-        reservation(path).unlink(missing_ok=True)
+        reservation_file(path).unlink(missing_ok=True)
         # Remove only empty folders: other attempts of the run may still write here.
         for folder in list(path.parents)[:3]:
             folder.rmdir()

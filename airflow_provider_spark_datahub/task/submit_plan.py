@@ -182,7 +182,7 @@ class SubmitPlan:
         if replaced:
             self._warnings.append(
                 f"the OpenLineage transport of {replaced} gets none of this job's events: set it as Spark properties "
-                "(spark.openlineage.transport.*), and it is kept beside ours"
+                "(spark.openlineage.transport.*) to have it combined with ours"
             )
 
 

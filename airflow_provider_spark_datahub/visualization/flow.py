@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from airflow_provider_spark_datahub.visualization.layout import connected
+from airflow_provider_spark_datahub.visualization.layout import connected_groups
 from airflow_provider_spark_datahub.visualization.model import GraphJob
 from airflow_provider_spark_datahub.visualization.names import ShortName
 
@@ -116,7 +116,7 @@ def draw_flows(
         for index, job in enumerate(jobs)
         for dataset in (*job.inputs, *job.outputs)
     ]
-    groups = connected(range(len(jobs)), shared)
+    groups = connected_groups(range(len(jobs)), shared)
     return [_draw(*_stages_and_versions([jobs[index] for index in group]), pen) for group in groups]
 
 

@@ -210,7 +210,7 @@ class Layout:
         corners: dict[str, Point] = {}
         routes: dict[Link, tuple[Point, ...]] = {}
         width = height = 0.0
-        for part in connected(sizes, wanted):
+        for part in connected_groups(sizes, wanted):
             inside = set(part)
             layers = _Layers.of(part, [link for link in wanted if link[0] in inside])
             laid_out = _Part(layers, sizes).layout()
@@ -221,7 +221,7 @@ class Layout:
         return cls(corners, routes, width, height)
 
 
-def connected(items: Iterable[_P], links: Iterable[tuple[_P, _P]]) -> list[list[_P]]:
+def connected_groups(items: Iterable[_P], links: Iterable[tuple[_P, _P]]) -> list[list[_P]]:
     """Return the groups of items that links connect, directly or through other items, in the order of the items."""
     leaders = {item: item for item in items}
 

@@ -13,9 +13,9 @@ from airflow_provider_spark_datahub.capture.child_spark import (
     ChildInjection,
     SubmitArguments,
     _rewrite,
-    lay_over,
+    launch_notes,
     main,
-    notes_below,
+    write_child_configuration,
 )
 from airflow_provider_spark_datahub.capture.injection import LISTENER, ParentRun
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
@@ -148,7 +148,7 @@ def test_a_configuration_folder_that_cannot_be_listed_stays_in_effect(
     """Spark may still open files in it."""
     (tmp_path / "events").mkdir()
     (tmp_path / "conf").mkdir()
-    lay_over(tmp_path, injection(tmp_path), {})
+    write_child_configuration(tmp_path, injection(tmp_path), {})
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
     monkeypatch.setattr(sys, "argv", ["-c", str(tmp_path), str(tmp_path / "answer"), SUBMIT, "job.py"])
 
@@ -159,7 +159,7 @@ def test_a_configuration_folder_that_cannot_be_listed_stays_in_effect(
         patch.setattr(Path, "iterdir", refuse)
         main()
     assert not (tmp_path / "answer").exists()
-    (note,) = notes_below(tmp_path / "events")
+    (note,) = launch_notes(tmp_path / "events")
     assert note.startswith("a Spark of this task ran without lineage: [Errno 13] Permission denied")
 
 
@@ -168,7 +168,7 @@ def test_what_launches_left_to_report(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "2.note")
     (tmp_path / "3.note").symlink_to("/dev/zero")
     (tmp_path / "4.note").write_bytes(b"\xff" + b"x" * 100_000)
-    first, pipe, link, long = notes_below(tmp_path)
+    first, pipe, link, long = launch_notes(tmp_path)
     assert first == "the first"
     for text in (pipe, link):
         assert text.startswith("the note of a launch cannot be read: ")
@@ -178,4 +178,4 @@ def test_what_launches_left_to_report(tmp_path: Path) -> None:
 
 def test_a_folder_that_sparks_scripts_would_not_find(tmp_path: Path) -> None:
     with pytest.raises(InjectionError, match="TMPDIR"):
-        lay_over(tmp_path / "a b", injection(tmp_path), {})
+        write_child_configuration(tmp_path / "a b", injection(tmp_path), {})
