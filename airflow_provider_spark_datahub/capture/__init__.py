@@ -88,6 +88,7 @@ if TYPE_CHECKING:
         PropertiesFile as PropertiesFile,
         RunningSubmit as RunningSubmit,
         Submission as Submission,
+        check_command_line as check_command_line,
         remove_abandoned_properties as remove_abandoned_properties,
         temporary_folder as temporary_folder,
     )
@@ -120,8 +121,8 @@ else:
                 "ScalaVersion SparkInstallation SparkVersions base_file base_properties knows_base_file"
             ),
             "spark_submit": (
-                "DriverOutput InjectionError PropertiesFile RunningSubmit Submission remove_abandoned_properties "
-                "temporary_folder"
+                "DriverOutput InjectionError PropertiesFile RunningSubmit Submission check_command_line "
+                "remove_abandoned_properties temporary_folder"
             ),
             "stored_files": "COMPRESSED DamagedFileError decompressed read_lines",
         },

@@ -32,7 +32,7 @@ from airflow_provider_spark_datahub.capture.injection import (
 )
 from airflow_provider_spark_datahub.capture.openlineage_jar import DEFAULT_OPENLINEAGE_JAR, IvyResolver, choose_jar
 from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation, base_file, base_properties
-from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
+from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission, check_command_line
 from airflow_provider_spark_datahub.files import open_regular
 
 _SPARK_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
@@ -222,6 +222,7 @@ def _rewrite(
         submission = inject_event_log(submission, Path(injection.event_log), local_driver=local_driver).submission
     replaced = overridden_transport(env, Path.cwd(), Path.home()) if local_driver else None
     note = f"the OpenLineage transport of {replaced} gets none of this job's events" if replaced else ""
+    check_command_line(parsed.with_submission(submission), env)
     properties, file = submission.hand_over(private)
     submission = replace(submission, properties=properties, base_properties={})
     return parsed.with_submission(submission, file.path if file else None), note

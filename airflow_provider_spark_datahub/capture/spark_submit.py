@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import re
 import select
@@ -13,7 +14,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -34,6 +34,29 @@ class InjectionError(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+_MOST_ARGUMENT_BYTES = 6 * 1024 * 1024
+"""Bytes of all arguments and the environment that Linux takes at most, however large the stack may be."""
+_SPARKS_SHARE = 0.25
+"""Part of that for Spark's own scripts, which repeat the class path and the Java options for Java."""
+
+
+def check_command_line(arguments: Iterable[str], env: Mapping[str, str], others: int = 0) -> None:
+    """Check that the operating system takes all arguments and the environment together.
+
+    :param others: bytes of further arguments.
+    :raises InjectionError: if it may not: a job whose spark-submit cannot start has failed.
+    """
+    strings = itertools.chain(arguments, (f"{name}={value}" for name, value in env.items()))
+    # Each string has an end and a pointer to it.
+    size = others + sum(len(string.encode("utf-8", "surrogatepass")) + 9 for string in strings)
+    most = min(os.sysconf("SC_ARG_MAX"), _MOST_ARGUMENT_BYTES)
+    if size > (1 - _SPARKS_SHARE) * most:
+        raise InjectionError(
+            f"with the listener's part, the command line and the environment are {size} bytes long, too close to the "
+            f"{most} that this machine takes: shorten them, e.g. by a --properties-file"
+        )
 
 
 SECRET_NAME = re.compile(r"api_?key|access[.]?key|token|secret|passw|credential|authorization|jaas", re.IGNORECASE)
@@ -170,6 +193,19 @@ class Submission:
         lines = [content, b"\n\n", *(_property_line(name, str(self.properties[name])) for name in sorted(private))]
         file = PropertiesFile.write(lines, folder)
         return {name: value for name, value in self.properties.items() if name not in private}, file
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments of ``spark-submit`` for this submission, without the application's."""
+        options = {
+            "--jars": self.jars,
+            "--packages": self.packages,
+            "--driver-class-path": self.driver_class_path,
+            "--repositories": self.repositories,
+        }
+        given = ((option, value) for option, value in options.items() if value)
+        properties = (("--conf", f"{name}={value}") for name, value in self.properties.items())
+        return [part for pair in itertools.chain(properties, given) for part in pair]
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -314,7 +350,7 @@ class RunningSubmit(msgspec.Struct, frozen=True):
         names_place = any(
             argument.startswith(_EVENT_PROPERTIES) and argument.endswith(marks) for argument in arguments if marks
         )
-        is_cluster = any(pair == ("--deploy-mode", "cluster") for pair in pairwise(arguments))
+        is_cluster = any(pair == ("--deploy-mode", "cluster") for pair in itertools.pairwise(arguments))
         return cls(pid, started, marks) if names_place and not is_cluster and state != "Z" else None
 
     def stop(self, seconds: float) -> bool:

@@ -219,8 +219,7 @@ def step_at_leisure(storage: str, step: Callable[[], T]) -> T:
 def watched_disks(give_up: Callable[[str], object] | None = None) -> Iterator[None]:
     """Log a warning if this thread waits for a disk that does not answer, once for each disk.
 
-    Nothing can end a system call on such a disk, so the steps of a drain, of which there are thousands a second, are
-    only watched.
+    Nothing can end a system call on such a disk. A drain takes thousands of steps a second, so they are only watched.
 
     :param give_up: called in another thread, with the reason, if one step takes a minute.
     """

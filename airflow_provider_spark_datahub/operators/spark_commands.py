@@ -149,7 +149,8 @@ class _SqlLauncher(SubmissionLauncher):
     def spark(self) -> SparkSubmit:
         from airflow_provider_spark_datahub.task import SparkSubmit
 
-        return SparkSubmit(binary="spark-sql", env=os.environ, local_driver=True)
+        sql = len(str(self._operator.sql or ""))
+        return SparkSubmit(binary="spark-sql", env=os.environ, local_driver=True, argument_bytes=sql)
 
     def launching(self, submission: Submission) -> AbstractContextManager[None]:
         # Write the file before the context begins: a failure in the context would fail the task.

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.task import Launcher, SparkSubmit
 
 _CHANGED_ARGUMENTS = ("conf", "jars", "packages", "driver_class_path", "properties_file")
+_OTHER_ARGUMENTS = ("application", "application_args", "files", "py_files", "_archives")
+"""Arguments that may be long."""
 STOP_SECONDS = 10.0
 """Time for a stopped spark-submit to disappear."""
 
@@ -83,6 +85,7 @@ class _SubmitLauncher(SubmissionLauncher):
             env={**os.environ, **{name: str(value) for name, value in (operator.env_vars or {}).items()}},
             local_driver=(operator._deploy_mode or extra.get("deploy-mode")) != "cluster",
             properties_file=operator.properties_file or None,
+            argument_bytes=sum(len(str(getattr(operator, name, None) or "")) for name in _OTHER_ARGUMENTS),
         )
 
     def launching(self, submission: Submission) -> AbstractContextManager[None]:

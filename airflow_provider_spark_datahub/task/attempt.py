@@ -192,6 +192,8 @@ class AttemptLineage:
                 connection=self._options.event_log_connection,
             )
             injection = replace(injection, submission=self._on_events_disk(with_log))
+        if spark.binary:
+            capture.check_command_line(injection.submission.arguments, spark.env, spark.argument_bytes)
         if spark.local_driver and isinstance(events_file, Path):
             self._on_events_disk(partial(self._reserve, events_file))
         added = injection.submission.properties.keys() - submission.properties.keys()

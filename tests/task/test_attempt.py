@@ -8,6 +8,7 @@ import gc
 import gzip
 import json
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -133,6 +134,26 @@ def test_events_on_the_disk_of_another_machine_are_missed_by_name(tmp_path: Path
         "OpenLineage listener did not run there: set events_location to a folder that both share, or to an "
         "address in S3"
     )
+
+
+def test_a_command_line_that_the_operating_system_just_takes_is_not_extended(tmp_path: Path) -> None:
+    """Linux bounds all arguments and the environment together. Java's command line repeats parts of Spark's."""
+    one, size = Try(tmp_path), 100_000
+    most = min(os.sysconf("SC_ARG_MAX"), 6 * 1024 * 1024)
+    users = Submission({f"spark.shop.p{number}": "x" * size for number in range(5)})
+
+    def start(submission: Submission) -> None:
+        subprocess.run(["/bin/true", *submission.arguments], env=env, check=True)
+
+    filled = (most - 5 * size - 1_000) // size
+    env = {f"V{number}": "x" * size for number in range(filled)} | {"REST": "x" * ((most - 5 * size - 1_000) % size)}
+    start(users)
+    with pytest.raises(OSError, match="Argument list too long"):
+        start(replace(users, properties={**users.properties, **one.inject()}))
+    with pytest.raises(InjectionError, match=rf"too close to the {most} that this machine takes"):
+        Try(tmp_path).inject(users, **env)
+    with pytest.raises(InjectionError, match=rf"too close to the {most} that this machine takes"):
+        one.lineage.inject(users, replace(one.spark_submit(), argument_bytes=most), PARENT, ROOT)
 
 
 def test_the_folder_of_a_job_that_has_just_begun_stays_when_another_attempt_ends(tmp_path: Path) -> None:
