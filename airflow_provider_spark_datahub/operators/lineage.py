@@ -62,6 +62,12 @@ _ALIAS = "spark_datahub"
 """Asset alias of the events of tasks with ``emit_assets``. A DAG may be scheduled on it."""
 
 
+_REPEATED = (
+    "execute() of the operator was called before in this attempt: the edges of that call are replaced by those of this "
+    "one, and the report is only of this one"
+)
+
+
 class LineagePendingError(AirflowException):
     """Failure of a task whose Spark job succeeded and whose lineage is not delivered (``lineage_on_failure``)."""
 
@@ -75,6 +81,7 @@ class TaskLineage:
     :param enabled: the task's own switch; ``None`` for the configured one.
     :param find_launcher: returns the launcher of this execution; called if lineage is switched on.
     :param log: the task's logger.
+    :param is_repeated: an earlier call in the same attempt has started Spark already, and has lineage of its own.
     :ivar attempt: the lineage of the attempt; ``None`` before :meth:`run`, and if lineage is switched off.
     :ivar killed_at: when the task was killed, by ``time.monotonic``.
     """
@@ -86,12 +93,15 @@ class TaskLineage:
         enabled: object,
         find_launcher: Callable[[], Launcher],
         log: Any,
+        *,
+        is_repeated: bool = False,
     ) -> None:
         self._context = context
         self._arguments = arguments
         self._enabled = enabled
         self._find_launcher = find_launcher
         self._log = log
+        self._is_repeated = is_repeated
         self._options: LineageOptions | None = None
         self._airflow: AttemptContext | None = None
         self._launcher: Launcher | None = None
@@ -99,6 +109,10 @@ class TaskLineage:
         self._ended: AttemptEnd | None = None
         self.attempt: AttemptLineage | None = None
         self.killed_at: float | None = None
+
+    def is_of(self, context: Context) -> bool:
+        """Return whether a context is of the same attempt."""
+        return self._context["ti"] is context["ti"]
 
     def run(self, start_spark: Callable[[], T]) -> T | None:
         """Call ``start_spark`` with lineage around it, and return its result.
@@ -320,6 +334,8 @@ class TaskLineage:
         known_over = partial(is_over, self._context["ti"])
         connections = Connections(open_sink, open_outbox, known_over, open_store, s3_endpoint)
         self.attempt = AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id)
+        if self._is_repeated:
+            self.attempt.report.warnings.append(_REPEATED)
         if problem := self.attempt.delivery.sink_problem:
             self._log.info("Lineage will stay in the outbox: %s", problem)
         self.guarded("finding orphans of", self.attempt.handle_orphans)
@@ -573,7 +589,10 @@ class SparkLineageOperator(BaseOperator):
     def _new_lineage(self, context: Context) -> TaskLineage:
         arguments = self._lineage_arguments(context)
         enabled = arguments.pop("enabled", None)
-        return TaskLineage(context, arguments, enabled, partial(self._launcher, context), self.log)
+        before = self._task_lineage
+        is_repeated = before is not None and before.is_of(context)
+        launcher = partial(self._launcher, context)
+        return TaskLineage(context, arguments, enabled, launcher, self.log, is_repeated=is_repeated)
 
     def _lineage_arguments(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 (the policy renders them)
         """Return the options that the task gives, and its switch ``enabled``."""

@@ -6,12 +6,13 @@ import copy
 import gc
 import inspect
 import json
+import logging
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -178,6 +179,19 @@ def test_a_second_execution_keeps_nothing_of_the_first(spark: FakeSpark) -> None
     assert second.count("OpenLineageSparkListener") == 1
 
 
+def test_a_second_execution_in_one_attempt_is_in_the_report(spark: FakeSpark) -> None:
+    """A subclass that calls ``super().execute()`` more than once; lineage of the second call replaces the first's."""
+    spark.writes("a_csv_join_agg")
+    operator = operator_with_lineage(spark)
+    context = context_of(operator)
+    for expected in (0, 1):
+        execute(operator, context)
+        warnings = context["ti"].xcoms["lineage_report"]["warnings"]
+        assert [warning.startswith("execute() of the operator was called before") for warning in warnings] == (
+            [True] * expected
+        )
+
+
 @pytest.mark.parametrize("how", ["argument", "configuration"])
 def test_switched_off_it_is_the_plain_operator(
     spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
@@ -317,6 +331,26 @@ def test_a_killed_task_has_less_time_for_lineage_than_airflow_leaves_it(
     sink = (tmp_path / "sink" / "lineage.jsonl").read_text()
     assert '"type": "FAILURE", "nativeResultType": "airflow"' in sink
     assert "UP_FOR_RETRY" not in sink
+
+
+def test_the_handler_of_a_kill_logs_nothing_of_its_own(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow calls it in the handler of SIGTERM, perhaps amid a line of the log, whose lock is not reentrant."""
+    spark.writes("a_csv_join_agg")
+    operator = operator_with_lineage(spark)
+    execute(operator, context_of(operator))
+    lineage = operator._task_lineage
+    assert lineage is not None
+
+    def refuse(*_: object) -> NoReturn:
+        raise AssertionError("it logs")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SparkSubmitOperator, "on_kill", lambda _: None)
+        patched.setattr(logging.Logger, "isEnabledFor", refuse)
+        patched.setattr(type(operator), "log", property(refuse))
+        patched.setattr(lineage, "_log", None)
+        operator.on_kill()
+    assert lineage.killed_at is not None
 
 
 def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(spark: FakeSpark, tmp_path: Path) -> None:
