@@ -35,7 +35,7 @@ from airflow_provider_spark_datahub.task import XCOM_KEY, drain_callbacks
 
 log = logging.getLogger(__name__)
 
-DELIVERY_SECONDS = 20.0
+_DELIVERY_SECONDS = 20.0
 """Time for a delivery while a person waits for it."""
 _MOST_TASKS = 500
 """Most task instances of a DAG run that are looked up."""
@@ -125,10 +125,10 @@ class LineageSource:
 
         :raises OSError: if the outbox cannot be read.
         """
-        deadline, outbox = Deadline.after(DELIVERY_SECONDS), self._outbox()
+        deadline, outbox = Deadline.after(_DELIVERY_SECONDS), self._outbox()
         instances = {key.instance for key in self._keys(scope)}
-        finish, settled = drain_callbacks(self._is_over, DELIVERY_SECONDS, lambda: deadline.expired)
-        limits = DrainLimits(DELIVERY_SECONDS, DELIVERY_SECONDS / 2)
+        finish, settled = drain_callbacks(self._is_over, _DELIVERY_SECONDS, lambda: deadline.expired)
+        limits = DrainLimits(_DELIVERY_SECONDS, _DELIVERY_SECONDS / 2)
         names = [name for name in outbox.names() if name.instance in instances]
         drained = Drain(outbox, open_sink, limits, finish=finish, settled=settled).run(names)
         # The same reason may have different details in brackets: numbers of attempts, seconds.

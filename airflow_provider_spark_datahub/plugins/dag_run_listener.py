@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DELIVERY_SECONDS = 10.0
+_DELIVERY_SECONDS = 10.0
 _CONVERTED_BYTES = 16 * 1024**2
 """Largest event file that is converted in the scheduler, in bytes."""
 _KILLED_SECONDS = 30.0
@@ -265,7 +265,7 @@ def _deliveries() -> _WorkThread:
     ``airflow dags test`` exits right after its DAG run.
     """
     deliveries = _WorkThread("lineage-dag-run-delivery", daemon=True, backlog=_BACKLOG)
-    atexit.register(lambda: deliveries.wait(DELIVERY_SECONDS))
+    atexit.register(lambda: deliveries.wait(_DELIVERY_SECONDS))
     return deliveries
 
 
@@ -345,11 +345,11 @@ def _deliver(end: _End, entry: Entry | None) -> None:
 
     if entry is None:
         with sink_of(end.connection) as sink:
-            delivery = sink.deliver(end.proposals, Deadline.after(DELIVERY_SECONDS))
+            delivery = sink.deliver(end.proposals, Deadline.after(_DELIVERY_SECONDS))
         if delivery.pending:
             log.warning("Could not deliver %s, and it is not in the outbox: %s", end, delivery.problem)
         return
-    drained = Drain(entry.outbox, open_sink, DrainLimits(entry_seconds=DELIVERY_SECONDS)).run([entry.name])
+    drained = Drain(entry.outbox, open_sink, DrainLimits(entry_seconds=_DELIVERY_SECONDS)).run([entry.name])
     log.debug("Delivered %s to %s: %s", end, end.connection, drained.sentence)
     if drained.waiting:
         log.warning("Pending in the outbox: %s: %s", end, "; ".join(drained.problems))
@@ -370,7 +370,7 @@ def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) ->
     digest, prefix = EntryName.connection_hash(end.connection), AttemptKey.dag_prefix(end.dag_id)
     names = [name for name in outbox.names() if name.connection == digest and name.instance.startswith(prefix)]
     of_run = EntryFilter((end.dag_id,), (end.run_id,))
-    finish, settled = drain_callbacks(lambda _: True, DELIVERY_SECONDS)
+    finish, settled = drain_callbacks(lambda _: True, _DELIVERY_SECONDS)
     others_may_run = False
 
     def finish_small(entry: Entry, followed: bool) -> Entry | None:
@@ -386,7 +386,7 @@ def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) ->
         others_may_run |= not is_now
         return is_now
 
-    limits = DrainLimits(entry_seconds=DELIVERY_SECONDS)
+    limits = DrainLimits(entry_seconds=_DELIVERY_SECONDS)
     drained = Drain(outbox, open_sink, limits, wanted=is_wanted, finish=finish_small, settled=settled).run(names)
     log.debug("Drained the entries that tasks of DAG run %s of %s left: %s", end.run_id, end.dag_id, drained.sentence)
     if others_may_run and not at_last:
