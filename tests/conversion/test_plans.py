@@ -110,6 +110,11 @@ def test_what_is_abbreviated_or_not_clear_is_not_named(paths: str, known: list[s
          [PlanDataset("file:/d/t")]),
         ([write("IcebergWrite(table=ice.db.t, format=PARQUET)", "ReplaceData")], [PlanDataset("", "ice.db.t")]),
         ([write("a.b.Catalog@1f, db.t, Relation [a#1] csv", "AtomicCreateTableAsSelect")], [PlanDataset("", "db.t")]),
+        # A table of Delta's that is a path.
+        ([write("org.apache.spark.sql.delta.catalog.DeltaCatalog@1f, delta.`/d/t`, Project [a#1 AS b#2], TableSpec()",
+                "AtomicCreateTableAsSelect")], [PlanDataset("/d/t")]),
+        ([write("DeltaTableV2(org.apache.spark.sql.SparkSession@3b,/d/t,None,None,None,Map()), Project [a#1 AS b#2]",
+                "AppendDataExecV1")], [PlanDataset("/d/t")]),
         ([write("`spark_catalog`.`db`.`t`, [a]", "AlterTableAddColumnsCommand")], []),
     ],
 )  # fmt: skip

@@ -111,10 +111,12 @@ class DatasetColumns:
     def direct(self) -> frozenset[str]:
         """The output columns that have a direct transformation."""
         if self._direct is None:
-            self._direct = frozenset(
-                column for edge in self.edges if edge.upstreams and _is_direct(edge) for column in edge.downstreams
-            )
+            self._direct = frozenset(column for edge in self.direct_edges() for column in edge.downstreams)
         return self._direct
+
+    def direct_edges(self) -> Iterator[ColumnEdge]:
+        """Yield the edges that have a direct transformation."""
+        return (edge for edge in self.edges if edge.upstreams and _is_direct(edge))
 
     @property
     def left_out(self) -> int:

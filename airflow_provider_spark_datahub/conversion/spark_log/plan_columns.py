@@ -36,7 +36,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import (
 
 _REFERENCE = re.compile(r"#(?P<id>\d+)L?")
 _LOOP = re.compile(r"^Loop id: (?P<id>\d+)$", re.MULTILINE)
-_ONE_SIDED = re.compile(r"\bLeft(?:Semi|Anti)\b|^(?:Except|Intersect)\b")
+_ONE_SIDED = re.compile(r"\A(?:Except|Intersect)\b|\bLeft(?:Semi|Anti)\b(?!#)")
 _OF_TWO = frozenset({"CartesianProduct", "Except", "Intersect"})
 # Commands whose last argument lists the columns of the target.
 _LISTS_ITS_COLUMNS = frozenset(
@@ -71,8 +71,8 @@ _PUSHED = re.compile(r"^Pushed(?P<kind>Aggregates|GroupByExpressions): \[(?P<col
 _AGGREGATE = re.compile(r"[A-Z_]+\((?:DISTINCT )?(?P<column>[A-Za-z_]\w*)\)")
 _KEEP, _STRUCT = "keep(", "struct("
 _SHOWN_ROWS = re.compile(r"(?:stack\((?P<number>\d+), |inline\(array\()")
-SPLITS = re.compile(r"\b(?:stack|inline|named_struct|struct|arrays_zip)\(|\bscalar-subquery#\d+ \[\w")
-"""Functions whose arguments show the rows or fields of their result, and subqueries with columns of the outer query."""
+SPLITS = re.compile(r"\b(?:stack|inline|named_struct|struct|arrays_zip)\(|\bscalar-subquery#\d+ \[\w|\) Union\n")
+"""Functions whose arguments show the rows or fields of their result, subqueries with outer columns, and unions."""
 _DEEPEST_CALL = 10
 _CALL = re.compile(r"(?:partial_|merge_)?(?P<function>\w+)\(")
 _FIELD = re.compile(r"\.(?P<field>\w+|`[^`]+`)")
@@ -151,6 +151,7 @@ class PlanColumns:
             lineage.ends,
             frozenset(lineage.merged),
             {} if lineage.ends else lineage.exact,
+            any(node.described.head == "Union" for tree in trees for node in tree.nodes.values()),
         )
 
     def _keep(self, output: tuple[str, ...], result: _Result) -> None:
@@ -168,6 +169,7 @@ class ExecutionColumns(NamedTuple):
     :param merged: sinks of MERGE statements. OpenLineage may report one clause of several.
     :param exact: columns of rows that a generator shows. OpenLineage derives each from all of its arguments.
     :param ends: why the plans do not show where columns come from, in the order of the plans.
+    :param has_union: the rows are those of several queries. OpenLineage may report the first query's column only.
     """
 
     written: list[tuple[PlanDataset, WrittenColumns]]
@@ -175,6 +177,7 @@ class ExecutionColumns(NamedTuple):
     ends: tuple[str, ...]
     merged: frozenset[PlanDataset]
     exact: Mapping[PlanDataset, frozenset[str]]
+    has_union: bool = False
 
 
 _Origins = dict[str, dict[ColumnSource, _Derivation]]
@@ -662,7 +665,7 @@ def _query_in(node: Node) -> list[str] | None:
 
 def _joined_output(node: Node, inputs: list[list[str] | None]) -> list[str] | None:
     inputs = inputs[-2:]
-    if _ONE_SIDED.search(f"{node.described.head} {node.described.arguments}"):
+    if _ONE_SIDED.search(f"{node.described.head}\n{node.described.body}"):
         return inputs[0] if inputs else None
     known = [columns for columns in inputs if columns is not None]
     return [column for columns in known for column in columns] if len(known) == len(inputs) else None

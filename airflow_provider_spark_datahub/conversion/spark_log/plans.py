@@ -32,6 +32,7 @@ _TABLE_STATE = re.compile(r"Delta Table State .* - (?P<path>\S+)/_delta_log")
 
 _QUOTED = r"(?P<table>`[^`]+`(?:\.`[^`]+`){1,2})"
 _PATH = r"(?P<path>[A-Za-z][A-Za-z0-9+.-]*:/[^,\]]*)"
+_PLAIN_PATH = r"(?P<path>(?:[A-Za-z][A-Za-z0-9+.-]*:)?/[^,`\]]*)"
 KAFKA = "kafka"
 """Platform of topics: their names do not depend on the brokers."""
 JDBC_CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
@@ -70,11 +71,14 @@ _SINKS = {
     ),
     **dict.fromkeys(
         (f"{atomic}{verb}TableAsSelect" for atomic in ("", "Atomic") for verb in ("Create", "Replace")),
-        (r"(?P<catalog>[\w.$]+)(?:@\w+|\(\w+\)), (?P<table>[\w.]+),",),
+        (
+            r"(?P<catalog>[\w.$]+)(?:@\w+|\(\w+\)), (?P<table>[\w.]+),",
+            rf"[\w.$]+\.DeltaCatalog@\w+, delta\.`{_PLAIN_PATH}`,",
+        ),
     ),
     **dict.fromkeys(
         ("AppendDataExecV1", "OverwriteByExpressionExecV1"),
-        (rf"\bDeltaTableV2\([^,]*,{_PATH}", r"^JDBCTable\((?P<in_database>[\w.]+),"),
+        (rf"\bDeltaTableV2\([^,]*,{_PLAIN_PATH}", r"^JDBCTable\((?P<in_database>[\w.]+),"),
     ),
     "LoadDataCommand": (_QUOTED,),
     "CreateDeltaTableCommand": (rf"\b{CLONE} \S+, {_QUOTED}, {_PATH}",),

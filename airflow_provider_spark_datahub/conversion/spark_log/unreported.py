@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product
 from typing import Self
 
 import msgspec
@@ -418,7 +418,9 @@ def _reads_of_driver(application: Application, logged: LoggedApplication, names:
     named = {(dataset.namespace, dataset.name.rstrip("/")) for dataset in known | first_write_ms.keys()}
     reported = logged.reported_executions(application.runs)
     for parts in logged.root_executions(with_micro_batches=False):
-        if any(part.id in reported or part.failed or part.end_ms is None or not _only_reads(part) for part in parts):
+        trees = (part.plan.partition(_END_OF_TREE)[0] for part in parts)
+        is_known = any(part.id in reported or part.failed or part.end_ms is None for part in parts)
+        if is_known or any(map(_NO_READS.search, trees)):
             continue
         inputs = {
             source: DatasetState()
@@ -446,14 +448,6 @@ def _reads_of_driver(application: Application, logged: LoggedApplication, names:
                 is_logged=True,
                 inputs=inputs,
             )
-
-
-def _only_reads(execution: SqlExecution) -> bool:
-    return not _NO_READS.search(execution.plan.partition(_END_OF_TREE)[0])
-
-
-def _without_direct(state: DatasetState, columns: frozenset[str]) -> DatasetState:
-    return state if state.columns is None else structs.replace(state, columns=state.columns.without(columns))
 
 
 def _by_time(runs: Iterable[RunState]) -> dict[tuple[str, int | None], list[RunState]]:
@@ -522,38 +516,33 @@ class _ReportedColumns:
         return outputs.filled(of_rows=of_rows)
 
     def _fill(
-        self,
-        outputs: _Outputs,
-        sink: PlanDataset,
-        written: WrittenColumns,
-        found: ExecutionColumns,
-        *,
-        of_rows: bool,
+        self, outputs: _Outputs, sink: PlanDataset, written: WrittenColumns, found: ExecutionColumns, *, of_rows: bool
     ) -> None:
         target = self.names.resolve(sink)
         # A folder may be made of itself by way of a checkpoint.
         own = None if of_rows else target
         exact = frozenset(map(str.lower, found.exact.get(sink, ())))
         states = [
-            (run, dataset, _without_direct(state, exact) if exact else state)
+            (
+                run,
+                dataset,
+                structs.replace(state, columns=state.columns.without(exact)) if exact and state.columns else state,
+            )
             for run, dataset, state in outputs.of(sink, target)
         ]
-        # OpenLineage may report one clause of a MERGE.
-        is_merged = sink in found.merged
         known = {column.lower() for _, _, state in states for column in direct_columns(state)}
-        pairs = {pair for _, _, state in states for pair in self._pairs(state)} if is_merged else set()
+        is_new = self._is_new(sink, found, [state for _, _, state in states])
         for run, dataset, state in states:
             queries = self._of_databases(written, outputs.tables_of_databases(run))
             names = {name.lower(): name for name in reversed(field_names(state.schema))}
             edges = [
                 ColumnEdge((names.get(column.lower(), column),), upstreams, PARSED_PLAN)
                 for column, sources in written.items()
-                if is_merged or column.lower() not in known
                 for upstreams in [
                     tuple(
                         source
                         for source in dict.fromkeys(self._upstreams(sources, queries, own))
-                        if (column.lower(), self.namer.name(source.dataset), source.field.lower()) not in pairs
+                        if column.lower() not in known or is_new(column, source)
                     )
                 ]
                 if upstreams
@@ -565,6 +554,25 @@ class _ReportedColumns:
                 gap = short_statement(", and ".join(found.ends), 200)
                 outputs.change(run, dataset, structs.replace(state, gap=gap))
 
+    def _is_new(
+        self, sink: PlanDataset, found: ExecutionColumns, states: Sequence[DatasetState]
+    ) -> Callable[[str, ColumnId], bool]:
+        """Return whether events may lack a source of a column that they have others of.
+
+        OpenLineage may report one clause of a MERGE, or one part of a union. Parts of a union count by their datasets,
+        since events may name a field of a column.
+        """
+        of_union = sink not in found.merged
+        if of_union and not found.has_union:
+            return lambda *_: False
+
+        def pair(column: str, source: ColumnId) -> tuple[str, DatasetName | None, str]:
+            return column.lower(), self.namer.name(source.dataset), "" if of_union else source.field.lower()
+
+        edges = (edge for state in states if state.columns is not None for edge in state.columns.direct_edges())
+        reported = {pair(*named) for edge in edges for named in product(edge.downstreams, edge.upstreams)}
+        return lambda column, source: pair(column, source) not in reported
+
     def _expanded(self, written: WrittenColumns) -> WrittenColumns:
         """Return the columns with those of a cloned table, as far as events name them."""
         return {
@@ -573,14 +581,6 @@ class _ReportedColumns:
             for source, derivation in (sources.items() if column == ALL else ())
             for name in self.names.columns(source.dataset)
         } or {column: sources for column, sources in written.items() if column != ALL}
-
-    def _pairs(self, state: DatasetState) -> Iterator[tuple[str, DatasetName | None, str]]:
-        """Yield the pairs of columns that events report directly: each output column with a source."""
-        direct = direct_columns(state)
-        for edge in state.columns.edges if state.columns is not None else ():
-            for column in direct.intersection(edge.downstreams):
-                for source in edge.upstreams:
-                    yield column.lower(), self.namer.name(source.dataset), source.field.lower()
 
     def _upstreams(
         self, sources: Iterable[ColumnSource], queries: Mapping[str, Mapping[str, tuple[ColumnId, ...]]], target: object

@@ -7,6 +7,7 @@ from pyspark.sql import functions as f
 lake = sys.argv[1]
 spark = SparkSession.builder.enableHiveSupport().getOrCreate()
 sql = spark.sql
+spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
 sql("CREATE DATABASE IF NOT EXISTS ar")
 sql("CREATE TABLE ar.baskets USING parquet AS SELECT customer_id, collect_list(amount) AS amounts, collect_set(day) AS days FROM wh.sales GROUP BY customer_id")
 sql("CREATE TABLE ar.changed USING parquet AS SELECT customer_id AS id, transform(amounts, x -> x + customer_id) AS shifted, filter(amounts, (x, i) -> i > 0) AS tail, aggregate(amounts, 0D, (acc, x) -> acc + x) AS total, exists(days, d -> d = 'mo') AS on_monday, zip_with(amounts, sequence(1, size(amounts)), (a, i) -> a * i) AS weighted FROM ar.baskets")
