@@ -264,14 +264,14 @@ class Backoff(msgspec.Struct, frozen=True):
                 answer = before
             wait = max(self.delay(attempt), answer.retry_after or 0.0)
             server_failures += answer.kind is FailureKind.FAILED
-            log.debug("Attempt %d to %s failed (%s): %s", attempt, what, answer.kind.name, answer.text)
+            log.debug("Request %d to %s failed (%s): %s", attempt, what, answer.kind.name, answer.text)
             hopeless = answer.kind is FailureKind.UNREACHABLE and waited + wait > _UNREACHABLE_SECONDS
             spent = wait >= deadline.remaining() or (most is not None and attempt > most) or (hopeless and not patient)
             if spent or not answer.kind.may_pass or server_failures >= PoisonFilter.ATTEMPTS:
                 break
             failed(answer, attempt)
             before = answer
-            log.debug("Next attempt in %.1f s; %.1f s are left", wait, deadline.remaining())
+            log.debug("Next request in %.1f s; %.1f s are left", wait, deadline.remaining())
             self.sleep(wait)
             waited += wait
             attempt += 1

@@ -131,7 +131,7 @@ class LineageSource:
         limits = DrainLimits(_DELIVERY_SECONDS, _DELIVERY_SECONDS / 2)
         names = [name for name in outbox.names() if name.instance in instances]
         drained = Drain(outbox, open_sink, limits, finish=finish, settled=settled).run(names)
-        # The same reason may have different details in brackets: numbers of attempts, seconds.
+        # The same reason may have different details in brackets: numbers of requests, seconds.
         reasons = {problem.partition(" (")[0]: problem for problem in drained.problems}
         return " ".join(f"{text.removesuffix('.')}." for text in [drained.sentence, *list(reasons.values())[:3]])
 

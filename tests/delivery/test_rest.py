@@ -128,7 +128,7 @@ def test_a_server_that_fails_on_everything_rejects_nothing(gms: GmsStandIn) -> N
     proposals = upserts(450)
     delivery = sink_of(gms.url, []).deliver(proposals, Deadline.after(30))
     assert (delivery.delivered, delivery.rejected, delivery.pending) == (0, (), tuple(proposals))
-    assert delivery.problem == f"DataHub at {gms.url} fails (HTTP 500: injected 500, 2 attempts)."
+    assert delivery.problem == f"DataHub at {gms.url} fails (HTTP 500: injected 500, 2 requests)."
     assert len(gms.requests) < 50
 
 
@@ -144,7 +144,7 @@ def test_a_server_that_begins_to_fail_rejects_nothing(gms: GmsStandIn) -> None:
     settings = RestSettings.from_connection(ConnectionParts(gms.url, password=TOKEN))
     delivery = RestSink(settings, backoff=Backoff(sleep=fail_from_now_on)).deliver(proposals, Deadline.after(30))
     assert (delivery.delivered, delivery.rejected, delivery.pending) == (200, (), tuple(proposals[200:]))
-    assert delivery.problem == f"DataHub at {gms.url} fails (HTTP 500: injected 500, 2 attempts)."
+    assert delivery.problem == f"DataHub at {gms.url} fails (HTTP 500: injected 500, 2 requests)."
 
 
 @pytest.mark.slow
@@ -196,7 +196,7 @@ def test_retry_max_times_limits_the_repetitions(gms: GmsStandIn) -> None:
     waits: list[float] = []
     delivery = sink_of(gms.url, waits, retry_max_times=2).deliver(upserts(3), Deadline.after(30))
     assert len(gms.requests) == 3
-    assert delivery.problem == f"DataHub at {gms.url} is not available (HTTP 503: injected 503, 3 attempts)."
+    assert delivery.problem == f"DataHub at {gms.url} is not available (HTTP 503: injected 503, 3 requests)."
 
 
 @pytest.mark.parametrize(
@@ -480,7 +480,7 @@ def test_a_server_that_cannot_be_reached_is_tried_for_a_second(url: str) -> None
     delivery = sink_of(url, waits).deliver(proposals, Deadline.after(30))
     assert (delivery.pending, delivery.outage, waits) == (tuple(proposals), True, [0.5])
     assert str(delivery.problem).startswith(f"DataHub at {url} is not available (")
-    assert str(delivery.problem).endswith(", 2 attempts).")
+    assert str(delivery.problem).endswith(", 2 requests).")
     # Nothing else keeps the proposals.
     waits.clear()
     delivery = sink_of(url, waits, retry_max_times=4).deliver(proposals, Deadline.after(30), patient=True)

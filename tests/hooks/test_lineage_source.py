@@ -136,7 +136,7 @@ def test_a_delivery_that_fails_gives_each_reason_once(
     for task_id in ("build", "copy", ""):
         put(outbox, AttemptKey("shop", "monday", task_id, -1, 1), connection="sink")
         instance(database, task_id, "success")
-    reasons = iter(f"DataHub is not available (Connection refused, {number} attempts)." for number in (2, 3, 4))
+    reasons = iter(f"DataHub is not available (Connection refused, {number} requests)." for number in (2, 3, 4))
 
     class Refusing(Recording):
         def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
@@ -144,7 +144,7 @@ def test_a_delivery_that_fails_gives_each_reason_once(
 
     monkeypatch.setattr(lineage_source, "open_sink", lambda _: (Refusing(), None))
     settled = "0 entries settled (0 proposals delivered, 0 rejected), 3 pending."
-    refused = "DataHub is not available (Connection refused, 4 attempts)."
+    refused = "DataHub is not available (Connection refused, 4 requests)."
     assert LineageSource().deliver(Scope("shop", "monday")) == f"{settled} {refused}"
 
 

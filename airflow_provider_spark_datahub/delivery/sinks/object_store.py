@@ -111,7 +111,7 @@ class ObjectStoreSink(Sink):
         while (failure := self._write(name, content, deadline)) is not None:
             wait = self._backoff.delay(attempt)
             first = first or failure
-            log.debug("Attempt %d to write %s failed (%s): %s", attempt, name, failure.kind.name, failure.text)
+            log.debug("Request %d to write %s failed (%s): %s", attempt, name, failure.kind.name, failure.text)
             if failure.kind is not FailureKind.UNAVAILABLE or deadline.remaining() < wait + 2 * LEAST_SECONDS:
                 # If there was no answer, the first attempt had the most time to find out why.
                 cause = first if failure.kind is FailureKind.UNAVAILABLE else failure

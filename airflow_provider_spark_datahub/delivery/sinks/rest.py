@@ -301,12 +301,12 @@ class RestSink(Sink):
             patient=record.patient,
         )
         if isinstance(answer, bool):
-            log.debug("Attempt %d to post %s succeeded (stored: %s)", attempts, posted, answer)
+            log.debug("Request %d to post %s succeeded (stored: %s)", attempts, posted, answer)
         return answer, attempts
 
     def _problem(self, failure: Failure, attempts: int, deadline: Deadline) -> str:
         text = failure.text.rstrip(".")
-        tried = counted(attempts, "attempt")
+        tried = counted(attempts, "request")
         if failure.kind is FailureKind.THROTTLED:
             asked = "" if failure.retry_after is None else f", wants a wait of {failure.retry_after:.0f} s"
             left = f"{deadline.remaining():.0f} s were left"
