@@ -51,7 +51,7 @@ class SparkSubmit:
     :param local_driver: the driver runs on this machine.
     :param properties_file: the ``--properties-file`` option.
     :param scala_version: Scala version of a Spark that is not visible from here, if it is known.
-    :param argument_bytes: size of its arguments that are no part of the submission, such as the application's.
+    :param argument_bytes: size of its arguments beyond the submission, such as the application's.
     :param suffixed_name: application name to which the launcher appends a random suffix, if it does so.
     """
 
