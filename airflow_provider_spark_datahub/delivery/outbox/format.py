@@ -161,6 +161,17 @@ class Manifest:
         """State and counts, which change with each step of the entry."""
         return self.state, self.pending, self.delivered, self.rejected, self.superseded
 
+    def is_after(self, other: Manifest) -> bool:
+        """Return whether this is a later state of the same entry: begun, ended, or with its proposals."""
+        return self._stage > other._stage
+
+    @property
+    def _stage(self) -> int:
+        if self.state != "unfinished":
+            return 2
+        # As AttemptRecord has it: None until the end is known.
+        return int((self.redo or {}).get("spark_succeeded") is not None)
+
     def to_line(self, body: Iterable[bytes] | Body = ()) -> bytes:
         """Return the manifest as a line of JSON, sealed with the lines that follow it."""
         return seal({name: getattr(self, name) for name in _FIELDS}, body)
