@@ -15,8 +15,9 @@ import pytest
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, UpstreamTask
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxError, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError
+from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxError
 from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt, recover_entry
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.delivery.outboxes import key, outbox_at, proposals_in

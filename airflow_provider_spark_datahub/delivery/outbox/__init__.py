@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         DAY_SECONDS as DAY_SECONDS,
         Entry as Entry,
         Outbox as Outbox,
-        OutboxError as OutboxError,
         OutboxLimits as OutboxLimits,
     )
     from airflow_provider_spark_datahub.delivery.outbox.format import (
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox.storage import (
         LocalStorage as LocalStorage,
         ObjectStorage as ObjectStorage,
+        OutboxError as OutboxError,
     )
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -56,11 +56,11 @@ else:
         {
             "drain": "Drain DrainLimits Finish deliver_in_order",
             "edges": "EdgeRecord EdgeRecords outdated_edges",
-            "entries": "DAY_SECONDS Entry Outbox OutboxError OutboxLimits",
+            "entries": "DAY_SECONDS Entry Outbox OutboxLimits",
             "format": "CORRUPT EntryFilter EntryFormatError EntryName FORMAT Manifest PENDING QUARANTINED",
             "lease": "Lease is_gone machine process_start",
             "overflow": "Overflow",
             "records": "AttemptRecord OutboxRecords",
-            "storage": "LocalStorage ObjectStorage",
+            "storage": "LocalStorage ObjectStorage OutboxError",
         },
     )

@@ -15,10 +15,10 @@ import msgspec
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_in_turn, watched_disks
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
-from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, Entry, Outbox, SettledBatch
+from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, Entry, Outbox
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hashes
 from airflow_provider_spark_datahub.delivery.outbox.lease import LEASE_SECONDS, Lease
-from airflow_provider_spark_datahub.delivery.outbox.receipts import order_ms
+from airflow_provider_spark_datahub.delivery.outbox.receipts import SettledBatch, order_ms
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Sending, Sink
 from airflow_provider_spark_datahub.printable import counted
 
@@ -94,7 +94,8 @@ def deliver_in_order(
             settled(ready.entry)
         yield ready
         if ready.remaining is not None:
-            log.debug("Skipped %s behind %s", counted(len(later), "entry"), entry)
+            if later:
+                log.debug("Skipped %s behind %s", counted(len(later), "entry"), entry)
             return
 
 
@@ -340,7 +341,7 @@ class Drain:
 
     def _drain_leased(self, lease: Lease, groups: _Groups) -> _Groups:
         """Deliver entries until the batch is due; return the groups whose turn has not come."""
-        batch, due = SettledBatch(self.outbox), Deadline.after(SettledBatch.SECONDS)
+        batch, due = SettledBatch(self.outbox.storage), Deadline.after(SettledBatch.SECONDS)
         left: dict[_Group, list[Entry]] = {}
         try:
             size = 0
@@ -446,7 +447,8 @@ class Drain:
             if delivery.problem:
                 drained.problems[delivery.problem] = None
         if settlement.remaining is not None:
-            log.debug("Skipped %s behind %s", counted(len(left[group]) - 1, "entry"), settlement.entry)
+            if later := left[group][1:]:
+                log.debug("Skipped %s behind %s", counted(len(later), "entry"), settlement.entry)
             self._close(group, left)
             return
         if settlement.damage is not None:

@@ -12,7 +12,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -34,8 +34,19 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     upsert_hashes,
 )
 from airflow_provider_spark_datahub.delivery.outbox.overflow import Overflow
-from airflow_provider_spark_datahub.delivery.outbox.receipts import DELIVERED, Receipts, Unsettled, receipt_name
-from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage, OutboxStorage
+from airflow_provider_spark_datahub.delivery.outbox.receipts import (
+    DELIVERED,
+    Receipts,
+    SettledBatch,
+    Unsettled,
+    receipt_name,
+)
+from airflow_provider_spark_datahub.delivery.outbox.storage import (
+    ObjectStorage,
+    OutboxError,
+    OutboxStorage,
+    storage_errors,
+)
 from airflow_provider_spark_datahub.delivery.outbox.usage import OutboxUsage
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent
 from airflow_provider_spark_datahub.files import TooLargeFileError, UnreadFileError
@@ -52,10 +63,6 @@ _MOST_READ_BYTES = 16 * 1024 * 1024
 """Largest quarantine that is read to find out what it would replace."""
 _FUTILE_SECONDS = 5.0
 """Pause before the outbox looks for room again after it found none."""
-
-
-class OutboxError(OSError):
-    """Outbox that cannot be written, or is full; the message names the object and the reason."""
 
 
 def _no_store(uri: str) -> ObjectStorage:
@@ -288,60 +295,7 @@ class Entry:
                 self.outbox.receipts.remove_part(self.name, self.manifest)
 
     def _storage_errors(self) -> AbstractContextManager[None]:
-        return _storage_errors("change the outbox's entry {}", self)
-
-
-class SettledBatch:
-    """Settled entries whose receipts are synced together, before the entries are removed.
-
-    Syncing one file takes milliseconds, and syncing dozens at the same time takes hardly longer. If the process crashes
-    before the batch is committed, entries stay beside their receipts, and the next drain discards these entries.
-    """
-
-    MOST = 64
-    """How many of them a batch should have."""
-    SECONDS = 0.5
-    """How long the first of them should be kept waiting."""
-
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-        self._receipts: list[str] = []
-        self._removals: list[Callable[[], None]] = []
-
-    def add(self, receipt: str, remove: Callable[[], None]) -> None:
-        """Add an entry by its receipt's name. :param remove: removes it."""
-        self._receipts.append(receipt)
-        self._removals.append(remove)
-
-    def commit(self) -> None:
-        """Sync the receipts, then remove the entries.
-
-        :raises OSError: if the storage refuses. The entries that are left are discarded by the next drain.
-        """
-        receipts, removals = self._receipts, self._removals
-        self._receipts, self._removals = [], []
-        problems = []
-        if receipts:
-            with _storage_errors("sync the receipts of {} entries of the outbox {}", len(receipts), self._outbox):
-                self._outbox.storage.sync(receipts)
-        for remove in removals:
-            try:
-                remove()
-            except OSError as error:
-                problems.append(error)
-        if problems:
-            raise problems[0]
-
-
-@contextmanager
-def _storage_errors(what: str, *subjects: object) -> Iterator[None]:
-    """Raise other errors of the storage as OutboxError. :param subjects: put into ``what`` if there is an error."""
-    try:
-        yield
-    except OutboxError:
-        raise
-    except OSError as error:
-        raise OutboxError(f"Cannot {what.format(*subjects)}: {error.strerror or error}.") from error
+        return storage_errors("change the outbox's entry {}", self)
 
 
 class _QuarantinedEntry(msgspec.Struct, frozen=True):
@@ -414,7 +368,7 @@ class Outbox:
         :raises OutboxError: if the quota is reached, the disk is full, the folder is read-only ...
         """
         content = "events" if items and isinstance(items[0], RawEvent) else "proposals"
-        with _storage_errors("write to the outbox {}", self):
+        with storage_errors("write to the outbox {}", self):
             manifest = Manifest(
                 key, connection_id, self._next_ms(key), spark_succeeded=spark_succeeded, content=content
             )
@@ -440,7 +394,7 @@ class Outbox:
         now_ms = self.storage.now_ms()
         entry = self._named(Manifest(key, connection_id, now_ms, state="unfinished", events=events, redo=redo))
         try:
-            with _storage_errors("write to the outbox {}", self):
+            with storage_errors("write to the outbox {}", self):
                 entry = self._named(replace(entry.manifest, created_ms=self._next_ms(key)))
                 self.write("begun", entry, (), is_new=True)
         except OutboxError as refusal:

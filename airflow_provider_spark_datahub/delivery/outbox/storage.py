@@ -8,9 +8,9 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,21 @@ T = TypeVar("T")
 _MOST_BYTES = 64 * 1024 * 1024
 """Longest first line, and largest object that needs no limit of its own. An outbox of 1 GB may hold a single entry, and
 its receipt names each of its proposals in a sixteenth of the proposal's size."""
+
+
+class OutboxError(OSError):
+    """Outbox that cannot be written, or is full; the message names the object and the reason."""
+
+
+@contextmanager
+def storage_errors(what: str, *subjects: object) -> Iterator[None]:
+    """Raise other errors of the storage as OutboxError. :param subjects: put into ``what`` if there is an error."""
+    try:
+        yield
+    except OutboxError:
+        raise
+    except OSError as error:
+        raise OutboxError(f"Cannot {what.format(*subjects)}: {error.strerror or error}.") from error
 
 
 class OutboxStorage(ABC):
