@@ -40,9 +40,8 @@ SPARK_READY := $(SPARK_VENV)/.ready
 TEST_ENV := AIRFLOW_HOME=$(CURDIR)/.cache/airflow-test PYTHONDONTWRITEBYTECODE=
 # Files that share servers go to one worker, expensive files first (tests/conftest.py).
 PYTEST := $(TEST_ENV) $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder
-# Tests compute, on a core each; those of the whole suite also wait for servers and deadlines, a quarter of their time.
-COMPUTING := -n logical
-WAITING := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# One worker more than there are cores: tests also wait, for servers, disks and deadlines, a quarter of their time.
+WORKERS := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
 .PHONY: help
 help: ## this list
@@ -54,15 +53,15 @@ demo: dev spark ## a real Airflow runs two Spark tasks; shows their run tree and
 
 .PHONY: test
 test: lint types contracts docs setup ## everything: lint, types, import contracts, docs, all tests with real Spark and Airflow
-	@$(PYTEST) $(WAITING) --cov --cov-report=term
+	@$(PYTEST) $(WORKERS) --cov --cov-report=term
 
 .PHONY: quick
 quick: dev ## the inner loop: tests without servers, Spark, Airflow processes or long waits; under a minute
-	@$(PYTEST) $(COMPUTING) -q -m "not spark and not airflow and not servers and not slow"
+	@$(PYTEST) $(WORKERS) -q -m "not spark and not airflow and not servers and not slow"
 
 .PHONY: unit
 unit: dev ## all tests that start neither Spark nor Airflow nor servers
-	@$(PYTEST) $(WAITING) -q -m "not spark and not airflow and not servers"
+	@$(PYTEST) $(WORKERS) -q -m "not spark and not airflow and not servers"
 
 .PHONY: test-gms
 test-gms: dev ## with DATAHUB_GMS_URL (and DATAHUB_GMS_TOKEN): lineage in a real DataHub, read back and removed

@@ -303,6 +303,7 @@ def test_what_fills_a_disk_can_be_delivered(small_disk: Path) -> None:
     put(outbox, key(), 200)
 
 
+@pytest.mark.slow
 def test_receipts_that_fill_a_disk_give_way_to_what_lies_beside_the_outbox(
     small_disk: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

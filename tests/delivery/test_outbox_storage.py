@@ -129,6 +129,7 @@ def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest
     assert [path.name for path in (tmp_path / "records").iterdir()] == ["x"]
 
 
+@pytest.mark.slow
 def test_a_disk_that_hangs_amid_a_removal_or_a_rename_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ class Dripping:
         return self._closed.wait(PATIENCE) or not self._begun.is_set()
 
 
+@pytest.mark.slow
 def test_a_proxy_that_drips_is_left_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer to CONNECT comes before any request, and outlasts any timeout of the socket."""
     proxy = Dripping()
@@ -132,6 +133,7 @@ def test_a_proxy_that_drips_is_left_at_the_deadline(monkeypatch: pytest.MonkeyPa
     assert delivery.delivered == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_connection_whose_headers_drip_is_closed_at_the_deadline(scheme: str, certificate: tuple[Path, Path]) -> None:
     """Otherwise its thread and its socket stay for as long as the server likes."""

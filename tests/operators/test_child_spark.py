@@ -122,6 +122,7 @@ def test_why_there_is_no_lineage(command: str, reason: str) -> None:
     assert reason in report_of(bash(command))["reason"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("below")
 def test_a_client_of_a_connect_server_has_its_own_operations(tmp_path: Path) -> None:
     """The server is as good as its event file: it writes what a real one wrote for two clients."""
@@ -142,6 +143,7 @@ def test_a_client_of_a_connect_server_has_its_own_operations(tmp_path: Path) -> 
     assert "No such file" in missing["reason"]
 
 
+@pytest.mark.slow
 def test_a_session_of_a_connection_has_its_own_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``@task.pyspark``, whose session is one of a Spark Connect server, as good as its event file."""
     server, seen = tmp_path / "server.ndjson", list[str]()
