@@ -1,4 +1,4 @@
-"""Python's garbage collector, paused or slowed down while imports and conversion build what is kept."""
+"""Python's garbage collector, paused or slowed down while imports and conversion build objects that stay."""
 
 from __future__ import annotations
 

@@ -288,7 +288,7 @@ class _LineReader(Generic[T]):
         self._report.detail = detail
 
 
-# Errors that stay: of what is there instead of a file, of rights, of names.
+# Errors that do not go away: something else in place of the file, missing rights, an impossible name.
 _LASTING = (NotRegularFileError, PermissionError, IsADirectoryError, NotADirectoryError)
 _LASTING_NUMBERS = frozenset({errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL})
 

@@ -125,7 +125,7 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
     would see, because ``--conf`` replaces ``spark-defaults.conf`` and ``--jars`` replaces ``spark.jars``. The user's
     namespace and facet switches win. Injecting twice gives the same as injecting once.
 
-    :raises InjectionError: if the user's own transport cannot be combined with ours, or what is extended gets too long
+    :raises InjectionError: if the user's own transport cannot be combined with ours, or an extended value gets too long
         for a command line.
     """
     transport = _transport(submission.effective_properties(), _our_transport(lineage))
@@ -167,7 +167,7 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
 
 
 def _check_arguments(users: Submission, injected: Submission) -> None:
-    """Check that the operating system takes what was added: a job whose spark-submit cannot start has failed.
+    """Check that the operating system accepts the extended command: a job whose spark-submit cannot start has failed.
 
     :raises InjectionError: if it would not.
     """

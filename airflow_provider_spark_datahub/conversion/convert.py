@@ -39,7 +39,7 @@ KEPT_EXECUTIONS = 1000
 
 
 class WrittenDataset(msgspec.Struct, frozen=True):
-    """Dataset that a job wrote, with what is known about the write.
+    """Dataset that a job wrote, with the known facts about the write.
 
     :param name: its name in DataHub, without the platform instance.
     :param run_urn: the Spark run's DataProcessInstance.

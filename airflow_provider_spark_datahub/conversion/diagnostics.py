@@ -153,7 +153,7 @@ def cut(text: str, limit: int) -> str:
 
 
 class TextLimit(msgspec.Struct):
-    """Cuts long texts and counts what was cut.
+    """Cuts long texts and counts the cuts.
 
     :param longest: characters that a text may have.
     :param counts: by kind, which is one of the constants above.
@@ -163,7 +163,7 @@ class TextLimit(msgspec.Struct):
     counts: dict[str, int] = {}
 
     def count(self, kind: str, times: int = 1) -> None:
-        """Count what was cut elsewhere."""
+        """Count cuts that were made elsewhere."""
         self.counts[kind] = self.counts.get(kind, 0) + times
 
     def text(self, value: str) -> str:

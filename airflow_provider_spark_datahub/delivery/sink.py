@@ -106,7 +106,7 @@ class CheckStatus(StrEnum):
 class CheckResult(msgspec.Struct, frozen=True):
     """Result of one check, for a person.
 
-    :param subject: what was checked, e.g. ``connection``.
+    :param subject: the checked thing, e.g. ``connection``.
     :param message: the result in a sentence, without secrets.
     :param advice: what to do about it; empty if there is nothing to do.
     """

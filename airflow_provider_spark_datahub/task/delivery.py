@@ -251,7 +251,7 @@ class TaskDelivery:
 
         Nothing is lost: the entry stays unfinished, and everything is converted from the event file.
 
-        :param is_stuck: nothing of what was read can be delivered: :attr:`.JobEvents.is_stuck`.
+        :param is_stuck: nothing that was read can be delivered: :attr:`.JobEvents.is_stuck`.
         :returns: False if the attempt has no entry, so that only the part that was read can be delivered.
         """
         report = self._report
@@ -294,7 +294,7 @@ class TaskDelivery:
             try:
                 self._deliver_entries(deadline, own=entry)
             except OSError as error:
-                # Before the delivery, or after it: what is sent once more does no harm.
+                # Before the delivery, or after it: sending a proposal once more does no harm.
                 self._add_reason(f"it is pending, since the outbox failed: {error}")
 
     def keep_raw_events(self, events_file: EventPlace, raw: RawEvents | None, deadline: Deadline) -> None:

@@ -114,7 +114,7 @@ class JobEvents:
 
     @property
     def can_finish(self) -> bool:
-        """Return whether :meth:`finish` works without reading again what was converted or forgotten before."""
+        """Return whether :meth:`finish` works without reading converted or forgotten events again."""
         if not self._settings.coalesce_jobs:
             return False
         size = self._file.report.bytes_read if self._file else 0

@@ -65,7 +65,7 @@ def fine_grained_lineages(
     that act on all rows, which are pairs of every such input with every column.
 
     :param lineages: URN of the output and its column lineage, per query.
-    :param text_limit: counts what was left out.
+    :param text_limit: counts the omissions.
     """
     limits = _Limits.of(settings)
     queries = [

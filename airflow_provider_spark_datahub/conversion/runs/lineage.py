@@ -221,7 +221,7 @@ class Lineage(msgspec.Struct, gc=False):
 
         :param diagnostics: receives what could not be converted.
         :param in_flight: job types of the queries that were running when the driver died if they have no end.
-        :param with_gaps: find out what is missing, and with ``capture_evidence`` why. A single event does not show it.
+        :param with_gaps: find the missing edges, and with ``capture_evidence`` why. A single event does not show them.
         """
         runs = application.runs
         if settings.capture_columns_from_sql and settings.capture_column_level_lineage:

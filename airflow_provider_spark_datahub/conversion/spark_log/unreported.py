@@ -208,7 +208,7 @@ def _add_edges(
 ) -> tuple[LostExecution, int]:
     """Add the datasets of an execution to its job.
 
-    :returns: the execution, with a reason that says what was added, and how many edges that were.
+    :returns: the execution, with a reason that names the added edges and their number.
     """
     datasets = PlanDatasets.of(execution.plans)
     sinks = [names.resolve(sink) for sink in datasets.sinks]

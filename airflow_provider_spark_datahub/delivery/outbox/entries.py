@@ -249,7 +249,7 @@ class Entry:
             )
 
     def _after(self, delivery: Delivery, sent: Sequence[str], superseded: int) -> Manifest:
-        """Return the manifest after a delivery. :param sent: :func:`.upsert_hashes` of what was sent."""
+        """Return the manifest after a delivery. :param sent: :func:`.upsert_hashes` of the sent items."""
         before = self.manifest
         undelivered = {""}
         if delivery.pending or delivery.rejected:

@@ -33,7 +33,7 @@ _OLDEST_MS = 86_400_000
 
 
 class _Usage(msgspec.Struct):
-    """Result of a measurement, and what was written since.
+    """Result of a measurement, and the bytes written since.
 
     :param bytes: the measured size and all bytes that were written since: never less than the size, except for what
         others wrote at the same moment.
