@@ -170,7 +170,7 @@ def test_a_disk_that_hangs_amid_a_removal_or_a_rename_is_not_waited_for(
 def test_a_rename_that_was_left_behind_removes_nothing_that_came_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A soak lost two attempts: their process gave up their records, and took them again while the disk hung."""
+    """Probably how a soak lost two attempts: a process gave up a record, and took it again while the disk hung."""
     storage, goes_on, ended = LocalStorage(tmp_path), threading.Event(), threading.Event()
     storage.write("records/mine", [b"x"])
     sync, unlink, rmdir = os.fsync, os.unlink, os.rmdir
