@@ -14,10 +14,10 @@ MODULES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE
 MAX_MODULE_LINES = 700
 MAX_FUNCTION_LINES = 50
 MAX_MODULES_IN_A_FOLDER = 15
-# Deep modules with few public names, whatever the package's size: it has 264 lines a module and 13.2 names a thousand
+# Deep modules with few public names, whatever the package's size: it has 269 lines a module and 13.2 names a thousand
 # lines. Tighten these when it gets deeper.
-MIN_MEAN_MODULE_LINES = 260
-MAX_PUBLIC_NAMES_PER_THOUSAND_LINES = 13.4
+MIN_MEAN_MODULE_LINES = 265
+MAX_PUBLIC_NAMES_PER_THOUSAND_LINES = 13.3
 
 CATCHING_EVERYTHING = {
     # Lineage's own failures end where the task begins, and where the scheduler does.

@@ -1,4 +1,4 @@
-"""The command ``spark-datahub``: one module per command."""
+"""The command ``spark-datahub``: its commands, each imported when it is called."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from airflow_provider_spark_datahub import __version__
 
 _COMMANDS = {
     "convert": ("convert", "Convert OpenLineage events to DataHub proposals."),
-    "show": ("show", "Show runs and lineage: in the terminal, as a page or a drawing."),
-    "explain": ("explain", "Explain an edge: its queries, or why there is none."),
-    "diff": ("diff", "Compare two sets of proposals."),
+    "show": ("views", "Show runs and lineage: in the terminal, as a page or a drawing."),
+    "explain": ("views", "Explain an edge: its queries, or why there is none."),
+    "diff": ("views", "Compare two sets of proposals."),
     "coverage": ("coverage", "Count the tasks with and without lineage, with the reasons."),
     "doctor": ("doctor", "Check everything that lineage needs."),
     "warm": ("warm", "Write archives of Java classes: Spark starts faster."),

@@ -204,7 +204,7 @@ def _is_redirected(stream: IO[bytes]) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
-class Sources(NamedTuple):
+class _Sources(NamedTuple):
     """Content of the files of a command.
 
     :param problems: one sentence for each thing that could not be read or converted.
@@ -223,7 +223,7 @@ def read_sources(
     settings: LineageSettings | None = None,
     event_log: Path | None = None,
     exit_code: int | None = None,
-) -> Sources:
+) -> _Sources:
     """Read the proposals of all files, in their order; then convert all events together.
 
     Malformed lines are skipped and reported.
@@ -254,8 +254,8 @@ def read_sources(
     if events:
         conversion = EventConversion(settings or LineageSettings(), events, event_log)
         proposals += conversion.coalesced(exit_code)
-        return Sources(proposals, problems + conversion.problems, conversion.diagnostics)
-    return Sources(proposals, problems, None)
+        return _Sources(proposals, problems + conversion.problems, conversion.diagnostics)
+    return _Sources(proposals, problems, None)
 
 
 def _lines_of(name: str, content: bytes, failed: int) -> bytes:

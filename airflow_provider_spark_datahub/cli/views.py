@@ -1,0 +1,290 @@
+"""``spark-datahub show``, ``explain`` and ``diff``: proposals or events as a view, an explanation or a comparison."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, tzinfo
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from airflow_provider_spark_datahub import visualization
+from airflow_provider_spark_datahub.cli.console import (
+    EXIT_INCOMPLETE,
+    EXIT_USAGE,
+    fail,
+    open_output,
+    read_settings,
+    say,
+    show_line,
+)
+from airflow_provider_spark_datahub.cli.sources import read_sources
+from airflow_provider_spark_datahub.conversion import Diagnostics, LineageSettings
+
+# -- show
+
+
+class _View(StrEnum):
+    TERMINAL = "terminal"
+    HTML = "html"
+    SVG = "svg"
+    MERMAID = "mermaid"
+    JSON = "json"
+
+
+_BY_SUFFIX = {".html": _View.HTML, ".htm": _View.HTML, ".svg": _View.SVG, ".mmd": _View.MERMAID}
+_BY_SUFFIX |= {".mermaid": _View.MERMAID, ".json": _View.JSON, ".txt": _View.TERMINAL, "": _View.TERMINAL}
+
+
+def show(
+    sources: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Files of proposals, of OpenLineage events, or outbox entries, also .gz and .zst; - or a pipe for "
+            "standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    format_: Annotated[
+        _View | None, typer.Option("--format", help="Default: by the suffix of the output, else terminal.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here, not to standard output.")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    columns: Annotated[
+        bool | None, typer.Option(help="Show column lineage, too; default: yes in the terminal, no in an SVG.")
+    ] = None,
+    timezone: Annotated[
+        str | None, typer.Option(metavar="TZ", help="Show times in this zone (terminal, html); local; default: UTC.")
+    ] = None,
+) -> None:
+    """Show the run tree and the lineage of proposals or events: in the terminal, as a page, or as a drawing.
+
+    Exit status: 0; 1 if something could not be read or converted (the rest is shown), or if the output could not
+    be written; 2 for wrong options.
+    """
+    zone = _time_zone(timezone)
+    view = _View.JSON if json_ else format_ or _view_of(output)
+    settings = LineageSettings(capture_evidence=True)
+    proposals, problems, _ = read_sources(sources, failed=EXIT_INCOMPLETE, settings=settings)
+    graph = visualization.build_graph(proposals)
+    with open_output(output, failed=EXIT_INCOMPLETE) as file:
+        if view is _View.TERMINAL:
+            from rich.console import Console
+
+            visualization.render_terminal(graph, Console(file=file), columns=columns is not False, zone=zone)
+        else:
+            graph = replace(graph, problems=(*problems, *graph.problems))
+            file.write(_text(graph, view, zone, columns=bool(columns)))
+    for problem in problems:
+        say(problem)
+    if problems:
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _view_of(output: Path | None) -> _View:
+    view = _BY_SUFFIX.get(output.suffix.lower() if output else "")
+    if view is None:
+        known = ", ".join(suffix for suffix in _BY_SUFFIX if suffix)
+        fail(f"--output {output}: no view has this suffix, want one of {known}, or name it with --format", EXIT_USAGE)
+    return view
+
+
+def _time_zone(name: str | None) -> tzinfo:
+    """Return a time zone by its name (``Europe/Berlin``), ``local`` for that of this machine, UTC by default."""
+    if name is None:
+        return UTC
+    from pendulum.tz import Timezone, get_local_timezone
+
+    try:
+        return get_local_timezone() if name == "local" else Timezone(name)
+    except ValueError:
+        fail(f"--timezone {name}: unknown time zone, want one such as Europe/Berlin, UTC or local", EXIT_USAGE)
+
+
+def _text(graph: visualization.Graph, view: _View, zone: tzinfo, *, columns: bool) -> str:
+    if view is _View.JSON:
+        return json.dumps(visualization.render_json(graph), indent=2) + "\n"
+    if view is _View.HTML:
+        return visualization.render_page(graph, zone)
+    if view is _View.SVG:
+        return visualization.render_svg(visualization.build_network(graph, unfolded=columns))
+    network = visualization.build_network(graph)
+    if len(network.links) > visualization.MOST_LINKS:
+        say(f"{len(network.links)} edges: Mermaid draws {visualization.MOST_LINKS} at most; use --format svg or html")
+    return visualization.render_mermaid(network)
+
+
+# -- explain
+
+
+def explain(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="The run: a file or folder of OpenLineage events, of proposals, or an outbox entry, also .gz and "
+            ".zst; - for standard input."
+        ),
+    ],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATASET[.COLUMN]", help="Its URN, its name, or the end of its name, such as orders or orders.id."
+        ),
+    ],
+    config: Annotated[Path | None, typer.Option(help="Settings of the converter, as YAML or JSON.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting of the converter; repeatable.")
+    ] = None,
+    event_log: Annotated[Path | None, typer.Option(help="Folder of Spark's own event logs.")] = None,
+    exit_code: Annotated[
+        int | None, typer.Option(help="Exit code of spark-submit, which decides the run's result.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")] = False,
+) -> None:
+    """Explain a dataset or a column: which events, queries and statements lead to it, or why there is no edge.
+
+    Exit status: 0; 1 if something could not be read or converted (the rest is explained); 2 for wrong options, or if
+    nothing has that name.
+    """
+    settings, _ = read_settings(config, set_ or [])
+    # Schemas name the columns that have no lineage.
+    settings = replace(settings, capture_evidence=True, materialize_dataset=True, include_schema_metadata=True)
+    proposals, problems, diagnostics = read_sources(
+        [run], failed=EXIT_INCOMPLETE, settings=settings, event_log=event_log, exit_code=exit_code
+    )
+    graph = visualization.build_graph(proposals)
+    for problem in (*problems, *graph.problems):
+        say(problem)
+    if not graph.read and not problems:
+        say(f"Nothing to explain: {graph.why_nothing()}")
+        return
+    explanation = _explanation(graph, name, diagnostics)
+    if json_:
+        typer.echo(json.dumps(explanation.document(), indent=2))
+    else:
+        for line in explanation.lines():
+            show_line(line)
+    if problems:
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _explanation(graph: visualization.Graph, name: str, diagnostics: Diagnostics | None) -> visualization.Explanation:
+    try:
+        return visualization.Explanation.of(graph, name, diagnostics)
+    except visualization.UnknownNameError as error:
+        fail(str(error), EXIT_USAGE)
+
+
+# -- diff
+
+_EXIT_DIFFERENT, _EXIT_TROUBLE = 1, 2  # those of the command diff
+_SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
+_HEADINGS = {
+    "run": "Runs",
+    "edge": "Edges",
+    "column edge": "Column edges",
+    "schema": "Columns of schemas",
+    "entity": "Entities",
+    "aspect": "Other aspects",
+}
+_LONGEST_VALUE = 60
+
+
+def diff(
+    before: Annotated[
+        Path,
+        typer.Argument(help="Proposals, OpenLineage events or an outbox entry, also .gz, .zst; - for standard input."),
+    ],
+    after: Annotated[Path, typer.Argument(help="The same, to compare with.")],
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with status 1 if they differ.")] = False,
+    ignore_run_ids: Annotated[
+        bool,
+        typer.Option("--ignore-run-ids", help="Compare different runs of the same jobs: first with first, and so on."),
+    ] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here, not to standard output.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")] = False,
+) -> None:
+    """Compare two sets of proposals: runs, edges, column edges, schemas, entities, other aspects.
+
+    Exit status: 0; with --exit-code 1 if they differ; 2 for wrong options, or if something could not be read (the rest
+    was compared) or written.
+    """
+    if str(before) == str(after) == "-":
+        raise typer.BadParameter("only one of the two can be standard input")
+    proposals, problems, _ = read_sources([before], failed=_EXIT_TROUBLE)
+    others, their_problems, _ = read_sources([after], failed=_EXIT_TROUBLE)
+    changes, unreadable = visualization.compare(proposals, others, ignore_run_ids=ignore_run_ids)
+    problems += [*their_problems, *unreadable]
+    with open_output(output, failed=_EXIT_TROUBLE) as file:
+        if as_json:
+            file.write(json.dumps(_changes_document(changes, problems), indent=2) + "\n")
+        else:
+            from rich.console import Console
+
+            _print_changes(changes, Console(file=file, soft_wrap=True, highlight=False))
+    for problem in problems:
+        say(problem)
+    if problems:
+        raise typer.Exit(_EXIT_TROUBLE)
+    if changes and exit_code:
+        raise typer.Exit(_EXIT_DIFFERENT)
+
+
+def _changes_document(changes: list[visualization.Change], problems: list[str]) -> dict[str, Any]:
+    return {
+        "same": not changes,
+        "changes": [
+            {
+                "part": str(change.part),
+                "change": change.kind,
+                "urn": change.urn,
+                "what": list(change.what),
+                "before": change.before,
+                "after": change.after,
+            }
+            for change in changes
+        ],
+        "problems": problems,
+    }
+
+
+def _print_changes(changes: list[visualization.Change], console: Any) -> None:
+    from rich.text import Text
+
+    counts = Counter((change.part, change.kind) for change in changes)
+    part = None
+    for change in changes:
+        if change.part is not part:
+            part = change.part
+            summary = ", ".join(f"{counts[part, kind]} {kind}" for kind in _SIGNS if counts[part, kind])
+            console.print(Text(f"{_HEADINGS[part]}: {summary}", "bold"))
+        sign, style = _SIGNS[change.kind]
+        console.print(Text(f"{sign} {_sentence(change)}", style))
+
+
+def _sentence(change: visualization.Change) -> str:
+    """Describe a change in one line; control characters in names are escaped."""
+    subject = visualization.short_name(change.urn)
+    if change.part in (visualization.ChangedPart.ENTITY, visualization.ChangedPart.ASPECT):
+        subject = f"{change.urn.split(':')[2]} {subject}" if change.urn.startswith("urn:li:") else subject
+    if change.part is visualization.ChangedPart.COLUMN_EDGE:
+        ends = change.what[:2], change.what[2:]
+        columns = (f"{visualization.short_name(dataset)}.{path or '*'}" for dataset, path in ends)
+        subject = f"{' to '.join(columns)} by {subject}"
+    elif change.part is visualization.ChangedPart.SCHEMA:
+        subject = f"{subject}.{change.what[1]}"
+    elif change.part is visualization.ChangedPart.ASPECT:
+        subject = f"{change.what[0]} of {subject}: {change.what[1]}"
+    elif change.what:
+        subject = " ".join([subject, *(visualization.short_name(word) for word in change.what)])
+    values = [_value(value) for value in (change.before, change.after) if value is not None and value is not True]
+    return visualization.harmless(subject) + (f": {' → '.join(values)}" if values else "")
+
+
+def _value(value: Any) -> str:
+    text = visualization.short_name(str(value))
+    return visualization.harmless(text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…")
