@@ -27,6 +27,7 @@ def _since(major: int, minor: int, what: str) -> pytest.MarkDecorator:
 
 
 CONNECTION_FIELDS = _since(3, 2, "forms of connections have the fields of provider info (conn-fields)")
+HIDING_SECRETS = _since(3, 1, "the names of secrets can be extended after Airflow has read its configuration")
 RECONNECTING = _since(3, 3, "an attempt reconnects to a running driver (the task's state)")
 DURABLE = pytest.mark.skipif(
     tuple(int(part) for part in version("apache-airflow-providers-apache-spark").split(".")[:2]) < (6, 2),

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -38,7 +35,6 @@ from airflow_provider_spark_datahub.task import SECTION, UNNAMED_APPLICATION, Li
 log = logging.getLogger(__name__)
 
 _MANUAL_RUN_TYPES = frozenset({"manual", "operator_triggered"})
-_SECRET_KEYS = re.compile(r"password|secret|token|api.?key|user\.info|jaas|credential|key\.pem$", re.IGNORECASE)
 _RESULTS_SET_BY_OTHERS: dict[str, AttemptResult] = {"success": "SUCCESS", "skipped": "SKIPPED"}
 _ACTIVE_STATES = (*("scheduled", "queued", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule"),)
 """States of a task instance in Airflow in which its job may run, or a later attempt may reconnect to it."""
@@ -96,48 +92,6 @@ def connection_of(connection_id: str) -> Any:
 def datahub_plugin_is_active() -> bool:
     """Return whether DataHub's own Airflow plugin is installed and not switched off."""
     return datahub_plugin_is_installed() and bool(conf.getboolean("datahub", "enabled", fallback=True))
-
-
-def mask(secret: str) -> None:
-    """Make Airflow hide a text in its logs."""
-    _masker("mask_secret", secret)
-
-
-def shown_secrets(extra: Mapping[str, Any]) -> list[str]:
-    """Return the keys of a connection's extra that hold secrets but whose values Airflow shows.
-
-    Airflow's API hides values by the names of their keys: its own list, and ``[core] sensitive_var_conn_names``. So
-    only names are tested. A real value could be hidden here for another reason: it contains a password that this
-    process has seen elsewhere.
-    """
-    keys = _with_placeholders(extra)
-    return sorted(set(_shown(keys, _masker("redact", keys))))
-
-
-def _with_placeholders(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys with placeholders for their texts, too short for Airflow to take for a known secret."""
-    return {
-        key: _with_placeholders(value) if isinstance(value, Mapping) else "?"
-        for key, value in extra.items()
-        if isinstance(value, Mapping) or (isinstance(value, str) and value)
-    }
-
-
-def _shown(keys: Mapping[str, Any], redacted: Any) -> Iterator[str]:
-    for key, value in keys.items():
-        shown = redacted.get(key) if isinstance(redacted, Mapping) else None
-        if isinstance(value, Mapping):
-            yield from _shown(value, shown)
-        elif value == shown and _SECRET_KEYS.search(str(key)):
-            yield str(key)
-
-
-def _masker(function: str, value: object) -> Any:
-    """Call a function of Airflow's masker of secrets; without one, return the value."""
-    for module in ("airflow.sdk.log", "airflow.sdk.execution_time.secrets_masker"):  # since, and before Airflow 3.2
-        with suppress(ImportError, AttributeError):
-            return getattr(import_module(module), function)(value)
-    return value
 
 
 def has_lineage(task: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,7 +9,8 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
 from airflow_provider_spark_datahub import delivery
 from airflow_provider_spark_datahub.delivery import sinks
-from airflow_provider_spark_datahub.hooks.airflow_context import connection_of, shown_secrets
+from airflow_provider_spark_datahub.hooks.airflow_context import connection_of
+from airflow_provider_spark_datahub.hooks.masking import hide_secrets, shown_secrets
 from airflow_provider_spark_datahub.hooks.storage import StorageConnectionError, open_storage
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ def open_sink(connection_id: str) -> tuple[Sink | None, str | None]:
 def check_sink(connection_id: str, sink: Sink, deadline: delivery.Deadline) -> list[CheckResult]:
     """Return the results of all checks of a connection, without writing anything."""
     results = sink.check(deadline)
+    hide_secrets()  # as the plugin does in the API server; the command line loads no plugins
     if shown := shown_secrets(connection_of(connection_id).extra_dejson):
         results.append(
             delivery.CheckResult(
@@ -169,15 +170,10 @@ def check_sink(connection_id: str, sink: Sink, deadline: delivery.Deadline) -> l
                 delivery.CheckStatus.WARNING,
                 f"Airflow shows {', '.join(shown)} of {connection_id} to everybody who may read connections",
                 "move it to the connection's fields for passwords and keys, or name it in "
-                f"[core] sensitive_var_conn_names: {','.join(_masked_names(shown))}",
+                f"[core] sensitive_var_conn_names: {','.join(shown.values())}",
             )
         )
     return results
-
-
-def _masked_names(keys: list[str]) -> list[str]:
-    """Return the names that make Airflow hide these keys. Airflow 3.3 compares them with underscores for dots."""
-    return list(dict.fromkeys(name for key in keys for name in (key.lower(), re.sub(r"\W+", "_", key.lower()))))
 
 
 def _parts(connection: Any) -> ConnectionParts:

@@ -449,7 +449,7 @@ class SubmissionLauncher(ABC):
 
     def inject(self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
         """Return a context in which the task makes the call with lineage."""
-        from airflow_provider_spark_datahub.hooks.airflow_context import mask
+        from airflow_provider_spark_datahub.hooks.masking import mask
 
         injection = attempt.inject(self.submission(), self.spark(), parent, root)
         for secret in injection.secrets:

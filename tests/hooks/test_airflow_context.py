@@ -91,12 +91,6 @@ def test_datahubs_own_plugin(
     assert airflow_run.AttemptContext(context_of(Task())).attempt().written_by_plugin is active
 
 
-def test_a_secret_key_is_shown_even_if_this_process_hides_part_of_its_value() -> None:
-    airflow_run.mask("seen-elsewhere")
-    extra = {"connection": {"sasl.jaas.config": 'password="seen-elsewhere-too"', "acks": "all", "ssl.key.pem": ""}}
-    assert airflow_run.shown_secrets(extra) == ["sasl.jaas.config"]
-
-
 @pytest.mark.parametrize(("given", "expected"), [(-1, -1), (None, -1), (0, 0), (7, 7)])
 def test_identity(given: int | None, expected: int) -> None:
     ti = TaskInstance(task_id="group.build", try_number=3, map_index=given)

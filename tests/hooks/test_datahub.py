@@ -9,11 +9,10 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import Delivery, SinkSettingsError
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
-from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSettings, KafkaSink
+from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSink
 from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSink
 from airflow_provider_spark_datahub.delivery.sinks.rest import RestSink
 from airflow_provider_spark_datahub.hooks.datahub import (
@@ -22,11 +21,9 @@ from airflow_provider_spark_datahub.hooks.datahub import (
     DatahubObjectStoreHook,
     DatahubRestHook,
     OpenLineageHook,
-    check_sink,
     open_sink,
     sink_of,
 )
-from tests.airflow_versions import read_names_of_secrets
 from tests.oracles.gms import GmsStandIn
 from tests.servers.kafka import Kafka
 from tests.servers.schema_registry import SchemaRegistry
@@ -188,47 +185,3 @@ def test_a_missing_connection_in_its_test() -> None:
     works, message = OpenLineageHook("missing").test_connection()
     assert not works
     assert "missing" in message
-
-
-SECRETS = {"basic.auth.user.info": "me:canary-1", "ssl.key.pem": "canary-2", "sasl.jaas.config": "canary-3"}
-
-
-def shown_by_the_api(extra: dict[str, Any]) -> str:
-    """Return what ``GET /connections`` answers for a Kafka connection with this extra."""
-    from airflow.api_fastapi.core_api.datamodels.connections import ConnectionResponse
-
-    fields = dict.fromkeys(("description", "host", "login", "schema", "port", "password", "team_name"))
-    answer: Any = ConnectionResponse
-    body = {"conn_id": "lineage", "conn_type": "datahub-kafka", **fields, "extra": json.dumps(extra)}
-    return str(answer.model_validate(body).extra)
-
-
-def test_secrets_that_airflows_api_shows_are_named_with_a_remedy(
-    connection: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    extra = {"connection": {"producer_config": {"acks": "all", **SECRETS}}}
-    assert "canary-3" in shown_by_the_api(extra)
-    connection("lineage", conn_type="datahub-file", host="/data/lineage.jsonl", extra=extra)
-    with DatahubFileHook("lineage").get_conn() as sink:
-        results = check_sink("lineage", sink, Deadline.after(60))
-    (warning,) = (result for result in results if result.subject == "credentials")
-    assert warning.message.startswith("Airflow shows basic.auth.user.info, sasl.jaas.config, ssl.key.pem of lineage")
-    names = warning.advice.rpartition(": ")[2]
-    with monkeypatch.context() as patched:
-        patched.setenv("AIRFLOW__CORE__SENSITIVE_VAR_CONN_NAMES", names)
-        read_names_of_secrets()
-        assert "canary" not in shown_by_the_api(extra)
-        with DatahubFileHook("lineage").get_conn() as sink:
-            subjects = [result.subject for result in check_sink("lineage", sink, Deadline.after(60))]
-        assert "credentials" not in subjects
-    read_names_of_secrets()
-
-
-def test_airflows_api_hides_the_secret_fields_of_the_form() -> None:
-    fields = {"schema_registry_login": "me", "schema_registry_password": "canary-1", "ssl_private_key": "canary-2"}
-    assert "canary" not in shown_by_the_api(fields)
-    settings = KafkaSettings.from_connection(
-        ConnectionParts("broker:9092", extra={**fields, "security_protocol": "SSL", "sasl_mechanism": None})
-    )
-    assert settings.schema_registry_config == {"basic.auth.user.info": "me:canary-1"}
-    assert settings.producer_config == {"ssl.key.pem": "canary-2", "security.protocol": "SSL"}

@@ -179,6 +179,13 @@ class AirflowHome:
         code, output = self._airflow("connections", "add", name, *fields, environment=self.environment)
         assert code == 0, output
 
+    def connection(self, name: str) -> Json:
+        """Return a connection of the database as it is, with its secrets."""
+        exported = self.folder / "connections.json"
+        code, output = self._airflow("connections", "export", str(exported), environment=self.environment)
+        assert code == 0, output
+        return dict(json.loads(exported.read_text())[name])
+
     def asset_events(self, dag_id: str) -> list[tuple[str, Json]]:
         """Return URI and extra of the asset events that the tasks of a DAG made, in their order."""
         query = (
@@ -204,7 +211,7 @@ class AirflowHome:
         return done.returncode, done.stdout
 
     def _airflow(self, *arguments: str, environment: Mapping[str, str]) -> tuple[int, str]:
-        log = self.folder / f"{'-'.join(arguments[:3])}.log"
+        log = self.folder / f"{'-'.join(arguments[:3]).replace(os.sep, '-')}.log"
         code = self.warm.run(arguments, environment, self.folder, log)
         return code, log.read_text(errors="replace")
 

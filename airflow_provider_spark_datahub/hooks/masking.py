@@ -1,0 +1,75 @@
+"""Airflow's masker of secrets: texts that its logs hide, and keys of connections that its API hides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+_SECRET_KEYS = re.compile(r"password|secret|token|api.?key|user\.info|jaas|credential|key\.pem$", re.IGNORECASE)
+_HIDDEN_KEYS = ("api-key", "basic.auth.user.info", "sasl.jaas.config", "sasl.oauthbearer.config", "ssl.key.pem")
+"""Keys that the JSON of our connections may have, hold secrets, and are not in Airflow's own list."""
+
+
+def mask(secret: str) -> None:
+    """Make Airflow hide a text in its logs."""
+    _masker("mask_secret", secret)
+
+
+def hide_secrets() -> None:
+    """Have this process's Airflow hide the keys in our connections' JSON that hold secrets.
+
+    Airflow has read ``[core] sensitive_var_conn_names`` before it loads plugins, so they are added to the names that it
+    keeps. If it keeps none in these places (Airflow 3.0), nothing changes, and :func:`shown_secrets` names the keys.
+    """
+    for module in ("airflow._shared.secrets_masker", "airflow.sdk._shared.secrets_masker"):
+        with suppress(ImportError, AttributeError):
+            names = import_module(module)._secrets_masker().sensitive_variables_fields
+            names.extend(name for key in _HIDDEN_KEYS for name in _names(key) if name not in names)
+
+
+def shown_secrets(extra: Mapping[str, Any]) -> dict[str, str]:
+    """Return the keys of a connection's extra that hold secrets but whose values Airflow shows, each with its remedy.
+
+    The remedy is what to add to ``[core] sensitive_var_conn_names``.
+
+    Airflow's API hides values by the names of their keys: its own list, and ``[core] sensitive_var_conn_names``. So
+    only names are tested. A real value could be hidden here for another reason: it contains a password that this
+    process has seen elsewhere.
+    """
+    keys = _with_placeholders(extra)
+    shown = sorted(set(_shown(keys, _masker("redact", keys))))
+    return {key: ",".join(_names(key)) for key in shown}
+
+
+def _names(key: str) -> list[str]:
+    """Return the names that make Airflow hide a key. Airflow 3.3 compares them with underscores for dots."""
+    return list(dict.fromkeys((key.lower(), re.sub(r"\W+", "_", key.lower()))))
+
+
+def _with_placeholders(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys with placeholders for their texts, too short for Airflow to take for a known secret."""
+    return {
+        key: _with_placeholders(value) if isinstance(value, Mapping) else "?"
+        for key, value in extra.items()
+        if isinstance(value, Mapping) or (isinstance(value, str) and value)
+    }
+
+
+def _shown(keys: Mapping[str, Any], redacted: Any) -> Iterator[str]:
+    for key, value in keys.items():
+        shown = redacted.get(key) if isinstance(redacted, Mapping) else None
+        if isinstance(value, Mapping):
+            yield from _shown(value, shown)
+        elif value == shown and _SECRET_KEYS.search(str(key)):
+            yield str(key)
+
+
+def _masker(function: str, value: object) -> Any:
+    """Call a function of Airflow's masker of secrets; without one, return the value."""
+    for module in ("airflow.sdk.log", "airflow.sdk.execution_time.secrets_masker"):  # since, and before Airflow 3.2
+        with suppress(ImportError, AttributeError):
+            return getattr(import_module(module), function)(value)
+    return value

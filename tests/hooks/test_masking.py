@@ -1,0 +1,105 @@
+"""Secrets of connections in Airflow's API and logs: what is hidden, and how people hear of the others."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSettings
+from airflow_provider_spark_datahub.hooks import masking
+from airflow_provider_spark_datahub.hooks.datahub import DatahubFileHook, check_sink
+from tests.airflow_versions import HIDING_SECRETS, read_names_of_secrets
+
+KNOWN = {"basic.auth.user.info": "me:canary-1", "ssl.key.pem": "canary-2", "sasl.jaas.config": "canary-3"}
+OF_OTHERS = ("vault.credential", "jaas.file")
+
+
+@pytest.fixture(autouse=True)
+def names() -> Iterator[None]:
+    """Start and end with the names that Airflow itself knows."""
+    read_names_of_secrets()
+    yield
+    read_names_of_secrets()
+
+
+def shown_by_the_api(extra: dict[str, Any]) -> str:
+    """Return what ``GET /connections`` answers for a Kafka connection with this extra."""
+    from airflow.api_fastapi.core_api.datamodels.connections import ConnectionResponse
+
+    fields = dict.fromkeys(("description", "host", "login", "schema", "port", "password", "team_name"))
+    answer: Any = ConnectionResponse
+    body = {"conn_id": "lineage", "conn_type": "datahub-kafka", **fields, "extra": json.dumps(extra)}
+    return str(answer.model_validate(body).extra)
+
+
+def warnings(extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return what the checks of a connection with this extra say about its secrets."""
+    connection = {"conn_type": "datahub-file", "host": "/data/lineage.jsonl", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps(connection))
+    with DatahubFileHook("lineage").get_conn() as sink:
+        results = check_sink("lineage", sink, Deadline.after(60))
+    return [result for result in results if result.subject == "credentials"]
+
+
+@HIDING_SECRETS
+def test_the_plugin_has_the_api_hide_the_secrets_that_our_connections_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
+
+    extra = {"connection": {"producer_config": {"acks": "all", **KNOWN}}}
+    assert "canary-3" in shown_by_the_api(extra)
+    SparkDatahubPlugin.on_load()
+    assert json.loads(shown_by_the_api(extra)) == {
+        "connection": {"producer_config": {"acks": "all", **dict.fromkeys(KNOWN, "***")}}
+    }
+    assert warnings(extra, monkeypatch) == []
+
+
+@pytest.mark.parametrize("is_without_our_names", [False, True])
+def test_secrets_that_airflows_api_shows_are_named_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, is_without_our_names: bool
+) -> None:
+    """Such are keys of others; and ours if Airflow keeps its names elsewhere."""
+    if is_without_our_names:
+        moved = {"airflow._shared.secrets_masker", "airflow.sdk._shared.secrets_masker"}
+        real = importlib.import_module
+
+        def imported(name: str) -> Any:
+            if name in moved:
+                raise ImportError(name)
+            return real(name)
+
+        monkeypatch.setattr(masking, "import_module", imported)
+    # A value that this process has hidden once stays hidden: these are other values than elsewhere in this file.
+    secrets = {key: f"shown-{key}" for key in (KNOWN if is_without_our_names else OF_OTHERS)}
+    extra = {"connection": {"producer_config": {"acks": "all", **secrets}}}
+    assert "shown-" in shown_by_the_api(extra)
+    (warning,) = warnings(extra, monkeypatch)
+    assert warning.message.startswith(f"Airflow shows {', '.join(sorted(secrets))} of lineage")
+    names = warning.advice.rpartition(": ")[2]
+    with monkeypatch.context() as patched:
+        patched.setenv("AIRFLOW__CORE__SENSITIVE_VAR_CONN_NAMES", names)
+        read_names_of_secrets()
+        assert "shown-" not in shown_by_the_api(extra)
+        assert warnings(extra, monkeypatch) == []
+
+
+def test_a_secret_key_is_shown_even_if_this_process_hides_part_of_its_value() -> None:
+    masking.mask("seen-elsewhere")
+    extra = {"connection": {"sasl.jaas.config": 'password="seen-elsewhere-too"', "acks": "all", "ssl.key.pem": ""}}
+    assert masking.shown_secrets(extra) == {"sasl.jaas.config": "sasl.jaas.config,sasl_jaas_config"}
+
+
+def test_airflows_api_hides_the_secret_fields_of_the_form() -> None:
+    fields = {"schema_registry_login": "me", "schema_registry_password": "canary-1", "ssl_private_key": "canary-2"}
+    assert "canary" not in shown_by_the_api(fields)
+    settings = KafkaSettings.from_connection(
+        ConnectionParts("broker:9092", extra={**fields, "security_protocol": "SSL", "sasl_mechanism": None})
+    )
+    assert settings.schema_registry_config == {"basic.auth.user.info": "me:canary-1"}
+    assert settings.producer_config == {"ssl.key.pem": "canary-2", "security.protocol": "SSL"}
