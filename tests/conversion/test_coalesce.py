@@ -177,6 +177,31 @@ def test_phantom_reads(listed: str, inputs: list[str]) -> None:
         assert list(only_job(whole_application(*queries)).lineage.inputs) == file_urns(*inputs)
 
 
+FILE_READ = query(
+    inputs=[file("/lake/raw/orders.csv", schema=schema(("id", "int")))], outputs=[file("/lake/out")], second=1
+)
+
+
+@pytest.mark.parametrize(
+    ("of_rows", "inputs"),
+    [
+        # OpenLineage names the folder of a file whose rows an RDD gave to a query, without a schema.
+        (file("/lake/raw"), ["/lake/raw/orders.csv"]),
+        # True reads.
+        (file("/lake/raw", schema=schema(("id", "int"))), ["/lake/raw", "/lake/raw/orders.csv"]),
+        (file("/lake"), ["/lake", "/lake/raw/orders.csv"]),
+        (file("/lake/raw/orders"), ["/lake/raw/orders", "/lake/raw/orders.csv"]),
+    ],
+)
+def test_the_folder_of_a_file_that_an_rdd_read_is_no_input(of_rows: Json, inputs: list[str]) -> None:
+    write = query(run_id=OTHER_QUERY, inputs=[of_rows], outputs=[file("/lake/mapped")], second=2)
+    for queries in itertools.permutations([FILE_READ, write]):
+        job = only_job(whole_application(*queries))
+        assert list(job.lineage.inputs) == file_urns(*inputs)
+        gap = f"no input of {file_urns('/lake/mapped')[0]} is known: OpenLineage names only a folder around the file"
+        assert any(found.startswith(gap) for found in job.diagnostics.gaps) == (inputs == ["/lake/raw/orders.csv"])
+
+
 def test_a_folder_of_another_namespace_is_no_phantom() -> None:
     job = only_job(whole_application(SQL_READ, rdd(dataset("s3://b", "/lake/raw"))))
     assert urn("s3", "b/lake/raw") in job.lineage.inputs

@@ -24,9 +24,8 @@ ICEBERG = {
     "spark.sql.catalog.ice.type": "hadoop",
     "spark.sql.catalog.ice.warehouse": "/lake/ice",
 }
-# Spark hides the address of a database, does not show the topic that a stream writes, and logs what a foreachBatch
-# function does as a part of the micro-batch.
-HIDDEN = ("jdbc", "kafka", "foreach_batch")
+# Spark hides the address of a database, and does not show the topic that a stream writes.
+HIDDEN = ("jdbc", "kafka")
 
 
 def log_events(recording: str) -> list[Json]:
@@ -81,12 +80,19 @@ def test_tables_that_a_log_hides_are_named() -> None:
     [message] = from_log(log_events("jdbc-4.3.0")).diagnostics.unreported_messages()
     assert "JDBCRelation(crm.customers)" in message
     assert "JDBCRelation(public.payments)" in message
+    gaps = from_log(log_events("jdbc-4.3.0")).diagnostics.gaps
+    assert any(
+        "out/jdbc/totals" in gap and "the address of the database is hidden (JDBCRelation(" in gap for gap in gaps
+    )
 
 
 @pytest.mark.parametrize("recording", ["kafka-3.5.9", "kafka-4.0.5"])
 def test_topics_of_a_batch_are_named_by_its_plan(recording: str) -> None:
     missing = expected_edges(truth_of(recording)) - edges(from_log(log_events(recording), capture_streaming=True).jobs)
     assert missing == {("out", "urn:li:dataset:(urn:li:dataPlatform:kafka,all_orders,PROD)")}
+    gaps = from_log(log_events(recording), capture_streaming=True).diagnostics.gaps
+    hidden = "Spark's event log does not name its sink (KafkaTable)"
+    assert f"no output of the streaming query 'mirror' is known: {hidden}" in gaps
 
 
 def test_a_table_of_an_unknown_catalogue_has_no_dataset_and_is_named() -> None:

@@ -222,6 +222,25 @@ def test_name_of_a_query_is_the_same_in_every_run(name: str | None, sink: str, j
         assert (job.definition.flow.flow_id, job.definition.id, job.definition.name) == (job_id, job_id, job_id)
 
 
+@pytest.mark.parametrize(
+    ("sink", "gap"),
+    [
+        ("FileSink[file:/lake/paid]", None),
+        ("MemorySink", None),
+        ("org.apache.spark.sql.execution.streaming.ConsoleTable$@5f1a", None),
+        ("ForeachBatchSink", "its rows go to a function of the job (ForeachBatchSink)"),
+        (
+            "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable@5f1a",
+            "Spark's event log does not name its sink (KafkaTable)",
+        ),
+    ],
+)
+def test_a_sink_without_a_name_is_named_in_the_report(sink: str, gap: str | None) -> None:
+    gaps = query_job([app_started(), query_progressed(sink=sink)]).diagnostics.gaps
+    expected = f"no output of the streaming query 'paid' is known: {gap}"
+    assert [found for found in gaps if found.startswith("no output")] == ([expected] if gap else [])
+
+
 def test_application_id_in_front_where_wanted() -> None:
     job = query_job(ONE_QUERY, streaming_app_id_prefix=True)
     assert job.definition.flow.flow_id == f"{APP_ID}.paid"

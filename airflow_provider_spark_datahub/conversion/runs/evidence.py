@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.conversion.columns.facet import PARSED_PLAN
 from airflow_provider_spark_datahub.conversion.columns.sql import PARSED_SQL
 from airflow_provider_spark_datahub.conversion.datasets import parent_folders
 from airflow_provider_spark_datahub.conversion.diagnostics import RejectedEdge, cut
-from airflow_provider_spark_datahub.conversion.events import DatasetId
+from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.runs.fold import DROP, NOT_WRITTEN, RunState
 
@@ -133,7 +133,7 @@ def rejected_edges(
     :param reported: the runs with the names in their events.
     :param runs: the same runs under the last names of datasets.
     :param in_flight: job types of the queries that were running when the driver died if they have no end.
-    :param phantoms: datasets that only jobs of RDDs read: phantom reads.
+    :param phantoms: datasets that only jobs of RDDs read, and folders of files: phantom reads.
     """
     for own, run in zip(reported, runs, strict=True):
         events = own.reported or own
@@ -142,7 +142,7 @@ def rejected_edges(
             *_whole_queries(own, in_flight),
             *_not_written(run),
             *_under_other_names(own, run),
-            *(("input", dataset, *_PHANTOM) for dataset in run.inputs if dataset in phantoms),
+            *(("input", dataset, *_phantom(run)) for dataset in run.inputs if dataset in phantoms),
         ):
             urn = urn_of(dataset)
             if urn is not None:
@@ -150,10 +150,14 @@ def rejected_edges(
 
 
 _Rejected = Iterator[tuple[Literal["input", "output"], DatasetId, str, str]]
-_PHANTOM = (
-    "only a job of RDDs reads it, to list files, to infer a schema, or to read back what the application wrote",
-    "Deviation 5",
-)
+
+
+def _phantom(run: RunState) -> tuple[str, str]:
+    """Return why a phantom read of a run is not an edge."""
+    if run.job_type != RDD_JOB:
+        return "it is the folder of a file whose rows an RDD gave, and not the file", "section 7.3"
+    reads = "to list files, to infer a schema, or to read back what the application wrote"
+    return f"only a job of RDDs reads it, {reads}", "Deviation 5"
 
 
 def _whole_queries(run: RunState, in_flight: Collection[str]) -> _Rejected:

@@ -360,7 +360,7 @@ class _Edges:
     def _reads(self) -> tuple[list[tuple[RunState, _Touched]], set[DatasetId]]:
         """Return what each run read, and those datasets among it that are phantoms."""
         reads = [(run, self._read(run, written)) for run, written in self._written]
-        return reads, self._phantom_reads(reads)
+        return reads, self._phantom_reads(reads) | _folders_of_files(reads)
 
     def add_evidence(self, lineage: Lineage, evidence: Evidence) -> None:
         """Add to the edges which queries gave them."""
@@ -399,6 +399,7 @@ class _Edges:
 
         :param with_columns: column lineage is wanted.
         """
+        _, phantoms = self._reads
         by_output: dict[str, list[tuple[RunState, DatasetState]]] = {}
         for run, written in self._written:
             for dataset, state in written:
@@ -410,11 +411,14 @@ class _Edges:
             source = "Spark's event log" if writes[-1][0].is_logged else "OpenLineage"
             reasons = "; ".join(dict.fromkeys(state.gap for _, state in writes if state.gap))
             reason = f". In Spark's plan, {reasons}" if reasons else ""
-            inputs = {dataset for run, state in writes for dataset in (*run.inputs, *_column_inputs(state))}
-            if not inputs and all(_holds_its_rows(run) for run, _ in writes):
+            named = {dataset for run, state in writes for dataset in (*run.inputs, *_column_inputs(state))}
+            inputs = named - phantoms
+            if not named and all(_holds_its_rows(run) for run, _ in writes):
                 continue
             if not inputs:
-                yield f"no input of {urn} is known: {source} names none for {query}{reason}"
+                folders = ", ".join(sorted({dataset.name for dataset in named}))
+                names = f"only a folder around the file ({folders})" if folders else "none"
+                yield f"no input of {urn} is known: {source} names {names} for {query}{reason}"
             elif with_columns and not any(direct_columns(state) for _, state in writes):
                 yield f"no column lineage of {urn} is known: {source} reports none for {query}{reason}"
 
@@ -508,6 +512,26 @@ class _Edges:
         schema = schema_metadata(facet, platform, with_descriptions=self._with_descriptions)
         if schema is not None:
             dataset.schema = dataset.metadata.tag_fields(self._limit.schema(schema))
+
+
+def _folders_of_files(reads: Sequence[tuple[RunState, _Touched]]) -> set[DatasetId]:
+    """Return the folders that queries name in place of a file in them, as OpenLineage does for the rows of an RDD.
+
+    No event has a schema of such a folder, and a query reads a file in the folder with its schema.
+
+    :param reads: the datasets that each run read.
+    """
+    queries = [(run, read) for run, read in reads if run.job_type != RDD_JOB and not run.is_logged]
+    bare = {dataset for run, _ in queries for dataset, state in run.inputs.items() if state.schema is None}
+    if not bare:
+        return set()
+    described = {dataset for _, read in queries for dataset, state in read if state.schema is not None}
+    around = set()
+    for dataset in described:
+        folder, _, file = dataset.name.rpartition("/")
+        if "." in file:
+            around.add(dataset._replace(name=folder))
+    return (bare & around).difference(described, *(run.outputs for run, _ in queries))
 
 
 def _column_inputs(state: DatasetState) -> tuple[DatasetId, ...]:

@@ -148,7 +148,7 @@ class PlanColumns:
         return ExecutionColumns(
             written,
             {name: sources for name, sources in result.values() if name and sources},
-            lineage.ends,
+            lineage.ends or lineage.databases,
             frozenset(lineage.merged),
             {} if lineage.ends else lineage.exact,
             any(node.described.head == "Union" for tree in trees for node in tree.nodes.values()),
@@ -197,6 +197,7 @@ class _Lineage:
         self._batches: list[list[str]] = []
         self._loops: dict[str, list[list[str]]] = {}
         self._ends: dict[str, None] = {}
+        self._databases: dict[str, None] = {}
         self.merged: set[PlanDataset] = set()
         self._rows: list[str] | None = None
         self._cloned: WrittenColumns = {}
@@ -223,6 +224,11 @@ class _Lineage:
     def ends(self) -> tuple[str, ...]:
         """Reasons why the plans do not show where columns come from."""
         return tuple(self._ends)
+
+    @property
+    def databases(self) -> tuple[str, ...]:
+        """Tables and queries of databases that the plans read, as reasons: Spark hides where the databases are."""
+        return tuple(self._databases)
 
     def output(self, tree: Tree) -> tuple[str, ...]:
         """Return the ids of the columns that a plan gives; empty if they are not known."""
@@ -449,13 +455,16 @@ class _Lineage:
     def _read_datasets(self, described: DescribedNode, output: list[str]) -> None:
         relation = described.relation()
         computed = _computed_by_database(described, output)
+        hidden = _HIDDEN_COLUMNS if described.head.startswith("BatchScan") else described.columns_of_files()
+        if relation is not None:
+            self._databases[f"the address of the database is hidden (JDBCRelation({relation.relation}))"] = None
         for dataset in (*described.sources(), *([relation] if relation else [])):
             for column in output:
                 name = self._names.get(column, "")
                 if column in computed:
                     source = ColumnSource(dataset, computed[column])
                     self._kept[column] = {source: _Derivation.AGGREGATION} if source.column else {}
-                elif not (described.head.startswith("BatchScan") and name in _HIDDEN_COLUMNS):
+                elif name not in hidden:
                     self._sources.setdefault(column, {})[ColumnSource(dataset, name)] = None
 
     def _read_rows(self, described: DescribedNode, output: list[str]) -> None:

@@ -22,6 +22,11 @@ _CACHED_SCAN = re.compile(
 )
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/.*")
 _TOPICS = re.compile(r"Scan KafkaRelation\(strategy=Subscribe\[(?P<topics>[\w.-]+(?:, [\w.-]+)*)\],")
+# What Spark knows of the file behind a row (``_metadata.file_path``): a scan gives it, but the files do not have it.
+_FILE_METADATA = frozenset(
+    {"file_path", "file_name", "file_size", "file_block_start", "file_block_length", "file_modification_time"}
+)
+_READ_SCHEMA = re.compile(r"^ReadSchema: struct<(?P<fields>.*)>$", re.MULTILINE)
 _MORE_PATHS = re.compile(r"\.\.\. (?P<number>\d+) entries")
 _FILE = re.compile(
     r"/[^/]+\.(?:csv|tsv|txt|text|json|jsonl|ndjson|xml|parquet|orc|avro|log|dat|gz|bz2|zst|snappy|lz4)$", re.IGNORECASE
@@ -166,6 +171,13 @@ class DescribedNode(NamedTuple):
                 return PlanDataset(relation=text[begin:position].strip())
         return None
 
+    def columns_of_files(self) -> frozenset[str]:
+        """Return the names of columns that the node may give of the files it reads, without the files having them."""
+        schema = _READ_SCHEMA.search(self.body)
+        if schema is None:
+            return frozenset()
+        return _FILE_METADATA - {field.partition(":")[0] for field in schema["fields"].split(",")}
+
     def unclear_paths(self) -> Iterator[str]:
         """Yield messages for people about inputs that the node does not name: omitted paths, and lists of files."""
         location = _LOCATION.search(self.body) if _FILE_SCAN.fullmatch(self.head) else None
@@ -287,7 +299,8 @@ def _joined(sinks: Iterable[PlanDataset]) -> list[PlanDataset]:
         return listed
     if len(tables) == len(paths) == 1:
         return [PlanDataset(paths.pop(), tables.pop())]
-    in_warehouse = {table: path for table in tables for path in paths if _is_place_of(table, path)}
+    places = {table: [path for path in paths if _is_place_of(table, path)] for table in tables}
+    in_warehouse = {table: found[0] for table, found in places.items() if len(found) == 1}
     plain = [sink for sink in listed if not sink.table and sink.path not in in_warehouse.values()]
     named = [replace(sink, path=in_warehouse.get(sink.table, "")) for sink in listed if sink.table]
     # If a table has no path, it is not clear whether it has one of the others.
@@ -295,6 +308,7 @@ def _joined(sinks: Iterable[PlanDataset]) -> list[PlanDataset]:
 
 
 def _is_place_of(table: str, path: str) -> bool:
-    """Return whether a path is where a warehouse puts a table."""
+    """Return whether a path may be where a warehouse puts a table."""
     database, _, name = table.partition(".")
-    return bool(name) and path.rstrip("/").endswith(f"/{database}.db/{name}")
+    end = f"/{name}" if database == "default" else f"/{database}.db/{name}"
+    return bool(name) and path.rstrip("/").endswith(end)

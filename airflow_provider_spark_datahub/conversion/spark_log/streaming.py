@@ -315,6 +315,7 @@ def _job(
     diagnostics = Diagnostics(unusable_datasets=dict(namer.unusable))
     if seen:
         diagnostics.merge(seen.diagnostics)
+    diagnostics.gaps += tuple(_sink_gaps(query, lineage, flow.flow_id))
     diagnostics.gaps += tuple(_column_gaps(lineage, flow.flow_id)) if settings.capture_column_level_lineage else ()
     is_complete = log_complete and ending.events_complete and not diagnostics.unreported_queries
     # A run without new data read and wrote nothing, so that it does not show all edges of the query.
@@ -333,6 +334,19 @@ def _lineage(query: _Query, seen: JobLineage | None, namer: DatasetNamer, settin
         operations=seen.lineage.operations if seen else (),
         statements=seen.lineage.statements if seen else {},
     )
+
+
+def _sink_gaps(query: _Query, lineage: Lineage, name: str) -> Iterator[str]:
+    """Yield a sentence for each sink of a query without outputs, unless the sink never has a dataset."""
+    for sink in query.streaming.sinks if not lineage.outputs else ():
+        # Some are objects of Java: org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable@1a.
+        kind = re.split(r"[.$]", _platform_of(sink).rstrip("$"))[-1]
+        to_function = kind.startswith("Foreach")
+        if to_function or not _NO_DATASET.match(kind):
+            reason = (
+                "its rows go to a function of the job" if to_function else "Spark's event log does not name its sink"
+            )
+            yield f"no output of the streaming query {name!r} is known: {reason} ({kind})"
 
 
 def _column_gaps(lineage: Lineage, name: str) -> Iterator[str]:
