@@ -63,7 +63,7 @@ def environment(default_fs: str) -> Json:
 def execution(
     number: int, begin: int, end: int | None, plan: str = "", *, root: int | None = None, **more: Any
 ) -> list[Json]:
-    """A SQL execution's start, and its end where it has one; times in seconds."""
+    """Return the start of a SQL execution, and its end if it has one; times are in seconds."""
     start = {
         "Event": f"{SQL}Start",
         "executionId": number,

@@ -113,7 +113,7 @@ def edges(conversion: Conversion) -> Any:
 @pytest.mark.slow
 @given(events_of_an_application)
 @relaxed
-def test_gms_takes_all_of_it_and_the_same_events_are_the_same_bytes(events: list[Json]) -> None:
+def test_gms_accepts_all_proposals_and_equal_events_give_equal_bytes(events: list[Json]) -> None:
     conversion = convert_events(texts(events), OPTIONS)
     assert conversion.diagnostics.rejected_events == 0
     assert [problem for one in conversion.proposals(OPTIONS) for problem in violations(one.to_obj())] == []
@@ -125,8 +125,8 @@ def test_gms_takes_all_of_it_and_the_same_events_are_the_same_bytes(events: list
 @pytest.mark.no_cover
 @given(events_of_an_application, st.data())
 @relaxed
-def test_an_event_that_comes_twice_changes_nothing(events: list[Json], data: st.DataObject) -> None:
-    """At-least-once delivery repeats an event right after itself."""
+def test_a_repeated_event_changes_nothing(events: list[Json], data: st.DataObject) -> None:
+    # At-least-once delivery repeats an event right after itself.
     index = data.draw(st.integers(0, len(events) - 1))
     repeated = [*events[: index + 1], *events[index:]]
     once, twice = (convert_events(texts(stream), OPTIONS) for stream in (events, repeated))
@@ -138,7 +138,7 @@ def test_an_event_that_comes_twice_changes_nothing(events: list[Json], data: st.
 @given(events_of_an_application, st.randoms(use_true_random=False))
 @relaxed
 def test_runs_may_come_in_any_order(events: list[Json], random: Any) -> None:
-    """Queries run side by side: only the order of the events of one run means something."""
+    # Queries run side by side: only the order of the events of one run means something.
     by_run: dict[str, list[Json]] = {}
     for event in events:
         by_run.setdefault(event["run"]["runId"], []).append(event)

@@ -60,13 +60,13 @@ def lines(found: ArchiveConversion) -> list[str]:
 
 
 def at(days: int, one: Json) -> Json:
-    """An event so many days later."""
+    """Return an event so many days later."""
     return {**one, "eventTime": one["eventTime"].replace("2026-01-01", f"2026-01-{days + 1:02d}")}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_an_archive_of_one_job_is_what_its_task_delivers(path: Path) -> None:
-    """Except for the order of entities, and for aspects that one delivery repeats."""
+def test_an_archive_of_one_job_gives_what_its_task_delivers(path: Path) -> None:
+    # Except for the order of entities, and for aspects that one delivery repeats.
     events = path.read_bytes().splitlines()
     found = convert_archive(
         archived(path.name, [*events, *later(path)]), settings(**ALL), ArchiveFilter(run_history=True)
@@ -79,7 +79,7 @@ def test_an_archive_of_one_job_is_what_its_task_delivers(path: Path) -> None:
 
 
 def later(path: Path) -> list[bytes]:
-    """An event long after the others, so that none of them is still running."""
+    """Return an event long after the others, so that none of them is still running."""
     last = json.loads(path.read_bytes().splitlines()[-1])
     moment = f"{int(last['eventTime'][:4]) + 1}{last['eventTime'][4:]}"
     return texts([{**application("START", **LATER), "eventTime": moment}])
@@ -94,7 +94,7 @@ def key_of(line: str) -> tuple[str, str, object]:
 @pytest.mark.slow
 @pytest.mark.parametrize("run_history", [False, True])
 def test_the_layout_of_an_archive_does_not_matter(run_history: bool) -> None:
-    """One file per job, one object per event, all in one file in any order: the same bytes."""
+    # One file per job, one object per event, all in one file in any order: the same bytes.
     events = [line for path in FILES for line in path.read_bytes().splitlines()]
     shuffled = [(f"{number:05d}", 0, line) for number, line in enumerate(events)]
     random.Random(7).shuffle(shuffled)
@@ -106,7 +106,7 @@ def test_the_layout_of_an_archive_does_not_matter(run_history: bool) -> None:
 
 
 def test_a_replay_ends_where_the_runs_themselves_ended() -> None:
-    """The second night's edges replace the first one's; the third failed, and only adds."""
+    # The second night's edges replace the first one's; the third failed, and only adds.
     nights = [
         *whole_application(query(outputs=[file("/first")])),
         *(
@@ -142,7 +142,7 @@ def test_an_application_at_the_end_of_the_archive_may_still_run() -> None:
     assert results(convert_archive(archived("a", texts(events)), settings())) == []
 
 
-def test_an_application_that_fell_silent_was_killed() -> None:
+def test_an_application_without_an_end_long_ago_was_killed() -> None:
     assert STILL_RUNNING_MS <= 24 * 3600 * 1000
     events = [application("START"), query(), at(2, application("START", **LATER))]
     assert results(convert_archive(archived("a", texts(events)), settings())) == ["FAILURE"]
@@ -153,7 +153,7 @@ def change_types(found: ArchiveConversion) -> list[str]:
 
 
 def test_runs_in_a_damaged_file_only_add_edges() -> None:
-    """What could not be read may have been an edge of theirs."""
+    # What could not be read may have been an edge of theirs.
     events = texts(whole_application(query(outputs=[file("/a")])))
     assert change_types(convert_archive(archived("a", events), settings())) == ["UPSERT"]
     found = convert_archive(archived("a", [b'{"eventType": "COMPL', *events]), settings())
@@ -163,7 +163,7 @@ def test_runs_in_a_damaged_file_only_add_edges() -> None:
     assert change_types(convert_archive(archived("a", events), settings(), damaged=["b"])) == ["UPSERT"]
 
 
-def test_an_event_that_cannot_be_converted_costs_only_itself() -> None:
+def test_an_event_that_cannot_be_converted_affects_no_other() -> None:
     odd = event(run_id="odd", producer="https://example.org/x")
     found = convert_archive(archived("a", texts([*whole_application(query()), odd])), settings())
     assert (found.events, found.applications) == (4, 1)
@@ -193,7 +193,7 @@ def test_a_filter_selects_runs_by_end_and_name(wanted: ArchiveFilter, expected: 
 
 
 @pytest.mark.parametrize("run_history", [False, True])
-def test_a_query_of_hive_is_kept_with_its_session(run_history: bool) -> None:
+def test_a_hive_query_is_kept_with_its_session(run_history: bool) -> None:
     facets = {"hive_session": {"sessionId": "S1", "username": "jane"}}
     producer = "https://github.com/OpenLineage/OpenLineage/tree/1.53.0/integration/hive"
     queries = [

@@ -53,8 +53,8 @@ def written(events: list[Json] = EVENTS, ending: Ending | None = None, **options
     return proposals(only_job(events, ending, **options), **options)
 
 
-def test_order() -> None:
-    """The order of section 7, with every option on."""
+def test_proposals_are_in_delivery_order() -> None:
+    # The order of section 7, with every option on.
     found = written(
         platform_instance="eu",
         tags="b",
@@ -90,7 +90,7 @@ def test_order() -> None:
     assert [each.entity_urn for each in find_all(found, "datasetKey")] == file_urns("/a", "/b", "/z")
 
 
-def test_flow_and_job() -> None:
+def test_flow_and_job_have_all_their_aspects() -> None:
     found = written(platform_instance="eu")
     flow = "urn:li:dataFlow:(spark,shop,eu)"
     assert find(found, "dataFlowInfo").entity_urn == flow
@@ -104,7 +104,7 @@ def test_flow_and_job() -> None:
     assert all(each.aspect == {"removed": False} for each in find_all(found, "status"))
 
 
-def test_edges_replace() -> None:
+def test_edges_of_a_complete_run_replace_earlier_ones() -> None:
     found = find(written(parent_job_urn=PARENT), "dataJobInputOutput")
     assert (found.entity_urn, found.change_type) == (JOB, "UPSERT")
     assert found.aspect["inputDatasetEdges"] == [
@@ -120,7 +120,7 @@ def test_edges_replace() -> None:
     ("sql", "transform"), [("", "DIRECT:IDENTITY"), ("SELECT a / b, '~1'", "-- DIRECT:IDENTITY\nSELECT a / b, '~1'")]
 )
 def test_patch_is_spelled_as_acryl_datahub_spells_it(sql: str, transform: str) -> None:
-    """The pointers quote `~` and `/` as RFC 6901 has it, which the Java listener does not."""
+    # The pointers quote `~` and `/` as RFC 6901 has it, which the Java listener does not.
     with_sql: Json = {
         **EVENTS[1],
         "job": {**EVENTS[1]["job"], "facets": {"sql": {"query": sql}, "jobType": {"jobType": "SQL_JOB"}}},
@@ -150,7 +150,7 @@ def test_patch_is_spelled_as_acryl_datahub_spells_it(sql: str, transform: str) -
     assert found.aspect == json.loads(expected.aspect.value)
 
 
-def test_patch_of_columns_without_transformation() -> None:
+def test_a_patch_names_columns_without_transformation() -> None:
     output = file("/z", columnLineage=column_lineage({"c": [column("/a", "c")]}))
     found = find(written(whole_application(query(outputs=[output])), use_patch=True), "dataJobInputOutput")
     assert found.aspect[-1]["path"].startswith("/fineGrainedLineages/NONE/")
@@ -165,8 +165,8 @@ def test_inputs_of_the_whole_dataset_are_a_pair_of_columns_each_in_a_patch() -> 
     assert [path[3].rpartition(",")[2] for path in columns] == ["c)", "d)"]
 
 
-def test_a_failure_adds_its_edges_and_no_more() -> None:
-    """Deviation 10."""
+def test_a_failed_run_only_adds_its_edges() -> None:
+    # Deviation 10.
     events = whole_application(query("FAIL", inputs=[file("/a")], outputs=[file("/z")]))
     found = written(events)
     (operation,) = find(found, "dataJobInputOutput").aspect
@@ -175,16 +175,16 @@ def test_a_failure_adds_its_edges_and_no_more() -> None:
     assert find(found, "dataProcessInstanceOutput").aspect == {"outputs": []}
 
 
-def test_a_failure_that_read_nothing_says_nothing_of_edges() -> None:
+def test_a_failed_run_without_inputs_writes_no_edges() -> None:
     assert find_all(written(whole_application(query("FAIL"))), "dataJobInputOutput") == []
 
 
-def test_a_job_that_reads_and_writes_nothing_has_no_edges_any_more() -> None:
+def test_a_complete_run_without_datasets_removes_all_edges() -> None:
     aspect = find(written(whole_application()), "dataJobInputOutput").aspect
     assert aspect["inputDatasetEdges"] == aspect["outputDatasetEdges"] == []
 
 
-def test_run() -> None:
+def test_a_run_has_all_its_aspects() -> None:
     found = written()
     assert {each.entity_urn for each in found if each.entity_type == "dataProcessInstance"} == {
         f"urn:li:dataProcessInstance:{APP}"
@@ -204,7 +204,7 @@ def test_run() -> None:
     assert (started["messageId"], ended["messageId"]) == ("STARTED", "COMPLETE")
 
 
-def test_a_run_that_is_not_over() -> None:
+def test_a_running_job_has_no_end() -> None:
     found = written([application("START"), query("RUNNING")], Ending(final=False))
     assert find(found, "dataProcessInstanceRunEvent").aspect["status"] == "STARTED"
 
@@ -218,11 +218,11 @@ def test_a_run_that_is_not_over() -> None:
         ({"materialize_dataset": True, "include_schema_metadata": True}, ["datasetKey", "schemaMetadata", "status"]),
     ],
 )
-def test_what_is_written_of_datasets(options: Json, aspects: list[str]) -> None:
+def test_dataset_aspects_depend_on_the_settings(options: Json, aspects: list[str]) -> None:
     assert sorted({each.aspect_name for each in written(**options) if each.entity_type == "dataset"}) == aspects
 
 
-def test_the_key_of_a_dataset_is_what_its_urn_says() -> None:
+def test_the_key_of_a_dataset_has_the_parts_of_its_urn() -> None:
     events = whole_application(query(inputs=[file("/a,b")]))
     key = find(written(events, materialize_dataset=True, dataset_platform_instance="eu", env="DEV"), "datasetKey")
     assert key.entity_urn == urn("file", "eu./a%2Cb", "DEV")
@@ -238,8 +238,8 @@ def test_tags_and_domains_are_sorted_ignoring_case() -> None:
     assert find(found, "domains").entity_type == "dataFlow"
 
 
-def test_tags_as_a_patch() -> None:
-    """As the Java listener has it (java-listener.md, section 8.4)."""
+def test_tags_are_added_by_a_patch() -> None:
+    # As the Java listener has it (java-listener.md, section 8.4).
     found = find(written(tags="b,a/1", use_patch=True), "globalTags")
     assert found.change_type == "PATCH"
     assert found.aspect == {
@@ -251,8 +251,8 @@ def test_tags_as_a_patch() -> None:
     }
 
 
-def test_owners() -> None:
-    """Section 1: the settings' and those of the ``ownership`` facet."""
+def test_owners_come_from_settings_and_the_ownership_facet() -> None:
+    # Section 1: the settings' and those of the ``ownership`` facet.
     facets = {"ownership": {"owners": [{"name": "bob"}, {"name": "jane"}]}}
     events = whole_application(query(job_facets=facets))
     aspect = find(written(events, owners="jane,urn:li:corpGroup:data"), "ownership").aspect
@@ -261,5 +261,5 @@ def test_owners() -> None:
     assert aspect["lastModified"] == END_STAMP
 
 
-def test_no_tags_domains_owners_no_aspects() -> None:
+def test_without_tags_domains_and_owners_their_aspects_are_not_written() -> None:
     assert {"globalTags", "domains", "ownership"} & {each.aspect_name for each in written()} == set()

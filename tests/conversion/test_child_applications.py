@@ -14,7 +14,7 @@ from tests.system.catalogue import Column, direct_columns
 RECORDED = Path(__file__).parents[1] / "data" / "child_sparks"
 
 
-def test_dbt() -> None:
+def test_each_model_of_dbt_has_its_true_edges() -> None:
     truth = json.loads((RECORDED / "truth.json").read_bytes())
     commands = (gzip.decompress((RECORDED / f"dbt_{name}.ndjson.gz").read_bytes()) for name in ("seed", "run", "again"))
     events = [line for command in commands for line in command.splitlines()]

@@ -56,7 +56,7 @@ def test_one_job_per_application() -> None:
 
 
 def test_queries_without_their_application_are_one_job() -> None:
-    """The parent facet groups runs, not the file."""
+    # The parent facet groups runs, not the file.
     job = only_job([query(inputs=[file("/a")]), query(run_id=OTHER_QUERY, outputs=[file("/z")])])
     assert (job.run.id, edges(job)) == (APP, (file_urns("/a"), file_urns("/z")))
     assert job.patch_edges
@@ -72,21 +72,21 @@ def test_two_applications_are_two_jobs() -> None:
         ]
 
 
-def test_the_run_above_the_application() -> None:
-    """Deviation 4, also where nobody knows the parent's producer."""
+def test_the_parent_facet_sets_the_parent_of_the_run() -> None:
+    # Deviation 4, also where nobody knows the parent's producer.
     parent = "00000000-0000-0000-0000-000000000005"
     job = only_job([application("START", parent=parent), query(), application("COMPLETE", second=9, parent=parent)])
     assert job.run.parent_urn == f"urn:li:dataProcessInstance:{parent}"
 
 
-def test_parents_in_a_circle_are_an_end() -> None:
+def test_parents_in_a_circle_end_the_search() -> None:
     circle = [query(run_id=QUERY, parent=OTHER_QUERY), query(run_id=OTHER_QUERY, parent=QUERY)]
     assert {job.run.id for job in jobs(circle)} <= {QUERY, OTHER_QUERY}
 
 
 @pytest.mark.parametrize("kind", ["FAIL", "ABORT"])
-def test_a_failure_is_sticky(kind: str) -> None:
-    """Spark sends FAIL and then COMPLETE for the same query, and COMPLETE for the application."""
+def test_a_failure_stays_a_failure(kind: str) -> None:
+    # Spark sends FAIL and then COMPLETE for the same query, and COMPLETE for the application.
     failed = [query(kind, second=3, inputs=[file("/a")], outputs=[file("/never")]), query("COMPLETE", second=4)]
     for events in (whole_application(*failed), whole_application(*reversed(failed))):
         job = only_job(events)
@@ -111,8 +111,8 @@ def test_failure_beats_success_whatever_the_order() -> None:
         ("ABORT", False, RunResult("FAILURE", "ABORT")),
     ],
 )
-def test_the_exit_decides(kind: str, succeeded: bool, result: RunResult) -> None:
-    """Deviation 13."""
+def test_the_exit_code_decides_the_result(kind: str, succeeded: bool, result: RunResult) -> None:
+    # Deviation 13.
     job = only_job(whole_application(query(kind)), Ending(succeeded=succeeded))
     assert (job.run.result, job.patch_edges) == (result, not succeeded)
 
@@ -127,14 +127,14 @@ def test_an_application_without_end_was_killed(ending: Ending, result: RunResult
     assert (job.run.result, job.patch_edges, list(job.lineage.outputs)) == (result, True, file_urns("/z"))
 
 
-def test_what_was_in_flight_when_the_driver_died_is_no_output() -> None:
+def test_outputs_of_queries_that_a_killed_driver_ran_are_not_edges() -> None:
     done = query("COMPLETE", outputs=[file("/done")])
     in_flight = query("RUNNING", run_id=OTHER_QUERY, inputs=[file("/a")], outputs=[file("/half")])
     assert edges(only_job([application("START"), done, in_flight])) == (file_urns("/a"), file_urns("/done"))
 
 
 def test_a_query_whose_end_was_lost_still_wrote() -> None:
-    """The listener loses ends of fast queries of an application that ends well."""
+    # The listener loses ends of fast queries of an application that ends well.
     assert list(only_job(whole_application(query("RUNNING", outputs=[file("/z")]))).lineage.outputs) == file_urns("/z")
 
 
@@ -148,8 +148,8 @@ def test_a_query_whose_end_was_lost_still_wrote() -> None:
         ([application("START"), query()], Ending(succeeded=True)),
     ],
 )
-def test_what_may_not_be_all_only_adds(events: list[Json], ending: Ending) -> None:
-    """Deviation 10: a run that failed, or whose events are incomplete, removes no edges."""
+def test_incomplete_runs_only_add_edges(events: list[Json], ending: Ending) -> None:
+    # Deviation 10: a run that failed, or whose events are incomplete, removes no edges.
     job = only_job(events, ending)
     assert job.patch_edges
     assert only_job(whole_application(query())).patch_edges is False
@@ -172,7 +172,7 @@ SQL_READ = query(inputs=[file("/lake/raw/orders.csv")], outputs=[file("/lake/out
         ("/elsewhere", ["/elsewhere", "/lake/raw/orders.csv"]),
     ],
 )
-def test_phantom_reads(listed: str, inputs: list[str]) -> None:
+def test_phantom_reads_are_dropped(listed: str, inputs: list[str]) -> None:
     for queries in itertools.permutations([SQL_READ, rdd(file(listed))]):
         assert list(only_job(whole_application(*queries)).lineage.inputs) == file_urns(*inputs)
 
@@ -193,7 +193,7 @@ FILE_READ = query(
         (file("/lake/raw/orders"), ["/lake/raw/orders", "/lake/raw/orders.csv"]),
     ],
 )
-def test_the_folder_of_a_file_that_an_rdd_read_is_no_input(of_rows: Json, inputs: list[str]) -> None:
+def test_the_folder_of_a_file_that_an_rdd_read_is_not_an_input(of_rows: Json, inputs: list[str]) -> None:
     write = query(run_id=OTHER_QUERY, inputs=[of_rows], outputs=[file("/lake/mapped")], second=2)
     for queries in itertools.permutations([FILE_READ, write]):
         job = only_job(whole_application(*queries))
@@ -202,7 +202,7 @@ def test_the_folder_of_a_file_that_an_rdd_read_is_no_input(of_rows: Json, inputs
         assert any(found.startswith(gap) for found in job.diagnostics.gaps) == (inputs == ["/lake/raw/orders.csv"])
 
 
-def test_a_folder_of_another_namespace_is_no_phantom() -> None:
+def test_a_folder_of_another_namespace_is_not_a_phantom() -> None:
     job = only_job(whole_application(SQL_READ, rdd(dataset("s3://b", "/lake/raw"))))
     assert urn("s3", "b/lake/raw") in job.lineage.inputs
 
@@ -221,7 +221,7 @@ def test_a_table_that_the_application_wrote_and_then_read_is_an_input() -> None:
 @pytest.mark.parametrize("source", ["text_file", "parallel_collection", "hadoopfile"])
 @pytest.mark.parametrize("step", ["map", "map_partitions", "flatmap", "filter", "distinct"])
 def test_an_rdd_that_passes_through_writes_nothing(step: str, source: str) -> None:
-    """MappartitionJob of the Java listener's tests."""
+    # MappartitionJob of the Java listener's tests.
     same: dict[str, Any] = {"inputs": [file("/a")], "outputs": [file("/a")]}
     passing = event(job=f"shop.{step}_{source}", job_type="RDD_JOB", **same)
     assert edges(only_job([passing])) == (file_urns("/a"), [])
@@ -231,8 +231,8 @@ def test_an_rdd_that_passes_through_writes_nothing(step: str, source: str) -> No
     assert edges(only_job([of_a_query])) == (file_urns("/a"), file_urns("/a"))
 
 
-def test_inputs_that_only_columns_name() -> None:
-    """Deviation 8: the source of Delta's MERGE is an input; the target is not an input of itself."""
+def test_datasets_that_only_column_lineage_names_are_inputs() -> None:
+    # Deviation 8: the source of Delta's MERGE is an input; the target is not an input of itself.
     columns = column_lineage(
         {"id": [column("/wh/target", "id", "DIRECT:IDENTITY"), column("/source", "id", "DIRECT:IDENTITY")]},
         [column("/filter", "day", "INDIRECT:FILTER")],
@@ -243,15 +243,15 @@ def test_inputs_that_only_columns_name() -> None:
 
 
 @pytest.mark.parametrize("change", ["DROP", "RENAME"])
-def test_what_was_dropped_was_not_written(change: str) -> None:
-    """Deviation 9."""
+def test_dropped_tables_are_not_outputs(change: str) -> None:
+    # Deviation 9.
     gone = file("/wh/sales.db/sales.db/t", lifecycleStateChange={"lifecycleStateChange": change})
     kept = file("/wh/t", lifecycleStateChange={"lifecycleStateChange": "OVERWRITE"})
     assert list(only_job(whole_application(query(outputs=[gone, kept]))).lineage.outputs) == file_urns("/wh/t")
 
 
 def test_symlinks_of_a_later_event_count_from_the_start() -> None:
-    """Deviation 12."""
+    # Deviation 12.
     linked = file("/wh/t", symlinks=symlink("hive://m", "db.t"))
     early = query("COMPLETE", inputs=[file("/wh/t")], outputs=[file("/z")])
     late = query("COMPLETE", run_id=OTHER_QUERY, second=5, outputs=[linked])
@@ -268,8 +268,8 @@ def fields_of(events: list[Json]) -> list[str]:
     return [field["fieldPath"] for field in (found.schema or {"fields": []})["fields"]]
 
 
-def test_of_schemas_the_last_counts() -> None:
-    """Deviation 2, within a run and between runs."""
+def test_the_last_schema_counts() -> None:
+    # Deviation 2, within a run and between runs.
     old, new = file("/z", schema=schema(("a", "int"))), file("/z", schema=schema(("a", "int"), ("b", "int")))
     between_runs = whole_application(query(outputs=[old]), query(run_id=OTHER_QUERY, second=2, outputs=[new]))
     within_a_run = whole_application(query("START", outputs=[old]), query("COMPLETE", second=2, outputs=[new]))
@@ -278,15 +278,15 @@ def test_of_schemas_the_last_counts() -> None:
 
 @pytest.mark.parametrize("later", [{}, {"schema": None}, {"schema": {}}, {"schema": {"_producer": "x"}}])
 @pytest.mark.parametrize("run_id", [QUERY, OTHER_QUERY])
-def test_an_event_without_schema_takes_none_away(later: Json, run_id: str) -> None:
-    """A facet without ``fields`` does not count as a schema (section 4)."""
+def test_an_event_without_schema_removes_none(later: Json, run_id: str) -> None:
+    # A facet without ``fields`` does not count as a schema (section 4).
     known = query("START", outputs=[file("/z", schema=schema(("a", "int")))])
     events = whole_application(known, query("COMPLETE", run_id=run_id, second=2, outputs=[file("/z", **later)]))
     assert fields_of(events) == ["a"]
 
 
-def test_columns_of_all_queries_into_a_table() -> None:
-    """Deviation 2; the events of one query repeat their columns."""
+def test_columns_of_all_queries_into_a_table_are_kept() -> None:
+    # Deviation 2; the events of one query repeat their columns.
 
     def into_z(kind: str, run_id: str, source: str) -> Json:
         columns = column_lineage({"c": [column(source, "c", "DIRECT:IDENTITY")]})
@@ -301,14 +301,14 @@ def test_columns_of_all_queries_into_a_table() -> None:
     assert upstreams == [[f"urn:li:schemaField:({urn('file', path)},c)"] for path in ("/a", "/b")]
 
 
-def test_column_lineage_is_an_option() -> None:
+def test_column_lineage_can_be_switched_off() -> None:
     output = file("/z", columnLineage=column_lineage({"c": [column("/a", "c")]}))
     job = only_job(whole_application(query(outputs=[output])), capture_column_level_lineage=False)
     assert not job.lineage.fine_grained
 
 
 def test_the_order_of_events_changes_no_edge_and_no_result() -> None:
-    """Listeners race: a COMPLETE may stand before its START, and the application's end before a query's."""
+    # Listeners race: a COMPLETE may stand before its START, and the application's end before a query's.
     columns = column_lineage({"c": [column("/b", "c", "DIRECT:IDENTITY")]})
     events = [
         application("START"),
@@ -324,8 +324,8 @@ def test_the_order_of_events_changes_no_edge_and_no_result() -> None:
         assert (job.run.start_ms, job.run.end_ms, job.run.id) == (START_MS, START_MS + 9_000, APP)
 
 
-def test_properties() -> None:
-    """The first value wins; the application's times; the flow's name from whichever event carries it."""
+def test_properties_are_merged_and_the_first_value_wins() -> None:
+    # The first value wins; the application's times; the flow's name from whichever event carries it.
     details = {"spark_applicationDetails": {"appName": "My Shop", "applicationId": "local-1", "userName": "jane"}}
     first = {"spark_properties": {"properties": {"spark.master": "local[2]"}}}
     second = {"spark_properties": {"properties": {"spark.master": "yarn", "spark.x": "1"}}}
@@ -349,19 +349,19 @@ def test_properties() -> None:
     }
 
 
-def test_description_and_owners_are_those_of_any_event() -> None:
+def test_description_and_owners_may_come_from_any_event() -> None:
     documented: Any = {"documentation": {"description": "daily"}, "ownership": {"owners": [{"name": "jane"}, {}, None]}}
     job = only_job([application("START"), query(job_facets=documented), application("COMPLETE", second=9)])
     assert (job.definition.description, job.definition.owners) == ("daily", ("jane",))
 
 
-def test_the_flow_is_the_last_events() -> None:
+def test_the_flow_comes_from_the_last_event() -> None:
     job = only_job([application("START", namespace="old"), application("COMPLETE", second=9, namespace="new")])
     assert job.definition.flow.urn == "urn:li:dataFlow:(spark,shop,new)"
 
 
 def test_emitted_again_and_again_the_run_stays_the_same() -> None:
-    """``emit_coalesced_periodically``: the same DataProcessInstance each time."""
+    # ``emit_coalesced_periodically``: the same DataProcessInstance each time.
     events = whole_application(query(outputs=[file("/z")]))
     runs = {only_job(events[: count + 1], Ending(final=False)).run_urn for count in range(len(events))}
     assert runs == {f"urn:li:dataProcessInstance:{APP}"}
@@ -373,7 +373,7 @@ def test_a_dataset_too_long_for_gms_is_left_out_and_reported() -> None:
     assert [identity.name[:2] for identity in job.diagnostics.unusable_datasets] == ["/a"]
 
 
-def test_a_parent_job_of_the_settings() -> None:
+def test_the_parent_job_of_the_settings_is_an_upstream_job() -> None:
     parent = "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),task)"
     job = only_job(whole_application(query()), parent_job_urn=parent)
     assert find(proposals(job), "dataJobInputOutput").aspect["inputDatajobs"] == [parent]

@@ -50,7 +50,7 @@ def lineages(
     return [*found]
 
 
-def test_one_column() -> None:
+def test_a_column_has_one_fine_grained_lineage() -> None:
     facet = column_lineage({"z": [column("/b", "y", "DIRECT:IDENTITY"), column("/a", "x", "INDIRECT:FILTER")]})
     (lineage,) = lineages(read(facet))
     assert lineage == {
@@ -85,19 +85,19 @@ def test_one_column() -> None:
         ),
     ],
 )
-def test_transform_text(transformations: list[str], sql: str, expected: str) -> None:
+def test_transformations_are_written_as_text(transformations: list[str], sql: str, expected: str) -> None:
     (lineage,) = lineages(read(column_lineage({"z": [column("/a", "x", *transformations)]}), sql))
     assert lineage["transformOperation"] == expected
 
 
-def test_a_transformation_without_subtype() -> None:
+def test_a_transformation_may_have_no_subtype() -> None:
     item = {**column("/a", "x"), "transformations": [{"type": "DIRECT"}, {"subtype": "JOIN"}]}
     (lineage,) = lineages(read(column_lineage({"z": [item]})))
     assert lineage["transformOperation"] == "DIRECT:null,null:JOIN"
 
 
-def test_transformations_that_mask_or_not_are_one() -> None:
-    """OpenLineage lists an input once with and once without ``masking``."""
+def test_masking_makes_no_second_transformation() -> None:
+    # OpenLineage lists an input once with and once without ``masking``.
     item = column("/a", "x")
     item["transformations"] = [
         {"type": "DIRECT", "subtype": "TRANSFORMATION", "masking": masking} for masking in (True, False)
@@ -106,7 +106,7 @@ def test_transformations_that_mask_or_not_are_one() -> None:
     assert (lineage["upstreams"], lineage["transformOperation"]) == ([source("/a", "x")], "DIRECT:TRANSFORMATION")
 
 
-def test_only_indirect_inputs() -> None:
+def test_a_column_may_have_indirect_inputs_only() -> None:
     (lineage,) = lineages(read(column_lineage({"z": [column("/a", "x", "INDIRECT:CONDITIONAL")]})))
     assert (lineage["upstreams"], lineage["transformOperation"]) == ([source("/a", "x")], "INDIRECT:CONDITIONAL")
 
@@ -132,7 +132,7 @@ def test_inputs_of_the_whole_dataset_act_on_all_its_columns() -> None:
 
 
 def test_every_lineage_has_one_downstream() -> None:
-    """GMS refuses to patch an aspect that holds one with several downstreams (``FineGrainedLineageTemplateHelper``)."""
+    # GMS refuses to patch an aspect that holds one with several downstreams (``FineGrainedLineageTemplateHelper``).
     facet = column_lineage({"z": [column("/a", "x")], "y": []}, [column("/a", "day", "INDIRECT:FILTER")])
     assert [len(each["downstreams"]) for each in lineages(read(facet, schema=schema(("n", "int"))))] == [1] * 5
 
@@ -142,8 +142,8 @@ def test_the_same_input_of_a_column_and_of_all_rows_is_one_edge() -> None:
     assert len(lineages(read(column_lineage({"z": [day]}, [day])))) == 1
 
 
-def test_a_dataset_whose_columns_have_no_inputs_of_their_own() -> None:
-    """``SELECT count(*) FROM a WHERE day = 1``."""
+def test_inputs_of_all_rows_apply_to_columns_without_inputs() -> None:
+    # ``SELECT count(*) FROM a WHERE day = 1``.
     facet = column_lineage({}, [column("/a", "day", "INDIRECT:FILTER")])
     (lineage,) = lineages(read(facet, schema=schema(("count", "long"))))
     assert (lineage["downstreams"], lineage["upstreams"]) == ([field(OUTPUT, "count")], [source("/a", "day")])
@@ -169,29 +169,29 @@ def test_a_direct_input_of_the_whole_dataset_is_an_input_but_has_no_column_edges
         {"fields": {}, "dataset": [None, {}]},
     ],
 )
-def test_empty_facets(facet: Json) -> None:
+def test_empty_facets_give_no_lineage(facet: Json) -> None:
     assert read(facet) is None
 
 
 @pytest.mark.parametrize("described", [None, {}, {"inputFields": None}, {"inputFields": [None, 1, {"field": None}]}])
-def test_a_column_without_inputs_comes_from_nothing(described: Any) -> None:
-    """As the Java listener has it: the constant column is listed, without upstreams."""
+def test_a_constant_column_has_no_upstreams(described: Any) -> None:
+    # As the Java listener has it: the constant column is listed, without upstreams.
     (lineage,) = lineages(read({"fields": {"z": described}}))
     assert (lineage["downstreams"], lineage["upstreams"]) == ([field(OUTPUT, "z")], [])
 
 
-def test_a_path_of_a_table_is_the_table() -> None:
+def test_a_path_of_a_table_counts_as_the_table() -> None:
     (lineage,) = lineages(read(column_lineage({"z": [column("/wh/t", "x")]})))
     assert lineage["upstreams"] == [field(urn("hive", "db.source"), "x")]
 
 
-def test_reserved_characters_in_column_names() -> None:
-    """Deviation 21."""
+def test_reserved_characters_in_column_names_are_encoded() -> None:
+    # Deviation 21.
     (lineage,) = lineages(read(column_lineage({"sum(x)": [column("/a", "c,d")]})))
     assert (lineage["downstreams"], lineage["upstreams"]) == ([field(OUTPUT, "sum%28x%29")], [source("/a", "c%2Cd")])
 
 
-def test_names_that_json_escapes() -> None:
+def test_names_are_escaped_in_json() -> None:
     names = ['a","b', '"', "\\", "ü", "c"]
     facet = column_lineage({name: [column("/a", name, "DIRECT:IDENTITY")] for name in names}, [column("/b", "k")])
     found = lineages(read(facet))
@@ -200,8 +200,8 @@ def test_names_that_json_escapes() -> None:
         lineages(read(column_lineage({"half \ud800": [column("/a", "x")]})))
 
 
-def test_union_over_queries() -> None:
-    """Deviation 2: per (downstream, upstreams, transform), each once."""
+def test_lineage_is_the_union_over_queries() -> None:
+    # Deviation 2: per (downstream, upstreams, transform), each once.
     x, y = column("/a", "x", "DIRECT:IDENTITY"), column("/a", "y", "DIRECT:IDENTITY")
     first, again, second = (read(column_lineage({"z": [item]})) for item in (x, x, y))
     other_statement = read(column_lineage({"z": [x]}), "SELECT x AS z")
@@ -213,21 +213,21 @@ def test_union_over_queries() -> None:
     ]
 
 
-def test_a_secret_in_the_statement() -> None:
+def test_secrets_in_statements_are_redacted() -> None:
     statement = "CREATE TABLE t USING jdbc OPTIONS (password 'hunter2') AS SELECT x FROM a"
     (lineage,) = lineages(read(column_lineage({"z": [column("/a", "x")]}), statement))
     assert "hunter2" not in lineage["transformOperation"]
     assert "SELECT x FROM a" in lineage["transformOperation"]
 
 
-def test_inputs() -> None:
+def test_inputs_of_column_lineage_are_listed() -> None:
     columns = read(column_lineage({"z": [column("/a", "x"), column("/b", "y")]}, [column("/c", "w", "INDIRECT:SORT")]))
     assert columns is not None
     assert {dataset.name for dataset in columns.inputs} == {"/a", "/b", "/c"}
 
 
 def wide(columns: int, tables: int) -> DatasetColumns | None:
-    """``SELECT * FROM a UNION SELECT * FROM b UNION …``: every column of each table is a grouping key of all rows."""
+    """Return ``SELECT * FROM a UNION SELECT * FROM b UNION …``: all columns of all tables are grouping keys."""
     names = [f"c{number}" for number in range(columns)]
     paths = [f"/t{number}" for number in range(tables)]
     direct = {name: [column(path, name, "DIRECT:IDENTITY") for path in paths] for name in names}
@@ -237,7 +237,7 @@ def wide(columns: int, tables: int) -> DatasetColumns | None:
 
 @pytest.mark.slow
 def test_a_union_of_wide_tables_stays_as_long_as_its_direct_lineage() -> None:
-    """2.7 million pairs of columns and keys would be 270 MB, which GMS does not read; the 9,000 direct edges stay."""
+    # 2.7 million pairs of columns and keys would be 270 MB, which GMS does not read; the 9,000 direct edges stay.
     cuts = TextLimit(16_000_000)
     found = lineages(wide(300, 30), cuts=cuts)
     assert {each["transformOperation"] for each in found} == {"-- DIRECT:IDENTITY\nSELECT 1"}
@@ -246,8 +246,8 @@ def test_a_union_of_wide_tables_stays_as_long_as_its_direct_lineage() -> None:
 
 
 @pytest.mark.parametrize(("most", "kept"), [(1, 1), (5, 4), (1000, 20)])
-def test_most_column_edges(most: int, kept: int) -> None:
-    """Edges of single columns come first: four with one input each. A lineage is kept as a whole or not at all."""
+def test_max_column_edges_keeps_direct_edges_first(most: int, kept: int) -> None:
+    # Edges of single columns come first: four with one input each. A lineage is kept as a whole or not at all.
     cuts = TextLimit(16_000_000)
     found = lineages(wide(4, 1), cuts=cuts, max_column_edges=most)
     direct = sum(len(each["upstreams"]) for each in found if "DIRECT:IDENTITY" in each["transformOperation"])
@@ -257,7 +257,7 @@ def test_most_column_edges(most: int, kept: int) -> None:
     assert left_out == max(20 - kept, 0)
 
 
-def test_a_statement_that_is_too_long_says_so() -> None:
+def test_a_statement_that_is_cut_is_marked() -> None:
     cuts = TextLimit(16_000_000)
     statement = f"SELECT {'x' * 500} FROM a"
     found = lineages(
@@ -270,7 +270,7 @@ def test_a_statement_that_is_too_long_says_so() -> None:
     assert cuts.counts == {LONG_STATEMENTS: 1}
 
 
-def test_statements_go_before_edges_where_all_is_too_long_for_gms() -> None:
+def test_statements_are_left_out_before_edges() -> None:
     cuts = TextLimit(16_000_000)
     facet = column_lineage({f"c{number}": [column("/a", "x", "DIRECT:IDENTITY")] for number in range(10)})
     found = lineages(read(facet, f"SELECT {'x' * 900}"), cuts=cuts, max_string_length=5_000)

@@ -46,7 +46,7 @@ def version(
 
 
 def edges(*names: str, time_ms: int, patch: bool = False, submission: str = "", run_id: str = "") -> AspectVersion:
-    """What a run wrote of its job's edges: the datasets that it read."""
+    """Return a patch or replacement of a job's edges: the datasets that it read."""
     (proposal,) = input_output(
         JOB,
         inputs={dataset(name): {} for name in names},
@@ -65,7 +65,7 @@ def kept(versions: Iterable[AspectVersion], *, run_history: bool = False) -> lis
 
 
 def contents(found: Iterable[_KeptProposal]) -> list[tuple[str, list[str]]]:
-    """Change type and names of the datasets read, of each proposal."""
+    """Return the change type and the names of the read datasets, of each proposal."""
     listed: list[tuple[str, list[str]]] = []
     for one in found:
         aspect = json.loads(one.proposal.value)
@@ -129,7 +129,7 @@ def test_applications_of_one_submission_keep_each_others_edges() -> None:
 
 
 def test_a_submission_of_which_one_application_failed_only_adds() -> None:
-    """A failing night must not erase a good run's lineage, whichever of its sessions came first."""
+    # A failing night must not erase a good run's lineage, whichever of its sessions came first.
     good = edges("good", time_ms=1, submission="s1")
     whole, failed = ("a", False), ("b", True)
     for first, second in ((whole, failed), (failed, whole)):
@@ -141,7 +141,7 @@ def test_a_submission_of_which_one_application_failed_only_adds() -> None:
         assert contents(kept(versions)) == [("UPSERT", ["good"]), ("PATCH", [first[0], second[0]])]
 
 
-def test_a_long_history_is_what_its_end_is() -> None:
+def test_a_long_history_ends_as_its_last_runs() -> None:
     versions = [edges(str(number), time_ms=number, submission=f"s{number}") for number in range(1000)]
     assert contents(kept([*versions, edges("x", time_ms=1000, patch=True)])) == [("UPSERT", ["999"]), ("PATCH", ["x"])]
 
@@ -172,7 +172,7 @@ def run(name: str, time_ms: int) -> list[AspectVersion]:
     ]
 
 
-def test_of_the_runs_only_the_last_is_kept_with_all_of_its_aspects() -> None:
+def test_only_the_last_run_is_kept_with_all_its_aspects() -> None:
     found = kept([*run("a", 1), *run("b", 2)])
     assert [one.proposal.entity_urn[-1] for one in found] == ["b", "b"]
 

@@ -51,7 +51,7 @@ ALL = settings(
 )
 
 
-def test_a_single_event_is_its_query() -> None:
+def test_a_single_event_is_converted_as_its_query() -> None:
     found = convert_run_event(query("COMPLETE", inputs=[file("/a")], outputs=[file("/z")]), settings())
     job = "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),shop.insert)"
     info = find(found, "dataJobInfo")
@@ -78,22 +78,22 @@ def test_a_single_event_is_its_query() -> None:
         ("ABORT", "COMPLETE", {"type": "FAILURE", "nativeResultType": "ABORT"}),
     ],
 )
-def test_run_event_of_an_event(kind: str, status: str, result: Any) -> None:
-    """The table of section 6."""
+def test_event_types_map_to_run_events(kind: str, status: str, result: Any) -> None:
+    # The table of section 6.
     aspect = find(convert_run_event(event(kind), settings()), "dataProcessInstanceRunEvent").aspect
     assert (aspect["status"], aspect.get("result"), aspect["timestampMillis"]) == (status, result, START_MS)
 
 
 @pytest.mark.parametrize("kind", ["OTHER", "something", None])
-def test_an_event_without_a_state(kind: str | None) -> None:
-    """Deviation 6."""
+def test_an_event_of_type_other_has_no_run_event(kind: str | None) -> None:
+    # Deviation 6.
     found = convert_run_event(event(kind, inputs=[file("/a")]), settings())
     assert find_all(found, "dataProcessInstanceRunEvent") == []
     assert find(found, "dataProcessInstanceInput").aspect == {"inputs": file_urns("/a")}
 
 
-def test_tags_of_an_airflow_event() -> None:
-    """The settings' go first."""
+def test_tags_of_an_airflow_event_come_from_the_dag() -> None:
+    # The settings' go first.
     airflow = event(run_facets={"airflow": {"dag": {"dag_id": "d", "tags": "['b', 'A']"}}})
     own = find(convert_run_event(airflow, settings()), "globalTags").aspect
     assert own == {"tags": [{"tag": "urn:li:tag:A"}, {"tag": "urn:li:tag:b"}]}
@@ -101,7 +101,7 @@ def test_tags_of_an_airflow_event() -> None:
     assert configured == {"tags": [{"tag": "urn:li:tag:x"}]}
 
 
-def test_an_event_costs_only_itself() -> None:
+def test_a_rejected_event_affects_no_other() -> None:
     unknown = event(run_id="x", producer="https://example.com")
     events = whole_application(query(outputs=[file("/z")]))
     conversion = convert_events([None, *events, unknown, {"eventType": "COMPLETE"}], settings())
@@ -120,7 +120,7 @@ def test_problems_are_listed_up_to_a_limit() -> None:
     assert conversion.proposals(settings()) == []
 
 
-def test_the_events_stay_as_they_were() -> None:
+def test_events_are_not_modified() -> None:
     events = whole_application(query(outputs=[file("/z", schema=schema(("a", "int")))]))
     before = copy.deepcopy(events)
     convert_events(events, ALL)
@@ -128,8 +128,8 @@ def test_the_events_stay_as_they_were() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"coalesce_jobs": False}, {"pipeline_name": "one", "max_string_length": 100}])
-def test_proposals_job_by_job_are_those_of_the_whole(options: Json) -> None:
-    """Several applications, some of one name; the diagnostics are equal, too."""
+def test_proposals_job_by_job_equal_those_of_the_whole(options: Json) -> None:
+    # Several applications, some of one name; the diagnostics are equal, too.
     unnamed = query(run_id="01900000-0000-7000-8000-000000000003", inputs=[file("/" + "x" * 600)])
     others = whole_application(
         query(run_id="01900000-0000-7000-8000-000000000004", parent=OTHER_QUERY, outputs=[file("/b")]),
@@ -154,7 +154,7 @@ def test_proposals_job_by_job_are_those_of_the_whole(options: Json) -> None:
     assert diagnostics.unusable_datasets
 
 
-def test_events_are_read_once() -> None:
+def test_events_may_be_an_iterator() -> None:
     assert convert_events(iter(whole_application()), settings()).events == 2
 
 
@@ -199,7 +199,7 @@ RICH = query(
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of every value in the event."""
+    """Yield the path of every value in the event."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(place for key, item in items for place in places(item, (*path, key)))]
 
@@ -240,8 +240,8 @@ def converts_or_refuses(changed: Any) -> None:
 @pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", [None, [], {}, "", 7, [None], {"x": None}], ids=json.dumps)
-def test_a_wrong_value_anywhere(wrong: Any) -> None:
-    """Producers send ``null`` where the spec says object, a list where it says text, and so on (Deviation 15)."""
+def test_a_wrong_value_anywhere_raises_nothing_but_event_errors(wrong: Any) -> None:
+    # Producers send ``null`` where the spec says object, a list where it says text, and so on (Deviation 15).
     differing = []
     for path in places(RICH):
         changed = with_value(RICH, path, wrong)
@@ -258,7 +258,7 @@ def test_a_wrong_value_anywhere(wrong: Any) -> None:
 @pytest.mark.slow
 @given(st.data())
 @hypothesis_settings(max_examples=300, deadline=None)
-def test_any_json_anywhere(data: st.DataObject) -> None:
+def test_any_json_anywhere_raises_nothing_but_event_errors(data: st.DataObject) -> None:
     changed: Json = RICH
     for _ in range(data.draw(st.integers(1, 3))):
         changed = with_value(changed, data.draw(st.sampled_from(places(changed))), data.draw(json_values))
@@ -266,8 +266,8 @@ def test_any_json_anywhere(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("as_text", [True, False])
-def test_half_a_surrogate_pair_costs_at_most_its_event(as_text: bool) -> None:
-    """JSON can spell one, UTF-8 cannot: what is converted must be writable (to the outbox, the wire)."""
+def test_half_a_surrogate_pair_affects_at_most_its_event(as_text: bool) -> None:
+    # JSON can spell one, UTF-8 cannot: what is converted must be writable (to the outbox, the wire).
     broken = query(run_id=OTHER_QUERY, inputs=[file("/\ud800")])
     events = whole_application(query(inputs=[file("/a")]), broken)
     conversion = convert_events([json.dumps(one).encode() if as_text else one for one in events], settings())
@@ -277,5 +277,5 @@ def test_half_a_surrogate_pair_costs_at_most_its_event(as_text: bool) -> None:
 
 @pytest.mark.slow
 @given(json_values)
-def test_any_json_at_all(value: Any) -> None:
+def test_any_json_as_event_raises_nothing_but_event_errors(value: Any) -> None:
     converts_or_refuses(value)

@@ -50,7 +50,7 @@ all_cases = pytest.mark.parametrize("case", TRUTH)
 
 
 def edges(found: list[JobLineage]) -> set[tuple[str, str]]:
-    """Every edge of the Spark jobs, as (direction, dataset URN)."""
+    """Return every edge of the Spark jobs, as (direction, dataset URN)."""
     return {("in", urn) for job in found for urn in job.lineage.inputs} | {
         ("out", urn) for job in found for urn in job.lineage.outputs
     }
@@ -96,7 +96,7 @@ def test_result_is_how_the_job_ended(case: str, converted: list[JobLineage], kno
 
 
 @all_cases
-def test_columns(case: str, converted: list[JobLineage]) -> None:
+def test_columns_are_those_of_the_truth(case: str, converted: list[JobLineage]) -> None:
     columns = {
         (upstream, downstream)
         for job in converted
@@ -114,7 +114,7 @@ def test_columns(case: str, converted: list[JobLineage]) -> None:
 @pytest.mark.slow
 @all_cases
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
-def test_gms_takes_every_proposal(case: str, configuration: str) -> None:
+def test_gms_accepts_every_proposal(case: str, configuration: str) -> None:
     options = CONFIGURATIONS[configuration]
     found = [each for job in jobs(corpus_events(case), **options) for each in proposals(job, **options)]
     assert found
@@ -124,7 +124,7 @@ def test_gms_takes_every_proposal(case: str, configuration: str) -> None:
 @pytest.mark.no_cover
 @pytest.mark.slow
 @all_cases
-def test_gms_takes_every_proposal_of_a_single_event(case: str) -> None:
+def test_gms_accepts_every_proposal_of_a_single_event(case: str) -> None:
     options = settings(**CONFIGURATIONS["all aspects"])
     for event in corpus_events(case):
         found = convert_run_event(event, options)
@@ -132,8 +132,8 @@ def test_gms_takes_every_proposal_of_a_single_event(case: str) -> None:
 
 
 @all_cases
-def test_what_is_captured_on_request_only_adds(case: str) -> None:
-    """By default datasets get nothing of it, and what is written else is the same with it."""
+def test_captures_on_request_only_add_aspects(case: str) -> None:
+    # By default datasets get nothing of it, and what is written else is the same with it.
     plain: Json = {"materialize_dataset": True, "include_schema_metadata": True}
     with_it: Json = plain | CAPTURED
     found = [each for job in jobs(corpus_events(case), **with_it) for each in proposals(job, **with_it)]
@@ -144,7 +144,7 @@ def test_what_is_captured_on_request_only_adds(case: str) -> None:
 
 
 @all_cases
-def test_same_events_same_bytes(case: str) -> None:
+def test_equal_events_give_equal_bytes(case: str) -> None:
     options = settings(**CONFIGURATIONS["all aspects"])
 
     def text() -> str:
@@ -155,7 +155,7 @@ def test_same_events_same_bytes(case: str) -> None:
 
 
 @all_cases
-def test_text_and_what_it_decodes_to_are_the_same(case: str) -> None:
+def test_text_and_decoded_objects_give_equal_proposals(case: str) -> None:
     options = settings(**CONFIGURATIONS["all aspects"])
     lines = (CORPUS / "events" / f"{case}.ndjson").read_bytes().splitlines()
     from_text, from_objects = convert_events(lines, options), convert_events(corpus_events(case), options)
@@ -177,7 +177,7 @@ def test_a_running_event_that_repeats_itself_changes_no_edge(case: str) -> None:
 
 
 @all_cases
-def test_a_running_event_that_comes_twice_changes_nothing(case: str) -> None:
+def test_a_repeated_running_event_changes_nothing(case: str) -> None:
     events = corpus_events(case)
     twice = [event for event in events for _ in range(2 if event["eventType"] == "RUNNING" else 1)]
     assert [proposals(job) for job in jobs(twice)] == [proposals(job) for job in jobs(events)]
@@ -185,7 +185,7 @@ def test_a_running_event_that_comes_twice_changes_nothing(case: str) -> None:
 
 @all_cases
 def test_entities_are_those_of_the_java_listener(case: str) -> None:
-    """Who switches must not get a second copy of a flow, job, run or dataset."""
+    # Who switches must not get a second copy of a flow, job, run or dataset.
     written = json_lines(CORPUS / "java-listener" / f"{case}.coalesced.jsonl")
     java_entities = {line["entityUrn"] for line in written}
     (job, *others) = jobs(corpus_events(case))
@@ -202,20 +202,20 @@ def test_entities_are_those_of_the_java_listener(case: str) -> None:
     assert {urn for each in (job, *others) for urn in (*each.lineage.inputs, *each.lineage.outputs)} <= java_edges
 
 
-def test_a_killed_driver() -> None:
-    """No end of the application, a query in flight: a failure that adds edges and takes none away."""
+def test_a_killed_driver_failed_and_only_adds_edges() -> None:
+    # No end of the application, a query in flight: a failure that adds edges and takes none away.
     job = only_job(corpus_events("k_killed"))
     assert job.run.result is not None
     assert (job.run.result.type, job.patch_edges) == ("FAILURE", True)
     assert find(proposals(job), "dataJobInputOutput").change_type == "PATCH"
 
 
-def test_a_job_that_is_not_over_has_no_result() -> None:
+def test_a_running_job_has_no_result() -> None:
     job = only_job(corpus_events("k_killed"), Ending(final=False))
     assert job.run.result is None
 
 
-def test_the_exit_decides_over_the_events() -> None:
+def test_the_exit_code_counts_more_than_the_events() -> None:
     """The application event of ``c_fail_midway`` says COMPLETE though ``spark-submit`` returned 1, and a stopped
     streaming query of ``h_streaming`` FAILs though it returned 0 (Deviation 13)."""
     failed = only_job(corpus_events("c_fail_midway"), Ending(succeeded=False))
@@ -225,7 +225,7 @@ def test_the_exit_decides_over_the_events() -> None:
     assert (failed.run.result.type, streamed.run.result.type) == ("FAILURE", "SUCCESS")
 
 
-def test_two_applications_in_one_file() -> None:
+def test_two_applications_in_one_file_are_two_jobs() -> None:
     first, second = jobs(corpus_events("l_append"))
     assert list(first.lineage.outputs) == file_urns(*(f"/lake/out/l_A/p{number}" for number in range(4)))
     assert list(second.lineage.outputs) == file_urns(*(f"/lake/out/l_B/p{number}" for number in range(4)))
@@ -233,6 +233,6 @@ def test_two_applications_in_one_file() -> None:
     assert (first.definition.flow.flow_id, second.definition.flow.flow_id) == ("l_A", "l_B")
 
 
-def test_of_two_applications_the_last_is_the_one_that_failed() -> None:
+def test_the_exit_code_belongs_to_the_last_of_two_applications() -> None:
     found = jobs(corpus_events("l_append"), Ending(succeeded=False))
     assert [job.run.result and job.run.result.type for job in found] == ["SUCCESS", "FAILURE"]

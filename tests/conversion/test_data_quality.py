@@ -49,7 +49,7 @@ def names(result: Json, kind: str) -> list[str]:
 
 
 @pytest.mark.parametrize("as_input_facet", [True, False])
-def test_assertions_of_a_dataset(as_input_facet: bool) -> None:
+def test_assertions_of_a_dataset_are_test_results(as_input_facet: bool) -> None:
     read = checked(
         {"assertion": "not_null", "success": True, "column": "id"},
         {"assertion": "row_count", "success": False},
@@ -63,7 +63,7 @@ def test_assertions_of_a_dataset(as_input_facet: bool) -> None:
     assert result["failing"][0] == {"test": f"{ORDERS}.row_count", "type": "FAILURE", "lastComputed": stamp}
 
 
-def test_tests_of_a_run() -> None:
+def test_tests_of_a_run_are_test_results() -> None:
     tests = [
         {"name": "a", "status": "pass"},
         {"name": "b", "status": "fail", "severity": "warn"},
@@ -75,14 +75,14 @@ def test_tests_of_a_run() -> None:
     assert (names(result, "failing"), names(result, "passing")) == (["urn:li:test:b"], ["urn:li:test:a"])
 
 
-def test_of_a_check_that_was_made_again_the_last_result_counts() -> None:
+def test_the_last_result_of_a_repeated_check_counts() -> None:
     first, again = (checked({"assertion": "unique", "success": success}) for success in (False, True))
     result = results(*whole_application(query(inputs=[first]), query(run_id=OTHER_QUERY, inputs=[again], second=2)))
     assert (names(result, "failing"), names(result, "passing")) == ([], [f"{ORDERS}.unique"])
 
 
-def test_of_a_single_event() -> None:
-    """Two events that differ only in the run's own tests."""
+def test_single_events_have_test_results() -> None:
+    # Two events that differ only in the run's own tests.
     for status, kind in (("pass", "passing"), ("fail", "failing")):
         sent = query(run_id=OTHER_QUERY, run_facets={"test": {"tests": [{"name": "a", "status": status}]}})
         assert names(of(convert_run_event(json.dumps(sent).encode(), ON)), kind) == ["urn:li:test:a"]
@@ -97,17 +97,17 @@ def test_of_a_single_event() -> None:
         {"assertions": [None, {"assertion": "x"}, {"assertion": "x", "success": "yes"}, {"success": True}]},
     ],
 )
-def test_assertions_without_a_result(facet: Any) -> None:
+def test_assertions_without_a_result_are_left_out(facet: Any) -> None:
     read = {**dataset("postgres://db", "shop.orders"), "inputFacets": {"dataQualityAssertions": facet}}
     assert results(*whole_application(query(inputs=[read]))) == {}
 
 
-def test_a_check_of_a_long_name_is_kept_by_gms() -> None:
+def test_gms_keeps_a_check_with_a_long_name() -> None:
     result = results(*whole_application(query(inputs=[checked({"assertion": "x" * 600, "success": True})])))
     (urn,) = names(result, "passing")
     assert len(urn) <= 512
 
 
-def test_off_by_default() -> None:
+def test_test_results_are_off_by_default() -> None:
     events = whole_application(query(inputs=[checked({"assertion": "unique", "success": True})]))
     assert find_all(convert_events(events, settings()).proposals(settings()), "testResults") == []

@@ -72,7 +72,7 @@ def owner(who: str, kind: str) -> OwnerClass:
     return OwnerClass(owner=who, type=kind, source=OwnershipSourceClass(type="SERVICE"))
 
 
-def test_patches_are_acryl_datahubs() -> None:
+def test_patches_equal_those_of_acryl_datahub() -> None:
     expected = DatasetPatchBuilder(TARGET).set_description("All orders, 1/day")
     expected.add_owner(owner(JANE, "DATA_STEWARD")).add_owner(owner(DATA, "TECHNICAL_OWNER"))
     expected.add_tag(TagAssociationClass("urn:li:tag:pii")).add_tag(TagAssociationClass("urn:li:tag:tier:1/2"))
@@ -89,24 +89,24 @@ def test_patches_are_acryl_datahubs() -> None:
         ("capture_dataset_tags", "globalTags"),
     ],
 )
-def test_each_behind_its_option(option: str, aspect: str) -> None:
+def test_each_setting_writes_its_aspect(option: str, aspect: str) -> None:
     options: Json = {option: True}
     assert list(patches(written(file("/z", **FACETS), **options))) == [aspect]
 
 
-def test_nothing_by_default() -> None:
+def test_metadata_is_off_by_default() -> None:
     assert patches(written(file("/z", **FACETS))) == {}
     bare = {"schema": schema(("mail", "string"), ("id", "long"), {**ADDRESS, "fields": [ADDRESS["fields"][0]]})}
     plain = find(written(file("/z", **FACETS), **WITH_SCHEMAS), "schemaMetadata").aspect["fields"]
     assert plain == find(written(file("/z", **bare), **WITH_SCHEMAS), "schemaMetadata").aspect["fields"]
 
 
-def test_inputs_too() -> None:
+def test_inputs_have_metadata_too() -> None:
     found = written(inputs=[file("/a", **FACETS)], **ALL)
     assert list(patches(found, urn("file", "/a"))) == ["datasetProperties", "ownership", "globalTags"]
 
 
-def test_fields_in_the_schema() -> None:
+def test_field_metadata_is_part_of_the_schema() -> None:
     options = ALL | WITH_SCHEMAS
     fields = find(written(file("/z", **FACETS), **options), "schemaMetadata").aspect["fields"]
     described = {field["fieldPath"]: (field.get("description"), field.get("globalTags")) for field in fields}
@@ -121,7 +121,7 @@ def test_fields_in_the_schema() -> None:
     }
 
 
-def test_the_last_facet_counts_and_one_that_is_gone_takes_nothing_away() -> None:
+def test_the_last_facet_counts_and_a_missing_one_removes_nothing() -> None:
     said = [{"documentation": {"description": "old"}}, {"documentation": {"description": "new"}}, {}]
     events = [
         application("START"),
@@ -135,8 +135,8 @@ def test_the_last_facet_counts_and_one_that_is_gone_takes_nothing_away() -> None
         assert find(found, "datasetProperties").aspect == [{"op": "add", "path": "/description", "value": "new"}]
 
 
-def test_of_two_paths_to_a_table_the_later_one_counts() -> None:
-    """In any order: the table's second path comes again after the first."""
+def test_the_later_of_two_paths_to_a_table_counts() -> None:
+    # In any order: the table's second path comes again after the first.
     said = [("/w/t", "one"), ("/v/t", "two"), ("/w/t", "three")]
     queries = [
         query(
@@ -166,7 +166,7 @@ def test_of_two_paths_to_a_table_the_later_one_counts() -> None:
         ({}, None),
     ],
 )
-def test_owners(listed: Json, expected: tuple[str, str] | None) -> None:
+def test_owners_become_users_and_groups(listed: Json, expected: tuple[str, str] | None) -> None:
     facets = {"ownership": {"owners": [listed, listed, None]}}
     assert DatasetMetadata.read(facets).owners == ((expected,) if expected else ())
     written(file("/z", **facets), **ALL)
@@ -186,14 +186,14 @@ def test_owners(listed: Json, expected: tuple[str, str] | None) -> None:
         ({"key": "x" * 600}, None),
     ],
 )
-def test_tags(listed: Json, expected: str | None) -> None:
+def test_tags_have_keys_and_values(listed: Json, expected: str | None) -> None:
     facets = {"tags": {"tags": [listed, listed, "x"]}}
     assert DatasetMetadata.read(facets).tags == ((expected,) if expected else ())
     written(file("/z", **facets), **ALL)
 
 
 @pytest.mark.parametrize("broken", [None, 7, [], "x", {"description": 7, "owners": {}, "tags": None}])
-def test_a_broken_facet_costs_only_itself(broken: Any) -> None:
+def test_a_broken_facet_affects_no_other(broken: Any) -> None:
     assert patches(written(file("/z", documentation=broken, ownership=broken, tags=broken), **ALL)) == {}
     good = {"documentation": {"description": "x"}, "ownership": broken, "tags": broken}
     assert list(patches(written(file("/z", **good), **ALL))) == ["datasetProperties"]

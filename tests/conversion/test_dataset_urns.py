@@ -65,7 +65,7 @@ def written(stored: Json, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("kind", PLAIN)
-def test_without_a_catalogue(kind: str) -> None:
+def test_datasets_without_a_catalogue_have_their_urn(kind: str) -> None:
     (namespace, name), expected = PLAIN[kind]
     assert written(dataset(namespace, name)) == f"urn:li:dataset:(urn:li:dataPlatform:{expected},PROD)"
 
@@ -125,14 +125,14 @@ CATALOGUED: dict[str, tuple[Json, Json, str]] = {
 
 
 @pytest.mark.parametrize("kind", CATALOGUED)
-def test_of_a_catalogue(kind: str) -> None:
+def test_tables_of_a_catalogue_have_their_urn(kind: str) -> None:
     facets, options, expected = CATALOGUED[kind]
     stored = dataset("s3a://lake", "raw/orders/day=1", **facets)
     assert written(stored, **options) == f"urn:li:dataset:(urn:li:dataPlatform:{expected},PROD)"
 
 
-def test_iceberg_of_snowflakes_catalogue_is_the_table_in_snowflake() -> None:
-    """OpenLineage (its SnowflakeCatalogTypeHandler) calls the place of its files a symlink of the type TABLE."""
+def test_iceberg_in_snowflakes_catalogue_is_the_table_in_snowflake() -> None:
+    # OpenLineage (its SnowflakeCatalogTypeHandler) calls the place of its files a symlink of the type TABLE.
     facets = table("s3://lake", "sales/daily", **catalog("iceberg", "rest", "iceberg"))
     stored = dataset("snowflake://org-account", "WH.SALES.DAILY", **facets)
     assert written(stored) == "urn:li:dataset:(urn:li:dataPlatform:snowflake,WH.SALES.DAILY,PROD)"
@@ -174,14 +174,14 @@ FOLDED: dict[str, tuple[Json, Json, str]] = {
 
 
 @pytest.mark.parametrize("kind", FOLDED)
-def test_folded_and_placed(kind: str) -> None:
+def test_settings_change_urns(kind: str) -> None:
     stored, options, expected = FOLDED[kind]
     assert written(stored, **options) == f"urn:li:dataset:(urn:li:dataPlatform:{expected})"
 
 
 @pytest.mark.parametrize("kind", FOLDED)
-def test_the_same_inside_column_lineage(kind: str) -> None:
-    """Deviation 16: the column of a partition folder is the column of its table."""
+def test_column_lineage_uses_the_same_urns(kind: str) -> None:
+    # Deviation 16: the column of a partition folder is the column of its table.
     stored, options, expected = FOLDED[kind]
     source = column("", "x") | {key: stored[key] for key in ("namespace", "name")}
     output = file("/z", columnLineage=column_lineage({"z": [source]}))

@@ -51,11 +51,11 @@ def name_urn(
         ("my_scheme://x", "t", "my_scheme", "t"),
     ],
 )
-def test_namespace_and_name(namespace: str, name: str, platform: str, expected: str) -> None:
+def test_namespace_and_name_give_platform_and_name(namespace: str, name: str, platform: str, expected: str) -> None:
     assert name_urn(namespace, name) == urn(platform, expected)
 
 
-def test_lower_case() -> None:
+def test_names_can_be_lower_cased() -> None:
     assert name_urn("S3://Bucket", "Db/Orders", lower_case_dataset_urns=True) == urn("s3", "bucket/db/orders")
     assert name_urn("Hive", "Db.T", lower_case_dataset_urns=True, dataset_platform_instance="EU") == urn(
         "hive", "EU.db.t"
@@ -78,11 +78,11 @@ def test_a_path_shows_no_password() -> None:
         ("mysql://h:3306", "shop.orders", urn("mysql", "shop.orders")),
     ],
 )
-def test_default_schema(namespace: str, name: str, expected: str) -> None:
+def test_tables_without_a_schema_get_the_default(namespace: str, name: str, expected: str) -> None:
     assert name_urn(namespace, name) == expected
 
 
-def test_default_schema_is_an_option() -> None:
+def test_default_schemas_are_a_setting() -> None:
     schemas = {"redshift": "dev"}
     assert name_urn("redshift://h", "shop.orders", default_schemas=schemas) == urn("redshift", "shop.dev.orders")
     assert name_urn("postgres://h", "shop.orders", default_schemas=schemas) == urn("postgres", "shop.orders")
@@ -124,7 +124,7 @@ GLUE_NAME = "table/my_glue_database/my_glue_table"
         ({"identifiers": [None, 1]}, {}, None),
     ],
 )
-def test_table_of_symlinks(facet: Any, options: Any, expected: tuple[str, str] | None) -> None:
+def test_symlinks_name_the_table(facet: Any, options: Any, expected: tuple[str, str] | None) -> None:
     assert symlinked_table({"symlinks": facet}, **options) == expected
 
 
@@ -144,7 +144,7 @@ def symlinked_table(facets: Any, **options: Any) -> DatasetId | None:
         ({"catalog": None}, "hive"),
     ],
 )
-def test_catalog_platforms(facets: Any, platform: str) -> None:
+def test_catalog_platforms_set_the_platform_of_tables(facets: Any, platform: str) -> None:
     catalogs = {"iceberg": "iceberg", "delta": "delta-lake", "unity": "databricks"}
     linked = {"symlinks": symlink("s3://warehouse", "db.orders"), **facets}
     assert symlinked_table(linked, catalog_platforms=catalogs) == (platform, "db.orders")
@@ -152,13 +152,13 @@ def test_catalog_platforms(facets: Any, platform: str) -> None:
     assert symlinked_table(linked) == ("hive", "db.orders")
 
 
-def test_a_path_is_the_table_behind_it() -> None:
+def test_a_path_counts_as_the_table_behind_it() -> None:
     symlinks = {DatasetId("file", "/wh/t"): DatasetId("hive", "db.t")}
     assert name_urn("file", "/wh/t", symlinks) == urn("hive", "db.t")
     assert name_urn("file", "/wh/other", symlinks) == urn("file", "/wh/other")
 
 
-def test_so_is_the_same_path_in_another_spelling() -> None:
+def test_another_spelling_of_a_path_counts_as_the_table() -> None:
     symlinks = {DatasetId("s3://b", "/wh/t"): DatasetId("glue", "db.t")}
     assert name_urn("s3a://b/", "wh/t/", symlinks) == urn("glue", "db.t")
 
@@ -217,7 +217,7 @@ S3_ENV_SPECS = {"s3": {"path_spec_list": "s3a://my-bucket/foo/{table}", "env": "
         ),
     ],
 )
-def test_instance_and_env(namespace: str, name: str, options: Any, expected: str) -> None:
+def test_instance_and_env_come_from_the_settings(namespace: str, name: str, options: Any, expected: str) -> None:
     assert name_urn(namespace, name, **options) == expected
 
 
@@ -232,7 +232,7 @@ def test_instance_and_env(namespace: str, name: str, options: Any, expected: str
         ("hive", "日" * 60, "its URN is longer than 512 bytes, which DataHub drops"),
     ],
 )
-def test_datasets_without_a_usable_urn(namespace: str, name: str, reason: str) -> None:
+def test_datasets_without_a_usable_urn_are_left_out(namespace: str, name: str, reason: str) -> None:
     namer = DatasetNamer(settings(), {})
     assert namer.name(DatasetId(namespace, name)) is None
     assert namer.unusable == {DatasetId(namespace, name): reason}

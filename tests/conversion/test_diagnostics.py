@@ -10,7 +10,7 @@ def test_without_problems_there_are_no_messages() -> None:
     assert Diagnostics().messages() == []
 
 
-def test_messages() -> None:
+def test_problems_are_worded_as_messages() -> None:
     diagnostics = Diagnostics(
         rejected_events=2,
         rejections=("not a run event",),

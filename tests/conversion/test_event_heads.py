@@ -16,7 +16,7 @@ FILES = [*sorted((CORPUS / "events").glob("*.ndjson")), CORPUS / "edge" / "event
 
 
 def outcome(read: Callable[[bytes], EventHead], text: bytes) -> EventHead | str:
-    """The head, or why there is none."""
+    """Return the head, or the error."""
     try:
         return read(text)
     except EventError as error:
@@ -24,12 +24,12 @@ def outcome(read: Callable[[bytes], EventHead], text: bytes) -> EventHead | str:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_heads_of_real_events_say_what_the_events_say(path: Any) -> None:
+def test_heads_of_real_events_agree_with_the_events(path: Any) -> None:
     for line in path.read_bytes().splitlines():
         assert outcome(EventHead.read, line) == outcome(lambda text: EventHead.of(RunEvent.parse(text)), line)
 
 
-def test_the_head_of_a_query() -> None:
+def test_the_head_of_a_query_names_its_application() -> None:
     text = json.dumps(query(second=3)).encode()
     assert EventHead.read(text) == EventHead(START_MS + 3000, QUERY, "SQL_JOB", APP)
 
@@ -50,7 +50,7 @@ def test_the_head_of_a_query() -> None:
         {"run": None},
     ],
 )
-def test_odd_events_are_read_as_tolerantly_as_by_the_converter(change: dict[str, Any]) -> None:
+def test_the_head_is_as_tolerant_as_the_converter(change: dict[str, Any]) -> None:
     text = json.dumps(query() | change).encode()
     assert outcome(EventHead.read, text) == outcome(lambda one: EventHead.of(RunEvent.parse(one)), text)
 

@@ -70,13 +70,13 @@ def test_columns_are_those_that_the_listener_reports_and_more(recording: str) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recording", LOGGED)
-def test_gms_takes_every_proposal(recording: str) -> None:
+def test_gms_accepts_every_proposal(recording: str) -> None:
     for job in from_log(log_events(recording)).jobs:
         assert [wrong for proposal in proposals(job) for wrong in canonical_violations(proposal.to_obj())] == []
 
 
 def test_tables_that_a_log_hides_are_named() -> None:
-    """Spark redacts the address of a database in its plans."""
+    # Spark redacts the address of a database in its plans.
     [message] = from_log(log_events("jdbc-4.3.0")).diagnostics.unreported_messages()
     assert "JDBCRelation(crm.customers)" in message
     assert "JDBCRelation(public.payments)" in message
@@ -166,7 +166,7 @@ def columns_of(project: str) -> dict[str, dict[str, _Derivation]]:
         ),
     ],
 )
-def test_columns_of_expressions(project: str, columns: dict[str, dict[str, _Derivation]]) -> None:
+def test_columns_are_followed_through_expressions(project: str, columns: dict[str, dict[str, _Derivation]]) -> None:
     assert columns_of(project) == columns
 
 

@@ -20,7 +20,7 @@ from airflow_provider_spark_datahub.conversion.events import (
 from tests.conversion.builders import APP, QUERY, START_MS, Json, event, file, parsed, query
 
 
-def test_a_run_event() -> None:
+def test_a_run_event_is_decoded() -> None:
     read = parsed(kind="complete", parent=APP.upper(), job_facets={"sql": {"query": "SELECT 1"}})
     assert (read.type, read.time_ms, read.run_id, read.parent_run_id) == ("COMPLETE", START_MS, QUERY, APP)
     assert (read.job_namespace, read.job_name, read.job_type, read.sql) == (
@@ -62,7 +62,7 @@ def _parts(read: RunEvent) -> tuple[object, ...]:
     ['{"run":{"runId":"r"}', '{"run":{"runId":"r","facets":{}', '{"run":{"runId":"r"},', '{"run":{"runId":"r"}}'],
 )
 @pytest.mark.parametrize("end", [f"{_JOB}", f"{_JOB}}}}}", f"{_JOB},}}"])
-def test_halves_of_an_event_that_are_none(text: str, end: str) -> None:
+def test_incomplete_halves_of_an_event_are_refused(text: str, end: str) -> None:
     with pytest.raises(EventError):
         RunEvent.parse(f"{text}{end}".encode())
 
@@ -115,7 +115,7 @@ def test_a_dataset_may_have_nothing_but_a_name() -> None:
         ("9999-12-31T23:59:59.999999999Z", LATEST_MS),
     ],
 )
-def test_time(text: Any, expected: int | None) -> None:
+def test_times_are_read_as_milliseconds(text: Any, expected: int | None) -> None:
     found = parse_time_ms(text)
     assert found == expected
     assert found is None or iso_instant(found) <= "9999-12-31T23:59:59.999Z"
@@ -125,11 +125,11 @@ def test_time(text: Any, expected: int | None) -> None:
     ("millis", "expected"),
     [(0, "2026-01-01T00:00:00Z"), (694, "2026-01-01T00:00:00.694Z"), (60_000, "2026-01-01T00:01:00Z")],
 )
-def test_iso_instant(millis: int, expected: str) -> None:
+def test_milliseconds_are_written_as_iso_instants(millis: int, expected: str) -> None:
     assert iso_instant(START_MS + millis) == expected
 
 
-def test_bytes_that_are_no_utf8_cost_only_their_facet() -> None:
+def test_invalid_utf8_affects_only_its_facet() -> None:
     event = json.dumps(query(outputs=[file("/z", columnLineage={"fields": {"?": {}}})])).encode()
     (output,) = RunEvent.parse(event.replace(b'"?"', b'"\xcc"')).outputs
     assert output.id.name == "/z"
@@ -138,8 +138,8 @@ def test_bytes_that_are_no_utf8_cost_only_their_facet() -> None:
         RunEvent.parse(b'{"run": {"runId": "\xcc"}}')
 
 
-def test_half_of_a_character_costs_nothing() -> None:
-    """A producer cut a text within a surrogate pair, which JSON can spell."""
+def test_half_a_surrogate_pair_is_read() -> None:
+    # A producer cut a text within a surrogate pair, which JSON can spell.
     sent = query(job="shop.\ud83d", job_facets={"documentation": {"description": "half: \ud83d"}})
     event = RunEvent.parse(json.dumps(sent).encode())
     assert event.job_name == "shop.\ud83d"
@@ -147,11 +147,11 @@ def test_half_of_a_character_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("broken", [b'{"run": NaN, "x": "\\ud83d"}', b'{"run": "\\ud83d"'])
-def test_beside_half_a_character_the_rest_must_be_json(broken: bytes) -> None:
+def test_half_a_surrogate_pair_does_not_excuse_invalid_json(broken: bytes) -> None:
     with pytest.raises(EventError, match="not valid JSON"):
         RunEvent.parse(broken)
 
 
-def test_a_parent_of_blanks_is_none() -> None:
+def test_a_blank_parent_is_ignored() -> None:
     assert parsed(run_facets={"parent": {"run": {"runId": " "}}}).parent_run_id == ""
     assert parsed(run_facets={"parent": {"run": {"runId": f" {APP.upper()} "}}}).parent_run_id == APP

@@ -69,7 +69,7 @@ def test_an_edge_names_its_queries_and_the_job_has_each_statement_once() -> None
 
 
 def test_a_create_table_as_select_and_the_write_within_it_have_the_same_statement() -> None:
-    """Spark runs both, and only the events of the inner one name the statement."""
+    # Spark runs both, and only the events of the inner one name the statement.
     (job,) = converted("subqueries-4.3.0", capture_evidence=True).jobs
     info = find(proposals(job, capture_evidence=True), "dataJobInfo").aspect["customProperties"]
     (statement,) = (name for name, text in info.items() if text.startswith("CREATE TABLE sq.latest "))
@@ -171,8 +171,8 @@ REJECTED = {
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)
-def test_each_dataset_of_an_event_is_an_edge_or_has_the_reason_why_not(recording: str) -> None:
-    """Or it is a part of a dataset: a file of a micro-batch, the log of a table, a stage of a model (section 7.3)."""
+def test_each_dataset_of_an_event_is_an_edge_or_has_a_reason(recording: str) -> None:
+    # Or it is a part of a dataset: a file of a micro-batch, the log of a table, a stage of a model (section 7.3).
     conversion = converted(recording, capture_evidence=True)
     rejected = conversion.diagnostics.rejected_edges
     lines = gzip.decompress((FOLDER / "events" / f"{recording}.ndjson.gz").read_bytes()).splitlines()

@@ -26,7 +26,7 @@ OPENLINEAGE = "https://github.com/OpenLineage/OpenLineage/"
         (f"{OPENLINEAGE}tree/1.33.0/integration/spark", " ", None, "spark"),
     ],
 )
-def test_orchestrator(producer: str, engine: str | None, option: str | None, expected: str) -> None:
+def test_the_orchestrator_is_found(producer: str, engine: str | None, option: str | None, expected: str) -> None:
     event = parsed(producer=producer, run_facets={"processing_engine": {"name": engine}})
     assert FlowIdentity.of(event, settings(orchestrator=option), "").orchestrator == expected
 
@@ -59,7 +59,7 @@ def test_an_unknown_orchestrator_is_an_error(producer: str) -> None:
         ({}, ("", "")),
     ],
 )
-def test_application_names(facets: Any, expected: tuple[str, str]) -> None:
+def test_the_application_name_is_found(facets: Any, expected: tuple[str, str]) -> None:
     assert parsed(run_facets=facets).application_names == expected
 
 
@@ -76,7 +76,9 @@ def test_application_names(facets: Any, expected: tuple[str, str]) -> None:
         ("a,b.c", "n(s)", "", {}, "urn:li:dataFlow:(spark,a%2Cb,n%28s%29)"),
     ],
 )
-def test_flow(job: str, namespace: str, app_name: str, options: Any, urn: str) -> None:
+def test_the_flow_has_orchestrator_id_and_cluster(
+    job: str, namespace: str, app_name: str, options: Any, urn: str
+) -> None:
     assert FlowIdentity.of(parsed(job=job, namespace=namespace), settings(**options), app_name).urn == urn
 
 
@@ -89,7 +91,7 @@ def test_a_job_name_that_starts_with_a_dot_names_no_flow() -> None:
 @pytest.mark.parametrize(
     ("job", "name"), [("plain", "plain"), ("a.b.c", "b.c"), ("trail.", ""), ("my_app.query_1", "query_1")]
 )
-def test_job(job: str, name: str) -> None:
+def test_the_job_of_a_single_event_has_its_name(job: str, name: str) -> None:
     assert job_id_and_name(parsed(job=job), settings()) == (job, name)
 
 
@@ -109,7 +111,7 @@ MERGE = "app.execute_merge_into_command_edge"
         ("", [], ""),
     ],
 )
-def test_merge_target(sql: str, outputs: Any, table: str) -> None:
+def test_a_merge_is_named_after_its_target(sql: str, outputs: Any, table: str) -> None:
     event = parsed(job=MERGE, job_facets={"sql": {"query": sql}}, outputs=outputs)
     named = f"{MERGE}.{table.replace('.', '_').lower()}" if table else MERGE
     assert job_id_and_name(event, settings(enhanced_merge_into_extraction=True))[0] == named

@@ -30,18 +30,18 @@ def fold(*events: Json | bytes) -> Fold:
     return result
 
 
-def test_runs_of_an_application() -> None:
+def test_runs_belong_to_their_application() -> None:
     found = fold(query("START"), application("START", second=1), query("COMPLETE", second=2)).applications()
     assert [(each.run_id, [run.run_id for run in each.runs]) for each in found] == [(APP, [QUERY, APP])]
     assert found[0].own_run is not None
 
 
-def test_an_application_that_sent_nothing_itself() -> None:
+def test_an_application_may_send_no_event_of_its_own() -> None:
     (found,) = fold(query()).applications()
     assert (found.run_id, found.own_run) == (APP, None)
 
 
-def test_an_event_that_nothing_can_be_made_of_leaves_the_fold_as_it_is() -> None:
+def test_a_rejected_event_leaves_the_fold_unchanged() -> None:
     folded = fold(query())
     unknown = event(run_id=OTHER_QUERY, producer="https://example.com")
     with pytest.raises(EventError, match=r"https://example\.com"):
@@ -50,7 +50,7 @@ def test_an_event_that_nothing_can_be_made_of_leaves_the_fold_as_it_is() -> None
 
 
 def test_the_same_columns_of_many_queries_are_kept_once() -> None:
-    """Memory grows with distinct content, not with events: the queries of micro-batches repeat theirs."""
+    # Memory grows with distinct content, not with events: the queries of micro-batches repeat theirs.
     output = file("/z", columnLineage=column_lineage({"c": [column("/a", "c")]}))
     runs = [f"01900000-0000-7000-8000-00000000{number:04d}" for number in range(20)]
     texts = (json.dumps(query(run_id=run_id, outputs=[output])).encode() for run_id in runs)
@@ -58,8 +58,8 @@ def test_the_same_columns_of_many_queries_are_kept_once() -> None:
     assert len({id(state.columns) for run in found.runs for state in run.outputs.values()}) == 1
 
 
-def test_a_job_without_type_stands_for_itself() -> None:
-    """Parents from other producers are never Spark applications, whether or not they send events."""
+def test_a_job_without_type_belongs_to_no_application() -> None:
+    # Parents from other producers are never Spark applications, whether or not they send events.
     dag = event(run_id=OTHER_QUERY, job_type=None, job="dag")
     task = event(run_id=QUERY, parent=OTHER_QUERY, job_type=None, job="dag.task")
     assert [found.run_id for found in fold(task).applications()] == [QUERY]

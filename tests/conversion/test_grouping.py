@@ -23,7 +23,7 @@ RUNS = ("a", "b", "c", "d", "e")
 
 
 def groups(events: Iterable[Json]) -> dict[str, str]:
-    """From each run to the one group that all of its events are in."""
+    """Map each run to the one group that all of its events are in."""
     heads = [EventHead.of(RunEvent.parse(json.dumps(one).encode())) for one in events]
     shared = merge_groups(link for head in heads for link in head.links())
     found: dict[str, str] = {}
@@ -57,7 +57,7 @@ def test_a_run_that_names_its_parent_only_once_is_in_one_group() -> None:
     assert len(set(found.values())) == 1
 
 
-def test_what_is_no_query_belongs_to_its_parent_only_if_that_is_an_application() -> None:
+def test_other_runs_belong_to_their_parent_only_if_it_is_an_application() -> None:
     below_application = [event(run_id="b", job_type="STEP", parent="a"), application("START", run_id="a")]
     below_task = [event(run_id="b", job_type="STEP", parent="a"), event(run_id="a", job_type="TASK")]
     assert len(set(groups(below_application).values())) == 1
@@ -76,7 +76,7 @@ EVENTS = st.lists(
 def test_runs_of_one_application_are_in_one_group(
     types: dict[str, str | None], drawn: list[tuple[str, bool, str | None]]
 ) -> None:
-    """Whatever an event leaves out of its run's type and parent."""
+    # Whatever an event leaves out of its run's type and parent.
     events = [
         event(run_id=run_id, job_type=types[run_id] if typed else None, parent=parent)
         for run_id, typed, parent in drawn
@@ -108,7 +108,7 @@ HIVE_EVENTS = st.builds(
 @pytest.mark.slow
 @given(st.lists(HIVE_EVENTS, max_size=12))
 def test_events_that_decide_sessions_are_in_one_group(events: list[Json]) -> None:
-    """Each run has the same parent whether its group alone is seen or the whole archive."""
+    # Each run has the same parent whether its group alone is seen or the whole archive.
 
     def parents(of: Iterable[Json]) -> dict[str, str | None]:
         sessions, parsed = HiveSessions(1000), [RunEvent.parse(json.dumps(one).encode()) for one in of]

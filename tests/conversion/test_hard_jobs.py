@@ -96,7 +96,7 @@ def direct_columns(conversion: Conversion) -> set[tuple[str, ...]]:
 @pytest.mark.parametrize("with_log", [False, True])
 @pytest.mark.parametrize("recording", RECORDINGS)
 def test_every_edge_is_true_and_only_known_ones_are_missing(recording: str, with_log: bool) -> None:
-    """Spark's event log adds sinks of streams, and knows which Delta writes were refused."""
+    # Spark's event log adds sinks of streams, and knows which Delta writes were refused.
     conversion = converted(recording, with_log=with_log)
     for kind, edges in found_edges(conversion).items():
         true, either = true_edges(recording, kind), true_edges(recording, f"either_{kind}")
@@ -120,13 +120,13 @@ def test_the_log_alone_makes_no_false_edge() -> None:
 
 @pytest.mark.parametrize("recording", ["nested_names-4.3.0", "dedup-4.3.0", "catalogs-4.1.4", "scd2-4.1.4"])
 def test_the_log_alone_finds_every_edge(recording: str) -> None:
-    """EXCEPT in the plan of a command, LEFT ANTI JOIN within a union, Delta's tables that are paths, two MERGEs."""
+    # EXCEPT in the plan of a command, LEFT ANTI JOIN within a union, Delta's tables that are paths, two MERGEs.
     for kind, edges in found_edges(from_log(recording)).items():
         assert true_edges(recording, kind) - true_edges(recording, f"either_{kind}") - edges == set(), f"missing {kind}"
 
 
-def test_what_the_log_does_not_show_is_said() -> None:
-    """Spark abbreviates lists of paths, and its plans do not show which paths are files."""
+def test_the_report_names_what_the_log_does_not_show() -> None:
+    # Spark abbreviates lists of paths, and its plans do not show which paths are files.
     [message] = from_log("folders-4.3.0").diagnostics.unreported_messages()
     assert "2 more beside file:/lake/in/listed/a.csv (raise spark.sql.maxMetadataStringLength)" in message
     refused = [gap for gap in from_log("not_written-4.3.0").diagnostics.gaps if gap.startswith("not written")]
@@ -143,8 +143,8 @@ def test_what_the_log_does_not_show_is_said() -> None:
 
 @pytest.mark.parametrize("with_log", [False, True])
 @pytest.mark.parametrize("recording", [name for name in RECORDINGS if listed(name, "not_found", "columns")])
-def test_what_is_missing_is_said(recording: str, with_log: bool) -> None:
-    """Each output without any direct column lineage is named."""
+def test_the_report_names_what_is_missing(recording: str, with_log: bool) -> None:
+    # Each output without any direct column lineage is named.
     conversion = converted(recording, with_log=with_log)
     gaps = conversion.diagnostics.gaps
     known = {target for _, _, target, _ in direct_columns(conversion)}
@@ -183,8 +183,8 @@ def test_refused_writes_and_outputs_without_inputs_are_named() -> None:
     assert not any("out/nw/error" in gap for gap in gaps)
 
 
-def test_schemas_are_those_of_the_tables() -> None:
-    """A query that the database runs has some of the columns, and a scan of Iceberg has columns that no table has."""
+def test_schemas_equal_those_of_the_tables() -> None:
+    # A query that the database runs has some of the columns, and a scan of Iceberg has columns that no table has.
     fields = {
         urn: [field["fieldPath"] for field in dataset.schema["fields"]]
         for recording in ("jdbc_names-4.3.0", "iceberg_names-4.1.4")
@@ -198,8 +198,8 @@ def test_schemas_are_those_of_the_tables() -> None:
     assert fields["urn:li:dataset:(urn:li:dataPlatform:hive,db.orders,PROD)"] == ["order_id", "customer_id", "amount"]
 
 
-def test_no_write_that_happened_is_taken_for_one_that_did_not() -> None:
-    """Of all other recorded jobs, no query is."""
+def test_no_real_write_counts_as_refused() -> None:
+    # Of all other recorded jobs, no query is.
     recordings = [
         path
         for folder in ("corpus", "more_jobs", "event_logs")
@@ -217,8 +217,8 @@ def test_no_write_that_happened_is_taken_for_one_that_did_not() -> None:
             assert list(map(id, with_effects(application).runs)) == list(map(id, application.runs)), recording.name
 
 
-def test_a_create_table_as_select_is_a_write_also_without_the_events_of_the_write_within_it() -> None:
-    """A catalogue that cannot stage a table has two queries: the command, and the write within it."""
+def test_a_ctas_counts_as_a_write_without_the_events_of_its_inner_query() -> None:
+    # A catalogue that cannot stage a table has two queries: the command, and the write within it.
     converter = Converter(settings())
     for line in gzip.decompress((FOLDER / "events" / "jdbc_catalog-4.3.0.ndjson.gz").read_bytes()).splitlines():
         if b".append_data_exec_v1." not in line:
@@ -228,7 +228,7 @@ def test_a_create_table_as_select_is_a_write_also_without_the_events_of_the_writ
 
 
 def test_a_refused_write_keeps_the_edges_of_earlier_runs() -> None:
-    """The save mode ``ignore`` writes in the first run only: the next runs add their edges, and remove none."""
+    # The save mode ``ignore`` writes in the first run only: the next runs add their edges, and remove none.
     (job,) = converted("not_written-4.3.0").jobs
     assert job.patch_edges
     (job,) = converted("folders-4.3.0").jobs

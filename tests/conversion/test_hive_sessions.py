@@ -32,12 +32,12 @@ TIMEOUT = 30 * MINUTE
 
 
 def at(minute: int) -> int:
-    """Ms since the epoch; minute 0 is when the session was created."""
+    """Return a time in ms since the epoch; the session was created in minute 0."""
     return int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000) + minute * MINUTE
 
 
 def facet(session_id: object = SESSION, created: object = CREATED, **more: object) -> Json:
-    """The facet as ``HiveSessionInfoFacet`` is written, which leaves out what is null."""
+    """Return the facet as ``HiveSessionInfoFacet`` writes it, without nulls."""
     content = {"username": "hive", "clientIp": "127.0.0.1", "sessionId": session_id, "creationTime": created, **more}
     return {"_producer": HIVE, **{key: value for key, value in content.items() if value is not None}}
 
@@ -52,7 +52,7 @@ def query(
     parent_job: str = "daily.load",
     namespace: str = NAMESPACE,
 ) -> Json:
-    """A query's event as ``HiveOpenLineageHook`` sends it, by ``Faceting.getRunEvent``; by default in the session."""
+    """Return a query event of ``HiveOpenLineageHook`` (``Faceting.getRunEvent``), by default in the session."""
     facets: Json = {
         "processing_engine": {"name": "hive", "version": "3.1.3", "openlineageAdapterVersion": "1.40.0"},
         "hive_query": {"queryId": f"hive_20260101_{run_id}", "operationName": "CREATETABLE_AS_SELECT"},
@@ -80,7 +80,7 @@ def without_facet(query_event: Json) -> Json:
 def session_run(
     run_id: str = SESSION, minute: int = 0, kind: str = "START", *, job_type: str | None = None, **facets: Any
 ) -> Json:
-    """The event of a session itself, where a producer sends one: the job is ``<user>@<client address>``."""
+    """Return the event of a session itself, as some producers send it: the job is ``<user>@<client address>``."""
     sent = event(kind, run_id=run_id, job="hive@127.0.0.1", job_type=job_type, run_facets=facets)
     return timed(sent, minute, producer=HIVE, namespace=NAMESPACE)
 
@@ -112,14 +112,14 @@ def is_closed(session: HiveSession) -> bool:
 
 
 def written(*events: Json, known_until_ms: int | None = None) -> list[Proposal]:
-    """The only session's proposals, each as GMS takes it and acryl-datahub writes it."""
+    """Return the proposals of the only session; check that GMS accepts each and that it equals acryl-datahub's."""
     proposals = only(observed(*events), known_until_ms=known_until_ms).proposals()
     assert [violation for each in proposals for violation in canonical_violations(each.to_obj())] == []
     return proposals
 
 
 def run_events(proposals: Iterable[Proposal]) -> list[tuple[Any, ...]]:
-    """(status, minute, result, native result) of each."""
+    """Return (status, minute, result, native result) of each run event."""
     return [
         (
             each.aspect["status"],
@@ -141,7 +141,7 @@ SUCCESS, FAILURE = RunResultTypeClass.SUCCESS, RunResultTypeClass.FAILURE
 # The facet
 
 
-def test_properties_of_run_and_job() -> None:
+def test_run_and_job_have_the_session_properties() -> None:
     assert hive_session_properties(facet()) == {
         "username": "hive",
         "clientIp": "127.0.0.1",
@@ -152,7 +152,7 @@ def test_properties_of_run_and_job() -> None:
 
 @pytest.mark.parametrize("key", ["username", "clientIp", "sessionId", "creationTime"])
 @pytest.mark.parametrize("wrong", [None, "", " ", 7, True, [], {"x": 1}], ids=json.dumps)
-def test_a_wrong_value_costs_only_itself(key: str, wrong: object) -> None:
+def test_a_wrong_value_affects_no_other(key: str, wrong: object) -> None:
     sent = {**facet(), key: wrong}
     assert hive_session_properties(sent).keys() == {"username", "clientIp", "sessionId", "creationTime"} - {key}
     sessions = observed(query(session=sent)).sessions()
@@ -160,7 +160,7 @@ def test_a_wrong_value_costs_only_itself(key: str, wrong: object) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, [], "x", 7, {}], ids=json.dumps)
-def test_a_wrong_facet_is_no_session(wrong: Any) -> None:
+def test_a_wrong_facet_makes_no_session(wrong: Any) -> None:
     sent = query()
     sent["run"]["facets"]["hive_session"] = wrong
     found = observed(sent)
@@ -193,7 +193,7 @@ def test_the_run_is_named_by_the_session_id() -> None:
     assert only(observed(query(), cluster="prod-eu")).urn != urn
 
 
-def test_the_whole_run() -> None:
+def test_the_run_of_a_session_has_all_its_aspects() -> None:
     proposals = written(query(Q1, 1, "START"), query(Q1, 5), known_until_ms=at(35))
     assert [(each.entity_urn, each.aspect_name) for each in proposals] == [
         (only(observed(query())).urn, name)
@@ -230,7 +230,7 @@ def test_the_whole_run() -> None:
         ("0001-01-01T00:00:00Z", at(1)),
     ],
 )
-def test_it_starts_when_it_was_created_or_with_its_first_event(created: str | None, start: int) -> None:
+def test_a_session_starts_at_its_creation_or_first_event(created: str | None, start: int) -> None:
     session = only(observed(query(Q2, 2, session=facet(created=created)), query(Q1, 1, session=facet(created=created))))
     assert session.activities[0].start_ms == start
 
@@ -244,8 +244,8 @@ def test_a_later_event_fills_in_missing_values_of_the_first() -> None:
 
 
 @pytest.mark.parametrize(("minute", "closed"), [(30, False), (31, True), (500, True)])
-def test_it_is_closed_after_the_timeout_without_events(minute: int, closed: bool) -> None:
-    """Measured between event times: by the events of another session, of an application, or what the caller knows."""
+def test_a_session_is_closed_after_the_timeout(minute: int, closed: bool) -> None:
+    # Measured between event times: by the events of another session, of an application, or what the caller knows.
     other = timed(application("START"), minute, producer="spark", namespace="default")
     assert is_closed(only(observed(query(), other))) is closed
     assert is_closed(only(observed(query()), known_until_ms=at(minute))) is closed
@@ -261,7 +261,7 @@ def test_events_of_the_session_keep_it_open() -> None:
     assert run_events(written(query(Q1, 1), query(Q2, 30), query(Q3, 59))) == [(STARTED, 0)]
 
 
-def test_a_session_that_goes_on_after_it_was_closed() -> None:
+def test_a_closed_session_can_start_again() -> None:
     assert run_events(written(query(Q1, 1), query(Q2, 31), query(Q3, 32))) == [
         (STARTED, 0),
         (COMPLETE, 1, SUCCESS, "COMPLETE"),
@@ -269,7 +269,7 @@ def test_a_session_that_goes_on_after_it_was_closed() -> None:
     ]
 
 
-def test_a_running_query_is_no_idleness() -> None:
+def test_a_session_is_not_idle_while_a_query_runs() -> None:
     events = [query(Q1, 1, "START"), query(Q2, 2), query(Q1, 120)]
     assert run_events(written(*events, known_until_ms=at(200))) == [
         (STARTED, 0),
@@ -308,7 +308,7 @@ def test_a_failure_stays_when_the_session_goes_on() -> None:
     ]
 
 
-def test_a_session_whose_events_have_no_time() -> None:
+def test_a_session_without_event_times_has_no_run_events() -> None:
     timeless = query(session=facet(created=None))
     timeless["eventTime"] = "soon"
     assert run_events(written(timeless)) == []
@@ -327,7 +327,7 @@ CHILDREN = [query(Q1, 1, parent=SESSION, parent_job="hive@127.0.0.1"), query(Q2,
 
 
 @pytest.mark.parametrize("events", [[session_run(), *CHILDREN], CHILDREN], ids=["reported", "named"])
-def test_the_run_of_the_session_is_the_session(events: list[Json]) -> None:
+def test_a_reported_session_run_is_used(events: list[Json]) -> None:
     found = observed(*events)
     assert found.parent_of(Q1) == found.parent_of(Q2) == only(found).urn == dpi(SESSION)
     assert found.parent_of(SESSION) is None
@@ -345,7 +345,7 @@ def test_the_run_of_the_session_is_the_session(events: list[Json]) -> None:
         [session_run(TASK, hive_session=facet()), query(Q1, parent=TASK, parent_job="hive@127.0.0.1")],
     ],
 )
-def test_the_run_of_the_session_may_have_an_id_of_its_own(events: list[Json]) -> None:
+def test_a_reported_session_run_may_have_its_own_id(events: list[Json]) -> None:
     for found in (observed(*events), observed(*reversed(events))):
         assert (only(found).urn, found.parent_of(Q1), found.parent_of(TASK)) == (dpi(TASK), dpi(TASK), None)
 
@@ -356,7 +356,7 @@ def test_queries_without_facet_join_the_session_of_their_parent() -> None:
     assert found.parent_of(Q2) == dpi(TASK)
 
 
-def test_what_the_producer_reported_is_not_written_again() -> None:
+def test_reported_aspects_are_not_written_again() -> None:
     proposals = written(session_run(), *CHILDREN, known_until_ms=at(100))
     # The hook of Hive cannot report the end of a session.
     assert run_events(proposals) == [(COMPLETE, 2, SUCCESS, "COMPLETE")]
@@ -376,7 +376,7 @@ def test_a_session_without_queries_is_closed_too() -> None:
     assert run_events(written(alone, known_until_ms=at(100))) == [(COMPLETE, 0)]
 
 
-def test_the_time_until_the_first_query_is_no_idleness() -> None:
+def test_a_session_is_not_idle_before_its_first_query() -> None:
     assert run_events(written(session_run(), query(Q1, 50, parent=SESSION), known_until_ms=at(100))) == [
         (COMPLETE, 50, SUCCESS, "COMPLETE")
     ]
@@ -422,7 +422,7 @@ def test_no_session_runs_below_its_own_query(parent: str, parent_job: str) -> No
     assert found.parent_of(Q2) == (dpi(Q1) if parent == Q1 else only(found).urn)
 
 
-def test_other_runs_are_of_no_session() -> None:
+def test_other_runs_belong_to_no_session() -> None:
     spark = application("START")
     found = observed(spark, event(parent=spark["run"]["runId"]), airflow_task(), without_facet(query()))
     assert found.sessions() == []
@@ -440,7 +440,7 @@ EVENTS = [
 ]
 
 
-def test_the_order_of_events_and_their_repetition_change_nothing() -> None:
+def test_order_and_repetition_of_events_change_nothing() -> None:
     results = set()
     for order in itertools.permutations(EVENTS):
         found = observed(*order, *order)
@@ -471,7 +471,7 @@ hostile = st.builds(
 @pytest.mark.slow
 @given(st.lists(hostile, max_size=6), st.none() | st.integers(0, at(10_000)))
 @hypothesis_settings(deadline=None)
-def test_any_events_become_what_gms_takes(events: list[Json], known_until_ms: int | None) -> None:
+def test_gms_accepts_the_proposals_of_any_events(events: list[Json], known_until_ms: int | None) -> None:
     found = observed(*events)
     sessions = found.sessions(known_until_ms)
     for session in sessions:

@@ -27,7 +27,7 @@ from tests.conversion.builders import file, only_job, query, schema, settings, s
         ("eu.shop.orders", "/lake/x", "eu.shop.orders", ""),
     ],
 )
-def test_table_and_selector(name: str, path: str, table: str, selector: str) -> None:
+def test_names_are_split_into_table_and_selector(name: str, path: str, table: str, selector: str) -> None:
     assert table_and_selector(name, path) == (table, selector)
 
 
@@ -41,7 +41,7 @@ def test_only_metadata_tables_have_columns_of_their_own(selector: str, of_the_ta
     assert Symlinks().learn(path, Facets(facets(f"db.orders{selector}")), settings()) is of_the_table
 
 
-def test_a_look_at_a_metadata_table_renames_no_table_and_changes_no_schema() -> None:
+def test_reading_a_metadata_table_changes_no_name_and_no_schema() -> None:
     written = file("/lake/db/orders", **facets("db.orders"), schema=schema(("order_id", "long")))
     looked = file("/lake/db/orders", **facets("db.orders.files"), schema=schema(("file_path", "string")))
     events = whole_application(query(outputs=[written]), query(run_id="run-2", inputs=[looked]))
@@ -53,6 +53,6 @@ def test_a_look_at_a_metadata_table_renames_no_table_and_changes_no_schema() -> 
     assert [field["fieldPath"] for field in output.schema["fields"]] == ["order_id"]
 
 
-def test_other_catalogues_names_are_left_alone() -> None:
+def test_names_of_other_catalogues_are_unchanged() -> None:
     job = only_job(whole_application(query(outputs=[file("/w/x", **facets("unity.shop.files", "unity"))])))
     assert list(job.lineage.outputs) == [urn("hive", "unity.shop.files")]

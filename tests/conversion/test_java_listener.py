@@ -69,7 +69,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Case:
-    """An event with what the two converters make of it; an empty list where a converter loses the whole event.
+    """An event with the results of both converters; the list of a converter that loses the event is empty.
 
     :param error: of the Java converter, as ``class: message``.
     """
@@ -100,7 +100,7 @@ def java_lines(configuration: str) -> dict[str, list[Json]]:
 
 
 def java(configuration: str, name: str) -> tuple[list[Written], str]:
-    """What the Java converter wrote, and its error where it lost the event."""
+    """Return the aspects that the Java converter wrote, and its error if it lost the event."""
     written = []
     for line in java_lines(configuration)[name]:
         if "error" in line:
@@ -134,7 +134,7 @@ _SDK_DEFAULTS: list[tuple[str, Any]] = [
 
 
 def without_defaults(value: Any) -> Any:
-    """An aspect without what acryl-datahub's classes write out and the Java classes leave away."""
+    """Return an aspect without the defaults that acryl-datahub's classes write and the Java classes omit."""
     if isinstance(value, list):
         return [without_defaults(item) for item in value]
     if not isinstance(value, dict):
@@ -150,7 +150,7 @@ def in_order(written: Iterable[Written]) -> list[str]:
 
 
 def changed(written: list[Written], aspect_name: str, change: Callable[[Any], Any]) -> list[Written]:
-    """The same with the aspects of this name changed; ``None`` takes them away."""
+    """Return the case with the aspects of this name changed; ``None`` removes them."""
     result = []
     for each in written:
         if each.aspect_name == aspect_name:
@@ -168,7 +168,7 @@ def the(written: list[Written], aspect_name: str) -> Written:
 
 
 def with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """The value with every text in it changed, keys excepted."""
+    """Return the value with every text in it changed, except keys."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
@@ -183,7 +183,7 @@ def all_texts_changed(written: list[Written], change: Callable[[str], str]) -> l
 
 
 def edges(written: list[Written]) -> list[str]:
-    """URNs of the datasets that a job reads and writes."""
+    """Return the URNs of the datasets that a job reads and writes."""
     aspect = the(written, "dataJobInputOutput").aspect
     return [edge["destinationUrn"] for key in ("inputDatasetEdges", "outputDatasetEdges") for edge in aspect[key]]
 
@@ -194,7 +194,7 @@ def fine_grained(written: list[Written]) -> list[Json]:
 
 
 def without_input(written: list[Written], urn: str) -> list[Written]:
-    """The same with one input less; its columns stay."""
+    """Return the case with one input less; its columns stay."""
     kept = [each for each in written if each.urn != urn]
     kept = changed(
         kept, "dataProcessInstanceInput", lambda aspect: {"inputs": [one for one in aspect["inputs"] if one != urn]}
@@ -225,7 +225,7 @@ def without_columns_of(written: list[Written], urn: str) -> list[Written]:
 
 
 def named_datasets(event: Json) -> Iterator[tuple[str, str]]:
-    """Namespace and name of every dataset in the event, those that only column lineage names too."""
+    """Yield namespace and name of every dataset in the event, including those that only column lineage names."""
     for dataset in [*event.get("inputs", []), *event.get("outputs", [])]:
         yield dataset["namespace"], dataset["name"]
         columns = dataset.get("facets", {}).get("columnLineage", {})
@@ -277,7 +277,7 @@ def d1_types(case: Case) -> Case:
     """Java knows four types and no nested fields: its ``NullType`` is a type here, and a struct has its fields."""
 
     def names(field: Json) -> list[str]:
-        """The field's own name after those above it, without the types of a version 2 path."""
+        """Return the field's name behind those above it, without the types of a version 2 path."""
         return re.sub(r"\[[^]]*]\.", "", field["fieldPath"]).split(".")
 
     def kind(field: Json) -> str:
@@ -359,7 +359,7 @@ _ILLEGAL_IN_URI = frozenset(' "<>\\^`{|}[]')
 
 
 def _refused_by_java(namespace: str, name: str) -> bool:
-    """Whether ``java.net.URI`` does not take it (java-listener.md, section 5.2)."""
+    """Return whether ``java.net.URI`` refuses it (java-listener.md, section 5.2)."""
     scheme, has_scheme, authority = namespace.partition("://")
     legal_scheme = scheme[:1].isalpha() and all(letter.isalnum() or letter in "+-." for letter in scheme)
     return bool(has_scheme) and (not legal_scheme or bool(_ILLEGAL_IN_URI & set(authority + name)))
@@ -527,7 +527,7 @@ def explanations(configuration: str, name: str) -> tuple[Explanation, ...]:
 
 
 @pytest.mark.parametrize("name", edge_events())
-def test_equal_but_for_the_deviations(name: str) -> None:
+def test_aspects_equal_the_java_listeners_except_for_deviations(name: str) -> None:
     event = edge_events()[name]
     for configuration in CONFIGURATIONS:
         java_written, error = java(configuration, name)
@@ -539,10 +539,10 @@ def test_equal_but_for_the_deviations(name: str) -> None:
         assert in_order(case.ours) == in_order(case.java), configuration
 
 
-def test_every_explanation_has_its_event() -> None:
+def test_every_explained_deviation_occurs() -> None:
     assert {row.rpartition(" ")[2] for row in EXPLAINED} <= edge_events().keys()
 
 
-def test_the_corpus_is_whole() -> None:
+def test_the_corpus_is_complete() -> None:
     assert len(edge_events()) == 150
     assert all(all(java_lines(configuration).values()) for configuration in CONFIGURATIONS)

@@ -96,14 +96,14 @@ def nested(dotted: str, value: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "text", "expected"), LISTENER)
-def test_names_of_the_listener(name: str, text: str, expected: dict[str, Any]) -> None:
+def test_the_listeners_names_are_understood(name: str, text: str, expected: dict[str, Any]) -> None:
     for options in ({f"spark.datahub.{name}": text}, {name: text}, nested(f"spark.datahub.{name}", text)):
         assert settings(options) == LineageSettings(**expected)
         assert LineageSettings.notes(options) == []
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), CONVERTER)
-def test_names_of_the_converter(name: str, value: object, expected: dict[str, Any]) -> None:
+def test_the_converters_names_are_understood(name: str, value: object, expected: dict[str, Any]) -> None:
     assert settings({name: value}) == LineageSettings(**expected)
 
 
@@ -119,7 +119,7 @@ def test_settings_without_effect_have_a_note(name: str, prefix: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["isSpark", "isStreaming", "removeLegacyLineage", "urnAliases"])
-def test_fields_of_the_converter_without_effect(name: str) -> None:
+def test_converter_fields_without_effect_have_a_note(name: str) -> None:
     assert settings({name: {"a": 1}}) == LineageSettings()
     (note,) = LineageSettings.notes({name: {"a": 1}})
     assert note.startswith(f"{name} ")
@@ -131,7 +131,7 @@ def test_missing_values_have_no_note() -> None:
     assert LineageSettings.notes(options) == []
 
 
-def test_notes_of_all_layers_once() -> None:
+def test_notes_of_all_layers_appear_once() -> None:
     found = LineageSettings.notes({"streaming_job": True}, {"streaming_job": False, "emitter": "rest"})
     assert [note.split()[0] for note in found] == ["streaming_job", "emitter"]
 
@@ -148,7 +148,7 @@ def test_notes_of_all_layers_once() -> None:
         ({"databricks.cluster": "c", "flow_name": "s", "metadata.pipeline.platformInstance": "eu"}, "c_s", "eu"),
     ],
 )
-def test_name_of_the_flow(options: dict[str, str], flow: str, instance: str | None) -> None:
+def test_the_name_of_the_flow_is_translated(options: dict[str, str], flow: str, instance: str | None) -> None:
     found = settings({f"spark.datahub.{name}": text for name, text in options.items()})
     assert (found.flow_id("a,b"), found.platform_instance) == (flow, instance)
 
@@ -179,7 +179,7 @@ LAKE = {"platform.s3.lake.path_spec_list": PATTERN}
         ),
     ],
 )
-def test_path_specs(options: dict[str, str], expected: list[PathSpec]) -> None:
+def test_path_specs_are_translated(options: dict[str, str], expected: list[PathSpec]) -> None:
     assert settings(options).path_specs == tuple(expected)
 
 
@@ -206,7 +206,7 @@ def test_path_specs_that_the_listener_ignores_have_a_note() -> None:
         ("file_partition_regexp", r"a\\d+", r"a\\d+", False),
     ],
 )
-def test_backslashes(name: str, text: str, pattern: str, has_note: bool) -> None:
+def test_backslashes_of_patterns_are_translated(name: str, text: str, pattern: str, has_note: bool) -> None:
     assert settings({name: text}).file_partition_regexp == pattern
     assert bool(LineageSettings.notes({name: text})) is has_note
 
@@ -222,7 +222,7 @@ def test_backslashes(name: str, text: str, pattern: str, has_note: bool) -> None
         ({"pipelineName": "shop", "platform": "spark", "env": None}, {}),
     ],
 )
-def test_names_of_gms(options: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_the_names_of_gms_settings_are_understood(options: dict[str, Any], expected: dict[str, Any]) -> None:
     flat = {f"datahub.openlineage.{name}": text for name, text in options.items()}
     for spelled in (flat, {"datahub": {"openlineage": options}}):
         assert settings(spelled) == LineageSettings(**expected)
@@ -240,7 +240,7 @@ def test_names_of_gms(options: dict[str, Any], expected: dict[str, Any]) -> None
         {"platform.s3.env": "DEV", "spark.datahub.platform.s3.env": "DEV"},
     ],
 )
-def test_spellings_that_agree(options: dict[str, Any]) -> None:
+def test_two_spellings_of_one_setting_may_agree(options: dict[str, Any]) -> None:
     assert settings(options) != LineageSettings()
 
 
@@ -256,14 +256,14 @@ def test_spellings_that_agree(options: dict[str, Any]) -> None:
         ({"platform.s3.env": "DEV"}, {"spark.datahub.platform.s3.env": "QA"}),
     ],
 )
-def test_spellings_that_disagree(first: dict[str, Any], second: dict[str, Any]) -> None:
+def test_two_spellings_of_one_setting_must_not_disagree(first: dict[str, Any], second: dict[str, Any]) -> None:
     with pytest.raises(SettingsError) as raised:
         settings(first | second)
     message = f"{next(iter(first))} and {next(iter(second))} are two spellings of one setting and disagree"
     assert str(raised.value).startswith(message)
 
 
-def test_path_specs_that_disagree() -> None:
+def test_two_spellings_of_path_specs_must_not_disagree() -> None:
     with pytest.raises(SettingsError, match=r"^path_specs and spark\.datahub\.platform are two spellings"):
         settings({"path_specs": {"s3": PATTERN}, "spark.datahub.platform.s3.env": "QA"})
 

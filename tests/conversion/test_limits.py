@@ -49,7 +49,7 @@ def test_a_text_above_the_limit_is_cut_and_says_so() -> None:
     assert limit.counts == {LONG_TEXTS: 1}
 
 
-def test_texts_of_aspects() -> None:
+def test_texts_of_aspects_are_cut() -> None:
     long_column: Json = {"name": "c", "type": "string", "description": LONG}
     output = file("/z", schema=schema(long_column), documentation={"description": LONG})
     facets = {"documentation": {"description": LONG}}
@@ -79,7 +79,7 @@ def test_texts_of_aspects() -> None:
 
 
 def test_a_cut_schema_is_whole_in_the_next_conversion() -> None:
-    """Schemas are remembered between conversions: the limit of one is not that of another."""
+    # Schemas are remembered between conversions: the limit of one is not that of another.
     output = file("/z", schema=schema(*((f"c{number}", "string") for number in range(20))))
     options = {"materialize_dataset": True, "include_schema_metadata": True}
     written = [
@@ -91,7 +91,7 @@ def test_a_cut_schema_is_whole_in_the_next_conversion() -> None:
     assert len(written[0]["fields"]) == len(written[1]["fields"]) == 20
 
 
-def test_column_lineage_of_a_job() -> None:
+def test_column_lineage_of_a_job_is_limited() -> None:
     facet = column_lineage({"a": [column("/a", "x")], "b": [column("/a", "y")]})
     events = whole_application(query(outputs=[file("/z", columnLineage=facet)]))
     found, cut = converted(events, max_column_edges=1)
@@ -99,7 +99,7 @@ def test_column_lineage_of_a_job() -> None:
     assert cut == ["column edges left out, for max_column_edges or max_string_length: 1"]
 
 
-def test_an_event_that_is_too_long_costs_only_itself() -> None:
+def test_an_event_that_is_too_long_affects_no_other() -> None:
     long = json.dumps(query(inputs=[file(f"/{LONG}")])).encode()
     short = json.dumps(query(run_id="r2", inputs=[file("/a")])).encode()
     conversion = convert_events([short, long], settings(max_event_bytes=len(short)))
@@ -122,7 +122,7 @@ def test_short_texts_stay_as_they_are(text: bytes) -> None:
     assert decompressed(text) == text
 
 
-def test_long_texts_take_less_and_come_back() -> None:
+def test_long_texts_are_compressed_and_restored() -> None:
     text = json.dumps({"fields": [{"name": f"c{number}", "type": "string"} for number in range(300)]}).encode()
     assert len(compressed(text)) < len(text) / 4
     assert decompressed(compressed(text)) == text

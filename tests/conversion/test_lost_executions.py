@@ -49,7 +49,7 @@ def test_a_lost_write_of_a_real_application_is_reported() -> None:
     assert found.description == "parquet at NativeMethodAccessorImpl.java:0"
 
 
-def test_write_without_event_is_lost() -> None:
+def test_a_write_without_event_is_lost() -> None:
     log = [*execution(1, 10, 12, WRITE), *execution(2, 20, 22, WRITE)]
     events = builders.whole_application(builders.query("START", second=20))
     assert lost_in(log, events) == [LostExecution(1, "save at job.py:1", NO_EVENT)]
@@ -74,10 +74,10 @@ def test_write_without_event_is_lost() -> None:
         ),
     ],
 )
-def test_what_is_not_called_lost(log: list[Json]) -> None:
+def test_executions_that_are_not_lost(log: list[Json]) -> None:
     events = builders.whole_application(builders.query("START", second=20), builders.query("COMPLETE", second=22))
     assert lost_in(log, events) == []
 
 
-def test_without_any_event_no_single_execution_was_lost() -> None:
+def test_without_any_event_no_execution_counts_as_lost() -> None:
     assert lost_in(execution(1, 10, 12, WRITE), []) == []

@@ -30,7 +30,7 @@ def read(kind: str, recording: str) -> list[Json]:
 
 @cache
 def executions(recording: str) -> dict[int, set[int]]:
-    """When each execution and its parts began and ended, in ms, by its number."""
+    """Return the times in ms at which each execution and its parts began and ended, by its number."""
     roots: dict[int, int] = {}
     times: dict[int, set[int]] = {}
     for event in read("logs", recording):
@@ -43,7 +43,7 @@ def executions(recording: str) -> dict[int, set[int]]:
 
 
 def without(events: Sequence[Json], times: set[int]) -> list[Json]:
-    """The events without the queries that began or ended then."""
+    """Return the events without the queries that began or ended at these times."""
     gone = {
         event["run"]["runId"]
         for event in events
@@ -63,7 +63,7 @@ def convert(events: Sequence[Json | bytes], log: Sequence[Json], *, capture: boo
 
 @cache
 def losses(recording: str) -> list[tuple[int, Conversion, Conversion]]:
-    """Each write of a recording lost in its turn: its number, and what is known without and with its plan."""
+    """Lose each write of a recording in turn; yield its number, and the result without and with its plan."""
     events, log = read("events", recording), read("logs", recording)
     found = []
     for number, times in executions(recording).items():
@@ -101,18 +101,18 @@ def test_most_edges_come_back() -> None:
 
 
 def lost_write() -> tuple[Conversion, Conversion]:
-    """A job that lost the write of ``every``, whose inputs other executions read too."""
+    """Return a job that lost the write of ``every``, whose inputs other executions read too."""
     return next((before, after) for number, before, after in losses("udf_union-3.5.9") if number == 2)
 
 
 def counts(conversion: Conversion) -> list[str]:
-    """Executions of the application, by the log; and those reported, recovered, and delivered with it."""
+    """Return the numbers of executions in the log, and of those reported, recovered and delivered."""
     (job,) = [job for job in conversion.jobs if job.run.execution_counts]
     custom = find(proposals(job), "dataProcessInstanceProperties").aspect["customProperties"]
     return [custom[f"spark_executions{name}"] for name in ("", "_reported", "_recovered", "_delivered")]
 
 
-def test_a_run_says_how_many_of_its_executions_have_lineage() -> None:
+def test_a_run_counts_its_executions_with_lineage() -> None:
     recording = "udf_union-3.5.9"
     all_executions = str(len(executions(recording)))
     whole = convert(read("events", recording), read("logs", recording), capture=True)
@@ -142,7 +142,7 @@ def edge_properties(found: Proposal) -> dict[str, Json | None]:
     return {edge["destinationUrn"]: edge.get("properties") for edge in edges}
 
 
-def test_its_edges_say_where_they_come_from() -> None:
+def test_recovered_edges_name_their_source() -> None:
     _, after = lost_write()
     (job,) = after.jobs
     task = TaskAttempt(DagRun(AirflowSite(), "dag", "run"), "task", 1, result="SUCCESS").proposals(after.jobs)
@@ -153,12 +153,12 @@ def test_its_edges_say_where_they_come_from() -> None:
         assert properties[urn("file", "/lake/raw/orders.csv")] is None
 
 
-def test_a_job_with_lost_executions_takes_no_edge_away() -> None:
+def test_a_job_with_lost_executions_removes_no_edge() -> None:
     before, after = lost_write()
     assert [job.patch_edges for one in (before, after) for job in one.jobs] == [True, True]
 
 
-def test_the_reason_says_how_many_edges_were_added() -> None:
+def test_the_reason_counts_the_recovered_edges() -> None:
     before, after = lost_write()
     (reason,) = (one.reason for one in before.diagnostics.lost_executions)
     assert reason == "it wrote data, but OpenLineage sent no event for it"
@@ -167,7 +167,7 @@ def test_the_reason_says_how_many_edges_were_added() -> None:
 
 
 def test_a_table_that_no_event_names_is_in_the_reason_only() -> None:
-    """``orders_new`` was renamed later, which only the events could show."""
+    # ``orders_new`` was renamed later, which only the events could show.
     _, _, after = next(one for one in losses("drop_rename-4.3.0") if one[0] == 8)
     assert after.diagnostics.lost_executions[0].reason.endswith(
         "; its plan names tables that no event names: swap.orders_new"
@@ -176,7 +176,7 @@ def test_a_table_that_no_event_names_is_in_the_reason_only() -> None:
 
 
 def test_edges_from_plans_stay_with_their_job() -> None:
-    """The next run of a job shares the lineage of its events, not what the plans of one run add to it."""
+    # The next run of a job shares the lineage of its events, not what the plans of one run add to it.
     recording, number = next(
         (one, number)
         for one in WITH_LOG

@@ -22,7 +22,7 @@ all_recordings = pytest.mark.parametrize("recording", RECORDINGS)
 
 
 def converted(recording: str) -> list[JobLineage]:
-    """The jobs that a recording's events came to, with Spark's own event log where that was recorded too."""
+    """Return the jobs of a recording's events, with Spark's own event log if that was recorded, too."""
     converter = Converter(settings())
     for line in recorded("events", recording):
         converter.add(line)
@@ -51,7 +51,7 @@ def test_precision_and_recall_are_1(recording: str) -> None:
 
 
 @pytest.mark.parametrize("recording", [one for one in RECORDINGS if "jobs" in truth_of(one)])
-def test_each_edge_is_one_of_the_right_job(recording: str) -> None:
+def test_each_edge_belongs_to_the_right_job(recording: str) -> None:
     found = {
         job.definition.id: {"inputs": list(job.lineage.inputs), "outputs": list(job.lineage.outputs)}
         for job in converted(recording)
@@ -60,7 +60,7 @@ def test_each_edge_is_one_of_the_right_job(recording: str) -> None:
 
 
 @all_recordings
-def test_columns(recording: str) -> None:
+def test_columns_are_those_of_the_truth(recording: str) -> None:
     found = {
         (upstream, downstream)
         for job in converted(recording)
@@ -80,13 +80,13 @@ def test_a_password_in_a_statement_is_not_shown() -> None:
 
 @pytest.mark.slow
 @all_recordings
-def test_gms_takes_every_proposal(recording: str) -> None:
+def test_gms_accepts_every_proposal(recording: str) -> None:
     for job in converted(recording):
         assert [wrong for one in proposals(job) for wrong in canonical_violations(one.to_obj())] == []
 
 
 def test_an_application_is_not_named_after_the_session_before_it() -> None:
-    """The first event of a second session still carries the first one's name, and calls the job ``unknown``."""
+    # The first event of a second session still carries the first one's name, and calls the job ``unknown``.
     first, second = converted("q_two_sessions")
     assert (first.definition.flow.flow_id, second.definition.flow.flow_id) == ("q_two_sessions", "q_second")
     assert (list(first.lineage.outputs), list(second.lineage.outputs)) == (
@@ -106,7 +106,7 @@ def sessions(*outputs: str) -> list[Json]:
 
 @pytest.mark.parametrize(("ending", "adds_only"), [(True, [False, True]), (False, [True, True])])
 def test_sessions_of_one_name_keep_each_others_edges(ending: bool, adds_only: list[bool]) -> None:
-    """They are runs of one job: what the second wrote must not take away what the first did."""
+    # They are runs of one job: what the second wrote must not take away what the first did.
     first, second = convert_events(sessions("/a", "/b"), settings(), Ending(succeeded=ending)).jobs
     assert first.job_urn == second.job_urn
     assert [first.patch_edges, second.patch_edges] == adds_only

@@ -57,7 +57,7 @@ def counts(events: list[Json]) -> list[tuple[str, str, int | None]]:
     ]
 
 
-def test_as_datahubs_own_class() -> None:
+def test_an_operation_equals_datahubs_own_class() -> None:
     events = [
         query("START", outputs=[output(lifecycle="OVERWRITE")]),
         query("COMPLETE", second=7, outputs=[output(lifecycle="OVERWRITE", rowCount=5, size=70, fileCount=2)]),
@@ -81,7 +81,7 @@ def test_statistics_of_an_earlier_event_are_kept() -> None:
     assert counts(whole_application(*events)) == [(TARGET, "INSERT", 5)]
 
 
-def test_only_where_it_is_asked_for() -> None:
+def test_operations_are_off_by_default() -> None:
     job = only_job(whole_application(query(outputs=[output(rowCount=5)])))
     assert find_all(proposals(job), "operation") == []
 
@@ -106,12 +106,12 @@ def test_only_where_it_is_asked_for() -> None:
         (None, "CREATE TABLE z AS SELECT 1", OperationTypeClass.CREATE),
     ],
 )
-def test_kind(lifecycle: str | None, sql: str, kind: str) -> None:
+def test_the_kind_comes_from_lifecycle_or_statement(lifecycle: str | None, sql: str, kind: str) -> None:
     events = query(outputs=[output(lifecycle=lifecycle)], job_facets={"sql": {"query": sql}} if sql else {})
     assert kinds(whole_application(events)) == [(TARGET, kind)]
 
 
-def test_dropped_and_renamed_tables_are_no_outputs() -> None:
+def test_dropped_and_renamed_tables_have_operations_but_are_not_outputs() -> None:
     renamed: Json = output("/new")
     previous = {"namespace": "file", "name": "/old"}
     renamed["facets"] = {"lifecycleStateChange": {"lifecycleStateChange": "RENAME", "previousIdentifier": previous}}
@@ -127,12 +127,12 @@ def test_dropped_and_renamed_tables_are_no_outputs() -> None:
 
 
 @pytest.mark.parametrize("ending", [["START"], ["START", "RUNNING"], ["FAIL"], ["FAIL", "COMPLETE"], ["ABORT"]])
-def test_what_failed_or_has_not_ended_did_nothing_yet(ending: list[str]) -> None:
+def test_failed_and_running_queries_have_no_operation(ending: list[str]) -> None:
     assert operations_of(whole_application(*(query(kind, outputs=[output(rowCount=5)]) for kind in ending))) == []
 
 
-def test_what_is_only_passed_through_was_not_changed() -> None:
-    """The same rule as for edges: an RDD job that materialises nothing (conversion rules, section 4)."""
+def test_datasets_that_are_passed_through_have_no_operation() -> None:
+    # The same rule as for edges: an RDD job that materialises nothing (conversion rules, section 4).
     events = query(job="shop.map_text_file", job_type="RDD_JOB", inputs=[file("/z")], outputs=[output()])
     assert operations_of(whole_application(events)) == []
 
@@ -144,7 +144,7 @@ def test_two_queries_at_the_same_time_are_two_operations() -> None:
     assert len({each.aspect["timestampMillis"] for each in found}) == 1
 
 
-def test_a_table_that_a_query_names_by_two_paths_is_one_operation() -> None:
+def test_a_table_with_two_paths_in_a_query_has_one_operation() -> None:
     paths = [{**output(path), "facets": {"symlinks": symlink("hive://x", "db.t")}} for path in ("/w/t", "/w/w/t")]
     paths[1]["outputFacets"] = {"outputStatistics": {"rowCount": 5}}
     assert counts(whole_application(query(outputs=paths))) == [(urn("hive", "db.t"), "INSERT", 5)]
@@ -178,7 +178,7 @@ def test_the_write_within_a_create_table_as_select_counts_once(
     assert QUERY in {each.aspect["messageId"] for each in found}
 
 
-def test_a_single_event() -> None:
+def test_a_single_event_has_operations() -> None:
     options = settings(capture_operations=True)
     running, complete = (query(kind, outputs=[output(rowCount=5)]) for kind in ("RUNNING", "COMPLETE"))
     assert find_all(convert_run_event(running, options), "operation") == []
@@ -186,8 +186,8 @@ def test_a_single_event() -> None:
     assert (found.entity_urn, found.aspect["numAffectedRows"]) == (TARGET, 5)
 
 
-def test_a_real_job_with_hive_tables() -> None:
-    """What ``b_multi_sql_hive`` did to its tables, by the statements that it ran; the rows are Spark's own counts."""
+def test_a_real_job_with_hive_tables_has_operations() -> None:
+    # What ``b_multi_sql_hive`` did to its tables, by the statements that it ran; the rows are Spark's own counts.
     done: dict[str, list[tuple[str, int | None]]] = {}
     for dataset, kind, rows in counts(corpus_events("b_multi_sql_hive")):
         done.setdefault(dataset, []).append((kind, rows))
@@ -201,11 +201,11 @@ def test_a_real_job_with_hive_tables() -> None:
     }
 
 
-def test_a_real_job_that_failed_midway() -> None:
-    """Its second query never wrote, though its last event says COMPLETE."""
+def test_a_real_job_that_failed_has_operations_of_successful_queries() -> None:
+    # Its second query never wrote, though its last event says COMPLETE.
     assert counts(corpus_events("c_fail_midway")) == [(urn("file", "/lake/out/c/open_orders"), "UPDATE", 6_634)]
 
 
-def test_a_real_merge() -> None:
+def test_a_real_merge_has_an_update() -> None:
     found = counts(corpus_events("f_delta"))
     assert (urn("hive", "dl.customers"), "UPDATE", 500) in found

@@ -26,7 +26,7 @@ from tests.conversion.builders import event, file
         ([], (None, None, None)),
     ],
 )
-def test_statistics(output_facets: Any, expected: tuple[int | None, ...]) -> None:
+def test_statistics_are_read_tolerantly(output_facets: Any, expected: tuple[int | None, ...]) -> None:
     sent = event(outputs=[{**file("/z"), "outputFacets": output_facets}])
     from_text, from_object = RunEvent.parse(json.dumps(sent).encode()), RunEvent.parse(sent)
     for read in (from_text, from_object):
@@ -46,5 +46,5 @@ def test_statistics(output_facets: Any, expected: tuple[int | None, ...]) -> Non
         ({"previousIdentifier": {"namespace": "file", "name": None}}, "", None),
     ],
 )
-def test_lifecycle(facet: Any, change: str, previous: DatasetId | None) -> None:
+def test_lifecycle_changes_are_read_tolerantly(facet: Any, change: str, previous: DatasetId | None) -> None:
     assert DatasetFacets.of(Facets({"lifecycleStateChange": facet})) == (None, change, previous, "")

@@ -51,7 +51,7 @@ def named_uri(uri: str, specs: Sequence[PathSpec] = (), partition: str | None = 
         ("file:///lake/orders/x.csv", "file:///lake/{table}", "/lake/orders"),
     ],
 )
-def test_path_spec(path: str, pattern: str | None, name: str) -> None:
+def test_a_path_spec_cuts_the_path(path: str, pattern: str | None, name: str) -> None:
     platform = {"s3a": "s3", "gs": "gcs"}.get(path.partition("://")[0], path.partition("://")[0])
     specs = [PathSpec(platform, (pattern,))] if pattern else []
     assert named_uri(path, specs).name == name
@@ -69,7 +69,7 @@ def test_path_spec(path: str, pattern: str | None, name: str) -> None:
         ("s3:cos", "hdfs"),
     ],
 )
-def test_platform_of_a_scheme(scheme: str, platform: str) -> None:
+def test_schemes_have_platforms(scheme: str, platform: str) -> None:
     assert named_uri(f"{scheme}://b/x").platform == platform
 
 
@@ -82,7 +82,7 @@ def test_platform_of_a_scheme(scheme: str, platform: str) -> None:
         ("wasbs://c@acc.blob.core.windows.net/t", "c@acc.blob.core.windows.net/t"),
     ],
 )
-def test_slashes(uri: str, name: str) -> None:
+def test_slashes_are_normalized(uri: str, name: str) -> None:
     assert named_uri(uri).name == name
 
 
@@ -107,7 +107,7 @@ def test_the_first_spec_that_fits_decides_with_its_own_instance() -> None:
         ("s3://b/t", "b/t"),
     ],
 )
-def test_partition_pattern_cuts_the_end(path: str, name: str) -> None:
+def test_the_partition_pattern_cuts_the_end(path: str, name: str) -> None:
     assert named_uri(path, partition="/dt=[^/]*(/h=[^/]*)?").name == name
 
 
@@ -120,7 +120,7 @@ def test_a_path_spec_goes_before_the_partition_pattern() -> None:
     "pattern", ["hdfs://nn:8020/wh/{table}", "hdfs:///wh/{table}", "hdfs:/wh/{table}", "/wh/{table}"]
 )
 def test_plain_paths_follow_specs_too(pattern: str) -> None:
-    """Deviation 16; the name keeps its leading slash."""
+    # Deviation 16; the name keeps its leading slash.
     spec = PathSpec("hdfs", (pattern,), env="DEV")
     assert named("hdfs://nn:8020", "/wh/t/part-0", [spec]) == DatasetName("hdfs", "/wh/t", "DEV")
 
@@ -129,7 +129,7 @@ def test_plain_paths_follow_specs_too(pattern: str) -> None:
     ("path", "name"), [("/wh/t/dt=1", "/wh/t"), ("/wh/t/dt=1/", "/wh/t"), ("/wh/t/", "/wh/t/"), ("/dt=1", "/dt=1")]
 )
 def test_plain_paths_follow_the_partition_pattern_too(path: str, name: str) -> None:
-    """Deviation 16; a path without partition keeps its text, and nothing is cut to nothing."""
+    # Deviation 16; a path without partition keeps its text, and nothing is cut to nothing.
     assert named("file", path, partition="/dt=.*").name == name
 
 
@@ -141,5 +141,5 @@ def test_a_pattern_without_marker_matches_nothing() -> None:
     ("folder", "path", "expected"),
     [("/a", "/a/b", True), ("/a/", "/a/b/c", True), ("/a", "/ab", False), ("/a", "/a", False), ("/", "/a", True)],
 )
-def test_is_parent_folder(folder: str, path: str, expected: bool) -> None:
+def test_parent_folders_are_recognised(folder: str, path: str, expected: bool) -> None:
     assert is_parent_folder(folder, path) == expected

@@ -29,7 +29,7 @@ def write(arguments: str, command: str = "Execute InsertIntoHadoopFsRelationComm
 
 
 def recorded_plans(recording: str, root: int) -> PlanDatasets:
-    """What the plans of an execution and its parts name."""
+    """Yield the datasets that the plans of each execution and its parts name."""
     starts = [json.loads(line) for line in recorded("logs", recording) if b"SQLExecutionStart" in line]
     return PlanDatasets.of(one["physicalPlanDescription"] for one in starts if one["rootExecutionId"] == root)
 
@@ -55,13 +55,13 @@ def recorded_plans(recording: str, root: int) -> PlanDatasets:
         ),
     ],
 )
-def test_plans_of_real_executions(
+def test_plans_of_real_executions_name_their_datasets(
     recording: str, root: int, sources: list[PlanDataset], sinks: list[PlanDataset]
 ) -> None:
     assert recorded_plans(recording, root) == PlanDatasets(tuple(sources), tuple(sinks))
 
 
-def test_file_scans() -> None:
+def test_file_scans_name_their_paths() -> None:
     found = plan(
         node("Scan csv ", "Output [1]: [a#1]", "Location: InMemoryFileIndex [s3a://lake/raw]"),
         node("Scan parquet spark_catalog.shop.orders [codegen id : 1]", "Location: CatalogFileIndex [file:/w/orders]"),
@@ -86,7 +86,7 @@ def test_file_scans() -> None:
         ("file:/t/_delta_log/0.json", []),
     ],
 )
-def test_what_is_abbreviated_or_not_clear_is_not_named(paths: str, known: list[str]) -> None:
+def test_abbreviated_and_unclear_names_are_left_out(paths: str, known: list[str]) -> None:
     found = plan(node("Scan csv ", f"Location: InMemoryFileIndex [{paths}]"))
     assert [one.path for one in found.sources] == known
 
@@ -118,17 +118,17 @@ def test_what_is_abbreviated_or_not_clear_is_not_named(paths: str, known: list[s
         ([write("`spark_catalog`.`db`.`t`, [a]", "AlterTableAddColumnsCommand")], []),
     ],
 )  # fmt: skip
-def test_what_is_written(nodes: list[str], sinks: list[PlanDataset]) -> None:
+def test_sinks_are_read_from_commands(nodes: list[str], sinks: list[PlanDataset]) -> None:
     assert list(plan(*nodes).sinks) == sinks
 
 
-def test_a_ctas_names_its_table_outside_and_its_path_inside() -> None:
+def test_a_ctas_has_the_name_of_its_command_and_the_path_of_its_write() -> None:
     outer = write("`spark_catalog`.`db`.`t`, ErrorIfExists, [a]", "CreateDataSourceTableAsSelectCommand")
     inner = write("file:/w/db.db/t, false, Parquet, [path=file:/w/db.db/t], Overwrite, [a]")
     assert plan(outer, inner).sinks == (PlanDataset("file:/w/db.db/t", "db.t"),)
 
 
-def test_a_path_that_may_be_one_of_two_tables_is_none() -> None:
+def test_a_path_of_two_tables_belongs_to_neither() -> None:
     first, second = (
         write(f"`spark_catalog`.`db`.`{name}`, ErrorIfExists, [a]", "CreateDataSourceTableAsSelectCommand")
         for name in ("t", "u")

@@ -15,12 +15,12 @@ SPEC_KEYS = {"_producer": "https://example.com", "_schemaURL": "https://example.
 
 
 def read(event: RunEvent, *, spark_plan: bool = False) -> tuple[dict[str, str], dict[str, str]]:
-    """The job's and the flow's."""
+    """Return the properties of the job and of the flow."""
     return PropertyLayers.merged([PropertyLayers.of(event, spark_plan=spark_plan)])
 
 
 def both(**facets: Any) -> tuple[dict[str, str], dict[str, str]]:
-    """The flow's and the job's."""
+    """Return the properties of the flow and of the job."""
     job, flow = read(parsed(run_facets=facets))
     return flow, job
 
@@ -51,21 +51,21 @@ def both(**facets: Any) -> tuple[dict[str, str], dict[str, str]]:
         ({"spark_properties": None, "processing_engine": [], "spark_jobDetails": "x"}, {}),
     ],
 )
-def test_of_flow_and_job(facets: Any, expected: dict[str, str]) -> None:
+def test_facets_become_properties_of_flow_and_job(facets: Any, expected: dict[str, str]) -> None:
     assert both(**facets) == (expected, expected)
 
 
-def test_airflow_has_a_dag_and_a_task() -> None:
+def test_the_airflow_facet_has_a_dag_and_a_task() -> None:
     facet = {"dag": {"dag_id": "d", "timetable": {"delta": 1.5}}, "task": {"task_id": "t", "retries": 2}, "x": 1}
     assert both(airflow=facet) == ({"dag_id": "d", "delta": "1.5"}, {"task_id": "t", "retries": "2"})
 
 
-def test_unknown_sources_are_the_jobs() -> None:
+def test_unknown_sources_are_properties_of_the_job() -> None:
     items = [{"name": "Scan", "properties": {"path": "/a"}}, None, {"type": "x"}]
     assert both(unknownSourceAttribute={"unknownItems": items}) == ({}, {"name": "Scan", "path": "/a", "type": "x"})
 
 
-def test_the_application_is_the_flows() -> None:
+def test_application_details_are_properties_of_the_flow() -> None:
     facet = {
         **SPEC_KEYS,
         "applicationId": "local-1",
@@ -79,14 +79,14 @@ def test_the_application_is_the_flows() -> None:
     assert both(spark_applicationDetails=facet) == (flow, {})
 
 
-def test_the_plan_is_the_flows_where_wanted() -> None:
+def test_the_plan_is_a_property_of_the_flow_on_request() -> None:
     event = parsed(run_facets={"spark.logicalPlan": {**SPEC_KEYS, "plan": [{"class": "Scan", "tree": None}]}})
     assert read(event, spark_plan=True) == ({}, {"spark.logicalPlan": '{"plan":[{"class":"Scan"}]}'})
     assert read(event) == ({}, {})
 
 
-def test_secrets() -> None:
-    """Deviation 7."""
+def test_secrets_in_properties_are_redacted() -> None:
+    # Deviation 7.
     properties = {
         "spark.db.password": "hunter2",
         "app.pin": "hunter2",
@@ -117,7 +117,7 @@ def test_secrets() -> None:
         ({}, None),
     ],
 )
-def test_airflow_tags(tags: Any, expected: list[str] | None) -> None:
+def test_airflow_tags_are_read(tags: Any, expected: list[str] | None) -> None:
     assert parsed(run_facets={"airflow": {"dag": {"tags": tags}}}).airflow_tags == expected
 
 
@@ -125,7 +125,7 @@ def test_airflow_tags(tags: Any, expected: list[str] | None) -> None:
     ("facet", "expected"),
     [({"description": "é ☃ 😀"}, "é ☃ 😀"), ({"description": ""}, None), ({"description": 1}, None), (None, None)],
 )
-def test_description(facet: Any, expected: str | None) -> None:
+def test_descriptions_are_read(facet: Any, expected: str | None) -> None:
     assert parsed(job_facets={"documentation": facet}).description == expected
 
 
@@ -138,16 +138,16 @@ def test_description(facet: Any, expected: str | None) -> None:
         (None, []),
     ],
 )
-def test_owners(facet: Any, expected: list[str]) -> None:
+def test_owners_are_read(facet: Any, expected: list[str]) -> None:
     assert parsed(job_facets={"ownership": facet}).owner_names == tuple(expected)
 
 
-def test_an_event_that_says_nothing() -> None:
+def test_an_event_without_facets_has_no_properties() -> None:
     assert both() == ({}, {})
     assert spark_properties() == {"spark_properties": {"properties": {}}}
 
 
-def test_values_that_are_nested_too_deeply_cost_only_themselves() -> None:
+def test_values_that_are_nested_too_deeply_are_left_out() -> None:
     deep: Any = "leaf"
     for _ in range(400):
         deep = {"k": [deep]}

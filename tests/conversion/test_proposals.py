@@ -36,7 +36,7 @@ def test_a_patch_keeps_its_content_type() -> None:
 
 
 @pytest.mark.parametrize("proposal", [UPSERT, PATCH])
-def test_stored_and_read_again(proposal: Proposal) -> None:
+def test_a_stored_proposal_can_be_read_again(proposal: Proposal) -> None:
     line = proposal.to_json()
     assert line.count("\n") == 0
     assert "größe" in line
@@ -44,7 +44,7 @@ def test_stored_and_read_again(proposal: Proposal) -> None:
 
 
 @pytest.mark.parametrize("text", ["plain", "größe\n", "half of a pair: \ud83d"])
-def test_many_as_lines(text: str) -> None:
+def test_many_proposals_are_written_as_lines(text: str) -> None:
     encoded = Proposal.encoded("dataset", DATASET, "datasetProperties", {"description": text})
     many = [UPSERT, PATCH, encoded, Proposal("dataset", DATASET, "datasetProperties", {"description": text})]
     assert json_lines(many).decode() == "".join(f"{proposal.to_json()}\n" for proposal in many)
@@ -52,7 +52,7 @@ def test_many_as_lines(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["plain", "größe\n", 'as in an aspect: "time":0', '{"time":0}', '""'])
-def test_one_that_comes_again_with_another_time(text: str) -> None:
+def test_a_repeated_proposal_changes_only_its_time(text: str) -> None:
     def aspect(time_ms: int) -> dict[str, Any]:
         stamp = {"time": time_ms, "actor": text}
         return {"": "", "edges": [{"destinationUrn": text, "lastModified": stamp}, {"lastModified": stamp}], text: "0"}
@@ -70,20 +70,20 @@ def test_one_that_comes_again_with_another_time(text: str) -> None:
     "change",
     [{"aspect": None}, {"aspect": {}}, {"aspect": {"value": "{"}}, {"aspect": {"value": None}}],
 )
-def test_malformed_stored_proposals(change: dict[str, Any]) -> None:
+def test_malformed_stored_proposals_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ProposalFormatError, match="not a stored proposal"):
         Proposal.from_obj({**UPSERT.to_obj(), **change})
 
 
 @pytest.mark.parametrize("key", ["entityType", "entityUrn", "changeType", "aspectName", "aspect"])
-def test_a_part_is_missing(key: str) -> None:
+def test_a_stored_proposal_needs_all_its_parts(key: str) -> None:
     stored = UPSERT.to_obj()
     del stored[key]
     with pytest.raises(ProposalFormatError, match=key):
         Proposal.from_obj(stored)
 
 
-def test_a_cached_proposal_is_equal() -> None:
+def test_a_cached_proposal_equals_a_new_one() -> None:
     remembered = Proposal.encoded("dataset", DATASET, "status", {"removed": False})
     assert remembered == UPSERT
     assert {remembered, UPSERT} == {UPSERT}
@@ -93,7 +93,7 @@ def test_a_cached_proposal_is_equal() -> None:
     assert UPSERT.to_obj() != UPSERT
 
 
-def test_a_shared_object_is_a_key_by_itself_and_equal_by_its_content() -> None:
+def test_shared_objects_are_keys_by_identity_and_equal_by_content() -> None:
     content = {"name": "größe"}
     one, other = SharedObject(content), SharedObject(content)
     assert one == other == content

@@ -30,8 +30,8 @@ def test_every_public_name_exists_and_has_a_docstring() -> None:
         getattr(conversion, "convert_run_events")  # noqa: B009 (no such name)
 
 
-def test_nothing_is_imported_before_it_is_asked_for() -> None:
-    """DAG files import modules below the package."""
+def test_names_are_imported_when_they_are_used() -> None:
+    # DAG files import modules below the package.
     program = (
         "import sys, airflow_provider_spark_datahub.conversion as c\n"
         "below = [one for one in sys.modules if one.startswith(c.__name__ + '.')]\n"
@@ -42,8 +42,8 @@ def test_nothing_is_imported_before_it_is_asked_for() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_signatures() -> None:
-    """What the stability promise is about."""
+def test_signatures_are_those_of_the_documentation() -> None:
+    # What the stability promise is about.
     signatures = {
         name: list(inspect.signature(getattr(conversion, name)).parameters)
         for name in ("convert_run_event", "convert_events")
@@ -87,7 +87,7 @@ PRODUCERS: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_other_producers(producer: str) -> None:
+def test_events_of_other_producers_are_converted(producer: str) -> None:
     recorded, flow = PRODUCERS[producer]
     sent = {
         **recorded,
@@ -103,7 +103,7 @@ def test_other_producers(producer: str) -> None:
     assert [problem for one in found for problem in canonical_violations(one.to_obj())] == []
 
 
-def test_an_event_of_openlineages_own_python_client() -> None:
+def test_events_of_openlineages_python_client_are_converted() -> None:
     columns = column_lineage_dataset.ColumnLineageDatasetFacet(
         fields={
             "total": column_lineage_dataset.Fields(
@@ -142,13 +142,13 @@ def test_an_event_of_openlineages_own_python_client() -> None:
     assert [problem for one in found for problem in canonical_violations(one.to_obj())] == []
 
 
-def test_what_is_public_converts_a_stream_too() -> None:
+def test_the_public_names_suffice_for_a_stream() -> None:
     converted = conversion.convert_events([json.dumps(event()).encode()], LineageSettings(), Ending(succeeded=True))
     assert converted.events == 1
     assert converted.proposals(LineageSettings())
 
 
 @pytest.mark.parametrize("anything", [b"[]", {"run": {}}, b"{"])
-def test_anything_else_than_a_run_event_is_an_event_error(anything: Any) -> None:
+def test_anything_but_a_run_event_raises_an_event_error(anything: Any) -> None:
     with pytest.raises(EventError):
         conversion.convert_run_event(anything, LineageSettings())

@@ -33,7 +33,7 @@ SECRET = "hunter2"
         "spark.hadoop.google.cloud.auth.service.account.json.credentials",
     ],
 )
-def test_secret_keys(key: str) -> None:
+def test_values_of_secret_keys_are_redacted(key: str) -> None:
     assert redact(key, SECRET) == REDACTED
 
 
@@ -50,7 +50,7 @@ def test_secret_keys(key: str) -> None:
         ("spark.hadoop.fs.s3a.endpoint", "http://minio:9000"),
     ],
 )
-def test_other_values_stay(key: str, value: str) -> None:
+def test_other_values_are_unchanged(key: str, value: str) -> None:
     assert redact(key, value) == value
 
 
@@ -65,7 +65,7 @@ def test_other_values_stay(key: str, value: str) -> None:
         ("(?<name", "app.other", True),
     ],
 )
-def test_the_jobs_own_pattern_comes_on_top(pattern: str, key: str, is_secret: bool) -> None:
+def test_the_jobs_own_pattern_applies_too(pattern: str, key: str, is_secret: bool) -> None:
     assert (redact(key, SECRET, pattern) == REDACTED) == is_secret
 
 
@@ -110,7 +110,7 @@ def test_the_jobs_own_pattern_comes_on_top(pattern: str, key: str, is_secret: bo
         f"credentials => '{SECRET}'",
     ],
 )
-def test_secrets_in_texts(text: str) -> None:
+def test_secrets_in_texts_are_redacted(text: str) -> None:
     assert SECRET not in redact_text(text)
     assert SECRET not in redact("spark.some.property", text)
 
@@ -135,7 +135,7 @@ def test_secrets_in_texts(text: str) -> None:
         "",
     ],
 )
-def test_other_texts_stay(text: str) -> None:
+def test_other_texts_are_unchanged(text: str) -> None:
     assert redact_text(text) == text
 
 
@@ -147,7 +147,7 @@ def test_other_texts_stay(text: str) -> None:
         ("jdbc:x://h;password=pw;encrypt=true", f"jdbc:x://h;password={REDACTED};encrypt=true"),
     ],
 )
-def test_text_beside_a_secret_stays(text: str, expected: str) -> None:
+def test_text_beside_a_secret_is_unchanged(text: str, expected: str) -> None:
     assert redact_text(text) == expected
 
 
@@ -157,8 +157,8 @@ pieces = st.sampled_from(
 
 
 @given(st.lists(pieces).map("".join))
-def test_redacted_text_stays_as_it_is(text: str) -> None:
-    """Redacting twice, as convert and report may do, changes nothing more."""
+def test_redacted_text_is_unchanged(text: str) -> None:
+    # Redacting twice, as convert and report may do, changes nothing more.
     once = redact_text(text)
     assert redact_text(once) == once
 
@@ -179,8 +179,8 @@ def test_redacted_text_stays_as_it_is(text: str) -> None:
         "jdbc:oracle:thin:a/" * 10_000,
     ],
 )
-def test_no_text_takes_long(text: str) -> None:
-    """Statements and plans are as long as their authors like. In proportion this is well below a second."""
+def test_every_text_takes_linear_time(text: str) -> None:
+    # Statements and plans are as long as their authors like. In proportion this is well below a second.
     assert redact_text(text)
 
 
@@ -193,7 +193,7 @@ def test_a_stack_trace_has_no_secrets() -> None:
     assert "RuntimeError: password=" in trace
 
 
-def test_an_event_without_secrets_is_the_same() -> None:
+def test_an_event_without_secrets_is_unchanged() -> None:
     event = {"run": {"runId": "1", "facets": {"größe": [1, None, True, {"a": "b"}]}}, "job": {"name": "shop"}}
     assert json.loads(event_without_secrets(json.dumps(event).encode())) == event
 
@@ -211,5 +211,5 @@ def test_an_events_own_pattern_redacts_it() -> None:
 
 
 @pytest.mark.parametrize("event", [{}, {"run": None}, {"run": {"facets": {"spark_properties": 7}}}])
-def test_an_event_of_another_shape_is_left_as_it_is(event: dict[str, object]) -> None:
+def test_an_event_of_another_shape_is_unchanged(event: dict[str, object]) -> None:
     assert json.loads(event_without_secrets(json.dumps(event).encode())) == event

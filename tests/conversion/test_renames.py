@@ -17,7 +17,7 @@ from tests.conversion.builders import (
 
 
 def runs(*queries: Json) -> JobLineage:
-    """The job of these queries, each a run of its own."""
+    """Return the job of these queries, each a run of its own."""
     numbered = [{**one, "run": {**one["run"], "runId": f"run-{number}"}} for number, one in enumerate(queries)]
     return only_job(whole_application(*numbered), Ending(succeeded=True))
 
@@ -48,13 +48,13 @@ def column_edges(job: JobLineage) -> set[tuple[str, str]]:
     }
 
 
-def test_what_was_written_and_then_renamed_was_written_under_the_new_name() -> None:
+def test_a_written_and_renamed_table_is_an_output_under_its_new_name() -> None:
     job = runs(write("/a", "/new"), rename("/new", "/orders"))
     assert (list(job.lineage.inputs), list(job.lineage.outputs)) == (file_urns("/a"), file_urns("/orders"))
     assert column_edges(job) == {("/a", "/orders")}
 
 
-def test_reads_of_it_before_the_rename_are_reads_of_it() -> None:
+def test_reads_before_the_rename_count_under_the_new_name() -> None:
     job = runs(write("/a", "/new"), write("/new", "/sums"), rename("/new", "/orders"))
     assert (list(job.lineage.inputs), list(job.lineage.outputs)) == (
         file_urns("/a", "/orders"),
@@ -64,7 +64,7 @@ def test_reads_of_it_before_the_rename_are_reads_of_it() -> None:
 
 
 def test_a_table_that_is_swapped_for_a_new_one_keeps_its_name_as_an_input() -> None:
-    """The next run of the job reads what is called so then."""
+    # The next run of the job reads what is called so then.
     job = runs(write("/orders", "/new"), rename("/orders", "/old"), rename("/new", "/orders"), drop("/old"))
     assert (list(job.lineage.inputs), list(job.lineage.outputs)) == (file_urns("/orders"), file_urns("/orders"))
 
@@ -74,7 +74,7 @@ def test_a_table_renamed_twice_has_its_last_name() -> None:
     assert list(job.lineage.outputs) == file_urns("/z")
 
 
-def test_one_staging_name_for_several_tables() -> None:
+def test_one_staging_name_may_serve_several_tables() -> None:
     job = runs(write("/a", "/tmp"), rename("/tmp", "/monday"), write("/b", "/tmp"), rename("/tmp", "/tuesday"))
     assert list(job.lineage.outputs) == file_urns("/monday", "/tuesday")
     assert column_edges(job) == {("/a", "/monday"), ("/b", "/tuesday")}
@@ -85,7 +85,7 @@ def test_a_name_that_is_written_again_after_the_rename_is_an_output_too() -> Non
     assert list(job.lineage.outputs) == file_urns("/archive", "/orders")
 
 
-def test_renaming_what_others_wrote_writes_nothing() -> None:
+def test_renaming_another_applications_table_is_not_a_write() -> None:
     job = runs(write("/a", "/sums"), rename("/theirs", "/ours"))
     assert list(job.lineage.outputs) == file_urns("/sums")
 
@@ -100,11 +100,11 @@ def test_a_table_that_keeps_its_path_keeps_its_name() -> None:
     assert list(job.lineage.outputs) == file_urns("/external")
 
 
-def test_what_is_dropped_in_the_end_keeps_the_name_under_which_it_was_written() -> None:
+def test_a_table_that_is_dropped_in_the_end_keeps_its_written_name() -> None:
     job = runs(write("/a", "/daily"), rename("/daily", "/renamed"), drop("/renamed"))
     assert list(job.lineage.outputs) == file_urns("/daily")
 
 
-def test_a_target_that_is_dropped_for_the_next_one_is_there_in_the_end() -> None:
+def test_a_target_that_is_replaced_is_an_output() -> None:
     day = [write("/a", "/tmp"), drop("/orders"), rename("/tmp", "/orders")]
     assert list(runs(*day, *day).lineage.outputs) == file_urns("/orders")

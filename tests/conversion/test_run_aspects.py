@@ -38,14 +38,14 @@ def test_granularity_is_in_the_coarsest_unit(length_ms: int, unit: str, multiple
 
 @pytest.mark.parametrize("length_ms", [0, -DAY, 1, 1_500])
 def test_a_moment_has_no_partition(length_ms: int) -> None:
-    """Airflow gives a manual run an interval of length zero."""
+    # Airflow gives a manual run an interval of length zero.
     interval = DataInterval(START_MS, START_MS + length_ms)
     assert interval.granularity is None
     assert partition_spec(interval) == NOT_PARTITIONED
 
 
 def test_a_partition_has_no_time_beside_its_name() -> None:
-    """GMS fails to index a time-series aspect that has both (``TimeseriesAspectTransformer``)."""
+    # GMS fails to index a time-series aspect that has both (``TimeseriesAspectTransformer``).
     assert partition_spec(DataInterval(START_MS, START_MS + DAY)) == {
         "partition": "2026-01-01T00:00:00Z/2026-01-02T00:00:00Z",
         "type": "PARTITION",

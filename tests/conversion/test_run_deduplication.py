@@ -56,7 +56,7 @@ def runs_kept(lines: Iterable[bytes], **options: object) -> int:
 
 @pytest.fixture
 def merging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Merge as often as can be, and as early."""
+    """Merge as often and as early as possible."""
     monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 1)
     monkeypatch.setattr(convert, "RECENT_EVENTS", 20)
 
@@ -66,7 +66,7 @@ def texts(events: Sequence[Json]) -> list[bytes]:
 
 
 def both(lines: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> tuple[list[AspectVersion], list[AspectVersion]]:
-    """What comes of events with merging, and without."""
+    """Return the results with merging and without."""
     with monkeypatch.context() as patch:
         patch.setattr(convert, "DEDUPLICATED_RUNS", 1)
         patch.setattr(convert, "RECENT_EVENTS", 0)
@@ -76,7 +76,7 @@ def both(lines: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> tuple[list[
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 @pytest.mark.usefixtures("merging")
-def test_real_jobs_come_to_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_jobs_give_the_same_proposals(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = path.read_bytes().splitlines()
     merged = converted(lines)
     monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 10**9)
@@ -86,7 +86,7 @@ def test_real_jobs_come_to_the_same(path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.usefixtures("merging")
-def test_a_long_application_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_application_gives_the_same_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_mix, "TABLE_SETS", 40)  # of 69 events each: the last third writes to known tables
     lines = list(islice(event_mix.MIXES["long"](), 4_000))
     merged = converted(lines)
@@ -97,7 +97,7 @@ def test_a_long_application_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -
 
 
 def batches(count: int) -> list[Json]:
-    """Micro-batches that read and write the same."""
+    """Return micro-batches that read and write the same."""
     queries = []
     for number in range(count):
         content: Json = {
@@ -113,14 +113,14 @@ def batches(count: int) -> list[Json]:
 
 @pytest.mark.slow
 @pytest.mark.no_cover
-def test_what_is_kept_does_not_grow_with_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_does_not_grow_with_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 50)
     monkeypatch.setattr(convert, "RECENT_EVENTS", 10)
     assert runs_kept(texts([application("START"), *batches(2000)])) <= 50
     assert runs_kept(texts([application("START"), *batches(200)]), capture_operations=True) == 201
 
 
-def test_times_schemas_and_properties_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_schemas_and_properties_of_all_runs_count(monkeypatch: pytest.MonkeyPatch) -> None:
     merged, whole = both(texts(whole_application(*batches(40))), monkeypatch)
     assert merged == whole
 
@@ -149,8 +149,8 @@ def test_an_event_with_other_content_is_kept(other: Json, monkeypatch: pytest.Mo
     assert any(APP in version.entity_urn for version in whole)
 
 
-def test_applications_of_few_queries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Applications with few queries each are left alone, as nothing could be saved."""
+def test_applications_with_few_queries_are_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Applications with few queries each are left alone, as nothing could be saved.
     monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 100)
     monkeypatch.setattr(convert, "RECENT_EVENTS", 0)
     few = [{**one, "run": {**one["run"], "runId": f"few-{number}"}} for number, one in enumerate(batches(4))]

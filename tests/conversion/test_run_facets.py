@@ -57,11 +57,11 @@ def written(*events: Json, **options: Any) -> list[Proposal]:
     return found
 
 
-def test_an_event_without_details_of_its_run() -> None:
+def test_an_event_may_have_no_details_of_its_run() -> None:
     assert RunDetails.of(parsed()) is None
 
 
-def test_spark_application() -> None:
+def test_details_of_a_spark_application_are_read() -> None:
     found = details(spark_applicationDetails=DETAILS)
     assert found.properties == {"appId": "app-1", "sparkUser": "etl", "master": "yarn"}
     assert found.url == "http://history/app-1"
@@ -76,11 +76,11 @@ def test_spark_application() -> None:
         ({"historyUrl": "javascript:alert(1)", "uiWebUrl": 7}, ""),
     ],
 )
-def test_page_of_the_application(pages: Json, url: str) -> None:
+def test_the_external_url_is_the_page_of_the_application(pages: Json, url: str) -> None:
     assert details(spark_applicationDetails=DETAILS | pages).url == url
 
 
-def test_airflow_task() -> None:
+def test_details_of_an_airflow_task_are_read() -> None:
     found = details(airflow=AIRFLOW)
     assert found == RunDetails(url="http://af/log", run_type="BATCH_SCHEDULED", attempt=3, interval=DAY)
 
@@ -95,12 +95,12 @@ def test_airflow_task() -> None:
         (7, None),
     ],
 )
-def test_airflow_dag_run(run_type: Any, expected: str | None) -> None:
+def test_details_of_an_airflow_dag_run_are_read(run_type: Any, expected: str | None) -> None:
     assert details(airflowDagRun={"dagRun": {"run_type": run_type}}).run_type == expected
 
 
 @pytest.mark.parametrize("attempt", [0, -1, True, "1", 2**31, None])
-def test_invalid_attempts(attempt: Any) -> None:
+def test_invalid_attempts_are_left_out(attempt: Any) -> None:
     assert details(airflow={"taskInstance": {"try_number": attempt}}).attempt is None
 
 
@@ -110,7 +110,7 @@ def test_a_nominal_time_without_end_is_a_schedule_and_no_interval(end: Any) -> N
     assert (found.run_type, found.interval) == ("BATCH_SCHEDULED", None)
 
 
-def test_other_facets_are_properties() -> None:
+def test_other_facets_become_properties() -> None:
     found = details(
         errorMessage={"message": "boom, password=hunter2", "programmingLanguage": "JAVA", "stackTrace": "…"},
         externalQuery={"externalQueryId": "job-1", "source": "bigquery"},
@@ -128,14 +128,14 @@ def test_other_facets_are_properties() -> None:
     }
 
 
-def test_runs_that_it_waited_for() -> None:
+def test_job_dependencies_are_upstream_runs() -> None:
     upstream = [{"run": {"runId": OTHER_QUERY}, "job": {}}, {"job": {"name": "no run"}}, None]
     found = written(*whole_application(run_facets={"jobDependencies": {"upstream": upstream}}))
     relationships = find(found, "dataProcessInstanceRelationships").aspect
     assert relationships["upstreamInstances"] == [f"urn:li:dataProcessInstance:{OTHER_QUERY}"]
 
 
-def test_details_of_an_application_with_several_runs() -> None:
+def test_details_of_several_runs_are_merged() -> None:
     own = RunDetails(url="http://own", attempt=2, properties={"a": "own"})
     query_details = RunDetails("http://query", "STREAMING", 9, DAY, {"a": "query", "b": "query"}, {"r": None})
     assert RunDetails.merged(own, [None, query_details]) == RunDetails(
@@ -148,7 +148,7 @@ def test_details_of_an_application_with_several_runs() -> None:
     assert RunDetails.merged(None, []) == RunDetails()
 
 
-def test_details_of_later_events() -> None:
+def test_details_of_later_events_count() -> None:
     first = RunDetails("http://first", None, 1, DAY, {"a": "1", "b": "1"}, {"r": None})
     later = RunDetails(run_type="STREAMING", attempt=2, properties={"b": "2"}, upstream_runs={"s": None})
     assert RunDetails.updated(first, later) == RunDetails(
@@ -159,19 +159,19 @@ def test_details_of_later_events() -> None:
     )
 
 
-def test_a_failed_query_says_why_its_application_failed() -> None:
+def test_the_error_of_a_failed_query_is_that_of_its_application() -> None:
     broken = {"spark.exception": {"message": "disk full"}}
     found = written(*whole_application(query("FAIL", run_facets=broken)))
     assert find(found, "dataProcessInstanceProperties").aspect["customProperties"] == {"errorMessage": "disk full"}
 
 
-def test_a_stream() -> None:
+def test_a_streaming_job_has_a_streaming_run() -> None:
     job_type = {"jobType": {"processingType": "STREAMING", "integration": "FLINK"}}
     found = written(event("RUNNING", job_facets=job_type, job_type=None), orchestrator="flink")
     assert find(found, "dataProcessInstanceProperties").aspect["type"] == "STREAMING"
 
 
-def test_the_whole_run_of_a_single_event() -> None:
+def test_a_single_event_has_the_whole_run() -> None:
     producer = "https://github.com/apache/airflow/tree/providers-openlineage/2.20.3"
     sent = event("COMPLETE", producer=producer, job_type=None, run_facets={"airflow": AIRFLOW})
     found = convert_run_event(sent, settings())
@@ -184,7 +184,7 @@ def test_the_whole_run_of_a_single_event() -> None:
     assert (properties["externalUrl"], properties["type"]) == ("http://af/log", "BATCH_SCHEDULED")
 
 
-def test_partitions_that_were_written() -> None:
+def test_written_partitions_are_the_partition_spec() -> None:
     condition = {
         "type": "partition",
         "partitions": [
@@ -204,6 +204,6 @@ def test_partitions_that_were_written() -> None:
 
 
 @pytest.mark.parametrize("condition", [None, {}, {"type": "location", "locations": ["/a"]}, {"type": "partition"}])
-def test_conditions_without_a_partition(condition: Any) -> None:
+def test_conditions_without_a_partition_are_ignored(condition: Any) -> None:
     output = {**dataset("file", "/z"), "outputFacets": {"subset": {"outputCondition": condition}}}
     assert only_job(whole_application(query(outputs=[output]))).lineage.partitions == ()

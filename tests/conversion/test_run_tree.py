@@ -84,14 +84,14 @@ def of(found: list[Proposal], urn: str) -> list[Proposal]:
         ("prod", "plugin_sample", "ok", "manual__2026-11-21T08:02:04.340847+00:00", "c93028f169a8f3a1cf1c193ab25f067d"),
     ],
 )
-def test_task_run(cluster: str, dag_id: str, task_id: str, run_id: str, guid: str) -> None:
+def test_task_runs_have_datahubs_urn(cluster: str, dag_id: str, task_id: str, run_id: str, guid: str) -> None:
     urn = f"urn:li:dataProcessInstance:{guid}"
     assert AirflowSite(cluster).task_run_urn(dag_id, task_id, run_id) == urn
     # The platform instance is in no key of a run.
     assert AirflowSite(cluster, "eu").task_run_urn(dag_id, task_id, run_id) == urn
 
 
-def test_flow_and_job() -> None:
+def test_flow_and_job_have_datahubs_urns() -> None:
     assert SITE.job_urn("d", "t") == TASK_JOB
     assert AirflowSite("c", "eu").flow_urn("d") == "urn:li:dataFlow:(airflow,eu.d,c)"
     assert SITE.job_urn("d", "group,t") == "urn:li:dataJob:(urn:li:dataFlow:(airflow,d,prod),group%2Ct)"
@@ -113,8 +113,8 @@ def test_flow_and_job_are_spelled_as_acryl_datahub_spells_them(
     assert site.job_urn(dag_id, task_id) == DataJobUrn(flow, task_id).urn()
 
 
-def test_runs_are_distinct() -> None:
-    """Per DAG, per task, per mapped instance; but not per try."""
+def test_each_run_has_its_own_urn() -> None:
+    # Per DAG, per task, per mapped instance; but not per try.
     urns = [
         RUN.urn,
         DagRun(SITE, "other", RUN_ID).urn,
@@ -127,7 +127,7 @@ def test_runs_are_distinct() -> None:
     assert TaskAttempt(RUN, "t", 1).urn == ATTEMPT.urn
 
 
-def test_the_tree() -> None:
+def test_runs_are_children_of_their_task_run_and_dag_run() -> None:
     found = [*ended().proposals([JOB]), *(one for job in ATTEMPT.attach([JOB]) for one in proposals(job))]
     parents = {
         each.entity_urn: (
@@ -147,7 +147,7 @@ def test_the_tree() -> None:
     assert list(parents) == [RUN.urn, ATTEMPT.urn, JOB.run_urn]
 
 
-def test_mapped_upstream_tasks() -> None:
+def test_all_runs_of_a_mapped_upstream_task_are_upstream() -> None:
     attempt = TaskAttempt(RUN, "t", 1, upstream=(UpstreamTask("m", (0, 1)),))
     found = attempt.ended(START_MS, "SUCCESS").proposals([])
     relationships = of(find_all(found, "dataProcessInstanceRelationships"), attempt.urn)[0].aspect
@@ -157,7 +157,7 @@ def test_mapped_upstream_tasks() -> None:
     assert [edge["path"] for edge in edges] == [f"/inputDatajobEdges/{SITE.job_urn('d', 'm')}"]
 
 
-def test_an_attempt_that_starts() -> None:
+def test_a_started_attempt_has_a_run_without_result() -> None:
     found = ATTEMPT.proposals()
     (event,) = (each.aspect for each in of(find_all(found, "dataProcessInstanceRunEvent"), ATTEMPT.urn))
     assert (event["status"], event["timestampMillis"], event["attempt"]) == ("STARTED", START_MS + 1_000, 2)
@@ -167,7 +167,7 @@ def test_an_attempt_that_starts() -> None:
 
 
 @pytest.mark.parametrize("result", ["SUCCESS", "UP_FOR_RETRY", "FAILURE", "SKIPPED"])
-def test_an_attempt_that_ends(result: AttemptResult) -> None:
+def test_an_ended_attempt_has_its_result(result: AttemptResult) -> None:
     found = ended(result).proposals([JOB])
     _, event = (each.aspect for each in of(find_all(found, "dataProcessInstanceRunEvent"), ATTEMPT.urn))
     assert event["result"] == {"type": result, "nativeResultType": "airflow"}
@@ -190,7 +190,7 @@ def test_an_attempt_that_ends(result: AttemptResult) -> None:
 def test_a_failed_or_incomplete_attempt_only_adds_edges(
     result: AttemptResult, complete: bool, change_types: list[str]
 ) -> None:
-    """Deviation 10, for the task's own edges: also where events of its Spark job are missing."""
+    # Deviation 10, for the task's own edges: also where events of its Spark job are missing.
     job = only_job(whole_application(query(inputs=[file("/a")])), Ending(events_complete=complete))
     found = ended(result).proposals([job])
     assert [each.change_type for each in find_all(found, "dataJobInputOutput")] == change_types
@@ -201,7 +201,7 @@ def test_a_successful_attempt_without_lineage_removes_no_edge() -> None:
     assert find_all(attempt.proposals(), "dataJobInputOutput") == []
 
 
-def test_properties_of_the_runs() -> None:
+def test_runs_have_airflows_properties() -> None:
     properties = find_all(ATTEMPT.proposals(), "dataProcessInstanceProperties")
     found = {each.entity_urn: each.aspect for each in properties}
     assert found[ATTEMPT.urn]["customProperties"] == {"dag_id": "d", "task_id": "t", "run_id": RUN_ID}
@@ -209,8 +209,8 @@ def test_properties_of_the_runs() -> None:
     assert found[ATTEMPT.urn]["type"] == found[RUN.urn]["type"] == "BATCH_SCHEDULED"
 
 
-def test_events_of_one_millisecond_are_as_many_in_gms() -> None:
-    """GMS keeps one per run, time, granularity, message id and partition (``TimeseriesAspectTransformer.getDocId``)."""
+def test_gms_keeps_all_events_of_one_millisecond() -> None:
+    # GMS keeps one per run, time, granularity, message id and partition (``TimeseriesAspectTransformer.getDocId``).
     attempts = [TaskAttempt(RUN, "t", number, start_ms=START_MS).ended(START_MS, "FAILURE") for number in (1, 2)]
     events = [
         each.aspect
@@ -247,14 +247,14 @@ def test_the_data_interval_of_the_dag_run_applies_to_the_runs_below_it() -> None
     assert [problem for each in found for problem in canonical_violations(each.to_obj())] == []
 
 
-def test_the_events_of_a_run_win_over_the_dag_run() -> None:
+def test_details_of_the_events_win_over_the_dag_run() -> None:
     hour = {"nominalTime": {"nominalStartTime": "2026-01-01T03:00:00Z", "nominalEndTime": "2026-01-01T04:00:00Z"}}
     job = only_job(whole_application(run_facets=hour))
     (job,) = replace(ATTEMPT, dag_run=replace(RUN, interval=DAY)).attach([job])
     assert job.run.details.interval == DataInterval(START_MS + 3 * 3_600_000, START_MS + 4 * 3_600_000)
 
 
-def test_runs_are_there_again_after_a_soft_delete() -> None:
+def test_softly_deleted_runs_become_visible_again() -> None:
     found = [*ATTEMPT.proposals(), *(one for job in ATTEMPT.attach([JOB]) for one in proposals(job))]
     present = {each.entity_urn for each in find_all(found, "status") if each.aspect == {"removed": False}}
     assert present >= {RUN.urn, ATTEMPT.urn, JOB.run_urn}
@@ -265,7 +265,7 @@ def test_each_attempt_shows_its_own_log() -> None:
     assert [each.aspect["externalUrl"] for each in events] == ["http://af/log"] * 2
 
 
-def test_a_mapped_run_says_which() -> None:
+def test_a_mapped_run_has_its_map_index() -> None:
     mapped = TaskAttempt(RUN, "t", 1, map_index=3)
     properties = of(find_all(mapped.proposals(), "dataProcessInstanceProperties"), mapped.urn)[0].aspect
     assert properties["customProperties"]["map_index"] == "3"
@@ -288,7 +288,7 @@ def test_beside_datahubs_own_plugin_only_what_it_lacks() -> None:
 
 
 def test_beside_datahubs_own_plugin_the_runs_of_a_mapped_task_are_below_its_run() -> None:
-    """The plugin writes one run for all of them."""
+    # The plugin writes one run for all of them.
     attempt = ended(attempt=TaskAttempt(RUN, "t", 1, map_index=3, start_ms=START_MS, written_by_plugin=True))
     found = attempt.proposals([JOB])
     assert {each.entity_urn for each in found} == {RUN.urn, ATTEMPT.urn, attempt.urn}
@@ -311,7 +311,7 @@ def test_beside_datahubs_own_plugin_the_runs_of_a_mapped_task_are_below_its_run(
 
 
 @pytest.mark.parametrize("result", ["SUCCESS", "FAILURE"])
-def test_a_dag_run_that_ends(result: str) -> None:
+def test_an_ended_dag_run_has_its_result(result: str) -> None:
     found = RUN.end_proposals(START_MS + 90_000, "SUCCESS" if result == "SUCCESS" else "FAILURE")
     last = find_all(found, "dataProcessInstanceRunEvent")[-1]
     assert (last.entity_urn, last.aspect["status"], last.aspect["durationMillis"]) == (RUN.urn, "COMPLETE", 90_000)
@@ -337,7 +337,7 @@ def test_owners_and_tags_are_added_as_acryl_datahubs_builders_add_them() -> None
     assert names.isdisjoint({"ownership", "globalTags", "dataFlowInfo", "dataJobInfo"})
 
 
-def test_gms_takes_all_of_it() -> None:
+def test_gms_accepts_every_proposal() -> None:
     site = AirflowSite("PROD", "eu")
     run = DagRun(site, "d,(x)", RUN_ID, start_ms=None, dag=INFO)
     mapped = TaskAttempt(run, "t", 1, map_index=3, start_ms=None, upstream=(UpstreamTask("u"),)).ended(

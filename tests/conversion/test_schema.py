@@ -63,12 +63,12 @@ def kind(field: Json) -> str:
         ("no such type", "NullType"),
     ],
 )
-def test_types(native: str, expected: str) -> None:
+def test_types_are_mapped(native: str, expected: str) -> None:
     (field,) = metadata(("c", native))["fields"]
     assert (field["fieldPath"], field["nativeDataType"], kind(field)) == ("c", native, expected)
 
 
-def test_aspect() -> None:
+def test_the_schema_aspect_equals_acryl_datahubs() -> None:
     aspect = metadata({"name": "id", "type": "long", "description": "key"}, ("at", "timestamp"))
     assert {key: aspect[key] for key in ("schemaName", "platform", "version", "hash")} == {
         "schemaName": "",
@@ -123,7 +123,7 @@ def _split(text: str) -> list[str]:
         "array<map<string,struct<a:bigint>>>",
     ],
 )
-def test_nested_fields_are_where_acryl_datahub_has_them(hive_type: str) -> None:
+def test_nested_field_paths_equal_acryl_datahubs(hive_type: str) -> None:
     fields = metadata({"name": "c", **open_lineage(hive_type)})["fields"]
     expected = get_schema_fields_for_hive_column("c", hive_type)
     assert [(field["fieldPath"], f"{kind(field)}Class") for field in fields] == [
@@ -132,26 +132,26 @@ def test_nested_fields_are_where_acryl_datahub_has_them(hive_type: str) -> None:
 
 
 @pytest.mark.parametrize("element", ["_element", "element", "array_element", "item"])
-def test_elements_of_arrays_have_several_names(element: str) -> None:
+def test_elements_of_arrays_may_have_any_name(element: str) -> None:
     field = {"name": "c", "type": "array", "fields": [{"name": element, "type": "int"}]}
     (described,) = metadata(field)["fields"]
     assert described["fieldPath"] == "[version=2.0].[type=struct].[type=array].[type=int].c"
     assert described["type"]["type"] == {"com.linkedin.schema.ArrayType": {"nestedType": ["int"]}}
 
 
-def test_fields_of_a_struct_right_below_its_array() -> None:
+def test_fields_of_a_struct_may_be_right_below_its_array() -> None:
     field = {"name": "c", "type": "array", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "date"}]}
     assert [re.sub(r"\[[^]]*]\.", "", each["fieldPath"]) for each in metadata(field)["fields"]] == ["c", "c.a", "c.b"]
 
 
-def test_keys_and_values_of_a_map() -> None:
+def test_maps_have_keys_and_values() -> None:
     children = [{"name": "key", "type": "int"}, {"name": "value", "type": "double"}]
     (described,) = metadata({"name": "c", "type": "map", "fields": children})["fields"]
     assert described["type"]["type"] == {"com.linkedin.schema.MapType": {"keyType": "int", "valueType": "double"}}
 
 
 @pytest.mark.parametrize("facet", [{}, {"fields": None}, {"fields": "x"}, {"fields": {}}])
-def test_no_fields_no_schema(facet: Any) -> None:
+def test_a_facet_without_fields_is_ignored(facet: Any) -> None:
     assert schema_metadata(facet, PLATFORM) is None
 
 
@@ -159,8 +159,8 @@ def test_no_fields_no_schema(facet: Any) -> None:
     "broken",
     [None, 1, {}, {"name": None, "type": "int"}, {"name": ""}, {"type": "int"}],
 )
-def test_a_broken_field_costs_only_itself(broken: Any) -> None:
-    """Deviation 15."""
+def test_a_broken_field_affects_no_other(broken: Any) -> None:
+    # Deviation 15.
     facet = {"fields": [broken, {"name": "a", "type": "int"}]}
     aspect = schema_metadata(facet, PLATFORM)
     assert aspect is not None
@@ -169,19 +169,19 @@ def test_a_broken_field_costs_only_itself(broken: Any) -> None:
 
 @pytest.mark.parametrize("broken", [{}, {"type": None}, {"type": 1}, {"type": "struct", "fields": None}])
 def test_a_field_without_type_keeps_its_name(broken: Json) -> None:
-    """Deviation 15."""
+    # Deviation 15.
     (field,) = metadata({"name": "a", **broken})["fields"]
     assert field["fieldPath"] == "a"
     assert field["nativeDataType"] == (broken["type"] if broken.get("fields", 0) is None else "")
 
 
-def test_a_field_path_is_there_once() -> None:
-    """GMS refuses a schema with the same path twice; the first field counts."""
+def test_a_field_path_is_written_once() -> None:
+    # GMS refuses a schema with the same path twice; the first field counts.
     (field,) = metadata(("a", "int"), ("a", "string"))["fields"]
     assert kind(field) == "NumberType"
 
 
-def test_no_fields_at_all() -> None:
+def test_a_schema_may_have_no_fields() -> None:
     assert metadata()["fields"] == []
     assert json.loads(metadata()["platformSchema"]["com.linkedin.schema.MySqlDDL"]["tableSchema"]) == []
 
@@ -211,8 +211,8 @@ NESTED: list[Json] = [
 ]
 
 
-def test_columns_of_nested_types_meet_their_lineage() -> None:
-    """DataHub's pages and its SQL parser look for the lineage of a field's plain path (its column's name)."""
+def test_columns_of_nested_types_match_their_lineage() -> None:
+    # DataHub's pages and its SQL parser look for the lineage of a field's plain path (its column's name).
     names = ["id", *(field["name"] for field in NESTED)]
     lineage = column_lineage({name: [column("/a", name, "DIRECT:IDENTITY")] for name in names})
     output = file("/z", schema=schema(("id", "long"), *NESTED), columnLineage=lineage)
@@ -227,8 +227,8 @@ def test_columns_of_nested_types_meet_their_lineage() -> None:
     assert {downstream for edge in edges for downstream in edge["downstreams"]} == shown
 
 
-def test_a_column_whose_name_is_no_text_costs_no_lineage() -> None:
-    """Iceberg's own columns are left out by name, and a name may be a list."""
+def test_a_column_whose_name_is_not_text_is_left_out() -> None:
+    # Iceberg's own columns are left out by name, and a name may be a list.
     fields = [{"name": ["evil"], "type": "int"}, {"name": "_file", "type": "string"}, {"name": "id", "type": "int"}]
     table = file("/ice", schema={"fields": fields}, storage={"storageLayer": "iceberg"})
     options: Json = {"materialize_dataset": True, "include_schema_metadata": True}

@@ -64,7 +64,7 @@ FROM_TEXT: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("option", [field.name for field in dataclasses.fields(LineageSettings)])
-def test_every_setting_from_text(option: str) -> None:
+def test_every_setting_can_be_read_from_text(option: str) -> None:
     text, expected = FROM_TEXT[option]
     assert getattr(LineageSettings.from_mapping({option: text}), option) == expected
     assert expected != getattr(LineageSettings(), option)
@@ -76,7 +76,7 @@ def test_values_that_were_read_can_be_read_again(option: str) -> None:
     assert getattr(LineageSettings.from_mapping({option: expected}), option) == expected
 
 
-def test_nothing_is_the_default() -> None:
+def test_no_value_means_the_default() -> None:
     assert LineageSettings.from_mapping(dict.fromkeys(FROM_TEXT)) == LineageSettings()
 
 
@@ -89,7 +89,7 @@ def test_defaults_are_the_java_listeners() -> None:
     assert defaults.default_schemas == {"postgres": "public", "mssql": "dbo"}
 
 
-def test_environments_are_datahubs() -> None:
+def test_environments_are_those_of_datahub() -> None:
     names = {name for name in vars(FabricTypeClass) if name.isupper()}
     assert set(ENVIRONMENTS) == names
 
@@ -156,12 +156,12 @@ PATTERN = "s3://b/{table}"
         ({"s3": PATTERN, "hive": {"env": "QA"}}, [PathSpec("s3", (PATTERN,)), PathSpec("hive", env="QA")]),
     ],
 )
-def test_path_specs(spelled: Any, expected: list[PathSpec]) -> None:
+def test_path_specs_are_read(spelled: Any, expected: list[PathSpec]) -> None:
     assert LineageSettings.from_mapping({"path_specs": spelled}).path_specs == tuple(expected)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("on", True), ("Off", False), ("no", False), ("1", True)])
-def test_booleans_as_hocon_and_people_spell_them(text: str, expected: bool) -> None:
+def test_booleans_have_many_spellings(text: str, expected: bool) -> None:
     assert LineageSettings.from_mapping({"coalesce_jobs": text}).coalesce_jobs is expected
 
 
@@ -169,7 +169,7 @@ def test_booleans_as_hocon_and_people_spell_them(text: str, expected: bool) -> N
     ("pipeline_name", "expected"),
     [(None, "shop"), ("mine", "mine"), ("eu.{application}", "eu.shop"), ("{a} {{x}}", "{a} {{x}}")],
 )
-def test_flow_of_an_application(pipeline_name: str | None, expected: str) -> None:
+def test_the_flow_of_an_application_is_known_from_settings(pipeline_name: str | None, expected: str) -> None:
     assert LineageSettings(pipeline_name=pipeline_name).flow_id("shop") == expected
     suffixed = LineageSettings(pipeline_name=pipeline_name, suffixed_name="shop")
     assert suffixed.flow_id("shop-x1y2z3a4") == expected
@@ -205,21 +205,21 @@ SHARED_INSTANCE = {"spark.datahub.metadata.pipeline.platformInstance": "eu"}
         ),
     ],
 )
-def test_later_layers_win(layers: list[dict[str, Any]], expected: dict[str, Any]) -> None:
+def test_later_layers_override_earlier_ones(layers: list[dict[str, Any]], expected: dict[str, Any]) -> None:
     assert LineageSettings.from_mapping(*layers) == LineageSettings(**expected)
 
 
-def test_the_limit_of_gms_and_the_java_listener() -> None:
+def test_the_environment_sets_the_limit_as_for_gms() -> None:
     given = LineageSettings.environment_layer({"INGESTION_MAX_SERIALIZED_STRING_LENGTH": "20000000", "HOME": "/"})
     assert LineageSettings.from_mapping(given).max_string_length == 20_000_000
     assert LineageSettings.from_mapping(given, {"max_string_length": 500}).max_string_length == 500
 
 
 @pytest.mark.parametrize("environment", [{}, {"INGESTION_MAX_SERIALIZED_STRING_LENGTH": " "}])
-def test_no_limit_in_the_environment(environment: dict[str, str]) -> None:
+def test_without_a_limit_in_the_environment_the_default_counts(environment: dict[str, str]) -> None:
     assert LineageSettings.from_mapping(LineageSettings.environment_layer(environment)) == LineageSettings()
 
 
-def test_a_wrong_limit_in_the_environment_is_named() -> None:
+def test_a_wrong_limit_in_the_environment_is_an_error() -> None:
     with pytest.raises(SettingsError, match="INGESTION_MAX_SERIALIZED_STRING_LENGTH is 'much', want a whole number"):
         LineageSettings.environment_layer({"INGESTION_MAX_SERIALIZED_STRING_LENGTH": "much"})

@@ -53,7 +53,7 @@ def test_column_edges_are_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPa
         assert len(events._remembered) <= 3
 
 
-def test_what_an_event_repeats_is_not_read_again() -> None:
+def test_repeated_parts_of_an_event_are_not_read_again() -> None:
     events = SingleEvents(settings())
     first, second = (job_of(events, query(kind, outputs=[file("/out")])) for kind in ("RUNNING", "COMPLETE"))
     assert first.lineage.outputs is second.lineage.outputs
@@ -117,21 +117,21 @@ def test_a_run_that_differs_is_read_anew(difference: str) -> None:
     assert proposals(job, **options) == proposals(alone, **options)
 
 
-def test_a_table_that_another_application_names_counts() -> None:
+def test_a_table_named_by_another_application_counts() -> None:
     (_, path) = (jobs(run_of_job(app, copy_of()))[0] for app in (APPS[0], APPS[3]))
     table, _ = jobs([*run_of_job(APPS[1], copy_of()), *run_of_job(APPS[2], TABLE)])
     assert list(path.lineage.inputs) == [urn("file", "/in")]
     assert list(table.lineage.inputs) == [urn("hive", "db.t")]
 
 
-def test_long_lineages_of_jobs_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lineages_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lineage_module, "_MOST_COMPARED", 3)
     _, first, second = (jobs(run_of_job(app, copy_of()))[0] for app in APPS[:3])
     assert first.lineage is not second.lineage
 
 
 def test_no_field_of_a_run_is_forgotten_in_the_comparison() -> None:
-    """Whoever adds a field that the lineage depends on has to add it to ``lineage_key``."""
+    # Whoever adds a field that the lineage depends on has to add it to ``lineage_key``.
     places = {"index", "last_index", "start_ms", "end_ms", "inputs", "outputs", "checks"}
     compared = {"job_name", "job_type", "sql", "failure", "refused", "is_logged", "started", "ended", "worked"}
     of_evidence = {"run_id", "reported"}

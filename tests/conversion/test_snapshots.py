@@ -73,7 +73,7 @@ def only(conversion: Conversion) -> JobLineage:
 
 
 def edges(conversion: Conversion) -> set[tuple[str, ...]]:
-    """Jobs, their datasets, and their column edges."""
+    """Return the jobs, their datasets, and their column edges."""
     found: set[tuple[str, ...]] = set()
     for job in conversion.jobs:
         found |= {(job.job_urn, job.run_urn)}
@@ -129,7 +129,7 @@ def test_the_end_of_a_real_job_confirms_or_takes_back_each_snapshot(path: Path) 
 @pytest.mark.slow
 @pytest.mark.no_cover
 @pytest.mark.parametrize("name", LOGGED)
-def test_nor_does_any_moment_of_a_streaming_job_however_late_its_log_is(name: str) -> None:
+def test_a_snapshot_at_any_moment_of_a_streaming_job_is_confirmed_or_removed(name: str) -> None:
     log = [json.loads(line) for line in lines(RECORDED / f"{name}.ndjson")]
     events = lines(RECORDED / f"{name}.openlineage.ndjson")
     end = edges(converter(events, log).finish(Ending(succeeded=True)))
@@ -175,7 +175,7 @@ def test_a_query_that_runs_reads_but_may_fail_to_write() -> None:
     assert (list(job.lineage.inputs), list(job.lineage.outputs)) == (file_urns("/a"), [])
 
 
-def test_the_columns_of_a_query_that_runs_are_no_reads_yet() -> None:
+def test_columns_of_a_running_query_are_not_reads() -> None:
     output = file("/z", columnLineage=column_lineage({"c": [column("/b", "c", "DIRECT:IDENTITY")]}))
     assert only(snapshot(STARTED, query("RUNNING", outputs=[output]))).lineage.inputs == {}
     assert list(only(snapshot(STARTED, query(outputs=[output]))).lineage.inputs) == file_urns("/b")
@@ -292,7 +292,7 @@ def test_a_query_that_the_log_does_not_have_yet_is_not_forgotten() -> None:
 
 
 @pytest.mark.parametrize("capture", [False, True])
-def test_executions_of_queries_that_were_forgotten_are_not_called_lost(capture: bool) -> None:
+def test_executions_of_forgotten_queries_do_not_count_as_lost(capture: bool) -> None:
     *events, end = recorded_events("batch-4.3.0")
     running = converter(events, json_lines(RECORDED / "batch-4.3.0.ndjson"), capture_lost_executions=capture)
     running.discard_reported(with_log=True)
@@ -310,7 +310,7 @@ def test_an_execution_without_events_is_lost_even_after_others_were_forgotten() 
     assert [one.id for one in running.finish(Ending(succeeded=True)).diagnostics.lost_executions] == [2]
 
 
-def test_of_executions_the_latest_are_kept() -> None:
+def test_the_latest_executions_are_kept() -> None:
     running = converter([STARTED], [app_started(), *execution(0, 1, None)])
     for number in range(1, KEPT_EXECUTIONS + 500):
         for logged in execution(number, number, number):

@@ -27,7 +27,7 @@ from tests.oracles.strict import canonical_violations
 
 
 @pytest.mark.parametrize("version", ["3.5.9", "4.0.5", "4.3.0"])
-def test_real_application(version: str) -> None:
+def test_a_log_of_a_real_application_is_read(version: str) -> None:
     (application,) = recorded_log(f"streaming-{version}")
 
     assert (application.name, application.default_fs) == ("stream shop", "file:///")
@@ -43,7 +43,7 @@ def test_real_application(version: str) -> None:
     assert all(query.start_ms and query.last_ms and query.start_ms < query.last_ms for query in queries)
 
 
-def test_everything_in_the_log_of_a_query() -> None:
+def test_all_parts_of_a_query_are_read() -> None:
     (application,) = read_log(
         [
             environment("file:///"),
@@ -66,13 +66,13 @@ def test_everything_in_the_log_of_a_query() -> None:
     assert (query.ended, query.failure) == (True, "")
 
 
-def test_end_of_a_query_is_not_before_earlier_events_of_the_log() -> None:
+def test_a_query_does_not_end_before_earlier_events_of_the_log() -> None:
     (application,) = read_log([app_started(), query_started(10), *execution(1, 11, 30), query_terminated("boom")])
     (query,) = application.queries.values()
     assert (query.last_ms, query.failure) == (START_MS + 30_000, "boom")
 
 
-def test_latest_offset_of_a_source_outlives_an_idle_batch() -> None:
+def test_the_latest_offset_outlives_an_idle_batch() -> None:
     moved, idle = query_progressed(11), query_progressed(12)
     moved["progress"]["sources"][0]["endOffset"] = '{"orders":{"0":7}}'
     (application,) = read_log([app_started(), moved, idle])
@@ -102,7 +102,7 @@ def test_several_applications_stay_separate() -> None:
 
 
 @pytest.mark.parametrize("junk", [None, 7, -7, 10**400, float("inf"), float("nan"), "x", [], {}, [{}], True, {"id": 1}])
-def test_hostile_events_are_passed_over(junk: Any) -> None:
+def test_malformed_events_are_skipped(junk: Any) -> None:
     hostile = [
         {"Event": junk},
         {**app_started(), "Timestamp": junk},

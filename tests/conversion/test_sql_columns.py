@@ -70,7 +70,7 @@ JOIN = "FROM db.orders o JOIN db.customers c ON o.customer_id = c.customer_id"
          {"name": ["db.orders.amount", "db.orders.status"], "total": ["/lake/orders.amount"]}),
     ],
 )  # fmt: skip
-def test_sources_of_columns(statement: str, expected: dict[str, list[str]]) -> None:
+def test_columns_are_followed_to_their_sources(statement: str, expected: dict[str, list[str]]) -> None:
     assert sources(statement) == expected
 
 

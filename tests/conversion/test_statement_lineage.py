@@ -44,7 +44,7 @@ def convert(events: Sequence[Json], *, from_sql: bool = True) -> Conversion:
 
 
 def columns(conversion: Conversion, *, parsed: bool) -> Columns:
-    """Pairs of columns that come from statements, or that are direct in OpenLineage."""
+    """Return the pairs of columns that come from statements, or that are direct in OpenLineage."""
     kind = "DIRECT:PARSED_SQL" if parsed else "DIRECT:"
     return {
         (upstream, downstream)
@@ -69,7 +69,7 @@ def without_column_lineage(events: Sequence[Json]) -> list[Json]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_statements_add_no_false_edge(case: str) -> None:
-    """Real events without their column lineage: edges from statements are in it, or are known to be missing there."""
+    # Real events without their column lineage: edges from statements are in it, or are known to be missing there.
     missing = {
         (f"urn:li:schemaField:({source},{field})", f"urn:li:schemaField:({target},{of})")
         for source, field, target, of in (truth_of(case) if case in RECORDINGS else {}).get("unreported_columns", ())
@@ -79,7 +79,7 @@ def test_statements_add_no_false_edge(case: str) -> None:
 
 
 @pytest.mark.slow
-def test_of_real_jobs_some_columns_come_from_statements_alone() -> None:
+def test_statements_add_columns_of_real_jobs() -> None:
     found = {case: len(columns(convert(without_column_lineage(events)), parsed=True)) for case, events in CASES.items()}
     assert {case for case, count in found.items() if count} >= {
         "b_multi_sql_hive",
@@ -89,8 +89,8 @@ def test_of_real_jobs_some_columns_come_from_statements_alone() -> None:
 
 
 @pytest.mark.parametrize("recording", ["hive_tables-4.3.0", "hive_tables-3.5.9"])
-def test_a_scalar_subquery_of_a_real_job(recording: str) -> None:
-    """OpenLineage knows the source of ``name``, but not of ``spent``."""
+def test_columns_of_a_scalar_subquery_come_from_the_statement(recording: str) -> None:
+    # OpenLineage knows the source of ``name``, but not of ``spent``.
     spent = tuple(
         f"urn:li:schemaField:(urn:li:dataset:(urn:li:dataPlatform:hive,shop.{name},PROD),{field})"
         for name, field in (("orders", "amount"), ("big", "spent"))
@@ -116,7 +116,7 @@ def statement(sql: str, *inputs: Json, output: Json) -> list[Json]:
 INSERT = "INSERT INTO db.out SELECT a, b FROM db.source"
 
 
-def test_openlineages_column_lineage_stays() -> None:
+def test_column_lineage_of_events_is_unchanged() -> None:
     known = column_lineage({"a": [column("/w/db.source", "b", "DIRECT:IDENTITY")]})
     found = convert(
         statement(INSERT, hive("db.source", "a", "b"), output=hive("db.out", "a", "b", columnLineage=known))
@@ -129,7 +129,7 @@ def test_openlineages_column_lineage_stays() -> None:
 
 
 def test_a_table_that_is_only_in_the_statement_is_an_input() -> None:
-    """As the source of Delta's MERGE: an application that knows it from elsewhere."""
+    # As the source of Delta's MERGE: an application that knows it from elsewhere.
     elsewhere = query(run_id="run-2", outputs=[hive("db.limits", "most")])
     sql = "INSERT INTO db.out SELECT a, (SELECT max(most) FROM db.limits) FROM db.source"
     events = statement(sql, hive("db.source", "a"), output=hive("db.out", "a", "b"))
@@ -154,7 +154,7 @@ def test_a_name_of_two_datasets_matches_neither() -> None:
     assert len(found.diagnostics.column_gaps) == 1
 
 
-def test_without_sqlglot_the_option_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_sqlglot_the_option_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sqlglot", None)
     found = convert(statement(INSERT, hive("db.source", "a", "b"), output=hive("db.out", "a", "b")))
     assert list(found.outputs) == ["urn:li:dataset:(urn:li:dataPlatform:hive,db.out,PROD)"]

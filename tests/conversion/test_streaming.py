@@ -125,13 +125,13 @@ def test_columns_of_a_query_come_from_its_source_not_from_the_files_of_a_batch(v
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("options", [{}, {"use_patch": True, "materialize_dataset": True, "platform_instance": "eu"}])
-def test_gms_takes_every_proposal(version: str, options: Json) -> None:
+def test_gms_accepts_every_proposal(version: str, options: Json) -> None:
     found = [each for job in recorded_jobs(version, **options) for each in proposals(job, **options)]
     assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []
 
 
 def corpus_log() -> list[Json]:
-    """The progress of the corpus's job, which a listener of its own wrote, as the event log has it."""
+    """Return the progress of the corpus's job as the event log has it. A listener of its own recorded it."""
     kinds = {"started": "QueryStartedEvent", "progress": "QueryProgressEvent", "terminated": "QueryTerminatedEvent"}
     lines = json_lines(CORPUS / "events" / "streaming_progress.ndjson")
     return [{"Event": STREAMING + kinds[one["event"]], **one} for one in lines if one["event"] in kinds]
@@ -175,7 +175,7 @@ def test_corpus_flow_and_job_properties_are_those_of_the_java_listener() -> None
 ONE_QUERY = [app_started(), query_started(10), query_progressed(11), query_terminated(), app_ended()]
 
 
-def test_everything_of_a_query() -> None:
+def test_a_query_has_job_run_and_edges() -> None:
     job = query_job(ONE_QUERY)
     assert job.job_urn == "urn:li:dataJob:(urn:li:dataFlow:(spark,paid,default),paid)"
     assert job.run_urn == f"urn:li:dataProcessInstance:{QUERY_RUN}"
@@ -215,7 +215,7 @@ def test_rates_of_all_sources_are_summed() -> None:
         (None, "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable@1a", f"unnamed_KafkaTable_{QUERY_ID}"),
     ],
 )
-def test_name_of_a_query_is_the_same_in_every_run(name: str | None, sink: str, job_id: str) -> None:
+def test_the_name_of_a_query_is_stable(name: str | None, sink: str, job_id: str) -> None:
     for run_id, batch in ((QUERY_RUN, 3), (OTHER_RUN, 8)):
         progress = query_progressed(sink=sink, name=name, run_id=run_id, batch=batch)
         job = query_job([app_started(), query_started(name=name, run_id=run_id), progress])
@@ -241,12 +241,12 @@ def test_a_sink_without_a_name_is_named_in_the_report(sink: str, gap: str | None
     assert [found for found in gaps if found.startswith("no output")] == ([expected] if gap else [])
 
 
-def test_application_id_in_front_where_wanted() -> None:
+def test_the_application_id_is_a_prefix_on_request() -> None:
     job = query_job(ONE_QUERY, streaming_app_id_prefix=True)
     assert job.definition.flow.flow_id == f"{APP_ID}.paid"
 
 
-def test_flow_is_that_of_the_application_but_for_its_name() -> None:
+def test_the_flow_of_a_query_differs_only_in_its_name() -> None:
     events = builders.whole_application(namespace="analytics", job="shop")
     assert query_job(ONE_QUERY, events).definition.flow.urn == "urn:li:dataFlow:(spark,paid,analytics)"
     assert query_job(ONE_QUERY, platform_instance="eu").definition.flow.urn == "urn:li:dataFlow:(spark,paid,eu)"
@@ -290,7 +290,7 @@ def test_query_started_twice_is_one_job_with_two_runs() -> None:
         ([], Ending(final=False), None),
     ],
 )
-def test_result_of_a_query(logged: list[Json], ending: Ending, result: str | None) -> None:
+def test_the_result_of_a_query_comes_from_the_log(logged: list[Json], ending: Ending, result: str | None) -> None:
     log = [app_started(), query_started(), query_progressed(), *logged]
     job = query_job(log, [micro_batch()], ending=ending)
     assert (job.run.result and job.run.result.type) == result
@@ -338,7 +338,7 @@ def test_operations_of_micro_batches_are_those_of_their_query() -> None:
     assert list(application.lineage.operations) == []
 
 
-def test_a_table_that_micro_batches_wrote_and_no_event_names() -> None:
+def test_tables_that_no_event_names_come_from_the_log() -> None:
     events = builders.whole_application(
         micro_batch("RUNNING", job="shop.append_data.ice_db_paid"),
         builders.query("COMPLETE", job="shop.append_data.ice_db_paid"),
@@ -360,7 +360,7 @@ def test_micro_batch_without_a_spark_job_is_known_by_its_times() -> None:
     assert list(query.lineage.inputs) == file_urns("/lake/in", "/lake/names")
 
 
-def test_time_that_fits_a_query_and_the_batch_job_proves_nothing() -> None:
+def test_an_ambiguous_time_assigns_no_query() -> None:
     description = f"paid\nid = {QUERY_ID}\nrunId = {QUERY_RUN}\nbatch = 0"
     log = [*ONE_QUERY, *execution(1, 20, 22, description=description), *execution(2, 20, 22)]
     events = builders.whole_application(builders.query("START", second=20, inputs=[builders.file("/lake/raw")]))
@@ -369,14 +369,14 @@ def test_time_that_fits_a_query_and_the_batch_job_proves_nothing() -> None:
     assert list(query.lineage.inputs) == file_urns("/lake/in")
 
 
-def test_listing_of_what_a_query_reads_is_no_input_of_the_application() -> None:
+def test_file_listings_of_a_query_are_not_inputs_of_the_application() -> None:
     listing = builders.query("START", run_id=builders.OTHER_QUERY, job_type="RDD_JOB", inputs=[builders.file("/lake")])
     application, query = jobs_of(ONE_QUERY, builders.whole_application(listing))
     assert list(application.lineage.inputs) == []
     assert list(query.lineage.inputs) == file_urns("/lake/in")
 
 
-def test_path_without_scheme_is_on_the_default_file_system() -> None:
+def test_a_path_without_scheme_is_on_the_default_file_system() -> None:
     progress = query_progressed(sink="FileSink[/lake/paid]")
     assert list(query_job([environment("file:///"), app_started(), progress]).lineage.outputs) == file_urns(
         "/lake/paid"
@@ -417,7 +417,7 @@ def test_run_tree_keeps_the_query_below_its_application() -> None:
     assert query.definition.upstream_jobs == (task_try.job_urn,)
 
 
-def test_same_log_same_bytes() -> None:
+def test_equal_logs_give_equal_bytes() -> None:
     first, second = (recorded_jobs("4.3.0") for _ in range(2))
     assert [p.to_obj() for job in first for p in proposals(job)] == [
         p.to_obj() for job in second for p in proposals(job)

@@ -28,11 +28,11 @@ def urns_of(description: str, offset: object = None, default_fs: str = "", **opt
         ("CloudFilesSource[/mnt/landing]", urn("dbfs", "/mnt/landing")),
     ],
 )
-def test_as_the_java_listener_names_it(description: str, expected: str) -> None:
+def test_sources_are_named_as_by_the_java_listener(description: str, expected: str) -> None:
     assert urns_of(description) == [expected]
 
 
-def test_path_spec_applies() -> None:
+def test_path_specs_apply_to_sources() -> None:
     description = "DeltaSink[gcs://my-bucket/foo/tests/year=2023/month=03/day=11/myfile.parquet]"
     assert urns_of(description, path_specs=GCS_SPEC) == [urn("gcs", "my-bucket/foo/tests")]
 
@@ -56,7 +56,7 @@ def test_path_spec_applies() -> None:
         ("KinesisV2[clicks]", "", urn("KinesisV2", "clicks")),
     ],
 )
-def test_as_a_batch_job_names_it(description: str, default_fs: str, expected: str) -> None:
+def test_sources_are_named_as_in_a_batch_job(description: str, default_fs: str, expected: str) -> None:
     assert urns_of(description, default_fs=default_fs) == [expected]
 
 
@@ -73,7 +73,7 @@ def test_as_a_batch_job_names_it(description: str, default_fs: str, expected: st
         ("KafkaV2[Assign[my-orders-0, my-orders-1]]", None, ["my-orders"]),
     ],
 )
-def test_kafka_topics(description: str, offset: object, topics: list[str]) -> None:
+def test_topics_of_kafka_are_read(description: str, offset: object, topics: list[str]) -> None:
     assert urns_of(description, offset) == [urn("kafka", topic) for topic in topics]
 
 
@@ -94,5 +94,5 @@ def test_kafka_topics(description: str, offset: object, topics: list[str]) -> No
         "",
     ],
 )
-def test_no_dataset(description: str) -> None:
+def test_sources_without_a_dataset(description: str) -> None:
     assert urns_of(description, default_fs="file:///") == []

@@ -28,12 +28,12 @@ CASES = sorted(path.stem for path in (CORPUS / "events").glob("*.ndjson") if pat
 
 
 def write(number: int, node: str, *, kind: str = "COMPLETE", outputs: tuple[Json, ...] = ()) -> Json:
-    """A query that writes a table, by its plan."""
+    """Return a query that writes a table, with its plan."""
     return query(kind, run_id=f"01900000-0000-7000-8000-{number:012}", job=f"shop.{node}", outputs=outputs)
 
 
 def with_log(recording: str) -> Conversion:
-    """What comes of a recording's events and of its log, where there is one."""
+    """Return the result for a recording's events, and for its log if there is one."""
     converter = Converter(settings())
     for line in recorded("events", recording):
         converter.add(line)
@@ -48,7 +48,7 @@ def job_of(*queries: Json) -> JobLineage:
 
 
 def test_tables_in_a_catalogue_that_openlineage_cannot_name() -> None:
-    """Iceberg's in JDBC, with OpenLineage 1.53.0: it takes the database's address for that of a Hive metastore."""
+    # Iceberg's in JDBC, with OpenLineage 1.53.0: it takes the database's address for that of a Hive metastore.
     conversion = convert_events(recorded("events", "iceberg_jdbc-4.0.5"), settings(), Ending(succeeded=True))
     (job,) = conversion.jobs
     assert job.diagnostics.unreported_queries == (
@@ -70,7 +70,7 @@ def test_no_false_alarm_for_real_jobs(recording: str) -> None:
     assert with_log(recording).diagnostics.unreported_messages() == []
 
 
-def test_the_plans_name_the_tables_that_were_only_read_as_well() -> None:
+def test_plans_name_tables_that_were_only_read() -> None:
     conversion = with_log("iceberg_jdbc-4.0.5")
     assert conversion.diagnostics.unreported_tables == ("ice.sales.customers", "ice.sales.orders", "ice.sales.revenue")
     assert "ice.sales.revenue" in conversion.diagnostics.unreported_messages()[1]
@@ -94,7 +94,7 @@ def tables_of(plan: str, *inputs: Json, ending: dict[str, Any] | None = None, **
     return converter.finish(Ending(succeeded=True))
 
 
-def test_a_table_that_was_only_read() -> None:
+def test_a_table_that_was_only_read_is_reported() -> None:
     conversion = tables_of(WRITE.format("ice.sales.orders"), file("/lake/raw"))
     assert conversion.diagnostics.unreported_tables == ("ice.sales.orders",)
     assert conversion.diagnostics.lost_executions == []
@@ -135,7 +135,7 @@ def test_executions_that_wrote_nothing_report_no_table(plan: str, ending: dict[s
     assert tables_of(plan, ending=ending).diagnostics.unreported_tables == ()
 
 
-def test_without_the_log_they_are_not_known() -> None:
+def test_without_the_log_read_tables_are_unknown() -> None:
     conversion = convert_events(whole_application(query(outputs=[file("/lake/out")])), settings())
     assert conversion.diagnostics.unreported_messages() == []
 
@@ -174,13 +174,13 @@ def test_no_false_alarm_for_the_corpus(case: str) -> None:
         ),
     ],
 )
-def test_queries_that_are_not_unreported(queries: list[Json]) -> None:
+def test_queries_with_reported_tables_are_not_listed(queries: list[Json]) -> None:
     job = job_of(*queries)
     assert job.diagnostics.unreported_queries == ()
     assert not job.patch_edges
 
 
-def test_an_unreported_table_beside_a_reported_one() -> None:
+def test_an_unreported_table_is_listed_beside_a_reported_one() -> None:
     reported = write(1, "append_data.ice_db_orders", outputs=(file("/orders"),))
     job = job_of(reported, write(2, "append_data.ice_db_old_customers"))
     assert job.diagnostics.unreported_queries == ("append_data.ice_db_old_customers",)

@@ -31,36 +31,36 @@ words = st.text("abz-_09", min_size=1, max_size=20)
 
 
 @given(names)
-def test_encode(text: str) -> None:
+def test_reserved_characters_are_encoded(text: str) -> None:
     assert urns.encode(text) == UrnEncoder.encode_string(text)
 
 
 @given(words, names, st.sampled_from(["PROD", "DEV"]))
-def test_dataset_urn(platform: str, name: str, env: str) -> None:
+def test_a_dataset_has_its_urn(platform: str, name: str, env: str) -> None:
     assert urns.dataset_urn(platform, name, env) == DatasetUrn(platform, name, env).urn()
 
 
 @given(names, names)
-def test_dataset_urn_with_instance(name: str, instance: str) -> None:
+def test_a_dataset_urn_may_have_an_instance(name: str, instance: str) -> None:
     with_instance = DatasetUrn.create_from_ids("hive", name, "PROD", platform_instance=instance)
     assert urns.dataset_urn("hive", name, "PROD", instance) == with_instance.urn()
 
 
 @given(words, names, names, names)
-def test_flow_and_job_urn(orchestrator: str, flow_id: str, cluster: str, job_id: str) -> None:
+def test_flows_and_jobs_have_their_urns(orchestrator: str, flow_id: str, cluster: str, job_id: str) -> None:
     flow = DataFlowUrn(orchestrator, flow_id, cluster)
     assert urns.dataflow_urn(orchestrator, flow_id, cluster) == flow.urn()
     assert urns.datajob_urn(flow.urn(), job_id) == DataJobUrn(flow, job_id).urn()
 
 
 @given(names, names)
-def test_schema_field_urn(name: str, field: str) -> None:
+def test_a_column_has_its_urn(name: str, field: str) -> None:
     dataset = DatasetUrn("hive", name, "PROD")
     assert urns.schema_field_urn(dataset.urn(), field) == SchemaFieldUrn(dataset, field).urn()
 
 
 @given(names)
-def test_urns_of_one_part(name: str) -> None:
+def test_urns_of_one_part_equal_acryl_datahubs(name: str) -> None:
     assert urns.platform_urn(name) == DataPlatformUrn(name).urn()
     assert urns.platform_instance_urn("spark", name) == DataPlatformInstanceUrn("spark", name).urn()
     assert urns.dpi_urn(name) == DataProcessInstanceUrn(name).urn()
@@ -83,7 +83,7 @@ class _DagRunKey(DatahubKey):
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_guid(dag_id: str) -> None:
+def test_guids_equal_acryl_datahubs(dag_id: str) -> None:
     key = _DagRunKey(cluster="prod", dag_id=dag_id)
     assert urns.guid({"cluster": "prod", "dag_id": dag_id}) == key.guid()
 
@@ -91,7 +91,7 @@ def test_guid(dag_id: str) -> None:
 @pytest.mark.parametrize("letter", ["a", "/", "*", "ä", "日", "😀"])
 @pytest.mark.parametrize("by", [-1, 0, 1])
 def test_gms_drops_urns_that_are_too_long(letter: str, by: int) -> None:
-    """GMS measures the URN URL-encoded, as Java's ``URLEncoder`` does it."""
+    # GMS measures the URN URL-encoded, as Java's ``URLEncoder`` does it.
 
     def encoded_length(urn: str) -> int:
         return len(urllib.parse.quote_plus(urn, safe="*-._"))
@@ -102,7 +102,7 @@ def test_gms_drops_urns_that_are_too_long(letter: str, by: int) -> None:
 
 
 def test_too_long_takes_half_a_surrogate_pair() -> None:
-    """JSON can carry half of a pair; that must not cost the other datasets."""
+    # JSON can carry half of a pair; that must not cost the other datasets.
     assert urns.is_too_long(urns.dataset_urn("hive", "\ud800" * 600, "PROD"))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _no_delivery_goes_on() -> Iterator[None]:
-    """Deliveries that were left behind at their deadline end with the test, before the next one begins."""
+    """Wait for deliveries that were left behind at their deadline, before the next test begins."""
     yield
     let_deliveries_end()
 

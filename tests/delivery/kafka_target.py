@@ -50,7 +50,7 @@ def contents(proposals: list[Proposal]) -> list[Content]:
 
 
 def by_entity(items: list[Content]) -> dict[str, list[Content]]:
-    """What Kafka keeps the order of."""
+    """Group messages by entity: Kafka keeps the order only within one."""
     found: dict[str, list[Content]] = {}
     for each in items:
         found.setdefault(each[0], []).append(each)

@@ -29,7 +29,7 @@ def key(try_number: int = 1, task_id: str = TASK, map_index: int = -1, run_id: s
 def put(
     outbox: Outbox, of: AttemptKey | None = None, proposals: Sequence[Proposal] | int = 3, connection: str = "datahub"
 ) -> Entry:
-    """An entry of so many proposals, or of these. No later one is of the same millisecond, which orders runs."""
+    """Write an entry of so many proposals, or of these. Each is of another millisecond, which orders runs."""
     content = upserts(proposals) if isinstance(proposals, int) else proposals
     entry = outbox.put(of or key(), content, spark_succeeded=True, connection_id=connection)
     time.sleep(0.0015)
@@ -45,13 +45,13 @@ def receipts_in(outbox: Outbox) -> list[Manifest]:
 
 
 def files(root: Path) -> list[Path]:
-    """All files but the copies of what was delivered and the count of bytes, on which no delivery depends."""
+    """Return all files except copies of delivered proposals and the count of bytes, on which no delivery depends."""
     aside = {"delivered", "usage.json"}
     return sorted(path for path in root.rglob("*") if path.is_file() and not aside & {*path.parts})
 
 
 class Recording(Sink):
-    """Takes everything but what is refused; with a reason to, it refuses."""
+    """Sink that accepts everything except what it is given to refuse, with a reason."""
 
     name = "recording"
 
@@ -62,7 +62,7 @@ class Recording(Sink):
 
     @property
     def names(self) -> list[str]:
-        """What the arrived proposals are named."""
+        """Return the names of the accepted proposals."""
         return [proposal.aspect["name"] for proposal in self.arrived]
 
     def describe(self) -> str:

@@ -33,7 +33,7 @@ def patch(name: str) -> Proposal:
 
 
 def append_one_by_one(path: str, prefix: str, count: int) -> None:
-    """What a process of its own does: ``count`` deliveries of one proposal each."""
+    """Make ``count`` deliveries of one proposal each; for a process of its own."""
     for proposal in upserts(count, prefix):
         delivery = FileSink(Path(path)).deliver([proposal], Deadline.after(60))
         if delivery.delivered != 1:

@@ -26,7 +26,7 @@ def breaker(clock: Clock) -> CircuitBreaker:
     return CircuitBreaker(2, Backoff(first=10.0, longest=40.0, jitter=lambda: 1.0), clock)
 
 
-def test_it_opens_after_failures_in_a_row() -> None:
+def test_the_breaker_opens_after_failures_in_a_row() -> None:
     tested = breaker(Clock())
     tested.record(DOWN)
     assert tested.refusal() is None
@@ -34,7 +34,7 @@ def test_it_opens_after_failures_in_a_row() -> None:
     assert tested.refusal() == "2 deliveries in a row failed, the next attempt is due in 10 s: it is down"
 
 
-def test_any_delivered_item_keeps_it_closed() -> None:
+def test_any_delivered_item_keeps_the_breaker_closed() -> None:
     for good in (
         Delivery(1),
         Delivery(0),
@@ -61,7 +61,7 @@ def test_each_wait_lets_one_delivery_through_and_waits_grow() -> None:
         assert tested.refusal() is not None  # only one
 
 
-def test_a_delivery_that_arrives_closes_it() -> None:
+def test_a_successful_delivery_closes_the_breaker() -> None:
     clock = Clock()
     tested = breaker(clock)
     tested.record(DOWN)
@@ -74,7 +74,7 @@ def test_a_delivery_that_arrives_closes_it() -> None:
     assert tested.refusal() is None
 
 
-def test_a_connection_has_one() -> None:
+def test_each_connection_has_one_breaker() -> None:
     assert CircuitBreaker.for_connection("a test's connection") is CircuitBreaker.for_connection("a test's connection")
     assert CircuitBreaker.for_connection("a test's connection") is not CircuitBreaker.for_connection("another")
 
@@ -104,7 +104,7 @@ def test_an_outage_is_known_to_the_other_tasks_for_a_minute(tmp_path: Path) -> N
     assert list((tmp_path / "notes").iterdir()) == []
 
 
-def test_notes_are_for_their_owner_only(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_a_note(tmp_path: Path) -> None:
     notes = OutageNotes(tmp_path / "notes", Clock())
     umask = os.umask(0)
     try:
@@ -127,7 +127,7 @@ def test_notes_are_for_their_owner_only(tmp_path: Path) -> None:
         b'{"since": 100, "until": 130, "problem": ""}',  # old
     ],
 )  # fmt: skip
-def test_a_damaged_note_is_none(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_note_is_ignored(tmp_path: Path, content: bytes) -> None:
     notes = OutageNotes(tmp_path, Clock())
     notes.record(*SERVER, OUT)
     (note,) = tmp_path.iterdir()
@@ -137,7 +137,7 @@ def test_a_damaged_note_is_none(tmp_path: Path, content: bytes) -> None:
     assert notes.refusal(*SERVER) is not None
 
 
-def test_what_is_no_file_of_ours_is_no_note(tmp_path: Path) -> None:
+def test_other_files_in_place_of_a_note_are_ignored(tmp_path: Path) -> None:
     notes = OutageNotes(tmp_path / "notes", Clock())
     notes.record(*SERVER, OUT)
     (note,) = (tmp_path / "notes").iterdir()

@@ -15,7 +15,7 @@ def fails(error: BaseException) -> None:
     raise error
 
 
-def test_the_answer() -> None:
+def test_the_answer_is_returned() -> None:
     assert call_library(lambda: 1) == 1
 
 
@@ -23,7 +23,7 @@ def test_the_answer() -> None:
     ("error", "words"),
     [(TheirsError("no such bucket"), "TheirsError: no such bucket"), (TheirsError(), "TheirsError")],
 )
-def test_an_unknown_error_has_a_name(error: Exception, words: str) -> None:
+def test_an_unknown_error_becomes_a_library_error(error: Exception, words: str) -> None:
     with pytest.raises(LibraryError) as raised:
         call_library(lambda: fails(error), OSError)
     assert str(raised.value) == words
@@ -31,12 +31,12 @@ def test_an_unknown_error_has_a_name(error: Exception, words: str) -> None:
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("x"), TimeoutError("x")])
-def test_a_known_error_stays(error: OSError) -> None:
+def test_a_known_error_is_raised_unchanged(error: OSError) -> None:
     with pytest.raises(type(error)):
         call_library(lambda: fails(error), OSError)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
-def test_errors_that_end_a_process_pass(error: BaseException) -> None:
+def test_errors_that_end_a_process_are_not_caught(error: BaseException) -> None:
     with pytest.raises(type(error)):
         call_library(lambda: fails(error))

@@ -7,7 +7,7 @@ import pytest
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 
 
-def test_counts_down_to_zero_and_no_further() -> None:
+def test_a_deadline_counts_down_to_zero() -> None:
     now = [100.0]
     deadline = Deadline.after(30, clock=lambda: now[0])
     assert (deadline.remaining(), deadline.expired) == (30.0, False)
@@ -19,7 +19,7 @@ def test_counts_down_to_zero_and_no_further() -> None:
     assert deadline.remaining() == 0.0
 
 
-def test_cannot_be_prolonged() -> None:
+def test_a_deadline_cannot_be_extended() -> None:
     field = "at"
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(Deadline.after(1), field, 2.0)

@@ -81,7 +81,7 @@ def test_a_pending_attempt_holds_back_only_later_attempts_of_its_task(outbox: Ou
 
 
 def test_aspects_of_a_later_attempt_are_not_overwritten(outbox: Outbox) -> None:
-    """The older attempt's entry comes late: its worker was cut off when the newer one delivered."""
+    # The older attempt's entry comes late: its worker was cut off when the newer one delivered.
     event = Proposal("dataProcessInstance", "urn:li:dataProcessInstance:x", "dataProcessInstanceRunEvent", {"name": ""})
     shared, own, edge = upsert("job", "old"), upsert("try1"), patch("job")
     sink = Recording()
@@ -96,7 +96,7 @@ def test_aspects_of_a_later_attempt_are_not_overwritten(outbox: Outbox) -> None:
 
 
 def test_aspects_of_a_later_run_are_not_overwritten(outbox: Outbox) -> None:
-    """While DataHub was away, one run was kept; a later one of the same task was delivered when it ended."""
+    # While DataHub was away, one run was kept; a later one of the same task was delivered when it ended.
     sink = Recording()
     put(outbox, key(run_id="first"), [upsert("job", "old")])
     second = put(outbox, key(run_id="second"), [upsert("job", "new")])
@@ -116,7 +116,7 @@ def test_aspects_of_a_partly_delivered_later_attempt_are_not_overwritten(outbox:
 
 
 def test_aspects_of_a_partly_delivered_later_run_are_not_overwritten(outbox: Outbox) -> None:
-    """The rest of the later run does not bring them back: what was acknowledged is not sent again."""
+    # The rest of the later run does not bring them back: what was acknowledged is not sent again.
     sink = Recording(named("rest"))
     put(outbox, key(run_id="first"), [upsert("job", "old"), upsert("own", "first")])
     second = put(outbox, key(run_id="second"), [upsert("job", "new"), upsert("more", "rest")])
@@ -163,7 +163,7 @@ def test_each_connection_is_opened_once_and_closed(outbox: Outbox) -> None:
     assert (sinks["a"].closed, sinks["b"].closed) == (1, 1)
 
 
-def test_through_another_connection(outbox: Outbox) -> None:
+def test_entries_can_be_delivered_through_another_connection(outbox: Outbox) -> None:
     put_named(outbox, "build", 1, "gone")
     sinks = {"gone": None, "new": Recording()}
     Drain(outbox, lambda connection: (sinks[connection], "it is gone"), connection="new").run()
@@ -200,14 +200,14 @@ def test_drains_of_one_process_share_the_breaker(outbox: Outbox) -> None:
 # -- limits
 
 
-def test_limit_of_entries(outbox: Outbox) -> None:
+def test_a_drain_stops_at_its_limit_of_entries(outbox: Outbox) -> None:
     for number in range(5):
         put_named(outbox, f"task{number}")
     drained = drain(outbox, Recording(), limits=DrainLimits(entries=2))
     assert (drained.settled, drained.waiting, len(outbox.names())) == (2, 3, 3)
 
 
-def test_limit_of_time(outbox: Outbox) -> None:
+def test_a_drain_stops_at_its_limit_of_time(outbox: Outbox) -> None:
     put_named(outbox, "build")
     drained = drain(outbox, Recording(), limits=DrainLimits(seconds=0.0))
     assert (drained.settled, drained.waiting, len(outbox.names())) == (0, 1, 1)
@@ -260,7 +260,7 @@ def test_entries_of_another_drainer_are_left_to_it(outbox: Outbox) -> None:
     assert load.name not in outbox.names()
 
 
-def test_it_comes_back_to_entries_that_another_drainer_held(outbox: Outbox) -> None:
+def test_a_drain_returns_to_entries_that_another_drainer_held(outbox: Outbox) -> None:
     build = put_named(outbox, "build")
     lease = Lease.take(outbox.storage, build.name.group)
     assert lease is not None
@@ -283,7 +283,7 @@ def test_entries_settled_since_the_listing_are_not_delivered_again(outbox: Outbo
 
 
 def test_an_entry_with_a_receipt_is_not_delivered_again(outbox: Outbox) -> None:
-    """Its drainer died between the receipt and the removal."""
+    # Its drainer died between the receipt and the removal.
     entry = put(outbox)
     content = Path(str(entry)).read_bytes()
     sink = Recording()
@@ -318,7 +318,7 @@ def test_eight_drainers_lose_nothing_and_leave_nothing(outbox: Outbox) -> None:
 # -- what goes wrong
 
 
-def test_a_corrupt_entry_costs_only_itself(outbox: Outbox) -> None:
+def test_a_corrupt_entry_affects_no_other(outbox: Outbox) -> None:
     bad = put_named(outbox, "build", 1)
     put_named(outbox, "build", 2)
     Path(str(bad)).write_bytes(b"{}\n")
@@ -327,7 +327,7 @@ def test_a_corrupt_entry_costs_only_itself(outbox: Outbox) -> None:
     assert (sink.names, drained.settled, drained.waiting) == (["build2"], 1, 0)
 
 
-def test_an_entry_that_changes_under_the_drain_costs_only_its_task(outbox: Outbox) -> None:
+def test_an_entry_that_changes_during_the_drain_affects_only_its_task(outbox: Outbox) -> None:
     build = put_named(outbox, "build")
     put_named(outbox, "load")
 
@@ -347,7 +347,7 @@ def test_an_entry_that_changes_under_the_drain_costs_only_its_task(outbox: Outbo
 def test_receipts_are_on_the_disk_before_the_entries_are_removed(
     outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many entries are synced at the same time. A crash before leaves them beside their receipts."""
+    # Many entries are synced at the same time. A crash before leaves them beside their receipts.
     for number in range(5):
         put_named(outbox, f"build{number}", number)
     steps: list[str] = []
@@ -380,10 +380,10 @@ def test_receipts_are_on_the_disk_before_the_entries_are_removed(
     assert (drain(outbox, sink).problems, len(sink.arrived), outbox.names()) == ({}, 5, [])
 
 
-def test_a_drain_says_which_disk_it_waits_for(
+def test_a_drain_names_the_disk_that_it_waits_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, however many steps are slow."""
+    # Once, however many steps are slow.
     put(outbox_at(tmp_path))
     monkeypatch.setattr(deadline, "_WARNING_SECONDS", 0.01)
     read, warning = os.open, f"The disk of {tmp_path} has not answered"
@@ -435,7 +435,7 @@ def test_an_unfinished_entry_and_those_behind_it_stay_until_it_is_finished(outbo
     assert (sink.names, drained.settled, drained.waiting, followed_by_another) == (["first", "second"], 2, 0, [True])
 
 
-def test_a_disk_that_takes_no_lease_leaves_everything(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_refuses_leases_leaves_everything_pending(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         put_named(outbox, f"task{number}")
 

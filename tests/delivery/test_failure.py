@@ -18,12 +18,12 @@ from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
         ([302, 408, 425, 502, 503, 504], FailureKind.UNAVAILABLE, True),
     ],
 )
-def test_statuses(statuses: list[int], kind: FailureKind, may_pass: bool) -> None:
+def test_http_statuses_have_a_kind(statuses: list[int], kind: FailureKind, may_pass: bool) -> None:
     assert {FailureKind.from_http_status(status) for status in statuses} == {kind}
     assert kind.may_pass is may_pass
 
 
-def test_the_words_of_a_server_are_one_printable_line() -> None:
+def test_the_text_of_a_server_becomes_one_printable_line() -> None:
     failure = Failure(FailureKind.REJECTED, "no\r\n\x1b]52;c;eA==\x07 key \u202eyek").for_log(
         lambda text: text.replace("key", "***")
     )

@@ -36,7 +36,7 @@ def read(path: Path) -> list[Proposal]:
 
 
 @pytest.mark.parametrize("name", ["out.json", "out.jsonl", "out.NDJSON", "out"])
-def test_appends(tmp_path: Path, name: str) -> None:
+def test_proposals_are_appended(tmp_path: Path, name: str) -> None:
     path = tmp_path / "missing" / "folder" / name
     proposals = [*upserts(3), patch("a"), upsert("b", title="half a pair: \ud800, 'ä', line\u2028end")]
     append(path, proposals[:1])
@@ -48,7 +48,7 @@ def test_appends(tmp_path: Path, name: str) -> None:
     assert objects == [each.to_obj() for each in proposals]
 
 
-def test_datahub_reads_the_array(tmp_path: Path) -> None:
+def test_datahub_can_read_the_array(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     append(path, [upsert("a")])
     append(path, [patch("a")])
@@ -63,7 +63,7 @@ def test_datahub_reads_the_array(tmp_path: Path) -> None:
     assert json.loads(second.aspect.value) == patch("a").aspect
 
 
-def test_takes_turns_with_datahubs_own_emitter(tmp_path: Path) -> None:
+def test_appends_alternate_with_those_of_datahubs_emitter(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     theirs = MetadataChangeProposalWrapper(entityUrn=dataset_urn("orders"), aspect=StatusClass(removed=False))
     emitter = SynchronizedFileEmitter(str(path))
@@ -139,7 +139,7 @@ def test_a_first_append_cut_off_is_repaired(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("content", ["[]", "[\n]\n", " [ ] ", "[{}]"])
-def test_any_layout_of_an_array(tmp_path: Path, content: str) -> None:
+def test_an_array_of_any_layout_can_be_appended_to(tmp_path: Path, content: str) -> None:
     path = tmp_path / "out.json"
     path.write_text(content.replace("{}", json.dumps(upsert("old").to_obj())))
     append(path, upserts(2))
@@ -147,7 +147,7 @@ def test_any_layout_of_an_array(tmp_path: Path, content: str) -> None:
     assert read(path) == [*([upsert("old")] if "{" in content else []), *upserts(2), patch("a")]
 
 
-def test_a_last_line_without_its_end_is_no_torn_one(tmp_path: Path) -> None:
+def test_a_last_line_without_line_end_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text(json.dumps(upsert("old").to_obj()))
     append(path, upserts(1))
@@ -181,7 +181,7 @@ def test_a_foreign_file_is_not_touched(tmp_path: Path, name: str, content: str) 
 
 
 def bytes_moved() -> int:
-    """What this process has read and written, from the page cache or not."""
+    """Return the bytes that this process has read and written, from the page cache or not."""
     counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(counts["rchar"]) + int(counts["wchar"])
 
@@ -203,7 +203,7 @@ def test_an_append_to_a_large_file_reads_and_writes_little(tmp_path: Path) -> No
 
 @contextmanager
 def small_disk() -> Iterator[None]:
-    """No file may grow beyond 2,000 bytes, as on a disk that is full then: pytest's own output neither."""
+    """Limit files to 2,000 bytes, as on a full disk; pytest's own output, too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
     try:
@@ -226,13 +226,13 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, name: str) -> Non
     assert path.read_bytes() == before
 
 
-def test_a_folder_in_the_place_of_the_file(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
     delivery = FileSink(tmp_path).deliver(upserts(1), Deadline.after(30))
     assert delivery.problem == f"Cannot write the file {tmp_path}: Is a directory."
 
 
 @pytest.mark.slow
-def test_a_lock_that_is_held_costs_no_more_than_the_time_given(tmp_path: Path) -> None:
+def test_a_lock_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     with FileLock(tmp_path / "out.lock"), not_outlasting(0.3):
         delivery = FileSink(path).deliver(upserts(1), Deadline.after(0.3))
@@ -251,12 +251,12 @@ def test_a_lock_that_is_held_costs_no_more_than_the_time_given(tmp_path: Path) -
         (" out.jsonl ", "out.jsonl"),
     ],
 )
-def test_from_connection(host: str, path: str) -> None:
+def test_the_sink_is_made_from_a_connection(host: str, path: str) -> None:
     assert FileSink.from_connection(ConnectionParts(host)).describe() == f"the file {path}"
 
 
 @pytest.mark.parametrize("host", [None, "", "file://", "/data/", "file://server/out.json", "s3://bucket/out.json"])
-def test_unusable_hosts(host: str | None) -> None:
+def test_unusable_hosts_are_refused(host: str | None) -> None:
     with pytest.raises(SinkSettingsError, match="must be"):
         FileSink.from_connection(ConnectionParts(host))
 

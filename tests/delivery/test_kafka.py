@@ -27,7 +27,7 @@ def test_proposals_arrive_once_in_the_order_of_their_entity(target: Target) -> N
     assert by_entity(target.stored()) == by_entity(contents(proposals))
 
 
-def test_the_key_is_the_entity(target: Target) -> None:
+def test_the_key_of_a_message_is_its_entity(target: Target) -> None:
     target.sink().deliver([upsert("a"), patch("a")], Deadline.after(60))
     assert [each.key for each in target.kafka.messages(target.topic)] == [job_urn("a")] * 2
 
@@ -85,7 +85,7 @@ def secure(target: Target, password: str, **more: Any) -> Callable[[], Delivery]
     return lambda: sink.deliver(upserts(3), Deadline.after(20))
 
 
-def test_tls_with_a_ca_of_its_own_and_a_password(target: Target) -> None:
+def test_tls_can_have_its_own_authority_and_a_password(target: Target) -> None:
     assert secure(target, PASSWORD)() == Delivery(delivered=3, stored=False)
     assert by_entity(target.stored()) == by_entity(contents(upserts(3)))
 
@@ -99,7 +99,7 @@ def test_a_wrong_password_is_reported_at_once(target: Target, caplog: pytest.Log
     assert "canary" not in f"{delivery.problem}{caplog.text}"
 
 
-def test_a_certificate_that_is_not_trusted(target: Target) -> None:
+def test_an_untrusted_certificate_is_reported(target: Target) -> None:
     delivery = secure(target, PASSWORD, **{"ssl.ca.location": "/etc/ssl/certs"})()
     assert len(delivery.pending) == 3
     assert "cannot be used with this connection" in str(delivery.problem)
@@ -115,21 +115,21 @@ def test_a_certificate_that_is_not_trusted(target: Target) -> None:
         ({"schema_registry_config": {"ssl.ca.location": "/no/such.pem"}}, "No such file"),
     ],
 )
-def test_an_option_that_the_clients_do_not_have(target: Target, connection: dict[str, Any], words: str) -> None:
+def test_an_unknown_client_option_is_reported(target: Target, connection: dict[str, Any], words: str) -> None:
     delivery = target.sink(**connection).deliver(upserts(3), Deadline.after(20))
     assert len(delivery.pending) == 3
     assert f"{target.sink().describe()} cannot be used with this connection" in str(delivery.problem)
     assert words in str(delivery.problem)
 
 
-def test_a_topic_that_is_missing(target: Target) -> None:
+def test_a_missing_topic_is_reported(target: Target) -> None:
     delivery = target.sink(topic="no-such-topic").deliver(upserts(3), Deadline.after(60))
     assert len(delivery.pending) == 3
     assert "(topic no-such-topic) cannot be used with this connection" in str(delivery.problem)
     assert "Unknown topic" in str(delivery.problem)
 
 
-def test_a_registry_that_has_another_schema_for_the_topic(target: Target) -> None:
+def test_an_incompatible_schema_in_the_registry_is_reported(target: Target) -> None:
     target.registry.register(f"{target.topic}-value", json.dumps("string"))
     delivery = target.sink().deliver(upserts(3), Deadline.after(20))
     assert len(delivery.pending) == 3
@@ -137,7 +137,7 @@ def test_a_registry_that_has_another_schema_for_the_topic(target: Target) -> Non
     assert "HTTP status code 409" in str(delivery.problem)
 
 
-def test_a_registry_at_a_wrong_address(target: Target) -> None:
+def test_an_unreachable_registry_is_reported(target: Target) -> None:
     delivery = target.sink(schema_registry_url=f"{target.registry.url}/nowhere").deliver(upserts(3), Deadline.after(20))
     assert len(delivery.pending) == 3
     assert "cannot be used with this connection (its schema registry: " in str(delivery.problem)
@@ -168,7 +168,7 @@ def test_a_check_writes_nothing(target: Target) -> None:
         ({"producer_config": {"linger.mss": 5}}, "No such configuration property"),
     ],
 )
-def test_what_a_check_finds(target: Target, changes: dict[str, Any], words: str) -> None:
+def test_a_check_reports_its_findings(target: Target, changes: dict[str, Any], words: str) -> None:
     message = ""
     for seconds in (2, 8, 32):  # on a busy machine, the first may be too few to learn why
         status, message = checked(target.sink(**changes), seconds)

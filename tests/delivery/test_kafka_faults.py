@@ -22,7 +22,7 @@ FAULTS = [
 
 @pytest.fixture(scope="module", autouse=True)
 def _clients_are_imported() -> None:
-    """To import acryl-datahub takes a second, which would count in the time of a delivery."""
+    """Import acryl-datahub, so that its second does not count in the time of a delivery."""
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_proposals_arrive_after_the_fault(fault: Fault[Target], target: Target) 
 
 
 @pytest.mark.no_cover
-def test_a_broker_that_is_killed_and_restarted_amid_a_batch_loses_and_doubles_nothing(target: Target) -> None:
+def test_a_restarted_broker_loses_and_doubles_nothing(target: Target) -> None:
     proposals = upserts(20_000)
     deliveries: list[Delivery] = []
     thread = threading.Thread(
@@ -55,7 +55,7 @@ def test_a_broker_that_is_killed_and_restarted_amid_a_batch_loses_and_doubles_no
 
 
 def test_proposals_acknowledged_before_a_fault_are_not_pending_after_it(target: Target) -> None:
-    """The registry holds no more schemas, and the brokers go on."""
+    # The registry holds no more schemas, and the brokers go on.
     proposals = upserts(200)
     sink = target.sink()
     assert sink.deliver(proposals[:100], Deadline.after(60)).delivered == 100

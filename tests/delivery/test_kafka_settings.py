@@ -29,7 +29,9 @@ def read(
         ("", None, {"connection": {"bootstrap": "broker:9092"}}, "broker:9092"),
     ],
 )
-def test_brokers(host: str | None, port: int | None, extra: dict[str, Any], bootstrap: str) -> None:
+def test_brokers_come_from_host_and_port(
+    host: str | None, port: int | None, extra: dict[str, Any], bootstrap: str
+) -> None:
     assert read(host, port, **extra).bootstrap == bootstrap
 
 
@@ -72,13 +74,13 @@ def test_every_key_of_acryl_datahubs_settings_is_known() -> None:
         ({"connection": {"producer_config": {"request.required.acks": "0"}}}, "'acks' .* must not be 0"),
     ],
 )
-def test_unusable_extra(extra: dict[str, Any], message: str) -> None:
+def test_unusable_extras_are_refused(extra: dict[str, Any], message: str) -> None:
     with pytest.raises(SinkSettingsError, match=message) as caught:
         read(**extra)
     assert "canary-1" not in str(caught.value)
 
 
-def test_no_brokers() -> None:
+def test_brokers_are_required() -> None:
     with pytest.raises(SinkSettingsError, match="no host"):
         read(" ")
 
@@ -86,7 +88,7 @@ def test_no_brokers() -> None:
 SECURE = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
 
 
-def test_login_and_password_are_sasls() -> None:
+def test_login_and_password_are_those_of_sasl() -> None:
     settings = read(login="me", password="canary-1", connection={"producer_config": SECURE})
     assert settings.producer_config == {**SECURE, "sasl.username": "me", "sasl.password": "canary-1"}
 
@@ -99,7 +101,7 @@ def test_login_and_password_are_sasls() -> None:
         ({**SECURE, "sasl.username": "canary-2"}, "'sasl.username' is given twice"),
     ],
 )
-def test_a_password_that_would_not_be_used(producer_config: dict[str, Any], message: str) -> None:
+def test_a_password_without_effect_is_refused(producer_config: dict[str, Any], message: str) -> None:
     with pytest.raises(SinkSettingsError, match=message) as caught:
         read(login="me", password="canary-1", connection={"producer_config": producer_config})
     assert "canary" not in str(caught.value)

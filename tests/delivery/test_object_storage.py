@@ -44,7 +44,7 @@ def test_written_objects_are_listed_and_read(storage: ObjectStorage) -> None:
 
 
 def test_a_large_object_is_not_read(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its size is that of the latest listing; of what is written since, it is not known."""
+    # Its size is that of the latest listing; of what is written since, it is not known.
     monkeypatch.setattr(outbox_storage, "_MOST_BYTES", 8)
     storage.write("a/1", [b"first line\n", b"second"])
     storage.write("a/2", [b"one\n", b"second"])
@@ -57,7 +57,7 @@ def test_a_large_object_is_not_read(storage: ObjectStorage, monkeypatch: pytest.
     assert storage.read("a/1", most=16) == b"new"
 
 
-def test_missing_objects(storage: ObjectStorage) -> None:
+def test_missing_objects_raise_file_not_found(storage: ObjectStorage) -> None:
     with pytest.raises(FileNotFoundError):
         storage.read("a/b")
     with pytest.raises(FileNotFoundError):
@@ -65,7 +65,7 @@ def test_missing_objects(storage: ObjectStorage) -> None:
     storage.remove("a/b")
 
 
-def test_moving(storage: ObjectStorage) -> None:
+def test_objects_are_moved(storage: ObjectStorage) -> None:
     storage.write("a/1", [b"x"])
     storage.move("a/1", "b/1")
     assert (storage.read("b/1"), storage.stored("a")) == (b"x", {})
@@ -109,7 +109,7 @@ class ClientError(Exception):
     """A client's own error."""
 
 
-def test_a_clients_own_errors_are_errors_of_the_outbox() -> None:
+def test_client_errors_become_os_errors() -> None:
     def fail() -> None:
         raise ClientError("no such bucket")
 
@@ -119,7 +119,7 @@ def test_a_clients_own_errors_are_errors_of_the_outbox() -> None:
 
 
 @pytest.mark.slow
-def test_a_store_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_does_not_wait_for_a_store_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadline, "REQUEST_SECONDS", 0.1)
     storage = ObjectStorage(Failing(lambda: time.sleep(1)), "bucket", "s3://bucket")
     with pytest.raises(TimeoutError, match=r"s3://bucket/x: no answer within 0\.1 s"):
@@ -127,15 +127,15 @@ def test_a_store_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
-def test_nor_beyond_half_of_the_time_that_is_left() -> None:
+def test_a_step_takes_at_most_half_of_the_remaining_time() -> None:
     storage = ObjectStorage(Failing(lambda: time.sleep(3)), "bucket", "s3://bucket")
     storage.deadline = Deadline.after(1.2, clock=lambda: 0.0)
     with pytest.raises(TimeoutError, match=r"no answer within 0\.6 s"):
         storage.write("x", [b""])
 
 
-def test_the_clock_is_the_stores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of this host and the store, the store is right; S3 says it in whole seconds, in answers and in listings."""
+def test_the_clock_is_that_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of this host and the store, the store is right; S3 says it in whole seconds, in answers and in listings.
     memory: Any = import_module("fsspec.implementations.memory")
     files, now = memory.MemoryFileSystem(), time.time
     moments = dict[str, datetime]()

@@ -69,7 +69,7 @@ def deliver(store: Store, proposals: list[Proposal], waits: list[float] | None =
     return sink.deliver(proposals, Deadline.after(20))
 
 
-def test_the_object_holds_the_proposals_one_a_line() -> None:
+def test_an_object_has_one_proposal_a_line() -> None:
     store = Store()
     assert deliver(store, upserts(3)) == Delivery(delivered=3, stored=True)
     ((name, content),) = store.objects.items()

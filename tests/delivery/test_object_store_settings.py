@@ -12,7 +12,7 @@ from tests.delivery.test_object_store import Store
 
 
 def made(host: str | None, extra: dict[str, Any]) -> tuple[ObjectStoreSink, list[tuple[str, str | None]]]:
-    """The sink, and which stores were opened for it."""
+    """Return the sink, and the stores that were opened for it."""
     openings: list[tuple[str, str | None]] = []
 
     def open_storage(uri: str, conn_id: str | None) -> ObjectStorage:
@@ -31,7 +31,7 @@ def made(host: str | None, extra: dict[str, Any]) -> tuple[ObjectStoreSink, list
         (" s3://bucket ", {"storage_conn_id": ""}, ("s3://bucket", None)),
     ],
 )
-def test_settings(host: str, extra: dict[str, Any], opened: tuple[str, str | None]) -> None:
+def test_settings_come_from_the_connection(host: str, extra: dict[str, Any], opened: tuple[str, str | None]) -> None:
     sink, openings = made(host, extra)
     assert openings == [opened]
     assert sink.describe() == f"the object store at {opened[0]}"
@@ -51,7 +51,7 @@ def test_settings(host: str, extra: dict[str, Any], opened: tuple[str, str | Non
         ("s3://bucket", {"storage_conn_id": 7}, "must be text"),
     ],
 )
-def test_unusable_settings(host: str | None, extra: dict[str, Any], message: str) -> None:
+def test_unusable_settings_are_refused(host: str | None, extra: dict[str, Any], message: str) -> None:
     with pytest.raises(SinkSettingsError, match=message) as caught:
         made(host, extra)
     assert "canary-1" not in str(caught.value)

@@ -30,7 +30,7 @@ KEY = "canary-key-0123456789"
 
 @pytest.fixture(scope="module", autouse=True)
 def _client_is_imported() -> None:
-    """To import openlineage-python takes time, which would count in that of a delivery."""
+    """Import openlineage-python, so that this does not count in the time of a delivery."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def events() -> list[dict[str, Any]]:
 
 
 def items(events: list[dict[str, Any]]) -> list[OutboxItem]:
-    """Events as they come out of the outbox."""
+    """Return events as they come from the outbox."""
     stored = [RawEvent.from_json(json.dumps(event).encode()).to_json() for event in events]
     return [RawEvent.from_stored(proposal) or proposal for proposal in map(Proposal.from_obj, map(json.loads, stored))]
 
@@ -64,7 +64,7 @@ def sink_of(
     return OpenLineageSink(settings, backoff=Backoff(jitter=lambda: 1.0, sleep=waits.append))
 
 
-def test_events_arrive_as_they_are_and_in_order(backend: Backend, events: list[dict[str, Any]]) -> None:
+def test_events_arrive_unchanged_and_in_order(backend: Backend, events: list[dict[str, Any]]) -> None:
     assert len(events) > 3
     delivery = sink_of(backend.url).deliver(items(events), Deadline.after(30))
     assert delivery == Delivery(delivered=len(events), stored=True)
@@ -72,7 +72,7 @@ def test_events_arrive_as_they_are_and_in_order(backend: Backend, events: list[d
 
 
 def without_nulls(value: Any) -> Any:
-    """What openlineage-python leaves out of each event, whoever emits it."""
+    """Return an event without the nulls that openlineage-python omits."""
     if isinstance(value, dict):
         return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
     if isinstance(value, list):
@@ -98,7 +98,7 @@ def test_only_the_culprit_is_rejected(backend: Backend, events: list[dict[str, A
 
 
 def test_poison_events_are_rejected(backend: Backend, events: list[dict[str, Any]]) -> None:
-    """At the beginning, between others and at the end; the order of the others stays."""
+    # At the beginning, between others and at the end; the order of the others stays.
     backend.stumbles_over = "urn:poison"
     first, middle, last = ({"eventTime": "urn:poison", "eventType": kind} for kind in ("START", "RUNNING", "COMPLETE"))
     delivery = sink_of(backend.url, []).deliver(
@@ -167,8 +167,8 @@ def test_the_failure_before_a_hanging_request_is_reported(events: list[dict[str,
     assert " is not available (HTTP 503" in str(delivery.problem)
 
 
-def test_login_pages_and_endless_answers(events: list[dict[str, Any]]) -> None:
-    """Any other 2xx acknowledges, as it does for OpenLineage's own clients."""
+def test_login_pages_and_interim_answers_acknowledge_nothing(events: list[dict[str, Any]]) -> None:
+    # Any other 2xx acknowledges, as it does for OpenLineage's own clients.
     page = answering(status="200 OK", headers="Content-Type: text/html\r\n", body=b"<html>")
     login = answering(status="302 Found", headers="Location: /login\r\n")
     interim = answering(status="101 Switching Protocols")
@@ -192,7 +192,9 @@ def test_proposals_are_refused(backend: Backend) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_and_a_backend_at_once(backend: Backend, events: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_events_go_to_a_file_and_a_backend_at_once(
+    backend: Backend, events: list[dict[str, Any]], tmp_path: Path
+) -> None:
     file = {"type": "file", "log_file_path": str(tmp_path / "events"), "append": True}
     http = {"type": "http", "url": backend.url, "auth": {"type": "api_key", "apiKey": KEY}}
     sink = sink_of(None, None, None, type="composite", transports={"file": file, "http": http})
@@ -211,14 +213,14 @@ def test_a_file_and_a_backend_at_once(backend: Backend, events: list[dict[str, A
         ({"type": "nowhere.Transport"}, "ImportError: Failed to import nowhere.Transport"),
     ],
 )
-def test_a_transport_that_cannot_be_made(config: dict[str, Any], words: str) -> None:
+def test_an_unusable_transport_is_reported(config: dict[str, Any], words: str) -> None:
     settings = OpenLineageSettings.from_connection(ConnectionParts(extra=config))
     delivery = OpenLineageSink(settings).deliver(items([{}]), Deadline.after(30))
     assert len(delivery.pending) == 1
     assert f"cannot be used with this connection ({words}" in str(delivery.problem)
 
 
-def test_events_through_kafka(kafka: Kafka, events: list[dict[str, Any]]) -> None:
+def test_events_go_through_kafka(kafka: Kafka, events: list[dict[str, Any]]) -> None:
     topic = kafka.make_topic()
     config = {"bootstrap.servers": kafka.bootstrap}
     sink = sink_of(None, None, None, type="kafka", topic=topic, config=config)
@@ -228,7 +230,7 @@ def test_events_through_kafka(kafka: Kafka, events: list[dict[str, Any]]) -> Non
     assert len({key for key, _ in found}) == 1
 
 
-def test_an_event_that_is_too_large_for_kafka_costs_only_itself(kafka: Kafka, events: list[dict[str, Any]]) -> None:
+def test_an_event_that_is_too_large_for_kafka_is_rejected_alone(kafka: Kafka, events: list[dict[str, Any]]) -> None:
     topic = kafka.make_topic()
     sink = sink_of(None, None, None, type="kafka", topic=topic, config={"bootstrap.servers": kafka.bootstrap})
     large = {**events[1], "job": {"namespace": "default", "name": "x" * 2_000_000}}
@@ -239,7 +241,7 @@ def test_an_event_that_is_too_large_for_kafka_costs_only_itself(kafka: Kafka, ev
 
 
 class Anybodys(Transport):
-    """A transport as users may write one; it has bugs."""
+    """Transport as users may write one, with bugs."""
 
     kind = "anybodys"
 
@@ -253,7 +255,7 @@ class Anybodys(Transport):
         raise ReferenceError(f"a bug after {timeout} s")
 
 
-def test_a_bug_in_a_transport_of_the_users_leaves_everything_pending(events: list[dict[str, Any]]) -> None:
+def test_a_bug_in_a_users_transport_leaves_everything_pending(events: list[dict[str, Any]]) -> None:
     sink = sink_of(None, [], None, type=f"{__name__}.Anybodys")
     delivery = within(
         lambda seconds: sink.deliver(items(events), Deadline.after(seconds)),
@@ -264,7 +266,7 @@ def test_a_bug_in_a_transport_of_the_users_leaves_everything_pending(events: lis
 
 
 @pytest.mark.slow
-def test_kafka_that_is_down(events: list[dict[str, Any]]) -> None:
+def test_a_kafka_that_is_down_leaves_everything_pending(events: list[dict[str, Any]]) -> None:
     config = {"bootstrap.servers": f"127.0.0.1:{closed_port()}"}
     sink = sink_of(None, None, None, type="kafka", topic="t", config=config)
     delivery = sink.deliver(items(events), Deadline.after(1.5))
@@ -273,7 +275,7 @@ def test_kafka_that_is_down(events: list[dict[str, Any]]) -> None:
 
 
 def consumed(kafka: Kafka, topic: str) -> list[tuple[str, Any]]:
-    """All messages: they have one key, so they are in one partition."""
+    """Return all messages. They have one key, so they are in one partition."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": uuid.uuid4().hex})
     found: list[tuple[str, Any]] = []
     try:

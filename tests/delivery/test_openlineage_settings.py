@@ -22,7 +22,7 @@ HTTP = {"type": "http", "url": "http://marquez:5000"}
         ("", None, None, {"type": "file", "log_file_path": "/e"}, {"type": "file", "log_file_path": "/e"}),
     ],
 )
-def test_transport(
+def test_the_transport_comes_from_the_connection(
     host: str | None, port: int | None, schema: str | None, extra: dict[str, Any], transport: dict[str, Any]
 ) -> None:
     connection = ConnectionParts(host, port, schema, extra=extra)
@@ -41,13 +41,15 @@ def test_transport(
         (None, None, {"type": "composite", "transports": {"a": {"type": "async_http"}}}, "'async_http' within"),
     ],
 )
-def test_unusable_settings(host: str | None, password: str | None, extra: dict[str, Any], message: str) -> None:
+def test_unusable_settings_are_refused(
+    host: str | None, password: str | None, extra: dict[str, Any], message: str
+) -> None:
     with pytest.raises(SinkSettingsError, match=message) as caught:
         OpenLineageSettings.from_connection(ConnectionParts(host, password=password, extra=extra))
     assert "canary" not in str(caught.value)
 
 
-def test_secrets_are_nowhere() -> None:
+def test_secrets_are_neither_in_the_repr_nor_in_redacted_text() -> None:
     extra = {
         "custom_headers": {"X-Team": "canary-header"},
         "transports": [{"auth": {"type": "api_key", "apiKey": "canary-nested"}}],

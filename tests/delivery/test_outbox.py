@@ -27,7 +27,7 @@ from tests.delivery.outboxes import DAG, RUN, TASK, Recording, files, key, outbo
 from tests.delivery.samples import patch, upsert, upserts
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_an_entry_is_written_and_read_again(tmp_path: Path) -> None:
     proposals = [upsert("a"), patch("a"), upsert("b", title="half a pair \ud800\u2028\x85\n")]
     before = put(outbox_at(tmp_path / "outbox"), proposals=proposals)
     (entry,) = outbox_at(tmp_path / "outbox").entries(key().instance)
@@ -89,7 +89,7 @@ def test_raw_events_keep_their_stored_form(tmp_path: Path) -> None:
     assert quarantined == item
 
 
-def test_oldest_attempt_first(tmp_path: Path) -> None:
+def test_entries_are_listed_by_attempt_and_age(tmp_path: Path) -> None:
     names = [put(outbox_at(tmp_path), key(number)).name for number in (10, 2, 1, 2, 11)]
     assert outbox_at(tmp_path).names(key().instance) == [names[2], names[1], names[3], names[0], names[4]]
 
@@ -114,7 +114,7 @@ def test_a_clock_that_is_set_back_does_not_turn_the_order(tmp_path: Path, monkey
         ("nul\x00byte \ud800", -1),
     ],
 )
-def test_hostile_ids(tmp_path: Path, task_id: str, map_index: int) -> None:
+def test_any_ids_give_safe_names(tmp_path: Path, task_id: str, map_index: int) -> None:
     outbox = outbox_at(tmp_path / "deep" / "outbox")
     others = [put(outbox, key(task_id="a b")), put(outbox, key(task_id=task_id, map_index=map_index + 1))]
     entry = put(outbox, key(task_id=task_id, map_index=map_index), connection="../c \ud800")
@@ -127,7 +127,7 @@ def test_hostile_ids(tmp_path: Path, task_id: str, map_index: int) -> None:
 # -- settling
 
 
-def test_all_delivered_leaves_a_receipt(tmp_path: Path) -> None:
+def test_a_delivered_entry_leaves_a_receipt(tmp_path: Path) -> None:
     outbox = outbox_at(tmp_path)
     entry = put(outbox, proposals=[*upserts(2), patch("a")])
     assert entry.settle(Delivery(delivered=3, stored=True), entry.items()) is None
@@ -276,7 +276,7 @@ def test_a_full_outbox_refuses_new_entries_and_keeps_pending_ones(tmp_path: Path
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 3 MB."""
+    """Return a folder on a disk of 3 MB."""
     mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(tmp_path)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("only root may mount a small file system")
@@ -284,8 +284,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(tmp_path)], check=True)
 
 
-def test_what_fills_a_disk_can_be_delivered(small_disk: Path) -> None:
-    """A drain writes a lease and a receipt before it frees anything."""
+def test_an_outbox_that_fills_its_disk_can_be_delivered(small_disk: Path) -> None:
+    # A drain writes a lease and a receipt before it frees anything.
     outbox, kept, refusal = outbox_at(small_disk), 0, ""
     while not refusal:
         try:
@@ -304,10 +304,10 @@ def test_what_fills_a_disk_can_be_delivered(small_disk: Path) -> None:
 
 
 @pytest.mark.slow
-def test_receipts_that_fill_a_disk_give_way_to_what_lies_beside_the_outbox(
+def test_receipts_that_fill_a_disk_give_way_to_records_beside_the_outbox(
     small_disk: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """All receipts are newer than it. Each entry that comes in is delivered before the next one needs its room."""
+    # All receipts are newer than it. Each entry that comes in is delivered before the next one needs its room.
     beside = Overflow(tmp_path_factory.mktemp("unfinished"))
     refusing = Outbox(LocalStorage(small_disk), OutboxLimits(max_bytes=1), beside)
     runs = [f"run{number}" for number in range(150)]
@@ -342,7 +342,7 @@ def _failing_below(folder: Path) -> Callable[[str], Any]:
     return fail
 
 
-def test_a_bad_record_beside_the_outbox_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_record_beside_the_outbox_affects_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = Overflow(tmp_path / "beside/1")
     outbox = Outbox(LocalStorage(tmp_path / "outbox"), None, beside)
     put(outbox, key(run_id="in it"))
@@ -385,7 +385,7 @@ def test_a_full_outbox_takes_no_raw_events_and_no_finished_entry(tmp_path: Path)
 
 
 class Counting(LocalStorage):
-    """Remembers which folders were listed."""
+    """Storage that remembers which folders were listed."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -397,7 +397,7 @@ class Counting(LocalStorage):
 
 
 def test_a_write_lists_no_more_than_its_own_task(tmp_path: Path) -> None:
-    """However large the outbox is: what it holds is counted, and the oldest entry is remembered."""
+    # However large the outbox is: what it holds is counted, and the oldest entry is remembered.
     storage = Counting(tmp_path)
     outbox = Outbox(storage)
     put(outbox, key(task_id="other"))
@@ -481,7 +481,7 @@ def test_a_corrupt_entry_is_set_aside_with_the_reason(
 
 
 def sealed(manifest: Manifest, **changes: Any) -> bytes:
-    """A manifest with other fields, whose checksum is right."""
+    """Return a manifest with other fields, whose checksum is right."""
     fields = {name: value for name, value in {**asdict(manifest), **changes}.items() if value is not ...}
     return seal(fields)
 
@@ -531,7 +531,7 @@ def test_a_proposal_with_a_wrong_part_cannot_be_read(tmp_path: Path) -> None:
 def test_an_entry_that_its_task_replaced_meanwhile_is_not_set_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The task wrote a whole entry between the reading of the damaged one and its move."""
+    # The task wrote a whole entry between the reading of the damaged one and its move.
     outbox = outbox_at(tmp_path)
     entry = put(outbox)
     whole = Path(str(entry)).read_bytes()
@@ -559,7 +559,7 @@ def test_an_entry_of_another_version_is_left_alone(
     assert f"version {version} of the format, not 3" in caplog.text
 
 
-def test_an_outbox_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_an_outbox_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutboxError, match=rf"Cannot write to the outbox {tmp_path}/file: Not a directory"):
         put(outbox_at(tmp_path / "file"))

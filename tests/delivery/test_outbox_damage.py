@@ -35,7 +35,7 @@ FLIPS = 2_000
 
 
 class Remembering(Sink):
-    """Takes everything."""
+    """Sink that accepts everything."""
 
     name = "remembering"
 
@@ -46,7 +46,7 @@ class Remembering(Sink):
         return "a list"
 
     def refusal(self, items: Sequence[OutboxItem]) -> None:
-        """Events, too."""
+        """Refuse events, too."""
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (as in Sink)
         items = record.pending()
@@ -119,7 +119,7 @@ def finish(entry: Entry, _: bool) -> Entry:
 
 
 def deliver_everything(outbox: Outbox) -> list[str]:
-    """Read, requeue and drain whatever there is, as `pending`, `requeue` and `emit` do."""
+    """Read, requeue and drain everything, as `pending`, `requeue` and `emit` do."""
     sink = Remembering()
     assert all(entry.manifest for entry in outbox.entries())
     for quarantined in list(outbox.quarantined()):
@@ -145,8 +145,8 @@ NOT_FILES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.slow
-def test_flipped_bits(caplog: pytest.LogCaptureFixture) -> None:
-    """No single bit of any file stops a drain, or reaches DataHub; the file with the bit is set aside."""
+def test_flipped_bits_stop_no_drain_and_are_never_delivered(caplog: pytest.LogCaptureFixture) -> None:
+    # No single bit of any file stops a drain, or reaches DataHub; the file with the bit is set aside.
     caplog.set_level("CRITICAL")
     whole, chance = sample(), random.Random(20260101)
     every = sorted(text for texts in whole.promised.values() for text in texts)
@@ -172,7 +172,7 @@ def test_flipped_bits(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.slow
 def test_flipped_bits_beside_the_entries(caplog: pytest.LogCaptureFixture) -> None:
-    """Edges, parts of receipts, the count of bytes, the copies that pages show: read as they were, or not at all."""
+    # Edges, parts of receipts, the count of bytes, the copies that pages show: read as they were, or not at all.
     caplog.set_level("CRITICAL")
     storage, chance = MemoryStorage(), random.Random(20260102)
     edges = EdgeRecord(key(), "datahub", 1_000, 1_000, {"urn:li:dataJob:x": ("/inputDatasetEdges/a",)})
@@ -201,8 +201,8 @@ def test_flipped_bits_beside_the_entries(caplog: pytest.LogCaptureFixture) -> No
 @hypothesis_settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
-def test_any_bytes_as_any_file(caplog: pytest.LogCaptureFixture, data: st.DataObject) -> None:
-    """Whatever is in the files of an outbox, those that are whole are delivered, and nothing else."""
+def test_arbitrary_bytes_in_any_file_affect_no_other(caplog: pytest.LogCaptureFixture, data: st.DataObject) -> None:
+    # Whatever is in the files of an outbox, those that are whole are delivered, and nothing else.
     caplog.set_level("CRITICAL")
     whole = _sample()
     victims = data.draw(st.sets(st.sampled_from(sorted(victim for victim, _ in whole.kinds.values())), min_size=1))
@@ -227,8 +227,8 @@ def _sample() -> Sample:
 
 
 @pytest.mark.slow
-def test_names_that_are_not_regular_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Opening a FIFO would block for ever. Nothing of the kind is opened, wherever it is in an outbox."""
+def test_names_that_are_not_regular_files_are_never_opened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # Opening a FIFO would block for ever. Nothing of the kind is opened, wherever it is in an outbox.
     caplog.set_level("CRITICAL")
     whole = sample()
     for number, make in enumerate(NOT_FILES.values()):
@@ -248,8 +248,10 @@ def test_names_that_are_not_regular_files(tmp_path: Path, caplog: pytest.LogCapt
 
 @pytest.mark.slow
 @pytest.mark.parametrize("keeps_content", [False, True])
-def test_files_larger_than_the_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture, keeps_content: bool) -> None:
-    """One in the place of each kind of file costs only itself, whether or not its first line ends."""
+def test_files_larger_than_the_memory_are_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, keeps_content: bool
+) -> None:
+    # One in the place of each kind of file costs only itself, whether or not its first line ends.
     whole = sample()
     for name, content in whole.objects.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -273,7 +275,7 @@ def test_files_larger_than_the_memory(tmp_path: Path, caplog: pytest.LogCaptureF
 
 
 def test_a_large_entry_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is larger than what is read of anything else, and the outbox's limit has been lowered since."""
+    # It is larger than what is read of anything else, and the outbox's limit has been lowered since.
     entry = put(Outbox(LocalStorage(tmp_path)), proposals=50)
     entry.quarantine("no")
     put(Outbox(LocalStorage(tmp_path)), proposals=50)
@@ -289,8 +291,8 @@ def _read_little(storage: LocalStorage, read: Callable[..., bytes], name: str, *
     return read(storage, name, most=most)
 
 
-def test_folders_that_are_no_part_of_an_outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither endless depth, nor names that are not text, nor a folder that cannot be listed hides the entries."""
+def test_foreign_folders_hide_no_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Neither endless depth, nor names that are not text, nor a folder that cannot be listed hides the entries.
     outbox = Outbox(LocalStorage(tmp_path))
     entry = put(outbox)
     Path(os.fsdecode(os.fsencode(tmp_path / "pending") + b"/\xff\xfe" + b"/d" * 300)).mkdir(parents=True)

@@ -20,6 +20,6 @@ MANIFEST = Manifest(key(), "datahub", 0)
         (EntryFilter(connection_ids=("other",)), False),
     ],
 )
-def test_selected_entries(selection: EntryFilter, meant: bool) -> None:
+def test_a_filter_selects_entries(selection: EntryFilter, meant: bool) -> None:
     assert selection(MANIFEST) is meant
     assert bool(selection) is (selection != EntryFilter())

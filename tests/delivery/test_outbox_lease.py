@@ -28,7 +28,7 @@ def taken(storage: LocalStorage, seconds: float = 60.0) -> Lease:
     return lease
 
 
-def test_one_holder_at_a_time(tmp_path: Path) -> None:
+def test_a_lease_has_one_holder_at_a_time(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     with taken(storage):
         assert Lease.take(storage, GROUP) is None
@@ -36,14 +36,14 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     assert taken(storage).until.remaining() > 50
 
 
-def test_nothing_is_left_of_a_lease(tmp_path: Path) -> None:
+def test_a_released_lease_leaves_nothing(tmp_path: Path) -> None:
     with taken(LocalStorage(tmp_path)):
         assert len(files(tmp_path)) == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_two_simultaneous_takers_at_most_one_holds_it(tmp_path: Path) -> None:
-    """Each writes when the other has already looked: both must see the other then."""
+def test_at_most_one_of_two_simultaneous_takers_holds_it(tmp_path: Path) -> None:
+    # Each writes when the other has already looked: both must see the other then.
 
     class Meeting(LocalStorage):
         barrier = threading.Barrier(2, timeout=20)
@@ -86,7 +86,7 @@ def test_many_threads_never_hold_it_together(tmp_path: Path) -> None:
     assert (together, turns) == ([1], [30])
 
 
-def test_it_expires(tmp_path: Path) -> None:
+def test_a_lease_expires(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     lease = taken(storage, 60.0)
     earlier = time.time() - 61
@@ -95,7 +95,7 @@ def test_it_expires(tmp_path: Path) -> None:
         assert not [path for path in files(tmp_path) if path.name in lease.name]
 
 
-def test_its_holder_stops_before_others_may_begin(tmp_path: Path) -> None:
+def test_the_holder_stops_before_others_may_begin(tmp_path: Path) -> None:
     lease = taken(LocalStorage(tmp_path), 0.05)
     assert lease.until.remaining() <= 0.05
     time.sleep(0.06)
@@ -103,7 +103,7 @@ def test_its_holder_stops_before_others_may_begin(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_renewing(tmp_path: Path) -> None:
+def test_a_lease_can_be_renewed(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     lease = taken(storage, 0.4)
     assert lease.renew()
@@ -115,7 +115,7 @@ def test_renewing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_of_a_process_that_died_on_this_machine_it_is_not_respected(tmp_path: Path) -> None:
+def test_the_lease_of_a_dead_process_on_this_machine_is_ignored(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tests.delivery.test_outbox_lease import *;"
         "assert Lease.take(LocalStorage(Path(sys.argv[1])), GROUP)"
@@ -152,7 +152,7 @@ def test_waiting_ends_with_the_deadline(tmp_path: Path) -> None:
 
 
 def test_a_lease_is_respected_for_an_hour_at_most(tmp_path: Path) -> None:
-    """Whatever it says: its clock was wrong, or it was made up."""
+    # Whatever it says: its clock was wrong, or it was made up.
     storage = LocalStorage(tmp_path)
     year_ms = 31_536_000_000
     now_ms = time.time_ns() // 10**6
@@ -175,7 +175,7 @@ def test_a_lease_is_respected_for_an_hour_at_most(tmp_path: Path) -> None:
 
 
 def test_hosts_with_wrong_clocks_hold_a_lease_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The storage's clock decides: a host two hours ahead does not think that a lease is over, nor one behind."""
+    # The storage's clock decides: a host two hours ahead does not think that a lease is over, nor one behind.
     now = time.time
     for ahead in (7_200.0, -7_200.0):
         lease = taken(LocalStorage(tmp_path))
@@ -192,7 +192,7 @@ def test_hosts_with_wrong_clocks_hold_a_lease_one_at_a_time(tmp_path: Path, monk
 
 
 def test_an_error_while_it_is_taken_leaves_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither if the lease can be removed, nor if that fails, too."""
+    # Neither if the lease can be removed, nor if that fails, too.
     storage = LocalStorage(tmp_path)
     taken(storage).release()  # from now on it knows the storage's time, and looks before it writes
     names = storage.names

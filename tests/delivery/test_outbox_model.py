@@ -31,11 +31,11 @@ HOUR_MS = 3_600_000
 
 
 class Crash(BaseException):
-    """SIGKILL: nothing of the process goes on, no ``finally`` writes anything."""
+    """SIGKILL: the process stops, and no ``finally`` writes anything."""
 
 
 class World:
-    """What outlives a process: the objects of the storage, its clock, and DataHub."""
+    """State that outlives a process: the objects of the storage, its clock, and DataHub."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -101,7 +101,7 @@ class HostStorage(MemoryStorage):
 
 
 class DataHub(Sink):
-    """Takes the first items of each delivery, and rejects one of them."""
+    """Sink that accepts the first items of each delivery, and rejects one of them."""
 
     name = "model"
 
@@ -148,7 +148,7 @@ class OutboxModel(RuleBasedStateMachine):
 
     @rule(task=st.sampled_from("ab"), new_run=st.booleans(), skew_ms=SKEWS, crash=MOMENTS)
     def put(self, task: str, new_run: bool, skew_ms: int, crash: int | None) -> None:
-        """An attempt ends. It is promised as soon as the write has returned."""
+        """End an attempt. Its entry is promised as soon as the write has returned."""
         run, number = self.runs[task]
         run, number = (run + 1, 1) if new_run else (run, number + 1)
         self.runs[task] = run, number
@@ -163,7 +163,7 @@ class OutboxModel(RuleBasedStateMachine):
 
     @rule(skew_ms=SKEWS, crash=MOMENTS, other=MOMENTS, takes=st.sampled_from([0, 1, 2, 9]), rejects=REJECTS)
     def drain(self, skew_ms: int, crash: int | None, other: int | None, takes: int, rejects: int | None) -> None:
-        """A drain of one host. In its middle, another host drains everything that it may."""
+        """Drain on one host. In the middle, another host drains everything that it may."""
         steps = steps_of(crash)
         if other is not None:
             steps.setdefault(other, self.drain_the_rest)
@@ -171,7 +171,7 @@ class OutboxModel(RuleBasedStateMachine):
 
     @rule(task=st.sampled_from("ab"), other=st.integers(1, 12), takes=st.sampled_from([0, 1, 9]))
     def drain_one_run(self, task: str, other: int, takes: int) -> None:
-        """The oldest run alone is delivered, as a task's end does it; in its middle, another host drains the rest."""
+        """Deliver only the oldest run, as a task's end does. In the middle, another host drains the rest."""
         outbox = self.outbox(0, {other: self.drain_the_rest})
         runs = [name for name in outbox.names() if EntryName.parse(name.path) and f".{task}-" in name.instance]
         self.run_drain(outbox, takes=takes, names=[name for name in runs if name.instance == runs[0].instance])
@@ -187,7 +187,7 @@ class OutboxModel(RuleBasedStateMachine):
             )
 
     def is_held(self, entry: EntryName) -> bool:
-        """Whether a lease of an entry has not expired; until then, that of a killed drainer is respected, too."""
+        """Return whether a lease of an entry is in force; that of a killed drainer is, too, until it expires."""
         for name in [name for name in self.world.objects if name.startswith("leases/")]:
             holder = unseal(self.world.objects[name])[0]
             groups = [tuple(group) for group in holder.get("groups", [])]
@@ -216,7 +216,7 @@ class OutboxModel(RuleBasedStateMachine):
 
     @rule(skew_ms=SKEWS, crash=MOMENTS)
     def disk_is_full(self, skew_ms: int, crash: int | None) -> None:
-        """Receipts that protect nothing give way."""
+        """Remove receipts that protect nothing, as on a full disk."""
         outbox = self.outbox(skew_ms, steps_of(crash))
         assert outbox.storage.make_room is not None
         with suppress(Crash):
@@ -228,14 +228,14 @@ class OutboxModel(RuleBasedStateMachine):
 
     @invariant()
     def nothing_older_comes_back(self) -> None:
-        """An aspect never becomes older than that of an entry that is settled."""
+        """Check that no aspect becomes older than that of a settled entry."""
         for path, (task, version, _) in self.promised.items():
             if path not in self.world.objects and str(version) not in self.world.rejected:
                 assert self.shown(task) >= version
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        """What was promised is pending, delivered, or in the quarantine."""
+        """Check that everything promised is pending, delivered, or in the quarantine."""
         quarantined = b"".join(
             content for name, content in self.world.objects.items() if name.startswith("quarantined/")
         )
@@ -251,7 +251,7 @@ class OutboxModel(RuleBasedStateMachine):
         return self.world.datahub.get(upsert(entity).entity_urn)
 
     def teardown(self) -> None:
-        """When everything works again, everything arrives, and the newest stays."""
+        """Check that everything arrives once all works again, and that the newest stays."""
         self.world.now_ms += 2 * HOUR_MS
         self.requeue(None)
         for _ in range(2):
@@ -279,8 +279,8 @@ TestOutboxModel.settings = hypothesis_settings(
 )
 
 
-def test_what_is_requeued_overwrites_nothing_although_receipts_gave_way() -> None:
-    """Random orders seldom come to this one."""
+def test_a_requeued_entry_overwrites_nothing_although_receipts_gave_way() -> None:
+    # Random orders seldom come to this one.
     model = OutboxModel()
     model.put("a", new_run=False, skew_ms=0, crash=None)
     model.drain(skew_ms=0, crash=None, other=None, takes=9, rejects=0)
@@ -294,7 +294,7 @@ def test_what_is_requeued_overwrites_nothing_although_receipts_gave_way() -> Non
 
 
 def test_a_drain_remembers_a_run_that_is_delivered_in_part_for_all_older_ones() -> None:
-    """Such a run has no receipt yet, only the part of one. Random orders come to it once in a thousand times."""
+    # Such a run has no receipt yet, only the part of one. Random orders come to it once in a thousand times.
     model = OutboxModel()
     model.put("a", new_run=False, skew_ms=0, crash=None)
     model.put("a", new_run=True, skew_ms=0, crash=None)
@@ -361,7 +361,7 @@ _CLOCK_STEPS = st.one_of(
 
 
 class Clocks:
-    """Two hosts that share an outbox, and runs of one task, that each replace an aspect that they share."""
+    """Two hosts that share an outbox, and runs of one task that replace the same aspect."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, store_knows_time: bool) -> None:
         self.model = OutboxModel()
@@ -416,7 +416,7 @@ class Clocks:
 @example(steps=[("jump", 0, HOUR_MS // 2), ("put unaware", 0, None), ("put", 0, None)], store_knows_time=True)
 @given(steps=st.lists(_CLOCK_STEPS, min_size=6, max_size=14), store_knows_time=st.booleans())
 def test_no_jumps_of_two_hosts_clocks_lose_or_block_anything(steps: list[Any], store_knows_time: bool) -> None:
-    """Whatever they did, all is delivered an hour later; and what comes then is not silenced by what came before."""
+    # Whatever they did, all is delivered an hour later; and what comes then is not silenced by what came before.
     with pytest.MonkeyPatch.context() as monkeypatch:
         clocks = Clocks(monkeypatch, store_knows_time=store_knows_time)
         for step in steps:

@@ -21,7 +21,7 @@ def outbox(tmp_path: Path) -> Outbox:
 
 
 class RecordingBackend(Sink):
-    """Takes all raw events."""
+    """Backend that accepts all raw events."""
 
     name = "recording-backend"
     takes = RawEvent
@@ -39,7 +39,7 @@ class RecordingBackend(Sink):
 
 
 def reject(outbox: Outbox, try_number: int = 1) -> None:
-    """An entry of two proposals: one is delivered, one is rejected."""
+    """Write an entry of two proposals, deliver one, and reject the other."""
     entry = put(outbox, key(try_number), [upsert("good"), upsert("bad", f"of try {try_number}")])
     good, bad = entry.items()
     entry.settle(Delivery(1, (Rejection(bad, "no such field"),)), [good, bad])
@@ -56,7 +56,7 @@ def test_quarantined_items_have_their_reasons(outbox: Outbox) -> None:
     assert (by_try[2].reasons, [item for _, item in by_try[2].rejected]) == (["too old"], upserts(3))
 
 
-def test_requeued_it_is_pending_and_delivered(outbox: Outbox, tmp_path: Path) -> None:
+def test_a_requeued_entry_is_pending_and_delivered(outbox: Outbox, tmp_path: Path) -> None:
     reject(outbox)
     (held,) = outbox.quarantined()
     entry = outbox.requeue(held)
@@ -71,7 +71,7 @@ def test_requeued_it_is_pending_and_delivered(outbox: Outbox, tmp_path: Path) ->
 
 
 def test_requeued_raw_events_go_to_their_backend(outbox: Outbox) -> None:
-    """Another connection to DataHub that the drain was given is not for them."""
+    # Another connection to DataHub that the drain was given is not for them.
     events = [RawEvent.from_json(b'{"eventType": "START"}'), RawEvent.from_json(b'{"eventType": "COMPLETE"}')]
     outbox.put(key(), events, spark_succeeded=True, connection_id="marquez").quarantine("too old")
     entry = outbox.requeue(*outbox.quarantined())
@@ -84,7 +84,7 @@ def test_requeued_raw_events_go_to_their_backend(outbox: Outbox) -> None:
     assert datahub.calls == 0
 
 
-def test_requeued_it_overwrites_nothing_that_was_delivered_since(outbox: Outbox) -> None:
+def test_a_requeued_entry_overwrites_nothing_newer(outbox: Outbox) -> None:
     reject(outbox, 1)
     sink = Recording()
     put(outbox, key(2), [upsert("bad", "of try 2")])
@@ -100,7 +100,7 @@ def test_a_full_outbox_can_requeue(outbox: Outbox, tmp_path: Path) -> None:
     assert len(outbox.names()) == 1
 
 
-def test_raw_events_go_with_it_and_come_back_with_its_last_part(outbox: Outbox, tmp_path: Path) -> None:
+def test_raw_events_are_quarantined_and_requeued_with_their_entry(outbox: Outbox, tmp_path: Path) -> None:
     entry = put(outbox, proposals=[upsert("a"), upsert("b"), upsert("c")]).attach_events([b"raw"])
     a, b, c = entry.items()
     rest = entry.settle(Delivery(1, (Rejection(a, "no"),), (c,), "later"), [a, b, c])
@@ -131,7 +131,7 @@ def test_damaged_objects_are_set_aside(
 
 
 @pytest.mark.parametrize("line", [b'{"reason": 1, "proposal": {}}', b"[]", b'{"reason": "x", "proposal": {}}'])
-def test_a_line_without_reason_or_proposal(outbox: Outbox, tmp_path: Path, line: bytes) -> None:
+def test_a_line_without_reason_or_proposal_is_damaged(outbox: Outbox, tmp_path: Path, line: bytes) -> None:
     reject(outbox)
     (path,) = files(tmp_path / "quarantined")
     (held,) = outbox.quarantined()

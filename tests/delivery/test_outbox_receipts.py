@@ -42,7 +42,7 @@ def test_a_receipt_is_small_and_names_the_delivered_aspects(outbox: Outbox, tmp_
     assert receipt.delivered_ms >= receipt.created_ms
 
 
-def test_aspects_that_later_attempts_and_runs_replaced(outbox: Outbox) -> None:
+def test_receipts_name_aspects_that_later_attempts_and_runs_replaced(outbox: Outbox) -> None:
     first, second = delivered(outbox, 1), delivered(outbox, 2)
     upserts = set(receipts_in(outbox)[0].upserts)
     assert len(upserts) == 2
@@ -53,14 +53,14 @@ def test_aspects_that_later_attempts_and_runs_replaced(outbox: Outbox) -> None:
     assert outbox.receipts.find(later.name, later.manifest)[1] == set()
 
 
-def test_of_another_task_it_says_nothing(outbox: Outbox) -> None:
+def test_a_receipt_says_nothing_about_other_tasks(outbox: Outbox) -> None:
     first = delivered(outbox)
     delivered(outbox, 2, task_id="load")
     assert outbox.receipts.find(first.name, first.manifest)[1] == set()
 
 
 @pytest.mark.parametrize("content", [b"", b"[]\n", b"\x00\xff"])
-def test_a_receipt_that_cannot_be_read_says_nothing(outbox: Outbox, tmp_path: Path, content: bytes) -> None:
+def test_a_receipt_that_cannot_be_read_is_ignored(outbox: Outbox, tmp_path: Path, content: bytes) -> None:
     entry = delivered(outbox)
     files(tmp_path)[0].write_bytes(content)
     assert outbox.receipts.find(entry.name, entry.manifest) == (None, set())
@@ -77,7 +77,7 @@ def test_receipts_expire(outbox: Outbox, tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-def test_a_receipt_stays_while_something_older_waits(tmp_path: Path) -> None:
+def test_a_receipt_stays_while_an_older_entry_is_pending(tmp_path: Path) -> None:
     outbox = outbox_at(tmp_path, OutboxLimits(receipts=-1.0))
     older = put(outbox)
     time.sleep(0.002)
@@ -88,7 +88,7 @@ def test_a_receipt_stays_while_something_older_waits(tmp_path: Path) -> None:
 
 
 def test_the_oldest_receipts_give_way_if_all_are_too_large(tmp_path: Path) -> None:
-    """Those stay that keep an older entry, or what is quarantined, from replacing something newer."""
+    # Those stay that keep an older entry, or what is quarantined, from replacing something newer.
     outbox = outbox_at(tmp_path)
     delivered(outbox, run_id="before")
     waiting = put(outbox, key(2, "build", run_id="waits"), 1)
@@ -112,7 +112,7 @@ def test_the_oldest_receipts_give_way_if_all_are_too_large(tmp_path: Path) -> No
     assert outbox.receipts.find(after.name, after.manifest) == (None, set())
 
 
-def test_what_cannot_be_listed_for_room_refuses_no_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_listed_refuses_no_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outbox = outbox_at(tmp_path)
     delivered(outbox)
 
@@ -126,8 +126,8 @@ def test_what_cannot_be_listed_for_room_refuses_no_receipt(tmp_path: Path, monke
     assert outbox.storage.read("leases/a") == b"x"
 
 
-def test_receipts_from_the_future_silence_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host whose clock was two hours ahead delivered once; afterwards it is right again."""
+def test_receipts_from_the_future_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A host whose clock was two hours ahead delivered once; afterwards it is right again.
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 7_200)
     ahead = outbox_at(tmp_path)
@@ -149,7 +149,7 @@ def test_receipts_from_the_future_silence_nothing(tmp_path: Path, monkeypatch: p
         newest.unlink()
 
 
-def test_what_is_superseded_is_counted_and_said(outbox: Outbox) -> None:
+def test_superseded_aspects_are_counted_and_reported(outbox: Outbox) -> None:
     old = put(outbox, key(task_id="build", run_id="old"), 2)
     time.sleep(0.002)
     delivered(outbox, run_id="new")
@@ -161,7 +161,7 @@ def test_what_is_superseded_is_counted_and_said(outbox: Outbox) -> None:
 
 @pytest.mark.slow
 def test_each_receipt_of_a_mapped_task_is_read_once_by_a_drain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hundreds of indexes of one task were kept, and those of a later run are delivered already."""
+    # Hundreds of indexes of one task were kept, and those of a later run are delivered already.
 
     class Counting(MemoryStorage):
         counts: ClassVar[Counter[str]] = Counter()

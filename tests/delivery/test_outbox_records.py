@@ -57,9 +57,7 @@ def test_other_runs_and_tasks_are_left_out_and_the_newest_come_first(tmp_path: P
     assert {record.state for record in records.newest(50, undelivered=True)} == {"pending", "unfinished"}
 
 
-def test_what_cannot_be_read_is_left_out_and_what_is_too_old_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_records_are_left_out_and_old_ones_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outbox = outbox_at(tmp_path, OutboxLimits(receipts=60))
     entry = put(outbox, key(), 1)
     entry.settle(Delivery(1), proposals_in(entry))
@@ -74,7 +72,7 @@ def test_what_cannot_be_read_is_left_out_and_what_is_too_old_is_removed(
     assert outbox.storage.stored("delivered") == {}
 
 
-def test_a_full_disk_delivers_all_the_same(tmp_path: Path) -> None:
+def test_a_full_disk_does_not_prevent_delivery(tmp_path: Path) -> None:
     outbox = outbox_at(tmp_path)
     (tmp_path / "delivered").write_text("not a folder")
     entry = outbox.put(key(), upserts(2), spark_succeeded=True, connection_id="datahub")

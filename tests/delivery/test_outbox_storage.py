@@ -33,7 +33,7 @@ def test_written_objects_are_listed_and_read(tmp_path: Path) -> None:
     assert storage.describe("b/2") == str(tmp_path / "root/b/2")
 
 
-def test_missing_objects(tmp_path: Path) -> None:
+def test_missing_objects_raise_file_not_found(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     with pytest.raises(FileNotFoundError):
         storage.read("a")
@@ -52,7 +52,7 @@ def test_a_listed_file_that_has_become_a_fifo_is_not_waited_for(tmp_path: Path) 
         storage.first_line("a/1")
 
 
-def test_drafts_are_no_objects(tmp_path: Path) -> None:
+def test_drafts_are_not_listed(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     storage.write("a/1", [b""])
     (tmp_path / "a/.0123.draft").write_text("half")
@@ -69,7 +69,7 @@ def test_moving_and_removing_leave_no_empty_folders(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_others_empty_and_remove_takes_writes(tmp_path: Path) -> None:
+def test_a_folder_that_others_remove_is_made_again(tmp_path: Path) -> None:
     storage, failed = LocalStorage(tmp_path), []
 
     def work(number: int) -> None:
@@ -89,7 +89,7 @@ def test_a_folder_that_others_empty_and_remove_takes_writes(tmp_path: Path) -> N
     assert failed == []
 
 
-def test_what_it_makes_belongs_to_its_user_alone(tmp_path: Path) -> None:
+def test_new_files_and_folders_are_private(tmp_path: Path) -> None:
     before = os.umask(0o002)
     try:
         storage = LocalStorage(tmp_path / "root")
@@ -102,7 +102,7 @@ def test_what_it_makes_belongs_to_its_user_alone(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it writes later does not replace something newer."""
+    # What it writes later does not replace something newer.
     storage, goes_on, ended = LocalStorage(tmp_path), threading.Event(), threading.Event()
     sync, unlink = os.fsync, os.unlink
 
@@ -170,7 +170,7 @@ def test_a_disk_that_hangs_amid_a_removal_or_a_rename_is_not_waited_for(
 def test_a_rename_that_was_left_behind_removes_nothing_that_came_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Probably how a soak lost two attempts: a process gave up a record, and took it again while the disk hung."""
+    # Probably how a soak lost two attempts: a process gave up a record, and took it again while the disk hung.
     storage, goes_on, ended = LocalStorage(tmp_path), threading.Event(), threading.Event()
     storage.write("records/mine", [b"x"])
     sync, unlink, rmdir = os.fsync, os.unlink, os.rmdir
@@ -201,7 +201,7 @@ def test_a_rename_that_was_left_behind_removes_nothing_that_came_back(
 
 @pytest.mark.slow
 def test_no_step_waits_for_a_disk_that_hangs(tmp_path: Path) -> None:
-    """And many steps wait no longer than one, until it is back or somebody has a new deadline."""
+    # And many steps wait no longer than one, until it is back or somebody has a new deadline.
     storage = LocalStorage(tmp_path)
     storage.write("pending/1", [b"first\nsecond"])
     steps: dict[str, Callable[[], object]] = {
@@ -229,8 +229,8 @@ def test_no_step_waits_for_a_disk_that_hangs(tmp_path: Path) -> None:
                 assert not deadline.expired, name
 
 
-def test_what_a_nearly_full_disk_still_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies of what was delivered give way, if that helps; leases and receipts need what new entries leave."""
+def test_a_nearly_full_disk_takes_leases_and_receipts_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Copies of what was delivered give way, if that helps; leases and receipts need what new entries leave.
     storage, size = LocalStorage(tmp_path), 12_288
     asked = []
     for number in range(4):

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Crash(BaseException):
-    """SIGKILL: nothing of the process goes on, no ``finally`` writes anything."""
+    """SIGKILL: the process stops, and no ``finally`` writes anything."""
 
 
 class Step:
@@ -135,7 +135,7 @@ _STEPS = ("replace", "unlink", "rmdir", "fsync")
 
 
 class World:
-    """What outlives a process, and who is at work."""
+    """State that outlives a process, and the attempts that processes work on."""
 
     def __init__(self, folder: Path, patched: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -224,7 +224,7 @@ class World:
 
 
 def _refuse_to_wait(rename: Any, path: str) -> None:
-    """A write that waits for an older rename is left behind, and then replaces nothing."""
+    """Leave a write behind that waits for an older rename. It then replaces nothing."""
     older = rename._begun.get(path)
     if older is not None and older.locked():
         raise TimeoutError
@@ -272,7 +272,7 @@ class OverflowModel(RuleBasedStateMachine):
 
     @rule(who=WHO, tab=TAB, drawn=EVENTS)
     def keep(self, who: int, tab: int, drawn: dict[int, Any]) -> None:
-        """An attempt begins; if the outbox refuses, beside it."""
+        """Begin an attempt; beside the outbox if that refuses it."""
 
         def begin(process: Process) -> None:
             attempt = key(run_id=f"run{len(self.promised)}")
@@ -286,7 +286,7 @@ class OverflowModel(RuleBasedStateMachine):
 
     @rule(who=WHO, drawn=EVENTS, number=st.integers(0, 9))
     def update(self, who: int, drawn: dict[int, Any], number: int) -> None:
-        """An attempt records something: in the outbox, if it takes that by now."""
+        """Record something of an attempt, in the outbox if that takes it by now."""
 
         def change(process: Process) -> None:
             if process.entries:
@@ -296,7 +296,7 @@ class OverflowModel(RuleBasedStateMachine):
 
     @rule(who=WHO, drawn=EVENTS)
     def finish(self, who: int, drawn: dict[int, Any]) -> None:
-        """An attempt has its proposals, and keeps them in the outbox, if it takes them."""
+        """Write an attempt's proposals to the outbox, if that takes them."""
 
         def end(process: Process) -> None:
             if process.entries:
@@ -306,7 +306,7 @@ class OverflowModel(RuleBasedStateMachine):
 
     @rule(who=WHO, drawn=EVENTS)
     def give_up(self, who: int, drawn: dict[int, Any]) -> None:
-        """An attempt ends."""
+        """End an attempt."""
 
         def release(process: Process) -> None:
             if process.entries:
@@ -317,7 +317,7 @@ class OverflowModel(RuleBasedStateMachine):
 
     @rule(who=WHO, tab=TAB, drawn=EVENTS)
     def take_back(self, who: int, tab: int, drawn: dict[int, Any]) -> None:
-        """A process lists the outbox."""
+        """List the outbox in a process."""
         self.act(who, lambda process: process.outboxes[tab].names(), drawn)
 
     @rule(who=WHO, moments=st.integers(0, 3))
@@ -327,7 +327,7 @@ class OverflowModel(RuleBasedStateMachine):
 
     @rule(who=WHO, tab=TAB)
     def begin_anew(self, who: int, tab: int) -> None:
-        """A thread has a new deadline, and tries the disk again."""
+        """Give a thread a new deadline, with which it tries the disk again."""
         self.world.processes[who].outboxes[tab].deadline = Deadline.after(float("inf"))
 
     @rule(who=WHO)
@@ -340,7 +340,7 @@ class OverflowModel(RuleBasedStateMachine):
 
     @rule()
     def drain(self) -> None:
-        """Everything in the outbox is delivered."""
+        """Deliver everything in the outbox."""
         self.settled.update(name for name in self.world.objects if name.startswith("pending/"))
         self.world.objects.clear()
 
@@ -354,7 +354,7 @@ class OverflowModel(RuleBasedStateMachine):
         return {name.path for name in Overflow(self.world.folder / "beside").names()}
 
     def teardown(self) -> None:
-        """When the disks are well again, everything comes into the outbox, though no process ends."""
+        """Check that everything comes into the outbox once the disks are well, although no process ends."""
         try:
             for process in self.world.processes:
                 while process.left_behind:
@@ -403,7 +403,7 @@ _STEPS_OF_ALL: list[Callable[[OverflowModel], object]] = [
 @pytest.mark.slow
 @pytest.mark.no_cover
 def test_no_order_of_few_steps_loses_a_record() -> None:
-    """All orders of some steps after a process gave up its record, perhaps on a disk that hung amid that."""
+    # All orders of some steps after a process gave up its record, perhaps on a disk that hung amid that.
     for hangs in range(1, 5):
         for steps in product(_STEPS_OF_ALL, repeat=int(os.environ.get("OVERFLOW_MODEL_STEPS", "2"))):
             model = OverflowModel()

@@ -46,7 +46,7 @@ def test_so_many_failures_without_a_success_are_an_outage(record: DeliveryRecord
 
 
 def test_a_later_success_rejects_what_fails_once_more(record: DeliveryRecord) -> None:
-    """The server was away for the second item and is away for the third; it refuses the fourth for another reason."""
+    # The server was away for the second item and is away for the third; it refuses the fourth for another reason.
     server = Server({0: [FAILED], 1: [True], 2: [AWAY], 3: [REFUSED]})
     poison = PoisonFilter[Proposal](record, "it", server.resend)
     *suspects, taken = record.pending(Proposal)[:5]
@@ -75,7 +75,7 @@ def test_the_last_success_is_repeated(record: DeliveryRecord, takes: bool | Fail
 
 
 def test_a_server_that_fails_for_a_moment_rejects_nothing(record: DeliveryRecord) -> None:
-    """It took an item before and takes it again afterwards; between the two it failed on all."""
+    # It took an item before and takes it again afterwards; between the two it failed on all.
     server = Server({0: [True], 1: [True]})
     poison = PoisonFilter[Proposal](record, "it", server.resend)
     first, second = record.pending(Proposal)[:2]

@@ -39,7 +39,7 @@ def test_another_process_with_the_same_number_is_another_one() -> None:
 
 
 def test_hosts_and_containers_that_share_name_and_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first namespace has the same number on every host: the boot and the container keep them apart."""
+    # The first namespace has the same number on every host: the boot and the container keep them apart.
     here = machine()
     try:
         other_boot, container = tmp_path / "boot_id", tmp_path / "mountinfo"
@@ -73,7 +73,7 @@ sys.stdin.read()
 
 @pytest.mark.slow
 def test_processes_of_two_namespaces_with_the_same_number_are_kept_apart(tmp_path: Path) -> None:
-    """As in two containers of one host: to each of them, the other's process is one of its own numbers."""
+    # As in two containers of one host: to each of them, the other's process is one of its own numbers.
     command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if shutil.which("unshare") is None:
         pytest.skip("unshare is not installed")

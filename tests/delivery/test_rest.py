@@ -38,12 +38,12 @@ def gms() -> Iterator[GmsStandIn]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _datahub_is_imported() -> None:
-    """Importing acryl-datahub takes a second, which would count in the tests of time."""
+    """Import acryl-datahub, so that its second does not count in tests of time."""
     import datahub.emitter.rest_emitter  # noqa: F401
 
 
 def sink_of(url: str, waits: list[float] | None = None, token: str = TOKEN, **extra: Any) -> RestSink:
-    """A sink that notes its waits instead of waiting, if it is given a list."""
+    """Return a sink that notes its waits instead of waiting, if it is given a list."""
     settings = RestSettings.from_connection(ConnectionParts(url, password=token, extra=extra))
     if waits is None:
         return RestSink(settings)
@@ -62,7 +62,7 @@ def expected(proposals: list[Proposal]) -> list[tuple[str, str, str, Any]]:
 
 
 @pytest.mark.slow
-def test_delivers_in_order_and_in_few_requests(gms: GmsStandIn) -> None:
+def test_proposals_are_delivered_in_order_and_in_few_requests(gms: GmsStandIn) -> None:
     proposals = upserts(450)
     delivery = sink_of(gms.url).deliver(proposals, Deadline.after(30))
     assert delivery == Delivery(delivered=450, stored=True)
@@ -71,7 +71,7 @@ def test_delivers_in_order_and_in_few_requests(gms: GmsStandIn) -> None:
 
 
 @BOTH_PROTOCOLS
-def test_patches_go_with_upserts_and_nothing_of_ours_is_changed(gms: GmsStandIn, openapi: bool) -> None:
+def test_patches_and_upserts_are_sent_together_and_unchanged(gms: GmsStandIn, openapi: bool) -> None:
     proposals = [upsert("a"), patch("a"), upsert("b"), patch("b")]
     before = copy.deepcopy(proposals)
     delivery = sink_of(gms.url, openapi_ingestion=openapi).deliver(proposals, Deadline.after(30))
@@ -167,7 +167,7 @@ def test_failures_that_may_pass_are_retried(gms: GmsStandIn, status: int) -> Non
     assert len(gms.requests) == 4
 
 
-def test_retry_after_is_waited_for(gms: GmsStandIn) -> None:
+def test_retry_after_is_respected(gms: GmsStandIn) -> None:
     gms.fail_next(429, headers={"Retry-After": "7"})
     waits: list[float] = []
     assert sink_of(gms.url, waits).deliver(upserts(3), Deadline.after(30)).delivered == 3
@@ -181,7 +181,7 @@ def test_retry_after_may_be_a_date(gms: GmsStandIn) -> None:
     assert waits == [0.5]
 
 
-def test_no_wait_that_is_longer_than_the_time_left(gms: GmsStandIn) -> None:
+def test_a_wait_beyond_the_deadline_is_not_begun(gms: GmsStandIn) -> None:
     gms.fail_next(429, headers={"Retry-After": "120"})
     waits: list[float] = []
     proposals = upserts(3)
@@ -252,7 +252,7 @@ def test_an_error_with_any_body_is_understood(gms: GmsStandIn, body: Any) -> Non
         ("ASYNC", True, False),
     ],
 )
-def test_accepted_is_not_called_stored(gms: GmsStandIn, mode: str, openapi: bool, stored: bool) -> None:
+def test_an_accepted_write_does_not_count_as_stored(gms: GmsStandIn, mode: str, openapi: bool, stored: bool) -> None:
     sink = sink_of(gms.url, emit_mode=mode, openapi_ingestion=openapi)
     assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(delivered=2, stored=stored)
 
@@ -347,7 +347,7 @@ INTERIM = "Link: </a>\r\n\r\nHTTP/1.1"
 
 @BOTH_PROTOCOLS
 def test_interim_answers_acknowledge_nothing(openapi: bool) -> None:
-    """Proxies may send any number of them (1xx) before the answer; http.client takes all but 100 for the answer."""
+    # Proxies may send any number of them (1xx) before the answer; http.client takes all but 100 for the answer.
     body = ENTITIES if openapi else b'{"value": "success"}'
     for status, outcome in (
         (f"103 Early Hints\r\n{INTERIM} 102 Processing\r\n{INTERIM} 200 OK", ""),
@@ -374,7 +374,7 @@ def test_interim_answers_acknowledge_nothing(openapi: bool) -> None:
     ],
 )
 def test_every_version_of_gms_is_recognised(gms: GmsStandIn, mode: str, openapi: bool, status: int, body: Any) -> None:
-    """The answers carry no header of GMS: a proxy may drop them."""
+    # The answers carry no header of GMS: a proxy may drop them.
     gms.fail_next(status, body=body, without_body=body is None)
     sink = sink_of(gms.url, emit_mode=mode, openapi_ingestion=openapi)
     assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(delivered=2, stored=mode != "ASYNC")
@@ -382,7 +382,7 @@ def test_every_version_of_gms_is_recognised(gms: GmsStandIn, mode: str, openapi:
 
 @pytest.mark.parametrize("status", ["200 OK", "500 Server Error", "400 Bad Request", "302 Found"])
 def test_an_endless_answer_is_cut_off(status: str) -> None:
-    """The server's thread ends only when the connection is closed; the test would hang otherwise."""
+    # The server's thread ends only when the connection is closed; the test would hang otherwise.
     hung_up = threading.Event()
     flood = endless(f"HTTP/1.1 {status}\r\n\r\n".encode(), b'{"value": "success", ' + b" " * 4096)
 
@@ -402,7 +402,7 @@ def test_an_endless_answer_is_cut_off(status: str) -> None:
 
 @pytest.mark.slow
 def test_nothing_is_read_after_the_deadline() -> None:
-    """Each byte of the body comes in time, the last one never; the thread ends nevertheless (see conftest)."""
+    # Each byte of the body comes in time, the last one never; the thread ends nevertheless (see conftest).
     with serving(endless(b"HTTP/1.1 200 OK\r\n\r\n", b".", pause=0.05)) as address:
         delivery = sink_of(f"http://{address}", []).deliver(upserts(1), Deadline.after(0.5))
         for thread in threading.enumerate():
@@ -413,7 +413,7 @@ def test_nothing_is_read_after_the_deadline() -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_hangs_costs_no_more_than_the_time_given() -> None:
+def test_a_server_that_hangs_is_left_at_the_deadline() -> None:
     proposals = upserts(300)
 
     def deliver(seconds: float) -> Delivery:
@@ -440,7 +440,7 @@ def test_the_failure_before_a_hanging_request_is_reported() -> None:
 
 
 @pytest.mark.slow
-def test_one_request_may_take_timeout_sec_only(gms: GmsStandIn) -> None:
+def test_a_request_takes_at_most_timeout_sec(gms: GmsStandIn) -> None:
     gms.hang(1)
     waits: list[float] = []
     assert sink_of(gms.url, waits, timeout_sec=0.3).deliver(upserts(1), Deadline.after(30)).delivered == 1
@@ -449,8 +449,8 @@ def test_one_request_may_take_timeout_sec_only(gms: GmsStandIn) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_drips_costs_no_more_than_the_time_given() -> None:
-    """Each byte comes within the timeout of the socket, the answer never."""
+def test_a_server_that_drips_is_left_at_the_deadline() -> None:
+    # Each byte comes within the timeout of the socket, the answer never.
     with serving(slow_drip) as address:
         sink = sink_of(f"http://{address}")
         with not_outlasting(1):
@@ -462,8 +462,8 @@ def test_a_server_that_drips_costs_no_more_than_the_time_given() -> None:
 
 
 @pytest.mark.slow
-def test_an_answer_that_the_deadline_cuts_off_is_none_in_time() -> None:
-    """What came of it, e.g. ``HTT``, looks like the answer of a broken server."""
+def test_an_answer_that_the_deadline_cuts_off_is_a_timeout() -> None:
+    # What came of it, e.g. ``HTT``, looks like the answer of a broken server.
     with serving(slow_drip) as address:
         settings = RestSettings.from_connection(ConnectionParts(f"http://{address}"))
         with closing(GmsClient(settings, Deadline.after(1))) as gms:
@@ -473,7 +473,7 @@ def test_an_answer_that_the_deadline_cuts_off_is_none_in_time() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:{port}", "http://gms.invalid:{port}"])
-def test_a_server_that_cannot_be_reached_is_tried_for_a_second(url: str) -> None:
+def test_an_unreachable_server_is_tried_for_a_second(url: str) -> None:
     url = url.format(port=closed_port())
     proposals = upserts(2)
     waits: list[float] = []
@@ -487,8 +487,8 @@ def test_a_server_that_cannot_be_reached_is_tried_for_a_second(url: str) -> None
     assert (delivery.outage, waits) == (True, [0.5, 1.0, 2.0, 4.0])
 
 
-def test_what_is_an_outage(gms: GmsStandIn) -> None:
-    """Not what a server answers that is there, nor silence when there was hardly any time for an answer."""
+def test_unreachable_and_silent_servers_are_outages(gms: GmsStandIn) -> None:
+    # Not what a server answers that is there, nor silence when there was hardly any time for an answer.
     for status, seconds, outage in ((503, 30, True), (503, 3, False), (429, 30, False), (401, 30, False)):
         gms.fail_next(status, headers={"Retry-After": "3600"})
         delivery = sink_of(gms.url, []).deliver(upserts(1), Deadline.after(seconds))

@@ -40,7 +40,7 @@ class Strange:
 
 
 def is_gmss_own(body: object) -> bool:
-    """Whether GMS answers a write so."""
+    """Return whether GMS answers a write in this way."""
     if isinstance(body, dict):
         value = body.get("value")
         return value == "success" or (isinstance(value, str) and value.startswith("urn:li:"))
@@ -82,7 +82,7 @@ class Breaking(io.BytesIO):
 
 
 class Server:
-    """GMS, or whatever gives the answers in its place.
+    """GMS, or any server in its place.
 
     :ivar stored: URNs of what GMS stored.
     """
@@ -132,7 +132,7 @@ class Server:
 @example([Strange(200, b"[]")], False, ("SYNC_WAIT", True))
 @example([Strange(200, b'{"value": "success"}', cut=1)], True, ("SYNC_PRIMARY", False))
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-def test_any_answers(answers: list[Strange | None], config_is_gmss: bool, mode: tuple[str, bool]) -> None:
+def test_any_answers_lose_nothing(answers: list[Strange | None], config_is_gmss: bool, mode: tuple[str, bool]) -> None:
     extra = {"emit_mode": mode[0], "openapi_ingestion": mode[1], "retry_max_times": 2}
     sink = RestSink(
         RestSettings.from_connection(ConnectionParts("http://gms", extra=extra)),
@@ -160,8 +160,8 @@ def test_any_answers(answers: list[Strange | None], config_is_gmss: bool, mode: 
 @example([Strange(200, b'{"urn": null}')])
 @example([Strange(200, json.dumps({URN: {"dataJobInfo": {"success": True}}}).encode())])
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-def test_any_report_on_an_asynchronous_write(reports: list[Strange | None]) -> None:
-    """GMS takes the proposals, and is then asked what became of them."""
+def test_any_report_on_an_asynchronous_write_loses_nothing(reports: list[Strange | None]) -> None:
+    # GMS takes the proposals, and is then asked what became of them.
 
     class Reporting(Server):
         def _answer(self, request: requests.PreparedRequest) -> Strange:

@@ -27,7 +27,7 @@ def gms() -> Iterator[GmsStandIn]:
         yield gms
 
 
-def test_gms_with_its_version_and_credentials(gms: GmsStandIn) -> None:
+def test_a_check_reports_version_and_credentials(gms: GmsStandIn) -> None:
     assert check(gms.url) == [
         CheckResult("DataHub", CheckStatus.GOOD, f"DataHub at {gms.url} answers: version v1.7.0"),
         CheckResult("credentials", CheckStatus.GOOD, "DataHub lets us read"),
@@ -36,21 +36,21 @@ def test_gms_with_its_version_and_credentials(gms: GmsStandIn) -> None:
     assert gms.stored == []
 
 
-def test_credentials_that_are_refused(gms: GmsStandIn) -> None:
+def test_refused_credentials_are_reported(gms: GmsStandIn) -> None:
     server, credentials = check(gms.url, token="another-token")
     assert (server.status, credentials.status) == (CheckStatus.GOOD, CheckStatus.BAD)
     assert "set a valid access token as its password" in credentials.message
     assert "another-token" not in credentials.message
 
 
-def test_nobody_answers() -> None:
+def test_an_unreachable_server_is_reported() -> None:
     (finding,) = check("http://127.0.0.1:9")
     assert (finding.subject, finding.status) == ("DataHub", CheckStatus.BAD)
     assert "is not available" in finding.message
 
 
 class Other(BaseHTTPRequestHandler):
-    """Another service than GMS: its answer by its path."""
+    """Another service than GMS, with its answer by path."""
 
     def do_GET(self) -> None:
         kind, body = {
@@ -66,7 +66,7 @@ class Other(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ HOSTILE = [upsert("a", title='broken \ud800 "name"\n\u2028'), upsert("\ud800"), 
 
 
 class _Recorder(HTTPAdapter):
-    """Answers every request as GMS does, and keeps its body."""
+    """Server that answers every request as GMS does, and keeps its body."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ def ours(proposals: list[Proposal], *, is_async: bool = False, largest: int = 1_
 
 @pytest.mark.parametrize("mode", [EmitMode.SYNC_PRIMARY, EmitMode.SYNC_WAIT, EmitMode.ASYNC])
 @pytest.mark.parametrize("proposals", [upserts(3), HOSTILE], ids=["plain", "hostile"])
-def test_the_bodies_are_those_of_datahubs_emitter(mode: EmitMode, proposals: list[Proposal]) -> None:
+def test_bodies_equal_those_of_datahubs_emitter(mode: EmitMode, proposals: list[Proposal]) -> None:
     recorder = _Recorder()
     emitter = DataHubRestEmitter("http://gms", openapi_ingestion=False)
     emitter._session.mount("http://", recorder)
@@ -74,7 +74,9 @@ def test_the_bodies_are_those_of_datahubs_emitter(mode: EmitMode, proposals: lis
         {"DATAHUB_CALLER": "shop", "DATAHUB_CLIENT_CERT_PATH": "/c.pem", "DATAHUB_CLIENT_KEY_PATH": "/k.pem"},
     ],
 )
-def test_the_session_is_that_of_datahubs_emitter(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_session_equals_that_of_datahubs_emitter(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     theirs, ours = _Recorder(), _Recorder()
@@ -91,7 +93,7 @@ def test_the_session_is_that_of_datahubs_emitter(variables: dict[str, str], monk
     assert ours.sent == theirs.sent
 
 
-def test_no_body_is_larger_than_it_may_be() -> None:
+def test_bodies_stay_below_the_limit() -> None:
     proposals = upserts(100)
     (whole,) = _batch_bodies(proposals, is_async=False, system_metadata={})
     limit = len(whole) // 3
@@ -110,5 +112,5 @@ def test_a_proposal_that_is_too_large_goes_alone() -> None:
     ]
 
 
-def test_nothing_makes_no_body() -> None:
+def test_no_proposals_make_no_body() -> None:
     assert ours([]) == []

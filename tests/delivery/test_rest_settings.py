@@ -33,7 +33,7 @@ def read(
         ("[::1]", 8080, None, "http://[::1]:8080"),
     ],
 )
-def test_server(host: str, port: int | None, schema: str | None, server: str) -> None:
+def test_the_server_comes_from_host_and_port(host: str, port: int | None, schema: str | None, server: str) -> None:
     assert read(host, port, schema).server == server
 
 
@@ -51,13 +51,13 @@ def test_server(host: str, port: int | None, schema: str | None, server: str) ->
         ("http://gms?token=canary-1", None, None, "token belongs in the password"),
     ],
 )
-def test_unusable_hosts(host: str | None, port: int | None, schema: str | None, message: str) -> None:
+def test_unusable_hosts_are_refused(host: str | None, port: int | None, schema: str | None, message: str) -> None:
     with pytest.raises(SinkSettingsError, match=message) as caught:
         read(host, port, schema)
     assert "canary-1" not in str(caught.value)
 
 
-def test_defaults() -> None:
+def test_defaults_are_set() -> None:
     settings = read()
     assert (settings.timeout_sec, settings.emit_mode, settings.openapi_ingestion) == (10.0, "SYNC_PRIMARY", False)
     assert (settings.token, settings.retry_max_times, settings.headers()) == (None, None, {})
@@ -83,7 +83,7 @@ def test_defaults() -> None:
         ("openapi_ingestion", "true", True),
     ],
 )
-def test_extra(key: str, value: Any, expected: object) -> None:
+def test_extras_are_read(key: str, value: Any, expected: object) -> None:
     assert getattr(read(**{key: value}), key) == expected
 
 
@@ -111,13 +111,13 @@ def test_extra(key: str, value: Any, expected: object) -> None:
         ("client_key_path", "/etc/key.pem", "needs client_certificate_path"),
     ],
 )
-def test_unusable_extra(key: str, value: Any, message: str) -> None:
+def test_unusable_extras_are_refused(key: str, value: Any, message: str) -> None:
     with pytest.raises(SinkSettingsError, match=message) as caught:
         read(**{key: value})
     assert "canary-1" not in str(caught.value)
 
 
-def test_token() -> None:
+def test_the_token_is_the_password() -> None:
     assert read(password=" token-of-mine\n").headers() == {"Authorization": "Bearer token-of-mine"}
     assert read(password="").token is None
     with pytest.raises(SinkSettingsError, match="access token") as caught:
@@ -131,7 +131,7 @@ def test_secrets_are_neither_in_the_repr_nor_in_redacted_text() -> None:
     assert settings.redact("1 canary-token, canary-header") == "1 ***, ***"
 
 
-def test_address_of_datahubs_ui() -> None:
+def test_the_address_of_datahubs_ui_is_known() -> None:
     found = {
         server: RestSink(read(server)).web_address
         for server in (

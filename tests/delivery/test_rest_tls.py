@@ -24,7 +24,7 @@ from tests.servers.loopback import LoopbackServer
 
 
 class Answering(BaseHTTPRequestHandler):
-    """Says yes to everything, as GMS does."""
+    """Server that accepts everything, as GMS does."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -44,7 +44,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def server(certificate: tuple[Path, Path], request: pytest.FixtureRequest) -> Iterator[str]:
-    """A TLS server; one that wants the client's certificate too if the test's parameter is true."""
+    """Return a TLS server. If the test's parameter is true, it wants the client's certificate, too."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
     if getattr(request, "param", False):
@@ -70,7 +70,7 @@ def test_an_untrusted_certificate_is_reported_at_once(server: str) -> None:
     assert "its TLS certificate is not trusted" in delivery.problem
 
 
-def test_its_authority_can_be_trusted(
+def test_an_authority_can_be_trusted(
     server: str, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", certifi.where())
@@ -121,7 +121,7 @@ class Dripping:
 
 @pytest.mark.slow
 def test_a_proxy_that_drips_is_left_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its answer to CONNECT comes before any request, and outlasts any timeout of the socket."""
+    # Its answer to CONNECT comes before any request, and outlasts any timeout of the socket.
     proxy = Dripping()
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
@@ -136,7 +136,7 @@ def test_a_proxy_that_drips_is_left_at_the_deadline(monkeypatch: pytest.MonkeyPa
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_connection_whose_headers_drip_is_closed_at_the_deadline(scheme: str, certificate: tuple[Path, Path]) -> None:
-    """Otherwise its thread and its socket stay for as long as the server likes."""
+    # Otherwise its thread and its socket stay for as long as the server likes.
     import datahub.emitter.rest_emitter  # noqa: F401 (takes a second, which would count)
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

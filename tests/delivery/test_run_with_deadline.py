@@ -10,14 +10,14 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline, _Worker, 
 from tests.patience import HANGS, not_outlasting
 
 
-def test_waits_for_a_call_that_ends_in_time() -> None:
+def test_a_call_that_ends_in_time_returns_its_result() -> None:
     calls: list[str] = []
     assert run_with_deadline(Deadline.after(10), lambda: calls.append("done"))
     assert calls == ["done"]
 
 
 @pytest.mark.slow
-def test_leaves_a_call_behind_at_the_deadline() -> None:
+def test_a_call_is_left_behind_at_the_deadline() -> None:
     release = threading.Event()
     deadline = Deadline.after(0.2)
     with not_outlasting(0.2):
@@ -32,14 +32,14 @@ def assert_released(release: threading.Event) -> None:
     assert release.wait(HANGS)
 
 
-def test_begins_nothing_after_the_deadline() -> None:
+def test_no_call_begins_after_the_deadline() -> None:
     calls: list[str] = []
     assert not run_with_deadline(Deadline.after(0), lambda: calls.append("begun"))
     assert calls == []
 
 
 @pytest.mark.parametrize("error", [ValueError("bug"), TimeoutError("of a socket"), SystemExit(3)])
-def test_raises_the_calls_error(error: BaseException) -> None:
+def test_the_error_of_a_call_is_raised(error: BaseException) -> None:
     def fail() -> None:
         raise error
 
@@ -90,7 +90,7 @@ threading.Thread(target=work).start()
 
 @pytest.mark.slow
 def test_a_process_that_ends_still_runs_calls() -> None:
-    """From Python 3.12 on, it starts no thread any more."""
+    # From Python 3.12 on, it starts no thread any more.
     done = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["first", "second"], done.stderr
 
@@ -99,7 +99,7 @@ def test_a_process_that_ends_still_runs_calls() -> None:
 def test_a_call_without_a_thread_is_run_only_by_a_process_that_ends(
     monkeypatch: pytest.MonkeyPatch, is_ending: bool
 ) -> None:
-    """A process that may go on must not hang in a call."""
+    # A process that may go on must not hang in a call.
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

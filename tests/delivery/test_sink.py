@@ -15,7 +15,7 @@ Step = Callable[[DeliveryRecord], None]
 
 
 class SlowSink(Sink):
-    """Takes one step after the other, then hangs until released, then delivers the rest."""
+    """Sink that takes one step after the other, hangs until it is released, then delivers the rest."""
 
     name = "slow"
 
@@ -39,7 +39,7 @@ class SlowSink(Sink):
         self.closed = True
 
     def deliver_until(self, proposals: Sequence[Proposal]) -> Delivery:
-        """What became of them when the time was over; then it is released."""
+        """Return the result when the time is over, then release the sink."""
 
         def deliver(seconds: float) -> Delivery:
             self.released = threading.Event()
@@ -92,7 +92,7 @@ def test_an_empty_delivery_needs_no_server() -> None:
     assert SlowSink().deliver([], Deadline.after(10)) == Delivery(delivered=0)
 
 
-def test_is_a_context_manager_that_closes() -> None:
+def test_a_sink_is_a_context_manager() -> None:
     with SlowSink() as sink:
         assert not sink.closed
     assert sink.closed
@@ -107,7 +107,7 @@ def test_one_accepted_batch_makes_the_delivery_accepted() -> None:
     assert record.delivery() == Delivery(delivered=3, stored=False)
 
 
-def test_the_first_problem_stands_until_nothing_is_pending() -> None:
+def test_the_first_problem_is_kept_until_nothing_is_pending() -> None:
     record = DeliveryRecord(upserts(1))
     record.stop("first")
     record.stop("second")
@@ -116,7 +116,7 @@ def test_the_first_problem_stands_until_nothing_is_pending() -> None:
     assert record.delivery().problem is None
 
 
-def test_raw_events_are_not_for_a_sink_of_proposals() -> None:
+def test_a_sink_of_proposals_refuses_raw_events() -> None:
     event = RawEvent.from_json(b"{}")
     delivery = SlowSink().deliver([event], Deadline.after(10))
     assert delivery.pending == (event,)
