@@ -23,8 +23,7 @@ from airflow_provider_spark_datahub.conversion.proposals import SharedObject
 from airflow_provider_spark_datahub.conversion.runs import effects
 from airflow_provider_spark_datahub.conversion.runs.effects import (
     with_effects,
-    with_model_folders,
-    with_streamed_folders,
+    with_whole_folders,
 )
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
@@ -107,7 +106,7 @@ def micro_batches(many: int) -> Callable[[], object]:
         )
         for index in range(many)
     ]
-    return lambda: with_streamed_folders(application(batches))
+    return lambda: with_whole_folders(application(batches))
 
 
 def renamed(many: int) -> Callable[[], object]:
@@ -118,7 +117,12 @@ def renamed(many: int) -> Callable[[], object]:
 
 def models(many: int) -> Callable[[], object]:
     stages = [path(f"m{index}/stages/0_Scaler_0123456789ab") for index in range(many)]
-    return lambda: with_model_folders(application([run(0, outputs=stages)]))
+    return lambda: with_whole_folders(application([run(0, outputs=stages)]))
+
+
+def partitions(many: int) -> Callable[[], object]:
+    folders = [path(f"t{index}/k=1" + "/l=2" * 20) for index in range(many)]
+    return lambda: with_whole_folders(application([run(0, inputs=folders)]))
 
 
 def silent_queries(many: int) -> Callable[[], object]:
@@ -256,7 +260,7 @@ def sources_of_edges(many: int) -> Callable[[], object]:
 
 
 CASES = [
-    *(refused, spread, micro_batches, renamed, models, silent_queries, lost, files_of_plans, listings),
+    *(refused, spread, micro_batches, renamed, models, partitions, silent_queries, lost, files_of_plans, listings),
     *(several_tables_of_one_insert, several_queries_of_one_insert, tables_of_databases, relations_of_databases),
     *(clones, columns_of_one_insert, sources_of_edges, lost_edges),
 ]

@@ -30,7 +30,7 @@ from airflow_provider_spark_datahub.conversion.events import (
 from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers, merged_layers
 from airflow_provider_spark_datahub.conversion.facets.run import NO_DETAILS, RunDetails
 from airflow_provider_spark_datahub.conversion.proposals import SharedObject
-from airflow_provider_spark_datahub.conversion.runs.effects import with_model_folders, with_streamed_folders
+from airflow_provider_spark_datahub.conversion.runs.effects import with_whole_folders
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, lineage_key
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -240,9 +240,7 @@ def coalesce(
     :param applications: without the runs of those queries.
     :param symlinks: the tables behind paths.
     """
-    batches = [
-        with_model_folders(with_streamed_folders(application)) for application in applications if application.runs
-    ]
+    batches = [with_whole_folders(application) for application in applications if application.runs]
     # If spark-submit failed, its last application failed. The results of the others are in their events.
     others = replace(ending, succeeded=None) if ending.succeeded is False else ending
     pending = deque(CoalescedJob(batch, settings, ending if batch is batches[-1] else others) for batch in batches)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain
+from urllib.parse import unquote
 
 from msgspec import structs
 
@@ -446,7 +447,15 @@ _DATA_FILE = re.compile(
 _PARTITION_FOLDERS = re.compile(r"(?:/[A-Za-z_]\w*=[^/]*)+$")
 
 
-def with_streamed_folders(application: Application) -> Application:
+def with_whole_folders(application: Application) -> Application:
+    """Return the application with whole folders where its events name files and folders within them.
+
+    These are the files of micro-batches, the parts of spark.ml's models, and the partitions of tables.
+    """
+    return _with_whole_tables(_with_model_folders(_with_streamed_folders(application)))
+
+
+def _with_streamed_folders(application: Application) -> Application:
     """Return the application with the folders that streaming queries read instead of the files of each micro-batch.
 
     OpenLineage names the files of a micro-batch, so each new file would become a dataset. But a single file may also be
@@ -566,7 +575,7 @@ _STAGE = re.compile(
 _PARTS_OF_MODEL = ("metadata", "data", "stages", "bestModel", "estimator", "evaluator", "subModels")
 
 
-def with_model_folders(application: Application) -> Application:
+def _with_model_folders(application: Application) -> Application:
     """Return the application with the folders of spark.ml's models in place of the folders that each model consists of.
 
     Each time that a pipeline is saved, the folders of its stages have other names.
@@ -600,6 +609,57 @@ def _model_of(dataset: DatasetId, touched: Collection[DatasetId]) -> DatasetId |
     # A user's own folder may have such a name.
     is_tuned = stage["part"] and dataset._replace(name=f"{model.name}/metadata") in touched
     return model if is_tuned or not stage["part"] else dataset._replace(name=f"{model.name}{stage['part']}")
+
+
+_MOST_PARTITION_LEVELS = 16
+
+
+def _with_whole_tables(application: Application) -> Application:
+    """Return the application with tables in place of their partitions' folders (``/orders`` of ``/orders/country=DE``).
+
+    OpenLineage names such folders before 1.39. A folder counts as the table around it if the application's events know
+    that one, with a column for each folder in between. Otherwise the folder may be a dataset of its own.
+    """
+    columns_of = [state.columns.inputs for run in application.runs for state in run.outputs.values() if state.columns]
+    touched = chain(*(chain(run.inputs, run.outputs) for run in application.runs), *columns_of)
+    partitions = {dataset for dataset in touched if "=" in dataset.name}
+    if not partitions:
+        return application
+    columns: dict[DatasetId, set[str]] = {}
+    for run in application.runs:
+        for dataset, state in chain(run.inputs.items(), run.outputs.items()):
+            columns.setdefault(dataset, set()).update(_lower_names(state.schema))
+    tables = {partition: table for partition in partitions if (table := _table_around(partition, columns)) is not None}
+    return replace(application, runs=tuple(_without_partitions(run, tables) for run in application.runs))
+
+
+def _table_around(partition: DatasetId, columns: Mapping[DatasetId, Collection[str]]) -> DatasetId | None:
+    """Return the outermost dataset with a column for each folder between it and a partition.
+
+    :param columns: the names of the columns of each dataset, in lower case.
+    """
+    path, keys, table = partition.name, set[str](), None
+    for _ in range(_MOST_PARTITION_LEVELS):
+        path, _, folder = path.rpartition("/")
+        key, equals, _ = folder.partition("=")
+        if not (path and key and equals):
+            break
+        keys.add(unquote(key).lower())
+        around = partition._replace(name=path)
+        if keys.issubset(columns.get(around, ())):
+            table = around
+    return table
+
+
+def _without_partitions(run: RunState, tables: Mapping[DatasetId, DatasetId]) -> RunState:
+    # What a run says of a table itself counts, not what it says of one of its partitions.
+    inputs, outputs = (
+        {dataset: state for dataset, state in datasets.items() if tables.get(dataset) not in datasets}
+        for datasets in (run.inputs, run.outputs)
+    )
+    if len(inputs) < len(run.inputs) or len(outputs) < len(run.outputs):
+        run = structs.replace(run, inputs=inputs, outputs=outputs)
+    return _renamed(run, partial(_replacement, tables))
 
 
 def with_folders(run: RunState) -> RunState:
