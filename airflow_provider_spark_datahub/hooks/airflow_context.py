@@ -35,7 +35,7 @@ from airflow_provider_spark_datahub.task import SECTION, UNNAMED_APPLICATION, Li
 log = logging.getLogger(__name__)
 
 _MANUAL_RUN_TYPES = frozenset({"manual", "operator_triggered"})
-_RESULTS_SET_BY_OTHERS: dict[str, AttemptResult] = {"success": "SUCCESS", "skipped": "SKIPPED"}
+_RESULTS_BESIDE_FAILURE: dict[str, AttemptResult] = {"success": "SUCCESS", "skipped": "SKIPPED"}
 _ACTIVE_STATES = (*("scheduled", "queued", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule"),)
 """States of a task instance in Airflow in which its job may run, or a later attempt may reconnect to it."""
 _TRIGGER_MS = 60_000
@@ -283,22 +283,50 @@ def ended_attempt(ti: Any, dag: Any, end_ms: int, result: AttemptResult) -> Task
     )
 
 
-def is_over(ti: Any, key: AttemptKey) -> bool:
-    """Return whether Airflow is done with the task instance of an attempt: it neither runs nor will be tried again.
+def final_result(ti: Any, key: AttemptKey) -> AttemptResult | None:
+    """Return the result of a task instance if Airflow is done with it: it neither runs nor will be tried again.
 
     :param ti: the asking task instance, from its context; ``None`` outside of tasks, where Airflow cannot be asked.
     """
     try:
-        active = ti.get_ti_count(
-            dag_id=key.dag_id,
-            run_ids=[key.run_id],
-            task_ids=[key.task_id],
-            map_index=key.map_index,
-            states=list(_ACTIVE_STATES),
-        )
+        if _count_of(ti, key, *_ACTIVE_STATES) != 0:
+            return None
+        states = (state for state in _RESULTS_BESIDE_FAILURE if _count_of(ti, key, state))
+        return _RESULTS_BESIDE_FAILURE.get(next(states, ""), "FAILURE")
     except (AirflowException, AttributeError, OSError):
-        return False
-    return bool(active == 0)
+        return None
+
+
+def _count_of(ti: Any, key: AttemptKey, *states: str) -> int | None:
+    """Ask Airflow how many task instances of a key there are in these states: 0 or 1."""
+    instance = {"dag_id": key.dag_id, "run_ids": [key.run_id], "task_ids": [key.task_id], "map_index": key.map_index}
+    count: int | None = ti.get_ti_count(**instance, states=list(states))
+    return count
+
+
+def stored_result(key: AttemptKey) -> AttemptResult | None:
+    """Return the result of the task instance of an attempt if Airflow is done with it. Not for use in a task.
+
+    :returns: FAILURE of an attempt that is not the last one; ``None`` if it runs, or the database does not answer.
+    """
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from airflow.utils.state import State
+    from sqlalchemy import select
+    from sqlalchemy.exc import SQLAlchemyError
+
+    query = select(TaskInstance.state, TaskInstance.try_number).where(
+        TaskInstance.dag_id == key.dag_id, TaskInstance.run_id == key.run_id,
+        TaskInstance.task_id == key.task_id, TaskInstance.map_index == key.map_index,
+    )  # fmt: skip
+    try:
+        with create_session() as session:
+            state, last_try = session.execute(query).first() or (None, 0)
+    except SQLAlchemyError:
+        return None
+    if state not in State.finished:
+        return None
+    return _RESULTS_BESIDE_FAILURE.get(str(state), "FAILURE") if last_try == key.try_number else "FAILURE"
 
 
 class AttemptContext:
@@ -322,7 +350,7 @@ class AttemptContext:
         """Return the result that a user set for the running task run in Airflow's UI or API, if there is one."""
         ti = self._ti
         mapped = {"map_index": _map_index(ti)} if _map_index(ti) >= 0 else {}
-        for state, result in _RESULTS_SET_BY_OTHERS.items():
+        for state, result in _RESULTS_BESIDE_FAILURE.items():
             try:
                 if ti.get_ti_count(
                     dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], states=[state], **mapped

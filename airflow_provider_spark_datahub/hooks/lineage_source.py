@@ -14,7 +14,6 @@ from typing import Any
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from airflow.utils.state import State
 from sqlalchemy import select
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
@@ -27,7 +26,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     Outbox,
     OutboxRecords,
 )
-from airflow_provider_spark_datahub.hooks.airflow_context import configuration
+from airflow_provider_spark_datahub.hooks.airflow_context import configuration, stored_result
 from airflow_provider_spark_datahub.hooks.datahub import open_sink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
 from airflow_provider_spark_datahub.printable import counted
@@ -127,7 +126,7 @@ class LineageSource:
         """
         deadline, outbox = Deadline.after(_DELIVERY_SECONDS), self._outbox()
         instances = {key.instance for key in self._keys(scope)}
-        finish, settled = drain_callbacks(self._is_over, _DELIVERY_SECONDS, lambda: deadline.expired)
+        finish, settled = drain_callbacks(stored_result, _DELIVERY_SECONDS, lambda: deadline.expired)
         limits = DrainLimits(_DELIVERY_SECONDS, _DELIVERY_SECONDS / 2)
         names = [name for name in outbox.names() if name.instance in instances]
         drained = Drain(outbox, open_sink, limits, finish=finish, settled=settled).run(names)
@@ -159,15 +158,6 @@ class LineageSource:
         with create_session() as session:
             tasks = [("", -1), *session.execute(query.limit(_MOST_TASKS)).all()]
         return [AttemptKey(scope.dag_id, scope.run_id, task_id, map_index, 1) for task_id, map_index in tasks]
-
-    def _is_over(self, key: AttemptKey) -> bool:
-        """Return whether Airflow is done with a task instance: it neither runs nor will be tried again."""
-        query = select(TaskInstance.state).where(
-            TaskInstance.dag_id == key.dag_id, TaskInstance.run_id == key.run_id,
-            TaskInstance.task_id == key.task_id, TaskInstance.map_index == key.map_index,
-        )  # fmt: skip
-        with create_session() as session:
-            return session.scalar(query) in State.finished
 
     def _outbox(self) -> Outbox:
         configured = configuration()

@@ -62,13 +62,13 @@ class DeliverLineageOperator(BaseOperator):
         :raises OutboxNotEmptyError: see ``fail_when_waiting``.
         """
         from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryFilter
-        from airflow_provider_spark_datahub.hooks.airflow_context import configuration, is_over
+        from airflow_provider_spark_datahub.hooks.airflow_context import configuration, final_result
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
         from airflow_provider_spark_datahub.hooks.metrics import gauge_outbox
         from airflow_provider_spark_datahub.hooks.storage import open_outbox
         from airflow_provider_spark_datahub.task import drain_callbacks
 
-        finish, settled = drain_callbacks(partial(is_over, context.get("ti")), self.entry_seconds)
+        finish, settled = drain_callbacks(partial(final_result, context.get("ti")), self.entry_seconds)
         configured = configuration()
         outbox = open_outbox(configured.outbox_location(self.outbox_location), configured.outbox_limits())
         drained = Drain(

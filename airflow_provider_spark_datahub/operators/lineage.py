@@ -318,7 +318,7 @@ class TaskLineage:
 
         :returns: the earlier attempt whose lineage is all that this one has to deliver, if there is one.
         """
-        from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext, configuration, is_over
+        from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext, configuration, final_result
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
         from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
         from airflow_provider_spark_datahub.task import AttemptLineage, Connections
@@ -331,8 +331,8 @@ class TaskLineage:
         for note in options.notes:
             self._log.info("Lineage option %s", note)
         airflow = self._airflow = AttemptContext(self._context)
-        known_over = partial(is_over, self._context["ti"])
-        connections = Connections(open_sink, open_outbox, known_over, open_store, s3_endpoint)
+        of_others = partial(final_result, self._context["ti"])
+        connections = Connections(open_sink, open_outbox, of_others, open_store, s3_endpoint)
         self.attempt = AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id)
         if self._is_repeated:
             self.attempt.report.warnings.append(_REPEATED)

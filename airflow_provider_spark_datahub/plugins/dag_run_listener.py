@@ -364,13 +364,14 @@ def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) ->
         Airflow kills a task some seconds after somebody has set its state.
     """
     from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryFilter, EntryName
+    from airflow_provider_spark_datahub.hooks.airflow_context import stored_result
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
     from airflow_provider_spark_datahub.task import drain_callbacks, is_ready, may_run
 
     digest, prefix = EntryName.connection_hash(end.connection), AttemptKey.dag_prefix(end.dag_id)
     names = [name for name in outbox.names() if name.connection == digest and name.instance.startswith(prefix)]
     of_run = EntryFilter((end.dag_id,), (end.run_id,))
-    finish, settled = drain_callbacks(lambda _: True, _DELIVERY_SECONDS)
+    finish, settled = drain_callbacks(lambda key: stored_result(key) or "FAILURE", _DELIVERY_SECONDS)
     others_may_run = False
 
     def finish_small(entry: Entry, followed: bool) -> Entry | None:

@@ -179,12 +179,12 @@ class TaskDelivery:
         def is_over(key: AttemptKey) -> bool:
             nonlocal asked
             asked += 1
-            return asked <= _MOST_ASKED and self._connections.is_over(key)
+            return asked <= _MOST_ASKED and self._connections.final_result(key) is not None
 
         def is_wanted(manifest: Manifest) -> bool:
             return manifest.key.dag_id == self._key.dag_id and is_ready(manifest, is_over)
 
-        finish, settled = drain_callbacks(self._connections.is_over, self._options.timeout, stopped)
+        finish, settled = drain_callbacks(self._connections.final_result, self._options.timeout, stopped)
         limits = DrainLimits(self._options.timeout, self._options.timeout)
         open_sink = self._connections.open_sink
         drained = Drain(outbox, open_sink, limits, wanted=is_wanted, finish=finish, settled=settled).run(names)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.attempt_key import AttemptKey
     from airflow_provider_spark_datahub.capture import ObjectStore, OpenStore
     from airflow_provider_spark_datahub.conversion import LineageSettings
+    from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
     from airflow_provider_spark_datahub.delivery import Sink
     from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxLimits
 
@@ -317,14 +318,15 @@ class Connections:
 
     :param open_sink: returns the sink of a connection, or ``None`` and the reason.
     :param open_outbox: returns the outbox at a location. Raises ``OutboxError`` if it cannot be opened.
-    :param is_over: returns whether a task instance is known to be over, so that its events can be converted.
+    :param final_result: returns the result of a task instance that is known to be over, so that its events can be
+        converted; else ``None``.
     :param open_store: opens the object store at a URI, for the events in it. Raises ``OSError`` if it cannot be opened.
     :param s3_endpoint: returns the address of the S3 server at a URI if it is not Amazon's.
     """
 
     open_sink: Callable[[str], tuple[Sink | None, str | None]]
     open_outbox: Callable[[str, OutboxLimits | None], Outbox]
-    is_over: Callable[[AttemptKey], bool] = lambda _: False
+    final_result: Callable[[AttemptKey], AttemptResult | None] = lambda _: None
     open_store: OpenStore = _no_store
     s3_endpoint: Callable[[str], str | None] = lambda _: None
 

@@ -89,15 +89,18 @@ class UnfinishedAttempt:
         """Return the record of the ended attempt. Every conversion from this record gives the same lineage."""
         return replace(self, task_try=self.task_try.ended(end_ms, result), spark_succeeded=spark_succeeded)
 
-    def with_end(self, last_written: float | None) -> Self:
-        """Return the record with an end: FAILURE at the time of the last event, if the attempt recorded none.
+    def with_end(self, last_written: float | None, result: AttemptResult = "FAILURE") -> Self:
+        """Return the record with an end at the time of the last event, if the attempt recorded none.
 
         :param last_written: that time, in seconds since the epoch; ``None`` if there is no event.
+        :param result: result of the task run, as far as it is known. The edges of such an attempt are only added:
+            somebody may have set the state in Airflow, and Spark was stopped.
         """
         if self.task_try.end_ms is not None:
             return self
         seconds = last_written if last_written is not None else (self.task_try.start_ms or 0) / 1000
-        return self.ended(round(seconds * 1000), "FAILURE", spark_succeeded=False)
+        ended = self.ended(round(seconds * 1000), result, spark_succeeded=result == "SUCCESS")
+        return replace(ended, task_try=replace(ended.task_try, is_superseded=True))
 
     def to_obj(self) -> Any:
         """Return the record as JSON."""
@@ -188,12 +191,15 @@ class RecoveryError(OutboxError):
     """Unfinished entry whose events cannot be converted, for a reason that may persist."""
 
 
-def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False, patient: bool = False) -> Entry | None:
+def recover_entry(
+    entry: Entry, deadline: Deadline, *, over: bool = False, patient: bool = False, result: AttemptResult = "FAILURE"
+) -> Entry | None:
     """Convert the events of an unfinished entry.
 
     :param over: the attempt is known to be over, and no later one will reconnect to its job; otherwise its record
         decides, and its event file stays.
     :param patient: allow more time for a large event file, which would otherwise never be converted.
+    :param result: result of the task run if the attempt recorded none.
     :returns: the entry with its proposals; ``None`` if the attempt is not over, the time was too short, or the events
         are on another machine.
     :raises RecoveryError: if the conversion fails; the entry stays as it is.
@@ -217,7 +223,7 @@ def recover_entry(entry: Entry, deadline: Deadline, *, over: bool = False, patie
             record = replace(record, keep_events=True)
         if patient:
             deadline = replace(deadline, at=deadline.at + found.bytes / _SLOWEST_BYTES_A_SECOND)
-        return _converted(entry, record.with_end(found.last_written), events, deadline)
+        return _converted(entry, record.with_end(found.last_written, result), events, deadline)
     except (OSError, EntryFormatError):
         raise
     except Exception as error:
@@ -348,17 +354,17 @@ def _remove_events(path: EventPlace) -> None:
             folder.rmdir()
 
 
-def is_ready(manifest: Manifest, is_over: Callable[[AttemptKey], bool]) -> bool:
+def is_ready(manifest: Manifest, is_over: Callable[[AttemptKey], object]) -> bool:
     """Return whether an entry can be delivered now: it has proposals, or its attempt is known to be over.
 
-    :param is_over: see :class:`~airflow_provider_spark_datahub.task.options.Connections`; called only if the entry does
-        not show whether the attempt runs.
+    :param is_over: returns whether a task instance is known to be over; called only if the entry does not show whether
+        the attempt runs.
     """
     if manifest.state != "unfinished":
         return True
     with suppress(ValueError):
         record = UnfinishedAttempt.from_obj(manifest.redo)
-        return record.spark_succeeded is not None or (not record.runs_here and is_over(manifest.key))
+        return record.spark_succeeded is not None or (not record.runs_here and bool(is_over(manifest.key)))
     return True  # it cannot be read: a drain sets it aside
 
 
@@ -370,11 +376,13 @@ def may_run(manifest: Manifest) -> bool:
 
 
 def drain_callbacks(
-    is_over: Callable[[AttemptKey], bool], seconds: float, stopped: Callable[[], bool] = lambda: False
+    final_result: Callable[[AttemptKey], AttemptResult | None],
+    seconds: float,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[Callable[[Entry, bool], Entry | None], Callable[[Entry], None]]:
     """Return the callbacks of a drain: to convert the events of an unfinished entry, and to remove delivered events.
 
-    :param is_over: returns whether a task instance is known to be over.
+    :param final_result: see :class:`~airflow_provider_spark_datahub.task.options.Connections`.
     :param seconds: time for the conversion of one entry; a large event file has more.
     :param stopped: when it returns True, no further conversion begins, and the current one ends.
     """
@@ -386,7 +394,15 @@ def drain_callbacks(
         if stopped():
             return None
         deadline = Deadline(time.monotonic() + seconds, clock)
-        over = followed or is_ready(entry.manifest, is_over)
-        return recover_entry(entry, deadline, over=over, patient=True)
+        known: list[AttemptResult] = []
+
+        def ask(key: AttemptKey) -> bool:
+            known.extend(filter(None, [final_result(key)]))
+            return bool(known)
+
+        over = followed or is_ready(entry.manifest, ask)
+        # Airflow's result is that of the last attempt.
+        is_last = bool(known) and not entry.outbox.receipts.find(entry.name, entry.manifest)[1]
+        return recover_entry(entry, deadline, over=over, patient=True, result=known[0] if is_last else "FAILURE")
 
     return finish, remove_delivered_events

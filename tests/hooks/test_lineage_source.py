@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from airflow_provider_spark_datahub.hooks import lineage_source
+from airflow_provider_spark_datahub.hooks.airflow_context import stored_result
 from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, Scope
 from airflow_provider_spark_datahub.task import XCOM_KEY
 from tests.airflow_versions import AIRFLOW
@@ -44,6 +45,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
             yield session
 
     monkeypatch.setattr(lineage_source, "create_session", create_session)
+    monkeypatch.setattr("airflow.utils.session.create_session", create_session)
     with Session(engine) as session:
         yield session
     engine.dispose()
@@ -148,10 +150,17 @@ def test_a_delivery_that_fails_gives_each_reason_once(
     assert LineageSource().deliver(Scope("shop", "monday")) == f"{settled} {refused}"
 
 
-def test_an_attempt_is_over_when_airflow_is_done_with_its_task_instance(database: Session) -> None:
-    states = {"build": "running", "failed": "failed", "again": "up_for_retry", "skipped": "skipped"}
+def test_a_result_is_known_when_airflow_is_done_with_the_task_instance(database: Session) -> None:
+    states = {"build": "running", "failed": "failed", "again": "up_for_retry", "skipped": "skipped", "done": "success"}
     for task_id, state in states.items():
         instance(database, task_id, state)
-    source = LineageSource()
-    over = [task_id for task_id in (*states, "gone") if source._is_over(AttemptKey("shop", "monday", task_id, -1, 1))]
-    assert over == ["failed", "skipped"]
+    known = {task_id: stored_result(AttemptKey("shop", "monday", task_id, -1, 1)) for task_id in (*states, "gone")}
+    assert known == {
+        "build": None,
+        "failed": "FAILURE",
+        "again": None,
+        "skipped": "SKIPPED",
+        "done": "SUCCESS",
+        "gone": None,
+    }
+    assert stored_result(AttemptKey("shop", "monday", "done", -1, 2)) == "FAILURE", "another attempt than the last"

@@ -21,7 +21,7 @@ import pytest
 from airflow_provider_spark_datahub.capture.injection import ParentRun
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, AttemptResult, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import LEAST_SECONDS, Deadline
@@ -464,7 +464,7 @@ def test_an_entry_that_a_slow_disk_makes_after_it_was_waited_for(
     if drained:
         one.sink_file.rmdir()
         monkeypatch.setattr(recovery, "is_gone", lambda *_: True)
-        finish, settled = recovery.drain_callbacks(lambda _: True, 60.0)
+        finish, settled = recovery.drain_callbacks(lambda _: "FAILURE", 60.0)
         Drain(
             outbox_at(tmp_path / "outbox"), lambda _: (FileSink(one.sink_file), None), finish=finish, settled=settled
         ).run()
@@ -497,6 +497,43 @@ def test_an_outbox_whose_disk_hangs_after_the_job(tmp_path: Path, sink_is_down: 
     recovered = recover_entry(entry, Deadline.after(60.0), over=True)
     assert recovered is not None
     assert recovered.manifest.pending == report.proposals
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("known", ["SUCCESS", "FAILURE"])
+@pytest.mark.parametrize("later_attempt", [False, True])
+def test_an_end_that_no_disk_recorded_is_asked_of_airflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: AttemptResult, later_attempt: bool
+) -> None:
+    """Airflow's result is that of the last attempt, so it is not an earlier one's."""
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(tmp_path / "events"))
+    one = Try(tmp_path)
+    one.job_writes("a_csv_join_agg")
+    with hanging_disk(tmp_path / "outbox"), hanging_disk(tmp_path / "events/.unfinished"):
+        one.lineage.finish(replace(ENDED, seconds=2.0))
+    if later_attempt:
+        (left,) = (tmp_path / "outbox/pending").rglob("try-*.jsonl")
+        left.rename(tmp_path / "left")  # as if its worker's disk were away
+        two = Try(tmp_path, 2)
+        two.job_writes("a_csv_join_agg")
+        two.lineage.finish(ENDED)
+        left.parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "left").rename(left)
+    before = len(one.delivered)
+    monkeypatch.setattr(recovery, "is_gone", lambda *_: True)
+    monkeypatch.setattr(recovery.UnfinishedAttempt, "runs_here", False)
+    finish, settled = recovery.drain_callbacks(lambda _: known, 60.0)
+    sink = FileSink(one.sink_file)
+    Drain(outbox_at(tmp_path / "outbox"), lambda _: (sink, None), finish=finish, settled=settled).run()
+    assert entries(tmp_path) == []
+    results = {
+        event["aspect"]["json"]["result"]["type"]
+        for event in one.delivered[before:]
+        if event["aspectName"] == "dataProcessInstanceRunEvent" and "result" in event["aspect"]["json"]
+    }
+    assert results == {"FAILURE" if later_attempt else known}
+    edges = {event["changeType"] for event in one.delivered[before:] if event["aspectName"] == "dataJobInputOutput"}
+    assert edges == {"PATCH"}
 
 
 @pytest.mark.slow

@@ -160,12 +160,11 @@ def test_airflow_is_asked_about_few_task_instances_on_other_machines(
     monkeypatch.setattr(task_delivery, "_MOST_ASKED", 3)
     asked: list[str] = []
 
-    def is_over(key: AttemptKey) -> bool:
+    def final_result(key: AttemptKey) -> None:
         asked.append(key.task_id)
-        return False
 
     one, _ = delivery(tmp_path / "outbox", Recording())
-    one._connections = replace(one._connections, is_over=is_over)
+    one._connections = replace(one._connections, final_result=final_result)
     for number in range(6):
         killed_last_attempt(tmp_path, connection="datahub", task_id=f"task{number}")
     one.deliver_others_of_dag(lambda: False)
