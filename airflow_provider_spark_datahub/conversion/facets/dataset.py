@@ -188,15 +188,16 @@ def _read_schema(facet: JsonObject, platform: str, with_descriptions: bool) -> d
 
 
 def _table_schema(fields: list[JsonObject]) -> str:
-    def plain(field: JsonObject, depth: int = 0) -> dict[str, Any]:
-        shown = {key: field[key] for key in _SHOWN if isinstance(field.get(key), _PLAIN)}
-        if "fields" in field and depth < _MAX_DEPTH:
-            children = [plain(child, depth + 1) for child in as_objects(field["fields"])]
-            if children:
-                shown["fields"] = children
-        return shown
+    return json_text([_plain_field(field) for field in fields])
 
-    return json_text([plain(field) for field in fields])
+
+def _plain_field(field: JsonObject, depth: int = 0) -> dict[str, Any]:
+    shown = {key: field[key] for key in _SHOWN if isinstance(field.get(key), _PLAIN)}
+    if "fields" in field and depth < _MAX_DEPTH:
+        children = [_plain_field(child, depth + 1) for child in as_objects(field["fields"])]
+        if children:
+            shown["fields"] = children
+    return shown
 
 
 def _schema_fields(field: JsonObject) -> Iterator[tuple[dict[str, Any], JsonObject]]:
