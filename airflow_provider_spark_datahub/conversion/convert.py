@@ -391,11 +391,17 @@ def convert_run_event(event: object, settings: LineageSettings) -> list[Proposal
     :param event: an OpenLineage run event of any producer: its JSON text in UTF-8 (faster), or decoded.
     :raises EventError: if it is not a run event, or the platform that ran the job is unknown.
     """
-    return convert_single(event, settings).proposals(settings)
+    job, sessions = _converted(event, settings)
+    return Conversion([job], 1, sessions).proposals(settings) if sessions else proposals_of(job, settings)
 
 
 def convert_single(event: object, settings: LineageSettings) -> Conversion:
     """Convert one event like :func:`convert_run_event`, and return its diagnostics as well."""
+    job, sessions = _converted(event, settings)
+    return Conversion([job], 1, sessions, job.diagnostics)
+
+
+def _converted(event: object, settings: LineageSettings) -> tuple[JobLineage, list[HiveSession]]:
     parsed = _parsed(event, settings)
     job = _single_events(settings).job(parsed)
     sessions: list[HiveSession] = []
@@ -404,7 +410,7 @@ def convert_single(event: object, settings: LineageSettings) -> Conversion:
         observed.observe(parsed)
         sessions = observed.sessions()
         _attach_to_session(job, sessions, observed)
-    return Conversion([job], 1, sessions, job.diagnostics)
+    return job, sessions
 
 
 def _parsed(event: object, settings: LineageSettings) -> RunEvent:

@@ -24,6 +24,7 @@ TERMINAL_TYPES = frozenset({"COMPLETE", "FAIL", "ABORT"})
 FAILED_TYPES = frozenset({"FAIL", "ABORT"})
 APPLICATION, SQL_JOB, RDD_JOB = "APPLICATION", "SQL_JOB", "RDD_JOB"
 QUERY_TYPES = frozenset({SQL_JOB, RDD_JOB})
+_OF_SPARK = QUERY_TYPES | {APPLICATION}
 
 NOT_DECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """The errors of decoding text: bad JSON, bad UTF-8, and values that are nested too deeply."""
@@ -74,11 +75,11 @@ class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
 
         :param rule: a function of the facets alone.
         """
-        try:
-            made: _T = self.made[rule]
-        except KeyError:
+        made: Any = self.made.get(rule, self)
+        if made is self:
             made = self.made[rule] = rule(self)
-        return made
+        result: _T = made
+        return result
 
 
 class EventDataset(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -159,6 +160,10 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
                 event = _decoded_whole(event)
         return _of_object(event)
 
+    def has_datasets_of(self, other: RunEvent) -> bool:
+        """Return whether both events came as text and end with the same job, inputs and outputs."""
+        return self.job is other.job and self.inputs is other.inputs and self.outputs is other.outputs
+
     @property
     def job_namespace(self) -> str:
         """The job's namespace."""
@@ -222,13 +227,10 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
     @property
     def is_of_hive(self) -> bool:
         """Return whether the event may belong to a Hive session."""
-        if (
-            self.hive_session_id
-            or self.producer.endswith("/integration/hive")
-            or self.job_namespace.startswith("hive://")
-        ):
+        names, job = self.names, self.job
+        if names.hive_session_id or self.producer.endswith("/integration/hive") or job.namespace.startswith("hive://"):
             return True
-        return self.engine == "hive" and self.job_type != APPLICATION and self.job_type not in QUERY_TYPES
+        return names.engine == "hive" and job.texts.job_type not in _OF_SPARK
 
     @property
     def airflow_tags(self) -> list[str] | None:
@@ -419,7 +421,7 @@ dataset_id = lru_cache(maxsize=1024)(DatasetId)
 
 def _of_text(text: bytes | bytearray) -> RunEvent:
     # A run repeats the ends of its events byte by byte: only the beginnings have to be decoded.
-    begin, _, end = bytes(text).rpartition(_JOB)
+    begin, end = _split(bytes(text))
     try:
         wire = _decode_begin(begin + b"}")
         job, inputs, outputs = _end(end)
@@ -431,6 +433,23 @@ def _of_text(text: bytes | bytearray) -> RunEvent:
 
 # If both halves can be decoded, the event was split at its own job, not at a job in a nested object.
 _JOB = b',"job":'
+
+
+def _splitter() -> Callable[[bytes], tuple[bytes, bytes]]:
+    """Return a function that splits an event at its job, and remembers the last end: searching takes longer."""
+    last = b""
+
+    def split(text: bytes) -> tuple[bytes, bytes]:
+        nonlocal last
+        if text.endswith(last) and text.endswith(_JOB, 0, -len(last)):
+            return text[: -len(last) - len(_JOB)], last
+        begin, _, last = text.rpartition(_JOB)
+        return begin, last
+
+    return split
+
+
+_split = _splitter()
 
 
 @_read_once
@@ -529,10 +548,10 @@ LATEST_MS = 253_402_300_799_999
 def parse_time_ms(value: object) -> int | None:
     """Return an ISO 8601 time in ms since the epoch, or ``None``. A time without a zone is in UTC."""
     try:
-        moment = datetime.fromisoformat(as_text(value))
+        moment = datetime.fromisoformat(value)  # type: ignore[arg-type]
         if moment.tzinfo is not UTC:
             moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError):
         # Overflow: in UTC, the time is outside of the years 1 to 9999.
         return None
     return min(round(moment.timestamp() * 1000), LATEST_MS)

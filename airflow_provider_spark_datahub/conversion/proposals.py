@@ -102,10 +102,10 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     @classmethod
     def encoded(cls, entity_type: str, entity_urn: str, aspect_name: str, aspect: Any) -> Proposal:
         """Return an ``UPSERT`` with its line of JSON, for callers that cache it."""
-        proposal = cls(entity_type, entity_urn, aspect_name, aspect)
+        line: bytes | None = None
         with suppress(UnicodeEncodeError):
-            return cls(entity_type, entity_urn, aspect_name, aspect, line=_encode(_line(proposal)))
-        return proposal
+            line = _encode(_Line(entity_type, entity_urn, "UPSERT", aspect_name, {"json": aspect}))
+        return cls(entity_type, entity_urn, aspect_name, aspect, line=line)
 
     @classmethod
     def of_texts(cls, entity_type: str, entity_urn: str, aspect_name: str, aspect: Any) -> Proposal:
@@ -200,9 +200,11 @@ def json_lines(proposals: Sequence[Proposal]) -> bytes:
     This is faster than one text for each of them.
     """
     try:
-        return b"\n".join([*(proposal.line or _encode(_line(proposal)) for proposal in proposals), b""])
+        lines = [proposal.line or _encode(_line(proposal)) for proposal in proposals]
     except UnicodeEncodeError:
-        return "".join([f"{proposal.to_json()}\n" for proposal in proposals]).encode()
+        lines = [proposal.to_json().encode() for proposal in proposals]
+    lines.append(b"")
+    return b"\n".join(lines)
 
 
 def json_text(value: Any) -> str:

@@ -102,7 +102,7 @@ def micro_batches(many: int) -> Callable[[], object]:
             index,
             inputs=[path("static/a.csv"), path(f"s/{index}.csv")],
             details=RunDetails(run_type="STREAMING"),
-            properties=[(0, PropertyLayers((SharedObject({"jobGroup": "query"}),), ()))],
+            properties={PropertyLayers((SharedObject({"jobGroup": "query"}),), ()): 0},
         )
         for index in range(many)
     ]

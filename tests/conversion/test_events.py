@@ -57,6 +57,18 @@ def _parts(read: RunEvent) -> tuple[object, ...]:
     return read.type, read.time_ms, read.producer, read.run_id, read.names, read.job.name, read.job.texts, datasets
 
 
+def test_an_event_that_ends_like_the_last_one() -> None:
+    """The events of a run end with the same bytes, which mean the same only if they are its job."""
+    last = json.dumps(query(inputs=[file("/in")]), separators=(",", ":")).encode()
+    begin, _, end = last.rpartition(b',"job":')
+    expected = _parts(RunEvent.parse(last))
+    assert _parts(RunEvent.parse(begin.replace(b"COMPLETE", b"START") + b',"job":' + end)) == ("START", *expected[1:])
+    assert _parts(RunEvent.parse(begin + b', "job":' + end)) == expected
+    RunEvent.parse(last)
+    with pytest.raises(EventError, match=r"job\.name"):
+        RunEvent.parse(begin + b',"other":' + end)
+
+
 @pytest.mark.parametrize(
     "text",
     ['{"run":{"runId":"r"}', '{"run":{"runId":"r","facets":{}', '{"run":{"runId":"r"},', '{"run":{"runId":"r"}}'],

@@ -64,3 +64,15 @@ def test_a_job_without_type_belongs_to_no_application() -> None:
     task = event(run_id=QUERY, parent=OTHER_QUERY, job_type=None, job="dag.task")
     assert [found.run_id for found in fold(task).applications()] == [QUERY]
     assert [found.run_id for found in fold(dag, task).applications()] == [OTHER_QUERY, QUERY]
+
+
+def test_an_event_that_repeats_the_datasets_of_a_discarded_run() -> None:
+    """A run that the fold has forgotten begins again, with its datasets."""
+    started, ended = (
+        RunEvent.parse(json.dumps(query(kind, inputs=[file("/a")]), separators=(",", ":")).encode())
+        for kind in ("START", "COMPLETE")
+    )
+    assert started.has_datasets_of(ended)
+    folded = Fold(settings())
+    folded.discard([folded.add(started)])
+    assert [dataset.name for dataset in folded.add(ended).inputs] == ["/a"]

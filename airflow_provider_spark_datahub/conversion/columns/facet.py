@@ -42,7 +42,7 @@ class ColumnId(NamedTuple):
     field: str
 
 
-class ColumnEdge(msgspec.Struct, frozen=True):
+class ColumnEdge(msgspec.Struct, frozen=True, gc=False):
     """Output columns and the input columns that they come from.
 
     :param downstreams: columns of the output; several if the inputs act on all rows.

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -80,8 +80,8 @@ def run_properties(
     custom: Mapping[str, str],
     url: str | None = None,
     run_type: RunType | None = None,
-) -> Iterator[Proposal]:
-    """Yield the properties and the status of a run.
+) -> tuple[Proposal, Proposal]:
+    """Return the properties and the status of a run.
 
     DataHub's garbage collection deletes runs softly. Without the status, a run that happens again, such as a cleared
     task, would stay hidden.
@@ -93,8 +93,7 @@ def run_properties(
     if run_type:
         aspect["type"] = run_type
     aspect["created"] = audit_stamp(created_ms)
-    yield Proposal(KIND, urn, "dataProcessInstanceProperties", aspect)
-    yield status(KIND, urn)
+    return Proposal(KIND, urn, "dataProcessInstanceProperties", aspect), status(KIND, urn)
 
 
 def run_event(

@@ -205,11 +205,11 @@ class CoalescedJob:
 
         def read() -> tuple[Lineage, Diagnostics]:
             made = Diagnostics()
-            return Lineage.of(application, namer, settings, made, in_flight=in_flight, with_gaps=True), made
+            return Lineage.of(application.runs, namer, settings, made, in_flight=in_flight, with_gaps=True), made
 
         remembered, key = _lineages(settings), None
         if remembered.is_repeated(tuple([run.job_name for run in application.runs])):
-            key = lineage_key(application, namer, settings, in_flight)
+            key = lineage_key(application.runs, namer, settings, in_flight)
         lineage, known = remembered.get(key, read, key[0]) if key is not None else read()
         # The remembered diagnostics belong to other jobs, too.
         diagnostics = Diagnostics(unreported_queries=self._unreported_queries)
@@ -303,8 +303,8 @@ def _flow(last: RunState, runs: Iterable[RunState], settings: LineageSettings) -
 
 def _distinct_properties(runs: Iterable[RunState]) -> list[PropertyLayers]:
     """Return the properties of all runs in the order of their events, each once."""
-    indexed = sorted((indexed for run in runs for indexed in run.properties), key=lambda indexed: indexed[0])
-    return list(dict.fromkeys(layers for _, layers in indexed))
+    indexed = sorted((indexed for run in runs for indexed in run.properties.items()), key=lambda indexed: indexed[1])
+    return list(dict.fromkeys(layers for layers, _ in indexed))
 
 
 def _result(application: Application, ending: Ending) -> RunResult | None:
@@ -454,10 +454,9 @@ class SingleEvents:
 
     def _read(self, event: RunEvent) -> tuple[Lineage, Diagnostics]:
         fold, diagnostics = Fold(self._settings), Diagnostics()
-        fold.add(event)
-        (application,) = fold.applications()
+        run = fold.add(event)
         namer = DatasetNamer(self._settings, fold.symlinks.by_dataset)
-        return Lineage.of(application, namer, self._settings, diagnostics), diagnostics
+        return Lineage.of((run,), namer, self._settings, diagnostics), diagnostics
 
 
 def _properties(layers: tuple[SharedObject, ...], times: tuple[str, str], longest: int) -> _Properties:

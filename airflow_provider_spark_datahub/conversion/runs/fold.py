@@ -98,7 +98,7 @@ class RunState(msgspec.Struct, gc=False):
     :param refused: it wrote nothing, although its events name outputs; :attr:`outputs` is without them.
     :param reported: the refused run as its events describe it.
     :param is_logged: its events are made from Spark's own event log.
-    :param properties: the properties of each event, with the event's index; an event that repeats them adds nothing.
+    :param properties: the properties of its events, each with the index of the first event that has them.
     """
 
     run_id: str
@@ -123,7 +123,7 @@ class RunState(msgspec.Struct, gc=False):
     is_logged: bool = False
     inputs: dict[DatasetId, DatasetState] = {}
     outputs: dict[DatasetId, DatasetState] = {}
-    properties: list[tuple[int, PropertyLayers]] = []
+    properties: dict[PropertyLayers, int] = {}
     owners: tuple[str, ...] = ()
     details: RunDetails | None = None
     checks: dict[Check, bool] | None = None
@@ -137,11 +137,11 @@ class RunState(msgspec.Struct, gc=False):
 
     def job_property(self, key: str) -> str:
         """Return the first value of a job property, or an empty string."""
-        return _first(key, (layers.job for _, layers in self.properties))
+        return _first(key, (layers.job for layers in self.properties))
 
     def flow_property(self, key: str) -> str:
         """Return the first value of a flow property, or an empty string."""
-        return _first(key, (layers.flow for _, layers in self.properties))
+        return _first(key, (layers.flow for layers in self.properties))
 
     @property
     def plan_node(self) -> str:
@@ -203,13 +203,6 @@ class RunState(msgspec.Struct, gc=False):
 def _is_of_catalog(plan_node: str) -> bool:
     # ``create_table_as_select`` is the command of a catalogue that cannot stage a table: it writes rows.
     return plan_node.startswith(_CATALOG_NODES) and not plan_node.endswith("_as_select")
-
-
-def _shows_work(event: RunEvent) -> bool:
-    """Return whether an event shows a Spark job of the query, or what the query wrote."""
-    if "spark_jobDetails" in event.run_facets:
-        return True
-    return any("outputStatistics" in dataset.output_facets for dataset in event.outputs)
 
 
 def _first(key: str, events: Iterable[Sequence[Mapping[str, str]]]) -> str:
@@ -294,13 +287,14 @@ class Fold:
         self._metadata_facets = DatasetMetadata.facets(settings)
         self._runs: dict[str, RunState] = {}
         self._count = 0
+        self._last: tuple[RunState | None, RunEvent | None] = (None, None)
         # Equal texts and equal column lineages are kept once.
         self._texts: dict[bytes, bytes] = {}
         self._columns: dict[tuple[bytes, bytes, str], DatasetColumns] = {}
         self.symlinks = Symlinks()
 
-    def add(self, event: RunEvent) -> None:
-        """Add an event.
+    def add(self, event: RunEvent) -> RunState:
+        """Add an event, and return its run.
 
         :raises EventError: if its flow cannot be named; the fold is unchanged then.
         """
@@ -320,30 +314,38 @@ class Fold:
         run.description = run.description or texts.description
         run.sql = texts.sql or run.sql
         run.details = RunDetails.updated(run.details, RunDetails.of(event))
-        run.worked = run.worked or _shows_work(event)
+        run.worked = run.worked or "spark_jobDetails" in event.run_facets.facets
         run.cover(event.time_ms, event.time_ms)
         run.started = run.started or event.type == "START"
         run.ended = run.ended or event.type in TERMINAL_TYPES
         if event.type in FAILED_TYPES:
             run.failure = event.type
-        layers = PropertyLayers.of(event, spark_plan=settings.capture_spark_plan)
-        if not any(known is layers for _, known in run.properties):
-            run.properties.append((index, layers))
+        run.properties.setdefault(PropertyLayers.of(event, spark_plan=settings.capture_spark_plan), index)
         if texts.owner_names:
             run.owners = tuple(dict.fromkeys((*run.owners, *texts.owner_names)))
         if settings.capture_test_results:
             run.checks = (run.checks or {}) | Check.of(event)
+        last_run, last_event = self._last
+        # Nothing came in between: the same datasets again change nothing.
+        if last_run is not run or last_event is None or not last_event.has_datasets_of(event):
+            self._add_datasets(run, event, index)
+        self._last = run, event
+        return run
+
+    def _add_datasets(self, run: RunState, event: RunEvent, index: int) -> None:
+        settings = self._settings
         for dataset in in_time(event.inputs):
             self._add_dataset(run.inputs, dataset, index)
         with_columns = settings.capture_column_level_lineage
         for dataset in in_time(event.outputs):
-            state = self._add_dataset(run.outputs, dataset, index)
+            state, written = self._add_dataset(run.outputs, dataset, index), dataset.output_facets
+            run.worked = run.worked or "outputStatistics" in written.facets
             columns = DatasetColumns.read(dataset, event.job_facets, run.sql) if with_columns else None
             if columns is not None and columns is not state.columns:
                 state.columns = self._columns.setdefault(columns.key, columns) if columns.key else columns
-            state.partitions = dataset.output_facets.once(read_partitions) or state.partitions
+            state.partitions = written.once(read_partitions) or state.partitions
             if settings.capture_operations:
-                statistics = OutputStatistics.read(dataset.output_facets)
+                statistics = OutputStatistics.read(written)
                 state.statistics = statistics if statistics != NOT_COUNTED else state.statistics
 
     def _add_dataset(self, known: dict[DatasetId, DatasetState], dataset: EventDataset, index: int) -> DatasetState:
@@ -400,7 +402,7 @@ class Fold:
         """Forget runs that expect no more events."""
         for run in runs:
             del self._runs[run.run_id]
-        self._texts, self._columns = {}, {}
+        self._texts, self._columns, self._last = {}, {}, (None, None)
 
     def applications(self) -> list[Application]:
         """Return the applications in the order of their first events."""
@@ -412,7 +414,7 @@ class Fold:
     def take_applications(self) -> list[Application]:
         """Return the applications and empty the fold, so that the caller can free each one."""
         taken = self.applications()
-        self._runs, self._texts, self._columns = {}, {}, {}
+        self._runs, self._texts, self._columns, self._last = {}, {}, {}, (None, None)
         return taken
 
     def _application_of(self, run: RunState) -> str:
@@ -467,7 +469,7 @@ class _Representative:
 
     def __post_init__(self) -> None:
         self.keys = (set(), set())
-        for _, layers in self.run.properties:
+        for layers in self.run.properties:
             self._learn(layers)
 
     def take(self, other: RunState) -> None:
@@ -480,10 +482,10 @@ class _Representative:
             for dataset, state in theirs.items():
                 if state.schema is not None and state.schema_index >= mine[dataset].schema_index:
                     mine[dataset].schema, mine[dataset].schema_index = state.schema, state.schema_index
-        for index, layers in other.properties:
+        for layers, index in other.properties.items():
             # The earliest value of a key wins: only new keys matter.
             if self._learn(layers):
-                run.properties.append((index, layers))
+                run.properties[layers] = index
 
     def _learn(self, layers: PropertyLayers) -> bool:
         """Add the keys of these properties, and return whether any of them is new."""

@@ -44,7 +44,7 @@ from airflow_provider_spark_datahub.conversion.runs.effects import (
     with_known_columns,
 )
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
-from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
+from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 # DataHub's ``OperationType`` by OpenLineage's lifecycle.
@@ -151,7 +151,7 @@ def _without_inner(same: list[Operation]) -> Iterator[Operation]:
         yield operation
 
 
-class JobDataset(msgspec.Struct):
+class JobDataset(msgspec.Struct, gc=False):
     """Dataset of a job, with the content of its aspects.
 
     :param ids: OpenLineage's names of it, each once.
@@ -209,7 +209,7 @@ class Lineage(msgspec.Struct, gc=False):
     @classmethod
     def of(
         cls,
-        application: Application,
+        reported: tuple[RunState, ...],
         namer: DatasetNamer,
         settings: LineageSettings,
         diagnostics: Diagnostics,
@@ -219,11 +219,12 @@ class Lineage(msgspec.Struct, gc=False):
     ) -> Lineage:
         """Return the lineage of an application's runs.
 
+        :param reported: the runs as their events describe them.
         :param diagnostics: receives what could not be converted.
         :param in_flight: job types of the queries that were running when the driver died if they have no end.
         :param with_gaps: find the missing edges, and with ``capture_evidence`` why. A single event does not show them.
         """
-        runs = application.runs
+        runs = reported
         if settings.capture_columns_from_sql and settings.capture_column_level_lineage:
             runs, diagnostics.column_gaps = with_columns_of_statements(runs, namer)
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
@@ -234,25 +235,25 @@ class Lineage(msgspec.Struct, gc=False):
             inputs=edges.inputs(),
             outputs=edges.outputs(),
             fine_grained=fine_grained_lineages(edges.columns(), namer, settings, limit),
-            operations=_operations(application.runs, namer) if settings.capture_operations else (),
+            operations=_operations(reported, namer) if settings.capture_operations else (),
             partitions=edges.partitions(),
-            tests=Check.results_by_test((run.checks for run in application.runs if run.checks), namer),
+            tests=Check.results_by_test((run.checks for run in reported if run.checks), namer),
         )
         diagnostics.unusable_datasets = namer.unusable
         if with_gaps and settings.capture_evidence:
             evidence = Evidence()
             edges.add_evidence(lineage, evidence)
             lineage.statements = evidence.statements
-            diagnostics.rejected_edges = tuple(dict.fromkeys(edges.rejected(application.runs, lineage)))
+            diagnostics.rejected_edges = tuple(dict.fromkeys(edges.rejected(reported, lineage)))
         if with_gaps:
-            refused = (run for run in application.runs if run.refused)
+            refused = (run for run in reported if run.refused)
             gaps = chain(map(_refusal, refused), edges.gaps(with_columns=settings.capture_column_level_lineage))
             diagnostics.gaps = tuple(islice(dict.fromkeys(gaps), MAX_LISTED))
         return lineage
 
 
 def lineage_key(
-    application: Application, namer: DatasetNamer, settings: LineageSettings, in_flight: Collection[str]
+    runs: Sequence[RunState], namer: DatasetNamer, settings: LineageSettings, in_flight: Collection[str]
 ) -> tuple[int, Hashable] | None:
     """Return a key of all that :meth:`Lineage.of` depends on beside the settings, with its size.
 
@@ -261,7 +262,6 @@ def lineage_key(
     :returns: ``None`` if the lineage has other content than edges, or if comparing it would cost too much. The size is
         the number of runs, datasets and column edges.
     """
-    runs = application.runs
     if settings.capture_operations or settings.capture_evidence or settings.capture_columns_from_sql:
         return None
     order = {start_ms: place for place, start_ms in enumerate(sorted({run.start_ms or 0 for run in runs}))}

@@ -498,7 +498,7 @@ class _ReportedColumns:
             {dataset: DatasetState() for named in listed if (dataset := self.names.dataset(named)) is not None}
             for listed in (cloned, found.sinks)
         )
-        return structs.replace(run, inputs=inputs, outputs=outputs, properties=[], is_logged=True)
+        return structs.replace(run, inputs=inputs, outputs=outputs, properties={}, is_logged=True)
 
     def filled(
         self, runs: Mapping[str, RunState], found: ExecutionColumns, *, of_rows: bool = False
