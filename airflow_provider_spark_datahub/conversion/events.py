@@ -378,10 +378,10 @@ def _read_once(read: Callable[[bytes], _T]) -> Callable[[Raw | bytes], _T]:
 
     def read_again(part: Raw | bytes) -> _T:
         nonlocal last
-        text = bytes(part)
+        text, before = bytes(part), last  # read once: another thread may replace it
         # Comparing a text with the previous event's text is much faster than hashing it.
-        if last is not None and text == last[0]:
-            return last[1]
+        if before is not None and text == before[0]:
+            return before[1]
         result = read_short(text) if len(text) <= _LONG_BYTES else read_long(text)
         last = text, result
         return result
@@ -441,10 +441,12 @@ def _splitter() -> Callable[[bytes], tuple[bytes, bytes]]:
 
     def split(text: bytes) -> tuple[bytes, bytes]:
         nonlocal last
-        if text.endswith(last) and text.endswith(_JOB, 0, -len(last)):
-            return text[: -len(last) - len(_JOB)], last
-        begin, _, last = text.rpartition(_JOB)
-        return begin, last
+        end = last  # read once: another thread may replace it
+        if text.endswith(end) and text.endswith(_JOB, 0, -len(end)):
+            return text[: -len(end) - len(_JOB)], end
+        begin, _, end = text.rpartition(_JOB)
+        last = end
+        return begin, end
 
     return split
 

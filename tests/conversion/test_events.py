@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import sys
 from itertools import islice, permutations
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -17,7 +20,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     iso_instant,
     parse_time_ms,
 )
-from tests.conversion.builders import APP, QUERY, START_MS, Json, event, file, parsed, query
+from tests.conversion.builders import APP, OTHER_QUERY, QUERY, START_MS, Json, event, file, parsed, query
 
 
 def test_a_run_event_is_decoded() -> None:
@@ -67,6 +70,29 @@ def test_an_event_that_ends_like_the_last_one() -> None:
     RunEvent.parse(last)
     with pytest.raises(EventError, match=r"job\.name"):
         RunEvent.parse(begin + b',"other":' + end)
+
+
+def test_another_thread_may_read_an_event_at_any_line_of_the_reader() -> None:
+    """What the reader remembers of the last event is never mixed with the event that it reads."""
+    mine, others = (
+        json.dumps(query(run_id=run_id, inputs=[file(path)]), separators=(",", ":")).encode()
+        for run_id, path in ((QUERY, "/a"), (OTHER_QUERY, "/b"))
+    )
+    expected = _parts(RunEvent.parse(mine))
+
+    def switch(frame: FrameType, _: str, __: object) -> Any:
+        if frame.f_code.co_filename != inspect.getfile(RunEvent):
+            return None
+        RunEvent.parse(others)
+        return switch
+
+    before = sys.gettrace()
+    sys.settrace(switch)
+    try:
+        read = RunEvent.parse(mine)
+    finally:
+        sys.settrace(before)
+    assert _parts(read) == expected
 
 
 @pytest.mark.parametrize(
