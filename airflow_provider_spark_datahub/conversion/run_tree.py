@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
@@ -176,7 +177,9 @@ class TaskAttempt:
     :param application: the name under which the task submits its application, if other task runs of the DAG run start
         Spark, too; else ``None``. An application of another name was named by its own code, and other task runs may
         use the same name.
-    :param is_superseded: a newer DAG run has already run the task. The newer run's edges stay; this run only adds.
+    :param only_adds: the edges in DataHub stay, and this attempt adds its own: a newer DAG run has already run the
+        task, Spark ran before in this attempt, or the attempt's end was not recorded.
+    :param read_before: URNs of what an earlier Spark job of this attempt read; likewise :attr:`written_before`.
     """
 
     dag_run: DagRun
@@ -192,7 +195,9 @@ class TaskAttempt:
     written_by_plugin: bool = False
     shared_application: bool = False
     application: str | None = None
-    is_superseded: bool = False
+    only_adds: bool = False
+    read_before: tuple[str, ...] = ()
+    written_before: tuple[str, ...] = ()
 
     @property
     def is_mapped(self) -> bool:
@@ -268,7 +273,7 @@ def _attached(job: JobLineage, attempt: TaskAttempt, runs: set[str]) -> JobLinea
     return structs.replace(
         job,
         # The end of the DAG run removes edges of shared jobs, if it knows all of them.
-        patch_edges=job.patch_edges or (attempt.is_superseded and not is_shared),
+        patch_edges=job.patch_edges or (attempt.only_adds and not is_shared),
         is_shared=is_shared,
         definition=structs.replace(definition, upstream_jobs=upstream_jobs),
         run=structs.replace(
@@ -284,11 +289,11 @@ def _attached(job: JobLineage, attempt: TaskAttempt, runs: set[str]) -> JobLinea
 
 
 def _run_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Proposal]:
-    inputs = _edges(job.lineage.inputs for job in jobs)
-    outputs = _edges(job.lineage.outputs for job in jobs)
+    inputs = {*attempt.read_before, *chain.from_iterable(job.lineage.inputs for job in jobs)}
+    outputs = {*attempt.written_before, *chain.from_iterable(job.lineage.outputs for job in jobs)}
     return [
-        Proposal(KIND, attempt.urn, "dataProcessInstanceInput", {"inputs": list(inputs)}),
-        Proposal(KIND, attempt.urn, "dataProcessInstanceOutput", {"outputs": list(outputs)}),
+        Proposal(KIND, attempt.urn, "dataProcessInstanceInput", {"inputs": sorted(inputs)}),
+        Proposal(KIND, attempt.urn, "dataProcessInstanceOutput", {"outputs": sorted(outputs)}),
     ]
 
 
@@ -302,7 +307,7 @@ def _job_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Prop
         upstream_jobs=[run.site.job_urn(run.dag_id, task_id) for task_id in upstream],
         time_ms=attempt.end_ms or max((job.run.end_ms or 0 for job in jobs), default=None),
         patch=attempt.is_mapped
-        or attempt.is_superseded
+        or attempt.only_adds
         or attempt.result != "SUCCESS"
         or not jobs
         or any(job.patch_edges for job in jobs),

@@ -376,7 +376,7 @@ class AttemptContext:
             written_by_plugin=by_plugin,
             shared_application=shared,
             application=application,
-            is_superseded=self._is_superseded(),
+            only_adds=self._is_superseded(),
         )
 
     def _is_superseded(self) -> bool:

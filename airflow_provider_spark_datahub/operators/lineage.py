@@ -63,7 +63,7 @@ _ALIAS = "spark_datahub"
 
 
 _REPEATED = (
-    "execute() of the operator was called before in this attempt: the edges of that call are replaced by those of this "
+    "execute() of the operator was called before in this attempt: the edges of this call are added to those of that "
     "one, and the report is only of this one"
 )
 
@@ -81,7 +81,7 @@ class TaskLineage:
     :param enabled: the task's own switch; ``None`` for the configured one.
     :param find_launcher: returns the launcher of this execution; called if lineage is switched on.
     :param log: the task's logger.
-    :param is_repeated: an earlier call in the same attempt has started Spark already, and has lineage of its own.
+    :param before: lineage of an earlier call in the same attempt, to which this call's is added.
     :ivar attempt: the lineage of the attempt; ``None`` before :meth:`run`, and if lineage is switched off.
     :ivar killed_at: when the task was killed, by ``time.monotonic``.
     """
@@ -94,14 +94,14 @@ class TaskLineage:
         find_launcher: Callable[[], Launcher],
         log: Any,
         *,
-        is_repeated: bool = False,
+        before: AttemptLineage | None = None,
     ) -> None:
         self._context = context
         self._arguments = arguments
         self._enabled = enabled
         self._find_launcher = find_launcher
         self._log = log
-        self._is_repeated = is_repeated
+        self._before = before
         self._options: LineageOptions | None = None
         self._airflow: AttemptContext | None = None
         self._launcher: Launcher | None = None
@@ -333,8 +333,8 @@ class TaskLineage:
         airflow = self._airflow = AttemptContext(self._context)
         of_others = partial(final_result, self._context["ti"])
         connections = Connections(open_sink, open_outbox, of_others, open_store, s3_endpoint)
-        self.attempt = AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id)
-        if self._is_repeated:
+        self.attempt = AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id, self._before)
+        if self._before is not None:
             self.attempt.report.warnings.append(_REPEATED)
         if problem := self.attempt.delivery.sink_problem:
             self._log.info("Lineage will stay in the outbox: %s", problem)
@@ -583,16 +583,17 @@ class SparkLineageOperator(BaseOperator):
             self._resumed = True
             return resume()
         event_files = kwargs.pop(_DEFERRED)
+        self._task_lineage = None  # of the same job, if this is the process that deferred it
         lineage = self._task_lineage = self._new_lineage(context)
         return lineage.resume(event_files, resume)
 
     def _new_lineage(self, context: Context) -> TaskLineage:
         arguments = self._lineage_arguments(context)
         enabled = arguments.pop("enabled", None)
-        before = self._task_lineage
-        is_repeated = before is not None and before.is_of(context)
+        last = self._task_lineage
+        before = last.attempt if last is not None and last.is_of(context) else None
         launcher = partial(self._launcher, context)
-        return TaskLineage(context, arguments, enabled, launcher, self.log, is_repeated=is_repeated)
+        return TaskLineage(context, arguments, enabled, launcher, self.log, before=before)
 
     def _lineage_arguments(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 (the policy renders them)
         """Return the options that the task gives, and its switch ``enabled``."""

@@ -121,11 +121,18 @@ class AttemptLineage:
     """
 
     def __init__(
-        self, options: LineageOptions, attempt: TaskAttempt, connections: Connections, ti_id: str = ""
+        self,
+        options: LineageOptions,
+        attempt: TaskAttempt,
+        connections: Connections,
+        ti_id: str = "",
+        before: AttemptLineage | None = None,
     ) -> None:
         self._options = options
         self._ti_id = ti_id
-        self._attempt = attempt
+        self._is_further = before is not None
+        self._jobs_before = before._jobs if before is not None else []
+        self._attempt = attempt if before is None else before._followed_by(attempt)
         self._connections = connections
         self.report = LineageReport(connection=options.connection, warnings=[*options.warnings])
         self.delivery = TaskDelivery(options, attempt.key, connections, self.report)
@@ -440,7 +447,7 @@ class AttemptLineage:
     def _keep_edges(self, edges: Mapping[str, set[str]], end: AttemptEnd) -> None:
         """Record the edges of a complete attempt, if other runs of the task or DataHub's plugin need them."""
         jobs = self.conversion.jobs if self.conversion else []
-        if end.result != "SUCCESS" or not jobs or any(job.patch_edges for job in jobs):
+        if self._is_further or end.result != "SUCCESS" or not jobs or any(job.patch_edges for job in jobs):
             return
         self._names_all_edges = not self._attempt.is_mapped
         shared = {*(job.job_urn for job in jobs if job.is_shared)}
@@ -459,6 +466,17 @@ class AttemptLineage:
             tuple((dataset.namespace, dataset.name) for dataset in outputs),
         )
         self.delivery.keep_edges(record)
+
+    @property
+    def _jobs(self) -> list[Any]:
+        """All Spark jobs of the attempt that are converted."""
+        return [*self._jobs_before, *(self.conversion.jobs if self.conversion else [])]
+
+    def _followed_by(self, attempt: TaskAttempt) -> TaskAttempt:
+        """Return the same attempt for one more Spark job, whose lineage is added to that of the jobs before it."""
+        read = {urn for job in self._jobs for urn in job.lineage.inputs}
+        written = {urn for job in self._jobs for urn in job.lineage.outputs}
+        return replace(attempt, only_adds=True, read_before=tuple(sorted(read)), written_before=tuple(sorted(written)))
 
     @property
     def written(self) -> list[WrittenDataset]:
@@ -496,7 +514,7 @@ class AttemptLineage:
         return self._datasets(lambda dataset: [DatasetId(dataset.name.platform, dataset.name.full_name)])
 
     def _datasets(self, ids: Callable[[JobDataset], Iterable[DatasetId]]) -> tuple[list[DatasetId], list[DatasetId]]:
-        jobs = self.conversion.jobs if self.conversion else []
+        jobs = self._jobs
         inputs = {dataset_id for job in jobs for dataset in job.lineage.inputs.values() for dataset_id in ids(dataset)}
         outputs = {
             dataset_id for job in jobs for dataset in job.lineage.outputs.values() for dataset_id in ids(dataset)

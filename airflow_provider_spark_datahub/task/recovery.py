@@ -100,7 +100,7 @@ class UnfinishedAttempt:
             return self
         seconds = last_written if last_written is not None else (self.task_try.start_ms or 0) / 1000
         ended = self.ended(round(seconds * 1000), result, spark_succeeded=result == "SUCCESS")
-        return replace(ended, task_try=replace(ended.task_try, is_superseded=True))
+        return replace(ended, task_try=replace(ended.task_try, only_adds=True))
 
     def to_obj(self) -> Any:
         """Return the record as JSON."""

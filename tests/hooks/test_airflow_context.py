@@ -418,7 +418,7 @@ def test_a_run_out_of_turn_is_superseded_by_a_newer_one() -> None:
     ):
         ti: Any = TaskInstance(dag_run=tries.DagRun(**{"logical_date": LOGICAL_DATE, **run}))
         ti.get_previous_ti = Mock(side_effect=[newest])
-        assert airflow_run.AttemptContext(context_of(Task(), ti)).attempt().is_superseded is expected, (run, newest)
+        assert airflow_run.AttemptContext(context_of(Task(), ti)).attempt().only_adds is expected, (run, newest)
 
 
 @pytest.mark.parametrize("namespace", [None, "airflow-eu"])

@@ -15,6 +15,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import DAG
 
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite
 from airflow_provider_spark_datahub.hooks import airflow_context
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener
@@ -74,6 +75,37 @@ def test_mapped_task_runs_in_any_order_keep_each_others_edges(spark: FakeSpark, 
         assert found[job].inputs == datasets("in", range(INDEXES)), job
         assert found[job].outputs == datasets("out", range(INDEXES)), job
     assert len(found[SPARK_JOB].columns) == INDEXES
+
+
+def test_several_executions_in_one_attempt_add_up(spark: FakeSpark, tmp_path: Path) -> None:
+    """A subclass that calls ``super().execute()`` for each of several tables; the next attempt calls it for one."""
+    for number in range(4):
+        write_events(spark, number)
+    task = copy_task(spark, 3, "copy")
+
+    def copied(ti: TaskInstance, *numbers: int) -> dict[str, StoredEdges]:
+        context = context_of(task, ti)
+        for number in numbers:
+            task.application_args, task._hook = [str(number)], None
+            execute(task, context)
+        return stored(tmp_path)
+
+    copied(TaskInstance(task_id="copy"), 3)
+    found = copied(TaskInstance(task_id="copy", dag_run=DagRun(run_id="tuesday")), 0, 1, 2)
+    for job in (TASK_JOB.format("copy"), SPARK_JOB):
+        assert found[job].inputs == datasets("in", range(3)), job
+        assert found[job].outputs == datasets("out", range(3)), job
+    proposals = [json.loads(line) for line in (tmp_path / "sink/lineage.jsonl").read_text().splitlines()]
+    of_task = {
+        proposal["aspectName"]: proposal["aspect"]["json"]
+        for proposal in proposals
+        if proposal["aspectName"] in ("dataProcessInstanceInput", "dataProcessInstanceOutput")
+        and proposal["entityUrn"] == AirflowSite().task_run_urn("shop", "copy", "tuesday")
+    }
+    assert set(of_task["dataProcessInstanceInput"]["inputs"]) == datasets("in", range(3))
+    assert set(of_task["dataProcessInstanceOutput"]["outputs"]) == datasets("out", range(3))
+    found = copied(TaskInstance(task_id="copy", dag_run=DagRun(run_id="wednesday")), 1)
+    assert found[SPARK_JOB].outputs == datasets("out", range(1, 2))
 
 
 @pytest.mark.parametrize("name", ["shop", "{{ dag.dag_id }}", None, "{{ task.task_id }}"])

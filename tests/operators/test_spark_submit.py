@@ -180,7 +180,7 @@ def test_a_second_execution_keeps_nothing_of_the_first(spark: FakeSpark) -> None
 
 
 def test_a_second_execution_in_one_attempt_is_in_the_report(spark: FakeSpark) -> None:
-    """A subclass that calls ``super().execute()`` more than once; lineage of the second call replaces the first's."""
+    """A subclass that calls ``super().execute()`` more than once; the report is that of the last call."""
     spark.writes("a_csv_join_agg")
     operator = operator_with_lineage(spark)
     context = context_of(operator)
