@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.injection import LineageInjection, inject
-from airflow_provider_spark_datahub.capture.openlineage_jar import choose_jar
+from airflow_provider_spark_datahub.capture.injection import inject
 from airflow_provider_spark_datahub.capture.spark_installation import (
-    SparkInstallation,
     _read_properties,
-    base_file,
-    base_properties,
-    knows_base_file,
 )
 from airflow_provider_spark_datahub.capture.spark_submit import (
     SECRET_NAME,
@@ -29,102 +23,8 @@ from airflow_provider_spark_datahub.capture.spark_submit import (
 from airflow_provider_spark_datahub.conversion import redaction
 from tests.capture.installations import SPARK_SUBMIT_SCRIPT, executable
 from tests.capture.test_inject import LINEAGE
-from tests.capture.test_real_spark import (
-    OPENLINEAGE_JAR,
-    PARENT,
-    ROOT,
-    SPARK_SUBMIT,
-    environment,
-    events_of,
-)
+from tests.capture.test_real_spark import SECRET, TRANSPORT, USERS
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, execute, operator_with_lineage
-from tests.servers.openlineage import Backend
-
-SECRET = "hunter2"
-COMMANDS = ("spark-submit", "spark-sql")
-TRANSPORT = "spark.openlineage.transport"
-JOB = """
-import json, sys
-from pathlib import Path
-from pyspark.sql import SparkSession
-spark = SparkSession.builder.getOrCreate()
-spark.read.text(sys.argv[1]).write.text(sys.argv[2])
-lines = [path.read_bytes().replace(b"\\0", b" ") for path in Path("/proc").glob("[0-9]*/cmdline")]
-Path(sys.argv[3]).write_bytes(b"\\n".join(line for line in lines if sys.argv[2].encode() in line))
-Path(sys.argv[3] + ".kept").write_text(json.dumps(dict(spark.sparkContext.getConf().getAll())))
-"""
-# The user's own properties, and whether they move into the file.
-USERS = {
-    "spark.hadoop.fs.s3a.secret.key": (SECRET, True),
-    "spark.hadoop.fs.s3a.access.key": ("a=b:c#d!e\\f\\", True),
-    "spark.my.#1!.Password": ("\"quoted\" 'words' ${spark.app.name} $HOME `id`", True),
-    "spark.my.token": ("of the conf, not of the file", True),
-    "spark.my.credential.provider": ("#begins\\u0041", True),
-    "spark.openlineage.transport.apiKey": ("!", True),
-    "spark.plain": ("p", False),
-    "spark.my.secret.number": (17, True),
-    # They would be another value in a file, or on a command line whose locale is not the file's.
-    "spark.my.secret.begin": (" a", False),
-    "spark.my.secret.end": ("a ", False),
-    "spark.my.secret.umlaut": ("größe", False),
-    "spark.my.secret.tab": ("a\tb", False),
-    "spark.my.secret.lines": ("a\nb", False),
-    "spark.my.secret.return": ("a\rb", False),
-    "spark.my.secret.empty": ("", False),
-    # spark-submit ends the name at the first "=", and warns of others than Spark's in a file.
-    "spark.my=secret": ("c", False),
-    "spark.my secret": ("c", False),
-    "my.secret": ("c", False),
-}
-
-
-@pytest.mark.spark
-def test_a_real_job_keeps_its_secrets_off_the_command_line(tmp_path: Path) -> None:
-    conf_dir, events_file, application = tmp_path / "conf", tmp_path / "ours.ndjson", tmp_path / "job.py"
-    conf_dir.mkdir()
-    application.write_text(JOB)
-    with Backend(SECRET) as backend:
-        defaults = conf_dir / "spark-defaults.conf"
-        defaults.write_text(
-            f"{TRANSPORT}.type http\n{TRANSPORT}.url {backend.url}\n{TRANSPORT}.auth.type api_key\n"
-            f"{TRANSPORT}.auth.apiKey {SECRET}\nspark.my.token of-the-file\nspark.of.the.user größe \\\n"
-        )
-        # As Spark's launcher passes it on: without what spark-submit ignores, and without carriage returns.
-        users = {name: str(value) for name, (value, _) in USERS.items() if TRANSPORT not in name and value != "a\rb"}
-        env = environment(conf_dir)
-        installation = SparkInstallation.find(str(SPARK_SUBMIT), env)
-        assert all(knows_base_file(installation, None, str(SPARK_SUBMIT.with_name(name)), env) for name in COMMANDS)
-        submission = Submission(
-            users,
-            base_properties=base_properties(installation, None),
-            base_file=base_file(installation, None),
-            replaceable=True,
-        )
-        jar = choose_jar(OPENLINEAGE_JAR, submission, installation=installation, local_driver=True)
-        injected = inject(submission, LineageInjection(str(events_file), jar, PARENT, ROOT, "analytics")).submission
-        properties, handed = injected.hand_over()
-        assert handed is not None
-        file = handed.path
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        command = [str(SPARK_SUBMIT), "--master", "local[1]", "--properties-file", str(file)]
-        for name, value in properties.items():
-            command += ["--conf", f"{name}={value}"]
-        command += [str(application), str(application), str(tmp_path / "out"), str(tmp_path / "seen")]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
-        handed.remove()
-    assert done.returncode == 0, done.stderr
-    seen = (tmp_path / "seen").read_text()
-    assert "SparkSubmit" in seen
-    assert str(file) in seen
-    assert SECRET not in seen
-    kept = json.loads((tmp_path / "seen.kept").read_text())
-    ignored = {"spark.my=secret", "my.secret"}
-    assert {name: kept[name] for name in users.keys() - ignored} == {
-        name: value for name, value in users.items() if name not in ignored
-    }
-    assert kept["spark.my"] == "secret=c"
-    assert kept["spark.of.the.user"] == "größe"
-    assert len(backend.events) == len(events_of(events_file)) > 0
 
 
 def test_secrets_of_the_users_call_move_into_the_file(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import stat
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,14 @@ from airflow_provider_spark_datahub.capture.class_archive import ClassArchiveErr
 from airflow_provider_spark_datahub.capture.event_lines import CollectedEvents, Outcome, decoded_event
 from airflow_provider_spark_datahub.capture.injection import LineageInjection, ParentRun, inject
 from airflow_provider_spark_datahub.capture.openlineage_jar import choose_jar
-from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation, base_properties
+from airflow_provider_spark_datahub.capture.spark_installation import (
+    SparkInstallation,
+    base_file,
+    base_properties,
+    knows_base_file,
+)
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from tests.servers.openlineage import Backend
 
 pytestmark = pytest.mark.spark
 
@@ -28,17 +37,49 @@ OPENLINEAGE_JAR = os.environ.get("OPENLINEAGE_JAR") or str(REPOSITORY / ".cache/
 PARENT = ParentRun("airflow", "shop.build", "01990000-0000-7000-8000-000000000001")
 ROOT = ParentRun("airflow", "shop", "01990000-0000-7000-8000-000000000000")
 
-COPY_JOB = """
-import sys
+SECRET = "hunter2"
+COMMANDS = ("spark-submit", "spark-sql")
+TRANSPORT = "spark.openlineage.transport"
+JOB = """
+import json, sys
+from pathlib import Path
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 spark.read.text(sys.argv[1]).write.text(sys.argv[2])
+lines = [path.read_bytes().replace(b"\\0", b" ") for path in Path("/proc").glob("[0-9]*/cmdline")]
+Path(sys.argv[3]).write_bytes(b"\\n".join(line for line in lines if sys.argv[2].encode() in line))
+Path(sys.argv[3] + ".kept").write_text(json.dumps(dict(spark.sparkContext.getConf().getAll())))
 """
+# The user's own properties, and whether they move into the file.
+USERS = {
+    "spark.hadoop.fs.s3a.secret.key": (SECRET, True),
+    "spark.hadoop.fs.s3a.access.key": ("a=b:c#d!e\\f\\", True),
+    "spark.my.#1!.Password": ("\"quoted\" 'words' ${spark.app.name} $HOME `id`", True),
+    "spark.my.token": ("of the conf, not of the file", True),
+    "spark.my.credential.provider": ("#begins\\u0041", True),
+    "spark.openlineage.transport.apiKey": ("!", True),
+    "spark.plain": ("p", False),
+    "spark.my.secret.number": (17, True),
+    # They would be another value in a file, or on a command line whose locale is not the file's.
+    "spark.my.secret.begin": (" a", False),
+    "spark.my.secret.end": ("a ", False),
+    "spark.my.secret.umlaut": ("größe", False),
+    "spark.my.secret.tab": ("a\tb", False),
+    "spark.my.secret.lines": ("a\nb", False),
+    "spark.my.secret.return": ("a\rb", False),
+    "spark.my.secret.empty": ("", False),
+    # spark-submit ends the name at the first "=", and warns of others than Spark's in a file.
+    "spark.my=secret": ("c", False),
+    "spark.my secret": ("c", False),
+    "my.secret": ("c", False),
+}
 
 
-def submit(submission: Submission, env: Mapping[str, str], application: Path, *arguments: Path) -> str:
+def submit(
+    submission: Submission, env: Mapping[str, str], application: Path, *arguments: Path, options: Sequence[str] = ()
+) -> str:
     """Run spark-submit as Airflow's hook does; the result is its output."""
-    command = [str(SPARK_SUBMIT), "--master", "local[1]"]
+    command = [str(SPARK_SUBMIT), "--master", "local[1]", *options]
     for name, value in submission.properties.items():
         command += ["--conf", f"{name}={value}"]
     command += ["--jars", submission.jars] if submission.jars else []
@@ -58,7 +99,12 @@ def environment(conf_dir: Path) -> dict[str, str]:
 
 def injected(properties: Mapping[str, object], env: Mapping[str, str], events_file: Path) -> Submission:
     installation = SparkInstallation.find(str(SPARK_SUBMIT), env)
-    submission = Submission(properties, base_properties=base_properties(installation, None))
+    submission = Submission(
+        properties,
+        base_properties=base_properties(installation, None),
+        base_file=base_file(installation, None),
+        replaceable=True,
+    )
     jar = choose_jar(OPENLINEAGE_JAR, submission, installation=installation, local_driver=True)
     facets = {"environment-properties": False}
     lineage = LineageInjection(str(events_file), jar, PARENT, ROOT, "analytics", facets)
@@ -79,24 +125,70 @@ def identity_of(event: dict[str, Any]) -> tuple[str, str, str]:
     return event["run"]["runId"], event["eventType"], event["eventTime"]
 
 
-def test_transport_of_spark_defaults_gets_every_event_beside_ours(tmp_path: Path) -> None:
-    users_file, events_file = tmp_path / "users.ndjson", tmp_path / "new" / "folder" / "ours.ndjson"
-    conf_dir = tmp_path / "conf"
+@dataclass(frozen=True)
+class RealJob:
+    """A job whose ``spark-defaults.conf`` has a transport with an API key, and whose own call has secrets.
+
+    :ivar backend: events that the user's transport delivered.
+    :ivar secrets: the file that the call's secrets moved into.
+    :ivar seen: command lines of the job's processes.
+    :ivar kept: Spark's properties in the job.
+    """
+
+    submission: Submission
+    events: list[dict[str, Any]]
+    backend: list[dict[str, Any]]
+    output: str
+    secrets: Path
+    seen: str
+    kept: dict[str, str]
+    classes: str
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> RealJob:
+    folder = tmp_path_factory.mktemp("job")
+    conf_dir, events_file, application = folder / "conf", folder / "new" / "folder" / "ours.ndjson", folder / "job.py"
     conf_dir.mkdir()
-    (conf_dir / "spark-defaults.conf").write_text(
-        f"spark.openlineage.transport.type file\nspark.openlineage.transport.location {users_file}\n"
+    application.write_text(JOB)
+    classes = folder / "classes.log"
+    # As Spark's launcher passes it on: without what spark-submit ignores, and without carriage returns.
+    users = {name: str(value) for name, (value, _) in USERS.items() if TRANSPORT not in name and value != "a\rb"}
+    users["spark.driver.extraJavaOptions"] = f"-Xlog:class+load:file={classes}"
+    with Backend(SECRET) as backend:
+        (conf_dir / "spark-defaults.conf").write_text(
+            f"{TRANSPORT}.type http\n{TRANSPORT}.url {backend.url}\n{TRANSPORT}.auth.type api_key\n"
+            f"{TRANSPORT}.auth.apiKey {SECRET}\nspark.my.token of-the-file\nspark.of.the.user größe \\\n"
+        )
+        env = environment(conf_dir)
+        installation = SparkInstallation.find(str(SPARK_SUBMIT), env)
+        assert all(knows_base_file(installation, None, str(SPARK_SUBMIT.with_name(name)), env) for name in COMMANDS)
+        submission = injected(users, env, events_file)
+        properties, handed = submission.hand_over()
+        assert handed is not None
+        assert stat.S_IMODE(handed.path.stat().st_mode) == 0o600
+        seen = folder / "seen"
+        output = submit(
+            replace(submission, properties=properties), env, application, application, folder / "out", seen,
+            options=("--properties-file", str(handed.path)),
+        )  # fmt: skip
+        handed.remove()
+    kept = json.loads((folder / "seen.kept").read_text())
+    return RealJob(
+        submission,
+        events_of(events_file),
+        backend.events,
+        output,
+        handed.path,
+        seen.read_text(),
+        kept,
+        classes.read_text(),
     )
-    application = tmp_path / "copy_job.py"
-    application.write_text(COPY_JOB)
-    env = environment(conf_dir)
 
-    classes = tmp_path / "classes.log"
-    users: dict[str, object] = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={classes}"}
-    submission = injected(users, env, events_file)
-    output = submit(submission, env, application, application, tmp_path / "out")
 
-    ours = events_of(events_file)
-    assert sorted(map(identity_of, ours)) == sorted(map(identity_of, events_of(users_file)))
+def test_transport_of_spark_defaults_gets_every_event_beside_ours(job: RealJob) -> None:
+    ours = job.events
+    assert sorted(map(identity_of, ours)) == sorted(map(identity_of, job.backend))
     assert (ours[0]["eventType"], ours[-1]["eventType"]) == ("START", "COMPLETE")
     assert ours[-1]["job"]["namespace"] == "analytics"
     assert any(event["outputs"] for event in ours)
@@ -104,8 +196,25 @@ def test_transport_of_spark_defaults_gets_every_event_beside_ours(tmp_path: Path
     assert (parent["run"]["runId"], parent["root"]["run"]["runId"]) == (PARENT.run_id, ROOT.run_id)
     assert parent["job"] == {"namespace": PARENT.namespace, "name": PARENT.job_name}
     assert not any("environment-properties" in event["run"]["facets"] for event in ours)
-    assert "InaccessibleObjectException" not in output
+
+
+def test_the_listener_is_loaded_from_the_class_archive(job: RealJob) -> None:
+    assert "InaccessibleObjectException" not in job.output
     # The configuration folder is not empty, which Java would refuse in front of Spark's jars.
-    (loaded,) = re.findall(r"\.OpenLineageSparkListener (source: .*)", classes.read_text())
-    is_archived = "SharedArchiveFile" in str(submission.properties["spark.driver.extraJavaOptions"])
+    (loaded,) = re.findall(r"\.OpenLineageSparkListener (source: .*)", job.classes)
+    is_archived = "SharedArchiveFile" in str(job.submission.properties["spark.driver.extraJavaOptions"])
     assert ("shared objects file (top)" in loaded) == is_archived
+
+
+@pytest.mark.attacks
+def test_a_real_job_keeps_its_secrets_off_the_command_line(job: RealJob) -> None:
+    assert "SparkSubmit" in job.seen
+    assert str(job.secrets) in job.seen
+    assert SECRET not in job.seen
+    changed = {"spark.my=secret", "my.secret"}
+    users = {name: str(value) for name, (value, _) in USERS.items() if TRANSPORT not in name and value != "a\rb"}
+    assert {name: job.kept[name] for name in users.keys() - changed} == {
+        name: value for name, value in users.items() if name not in changed
+    }
+    assert job.kept["spark.my"] == "secret=c"
+    assert job.kept["spark.of.the.user"] == "größe"
