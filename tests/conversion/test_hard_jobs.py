@@ -118,11 +118,32 @@ def test_the_log_alone_makes_no_false_edge() -> None:
             assert edges - true_edges(recording, kind) - either == set(), f"false {kind} of {recording}"
 
 
-@pytest.mark.parametrize("recording", ["nested_names-4.3.0", "dedup-4.3.0", "catalogs-4.1.4", "scd2-4.1.4"])
+@pytest.mark.parametrize(
+    "recording",
+    [
+        *("nested_names-4.3.0", "dedup-4.3.0", "catalogs-4.1.4", "scd2-4.1.4"),
+        *("hidden_columns-4.3.0", "delta_care-4.1.4", "pandas_api-3.5.9"),
+    ],
+)
 def test_the_log_alone_finds_every_edge(recording: str) -> None:
-    # EXCEPT in the plan of a command, LEFT ANTI JOIN within a union, Delta's tables that are paths, two MERGEs.
+    # EXCEPT in the plan of a command, LEFT ANTI JOIN within a union, Delta's tables that are paths, two MERGEs …
     for kind, edges in found_edges(from_log(recording)).items():
         assert true_edges(recording, kind) - true_edges(recording, f"either_{kind}") - edges == set(), f"missing {kind}"
+
+
+@pytest.mark.parametrize(
+    ("recording", "output", "lost"),
+    [("scd2-4.1.4", "/lake/out/sc/periods", 1), ("delta_streams-4.1.4", "/lake/out/ds/totals", 1)],
+)
+def test_writes_with_a_shuffle_that_the_listener_leaves_out_are_named(recording: str, output: str, lost: int) -> None:
+    # With Delta's extension, OpenLineage 1.53.0 leaves out files written by an adaptive plan (its issue 4299).
+    urn = f"urn:li:dataset:(urn:li:dataPlatform:file,{output},PROD)"
+    found = converted(recording, with_log=True)
+    assert urn not in found.outputs
+    assert len(found.diagnostics.lost_executions) == lost
+    assert all(job.patch_edges for job in found.jobs if not job.definition.properties.get("batchId"))
+    assert urn in converted(recording, with_log=True, capture_lost_executions=True).outputs
+    assert urn in from_log(recording).outputs
 
 
 def test_the_report_names_what_the_log_does_not_show() -> None:

@@ -54,12 +54,12 @@ _LISTS_ITS_OUTPUT_LAST = frozenset(
 )
 _ACTIONS = "actions: ["
 _ACTION = re.compile(r"`(?P<column>[^`]+)` = ")
-_RELATION = re.compile(r"\bRelation \[(?P<columns>[^\]]*)\] \w+")
 _WHEN = re.compile(r"\bWHEN .*? THEN", re.DOTALL)
 # Columns of the query around a subquery that its conditions name.
 _OUTER = re.compile(r"(?<=\d) \[[^\]]*\]|\bouter\([^)]*\)")
 _CORRELATED = re.compile(r"\bscalar-subquery#\d+ \[[^\]]+\]")
 _CTE = re.compile(r"(?P<id>\d+), ")
+_PIVOT = "pivotfirst("
 _CONDITION = re.compile(r"\bif \(| FILTER \(WHERE | windowspecdefinition\(")
 _HIDDEN_COLUMNS = RESERVED_COLUMNS | {"__row_operation"}
 """Names of columns that Iceberg adds to a scan, and Spark to the rows that a statement changes."""
@@ -69,10 +69,14 @@ _HIDES_ITS_QUERY = re.compile(r"(?:AppendData|OverwriteByExpression)ExecV1|(?:At
 # The columns that a database groups by; its other output columns are results of aggregate functions.
 _PUSHED = re.compile(r"^Pushed(?P<kind>Aggregates|GroupByExpressions): \[(?P<columns>.+)\]$", re.MULTILINE)
 _AGGREGATE = re.compile(r"[A-Z_]+\((?:DISTINCT )?(?P<column>[A-Za-z_]\w*)\)")
-_KEEP, _STRUCT = "keep(", "struct("
+_STRUCT = "struct("
 _SHOWN_ROWS = re.compile(r"(?:stack\((?P<number>\d+), |inline\(array\()")
-SPLITS = re.compile(r"\b(?:stack|inline|named_struct|struct|arrays_zip)\(|\bscalar-subquery#\d+ \[\w|\) Union\n")
-"""Functions whose arguments show the rows or fields of their result, subqueries with outer columns, and unions."""
+SPLITS = re.compile(
+    r"\b(?:stack|inline|named_struct|struct|arrays_zip|pivotfirst|DeltaCDFRelation)\("
+    r"|\bscalar-subquery#\d+ \[\w|\) Union\n"
+)
+"""Functions whose arguments show the rows or fields of their result, subqueries with outer columns, unions, pivots, and
+scans of a Delta table's changes."""
 _DEEPEST_CALL = 10
 _CALL = re.compile(r"(?:partial_|merge_)?(?P<function>\w+)\(")
 _FIELD = re.compile(r"\.(?P<field>\w+|`[^`]+`)")
@@ -150,7 +154,7 @@ class PlanColumns:
             {name: sources for name, sources in result.values() if name and sources},
             lineage.ends or lineage.databases,
             frozenset(lineage.merged),
-            {} if lineage.ends else lineage.exact,
+            lineage.of_hidden if lineage.ends else lineage.exact,
             any(node.described.head == "Union" for tree in trees for node in tree.nodes.values()),
         )
 
@@ -167,7 +171,8 @@ class ExecutionColumns(NamedTuple):
     :param written: the sinks that its plans name, with the columns that are written to each.
     :param result: the columns of the rows that it gives: those of a micro-batch, for instance.
     :param merged: sinks of MERGE statements. OpenLineage may report one clause of several.
-    :param exact: columns of rows that a generator shows. OpenLineage derives each from all of its arguments.
+    :param exact: columns of rows that a generator shows, which OpenLineage derives from all of its arguments; and those
+        that come from columns that the dataset lacks.
     :param ends: why the plans do not show where columns come from, in the order of the plans.
     :param has_union: the rows are those of several queries. OpenLineage may report the first query's column only.
     """
@@ -202,9 +207,11 @@ class _Lineage:
         self._rows: list[str] | None = None
         self._cloned: WrittenColumns = {}
         self._split: set[str] = set()
+        self._hidden: set[str] = set()
         self._fields: dict[str, dict[str, None]] = {}
         self._queries: dict[str, list[str]] = {}
         self.exact: dict[PlanDataset, frozenset[str]] = {}
+        self.of_hidden: dict[PlanDataset, frozenset[str]] = {}
         self._names: dict[str, str] = {}
         self._sources: dict[str, dict[ColumnSource, None]] = {}
         self._derived: dict[str, dict[str, _Derivation]] = {}
@@ -277,7 +284,7 @@ class _Lineage:
     def written(self, tree: Tree) -> Iterator[tuple[PlanDataset, WrittenColumns]]:
         """Yield the sinks of a tree with the columns that are written to them."""
         for node in tree.nodes.values():
-            output = tree.outputs.get(node.children[0]) if node.children else _query_in(node)
+            output = tree.outputs.get(node.children[0]) if node.children else node.query()
             head = node.described.head.removeprefix("Execute ")
             if output is None and _HIDES_ITS_QUERY.fullmatch(head):
                 output = self._rows
@@ -296,16 +303,13 @@ class _Lineage:
         if head == "UpdateCommand":
             return self._updated(node, output or [])
         names = self._target_names(node, output) if output else []
-        named = [
-            (name, column)
-            for name, column in zip(names, output or (), strict=True)
-            if name and name not in _HIDDEN_COLUMNS
-        ]
-        written = {name: self._origins(column) for name, column in named}
-        if self._split:
-            self.exact[sink] = frozenset(
-                name for name, column in named if not self._split.isdisjoint(self._path(column))
-            )
+        named = [(name, column) for name, column in zip(names, output or (), strict=True) if name]
+        if self._split or self._hidden:
+            paths = {name: self._path(column) for name, column in named}
+            self.of_hidden[sink] = frozenset(name for name, path in paths.items() if not self._hidden.isdisjoint(path))
+            split = {name for name, path in paths.items() if not self._split.isdisjoint(path)}
+            self.exact[sink] = self.of_hidden[sink] | split
+        written = {name: self._origins(column) for name, column in named if name not in _HIDDEN_COLUMNS}
         if head in _CHANGES_ROWS:
             if any(other.described.head == MERGE_ROWS for other in tree.nodes.values()):
                 self.merged.add(sink)
@@ -388,7 +392,7 @@ class _Lineage:
             self._derive(id_of(attribute), self._references(function), _Derivation.AGGREGATION)
             self._read_fields(id_of(attribute), function, _Derivation.AGGREGATION)
         for column, expression in aliases:
-            if _CORRELATED.search(expression):
+            if _CORRELATED.search(expression) or _PIVOT in expression:
                 # OpenLineage takes the columns of the conditions for values.
                 self._split.add(column)
             self._derive(column, self._references(expression), self._kind_of(expression))
@@ -464,7 +468,10 @@ class _Lineage:
                 if column in computed:
                     source = ColumnSource(dataset, computed[column])
                     self._kept[column] = {source: _Derivation.AGGREGATION} if source.column else {}
-                elif name not in hidden:
+                elif name in hidden:
+                    # OpenLineage may take it for a column of the dataset.
+                    self._hidden.add(column)
+                else:
                     self._sources.setdefault(column, {})[ColumnSource(dataset, name)] = None
 
     def _read_rows(self, described: DescribedNode, output: list[str]) -> None:
@@ -498,7 +505,7 @@ class _Lineage:
                 called = ((call, item) for item, call in product(lists[-1], lists[1]) if item.startswith(call))
                 self._derive_calls(called, _Derivation.AGGREGATION)
             case "MergeRows" | "Expand" if output:
-                for expressions in _rows(node):
+                for expressions in node.rows():
                     for column, expression in zip(output, expressions[-len(output) :], strict=False):
                         self._derive(column, self._references(expression), self._kind_of(expression))
         return output
@@ -634,19 +641,6 @@ def _shown_rows(generator: str, columns: int) -> Iterator[list[str]]:
         yield from (row[1::2] for row in rows)
 
 
-def _rows(node: Node) -> Iterator[list[str]]:
-    """Yield the expressions of rows that a node makes of one: by the clauses of a MERGE, or for several groupings."""
-    *lists, output = node.lists() or [[]]
-    if node.described.head == MERGE_ROWS:
-        for row in (item for items in lists for item in items if item.startswith(_KEEP)):
-            expressions = split_items(row[len(_KEEP) : -1])
-            # Before the columns: the condition, and in later versions of Spark what happens to the row.
-            if len(expressions) - len(output) in (1, 2):
-                yield expressions
-    elif lists:
-        yield from (split_items(projection[1:-1]) for projection in lists[0])
-
-
 def _computed_by_database(described: DescribedNode, output: Sequence[str]) -> dict[str, str]:
     """Return the columns of a scan that the database computes, each with the table's column behind it or an empty text.
 
@@ -663,15 +657,6 @@ def _computed_by_database(described: DescribedNode, output: Sequence[str]) -> di
     return {column: aggregate["column"] if aggregate else "" for column, aggregate in found if column not in plain}
 
 
-def _query_in(node: Node) -> list[str] | None:
-    """Return the columns of a query that a command shows as one of its arguments, by the first line of its plan."""
-    relation = _RELATION.search(node.described.arguments)
-    if relation is not None:
-        return ids_of(relation["columns"].split(","))
-    lists = [ids for items in node.lists() if (ids := [id_of(item) for item in items]) and all(ids)]
-    return lists[-1] if lists else None
-
-
 def _joined_output(node: Node, inputs: list[list[str] | None]) -> list[str] | None:
     inputs = inputs[-2:]
     if _ONE_SIDED.search(f"{node.described.head}\n{node.described.body}"):
@@ -681,7 +666,10 @@ def _joined_output(node: Node, inputs: list[list[str] | None]) -> list[str] | No
 
 
 def _without_conditions(expression: str) -> str:
-    """Return an expression without the conditions of ``if``, ``CASE WHEN`` and ``FILTER``, and the keys of windows."""
+    """Return an expression without conditions (``if``, ``CASE``, ``FILTER``, ``PIVOT``) and the keys of windows."""
+    begin = expression.find(_PIVOT) + len(_PIVOT)
+    if _PIVOT in expression:
+        expression = expression[:begin] + expression[begin + len(split_items(expression[begin:])[0]) :]
     end = expression.rfind(" THEN") + len(" THEN")
     if "WHEN " in expression[:end]:
         expression = _WHEN.sub("WHEN THEN", expression[:end]) + expression[end:]

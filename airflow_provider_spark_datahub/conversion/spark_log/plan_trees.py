@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from airflow_provider_spark_datahub.conversion.spark_log.plans import DescribedNode, described_nodes
+from airflow_provider_spark_datahub.conversion.spark_log.plans import MERGE_ROWS, DescribedNode, described_nodes
 
 # A tree of the plan, or of one of its subqueries: a line for each node. An empty line ends it.
 _TREE = re.compile(
@@ -13,7 +14,7 @@ _TREE = re.compile(
     r"(?P<lines>(?:.+\n)+)",
     re.MULTILINE,
 )
-_TREE_LINE = re.compile(r"(?P<indent>[ :+-]*)(?:\* )?\S.*\((?P<number>\d+)\)\s*")
+_TREE_LINE = re.compile(r"[ :+-]*(?:\* )?\S.*\((?P<number>\d+)\)\s*")
 SUBQUERY = re.compile(r"(?P<name>(?:scalar-)?subquery)#(?P<id>\d+)")
 _LISTED = re.compile(
     r"^(?P<key>Input|Output|Results|Functions|Aggregate Attributes) \[(?P<count>\d+)\]: ", re.MULTILINE
@@ -22,6 +23,8 @@ _LISTED = re.compile(
 ATTRIBUTE = re.compile(r"(?P<name>.+)#(?P<id>\d+)L?(?:-T\d+ms)?", re.DOTALL)
 # The id behind the comma is that of the subquery's plan.
 _PLAN_ID_OF_SUBQUERY = re.compile(r"\bSubquery (?P<reference>(?:scalar-)?subquery#\d+), \[id=#\d+\]")
+_RELATION = re.compile(r"\bRelation \[(?P<columns>[^\]]*)\] \w+")
+_KEEP = "keep("
 _OPEN, _CLOSE = "([{", ")]}"
 _PUNCTUATION = re.compile(rf"[{re.escape(_OPEN + _CLOSE)}]|, ")
 
@@ -48,6 +51,26 @@ class Node(NamedTuple):
                 items = split_items(self.described.body[match.end() :].partition("\n")[0].strip()[1:-1])
                 return items if len(items) == int(match["count"]) else None
         return None
+
+    def rows(self) -> Iterator[list[str]]:
+        """Yield the expressions of rows that the node makes of one: by the clauses of a MERGE, or for groupings."""
+        *lists, output = self.lists() or [[]]
+        if self.described.head == MERGE_ROWS:
+            for row in (item for items in lists for item in items if item.startswith(_KEEP)):
+                expressions = split_items(row[len(_KEEP) : -1])
+                # Before the columns: the condition, and in later versions of Spark what happens to the row.
+                if len(expressions) - len(output) in (1, 2):
+                    yield expressions
+        elif lists:
+            yield from (split_items(projection[1:-1]) for projection in lists[0])
+
+    def query(self) -> list[str] | None:
+        """Return the columns of a query that a command shows as one of its arguments, by the first line of its plan."""
+        relation = _RELATION.search(self.described.arguments)
+        if relation is not None:
+            return ids_of(relation["columns"].split(","))
+        lists = [ids for items in self.lists() if (ids := [id_of(item) for item in items]) and all(ids)]
+        return lists[-1] if lists else None
 
 
 class Tree(NamedTuple):
@@ -78,11 +101,16 @@ def trees_of(plan: str) -> list[Tree]:
 def _nodes(lines: str, described: dict[int, DescribedNode]) -> dict[int, Node]:
     above: list[tuple[int, int]] = []
     children: dict[int, dict[int, None]] = {}
+    begun = 0
     for line in lines.splitlines():
         found = _TREE_LINE.fullmatch(line)
+        indent = len(line) - len(line.lstrip(" :+-"))
         if found is None or int(found["number"]) not in described:
+            begun = indent or begun
             continue
-        depth, number = len(found["indent"]), int(found["number"])
+        # The name of a node may take several lines, such as that of a scan with its table's description.
+        depth, number = indent or begun, int(found["number"])
+        begun = 0
         while above and above[-1][0] >= depth:
             above.pop()
         if above:

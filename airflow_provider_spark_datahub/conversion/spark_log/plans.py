@@ -67,7 +67,7 @@ _SINKS = {
         r"\S*\.KafkaSourceProvider@\S+, \[(?:[^\]]*, )?topic=(?P<topic>[^,\]]+)",
         r"\S*\.JdbcRelationProvider@\S+, \[(?:[^\]]*, )?dbtable=(?P<relation>[^,\]]+)",
     ),
-    "MergeIntoCommand": (rf"Delta\[version=\d+, {_PATH}\]",),
+    "MergeIntoCommand": (rf"{_QUOTED}, Delta\[version=\d+, {_PATH}\]", rf"Delta\[version=\d+, {_PATH}\]"),
     "UpdateCommand": (rf"Delta\[version=\d+, {_PATH}\], {_QUOTED}", rf"Delta\[version=\d+, {_PATH}\]"),
     "DeleteCommand": (_QUOTED,),
     **dict.fromkeys(
@@ -89,6 +89,10 @@ _SINKS = {
     "CreateDeltaTableCommand": (rf"\b{CLONE} \S+, {_QUOTED}, {_PATH}",),
 }
 _JDBC = "JDBCRelation("
+# A scan of a Delta table's changes names its columns and its transaction log.
+_CHANGES = re.compile(r"Scan DeltaCDFRelation\([^,]*?\bSnapshot\(path=(?P<path>\S+)/_delta_log,")
+_CHANGED_FILES = re.compile(r"^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileIndex\b", re.MULTILINE)
+_CHANGE_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 _LOADED = re.compile(r".*`, (?P<path>/[^,]*|[A-Za-z][A-Za-z0-9+.-]*:/[^,]*), (?:true|false), (?:true|false)")
 _RENAMED = re.compile(r"(?P<old>`[^`]+`(?:\.`[^`]+`){1,2}), (?P<new>`[^`]+`(?:\.`[^`]+`){1,2}), false")
 _DROPPED = re.compile(r"V2SessionCatalog\(spark_catalog\), (?P<table>[\w.]+),.*")
@@ -173,6 +177,8 @@ class DescribedNode(NamedTuple):
 
     def columns_of_files(self) -> frozenset[str]:
         """Return the names of columns that the node may give of the files it reads, without the files having them."""
+        if _CHANGES.match(self.head) or _CHANGED_FILES.search(self.body):
+            return _CHANGE_COLUMNS
         schema = _READ_SCHEMA.search(self.body)
         if schema is None:
             return frozenset()
@@ -236,6 +242,9 @@ def _sources(head: str, body: str) -> Iterator[PlanDataset]:
     if table_scan is not None and "." in table_scan["table"]:
         yield PlanDataset(table=_unquoted(table_scan["table"]))
         return
+    changes = _CHANGES.match(head)
+    if changes is not None:
+        yield PlanDataset(changes["path"])
     topics = _TOPICS.match(head)
     if topics is not None:
         yield from (PlanDataset(topic=topic) for topic in topics["topics"].split(", "))

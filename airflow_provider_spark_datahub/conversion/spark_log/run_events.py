@@ -210,8 +210,10 @@ class _Writer:
 
     def events_of(self, parts: list[SqlExecution]) -> Iterator[dict[str, Any]]:
         """Yield the beginning and the end of an execution, with what it read and wrote."""
-        root, plans = parts[0], [part.plan for part in parts]
-        if any(_READS_NOTHING.search(plan) for plan in plans):
+        root = parts[0]
+        # A function of foreachBatch may create a view of its rows before it writes them.
+        plans = [part.plan for part in parts if not _READS_NOTHING.search(part.plan)]
+        if _READS_NOTHING.search(root.plan):
             return
         inputs, outputs = self._inputs_and_outputs(plans, root.description)
         changed = [*self._changed_tables(plans)]
