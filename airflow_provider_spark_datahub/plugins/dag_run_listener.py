@@ -35,8 +35,12 @@ log = logging.getLogger(__name__)
 _DELIVERY_SECONDS = 10.0
 _CONVERTED_BYTES = 16 * 1024**2
 """Largest event file that is converted in the scheduler, in bytes."""
-_KILLED_SECONDS = 30.0
-"""Time after the end of a DAG run in which Airflow kills a task whose state was set: its heartbeat notices it first."""
+_KILL_SECONDS = 25.0
+"""Time that Airflow may need to kill a task whose state was set, after the heartbeat that notices it.
+
+It sends SIGTERM and 5 s later SIGKILL; the rest is for a busy worker. Only the attempt's own record says that the
+process has ended: Airflow keeps no more than its last heartbeat, and no process writes to the outbox while a job runs.
+"""
 _BACKLOG = 100
 """Most ends of DAG runs that wait in memory for their delivery. ``spark-datahub emit`` delivers further ones."""
 
@@ -363,6 +367,8 @@ def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) ->
     :param at_last: no task of the run can still be running. Before that time, tasks on other machines may run, since
         Airflow kills a task some seconds after somebody has set its state.
     """
+    from airflow.providers.common.compat.sdk import conf
+
     from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryFilter, EntryName
     from airflow_provider_spark_datahub.hooks.airflow_context import stored_result
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
@@ -393,7 +399,8 @@ def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) ->
     if others_may_run and not at_last:
         again = partial(_deliver_rest_of_run, end, outbox, at_last=True)
         step = partial(_guarded, f"Could not deliver the entries that tasks before {end} left.", again)
-        timer = threading.Timer(_KILLED_SECONDS, _deliveries().submit, [step])
+        seconds = _KILL_SECONDS + conf.getfloat("workers", "min_heartbeat_interval", fallback=5.0)
+        timer = threading.Timer(seconds, _deliveries().submit, [step])
         timer.daemon = True
         timer.start()
 

@@ -297,7 +297,8 @@ def let_timers_finish() -> None:
 def test_the_end_of_the_run_delivers_what_a_killed_last_attempt_left(
     sinks: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
 ) -> None:
-    monkeypatch.setattr(dag_run_listener, "_KILLED_SECONDS", 0.0)
+    monkeypatch.setattr(dag_run_listener, "_KILL_SECONDS", 0.0)
+    monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "0")
     outbox, events_file = killed_last_attempt(sinks, connection="one", run_id=RUN_ID)
     if is_large:
         monkeypatch.setattr(dag_run_listener, "_CONVERTED_BYTES", events_file.stat().st_size - 1)
@@ -311,6 +312,31 @@ def test_the_end_of_the_run_delivers_what_a_killed_last_attempt_left(
     assert events_file.exists() is is_large
     text = (sinks / "one.jsonl").read_text()
     assert (f"shop_killed_{RUN_ID}" in text) is not is_large
+
+
+@pytest.mark.parametrize(("interval", "seconds"), [(None, 30.0), ("60", 85.0)])
+def test_attempts_on_other_machines_are_waited_for_until_their_heartbeat_and_kill(
+    sinks: Path, monkeypatch: pytest.MonkeyPatch, interval: str | None, seconds: float
+) -> None:
+    if interval:
+        monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", interval)
+    waits: list[float] = []
+
+    class Timer:
+        daemon = False
+
+        def __init__(self, seconds: float, *_: object) -> None:
+            waits.append(seconds)
+
+        def start(self) -> None:
+            pass
+
+    monkeypatch.setattr(threading, "Timer", Timer)
+    killed_last_attempt(sinks, connection="one", run_id=RUN_ID, machine="another", process=0)
+    with new_dag() as dag:
+        lineage_task("killed", datahub_conn_id="one")
+    end(dag, succeeded=False)
+    assert waits == [seconds]
 
 
 @pytest.mark.parametrize(
