@@ -1,6 +1,6 @@
 """How fast proposals get to a GMS, beside acryl-datahub's emitter called once per proposal, as its Airflow plugin does.
 
-The server is a process of its own that reads, counts and answers at once, so the client is what is measured. All
+The server is a process of its own that reads, counts and answers at once, so only the client is measured. All
 clients run in turn, each in a new process; memory is the peak of the client's process, once with a tenth of the
 proposals and once with all of them.
 

@@ -5,7 +5,7 @@
 
 Every proposal has a name of its own; each drainer appends what it delivers to a file of its own, and some drainers are
 killed in the middle (``--kill``) and started again. At the end it is counted what never arrived, what arrived more than
-once, and what is still in the outbox.
+once, and the rest of the outbox.
 
 With ``--rates``, one process measures an outbox of so many task instances with one entry each: what one more entry
 costs, ``pending``, and one drain to a sink that does nothing. It prints seconds by the clock and of the processor.

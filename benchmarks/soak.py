@@ -417,7 +417,7 @@ def main() -> None:
         left, futile = place.left(), 0
         print("left when the tasks had ended (in the outbox, beside it):", left)
         while any(left) and futile < MOST_FUTILE_DRAINS:
-            # Each drain has its limit of time, and what is beside the outbox comes in when there is room.
+            # Each drain has its limit of time, and records beside the outbox come in when there is room.
             drain(place, over=True)
             left, before = place.left(), left
             futile = futile + 1 if left == before else 0

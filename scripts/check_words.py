@@ -32,24 +32,16 @@ BANNED = {
     r"of which": "two sentences, or that/which with a verb",
     r"the one that": "the name of the thing",
     r"all the same": "anyway, nevertheless, still",
+    r"what (is|are|was|were)": "the name of the thing",
 }
-BANNED_FOR_USERS = {**BANNED, r"what (is|are|was|were)": "the name of the thing"}
-"""Banned in the package, the documentation and the example DAGs."""
-_FOR_DEVELOPERS = ("tests/", "benchmarks/", "scripts/")
+_PATTERNS = [(re.compile(f"{_START}{word}{_END}", re.IGNORECASE), better) for word, better in BANNED.items()]
 
 
-def _patterns(banned: dict[str, str]) -> list[tuple[re.Pattern[str], str]]:
-    return [(re.compile(f"{_START}{word}{_END}", re.IGNORECASE), better) for word, better in banned.items()]
-
-
-_PATTERNS, _PATTERNS_FOR_USERS = _patterns(BANNED), _patterns(BANNED_FOR_USERS)
-
-
-def problems(text: str, *, for_users: bool) -> Iterator[tuple[int, str, str]]:
+def problems(text: str) -> Iterator[tuple[int, str, str]]:
     """Yield the line number of each banned word, the word, and a better one."""
     for number, line in enumerate(text.splitlines(), 1):
         if QUOTE not in line:
-            for pattern, better in _PATTERNS_FOR_USERS if for_users else _PATTERNS:
+            for pattern, better in _PATTERNS:
                 for match in pattern.finditer(line):
                     yield number, match.group(), better
 
@@ -71,8 +63,7 @@ def main(arguments: list[str]) -> int:
     found = 0
     for path in files or checked_files():
         name = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
-        for_users = not str(name).startswith(_FOR_DEVELOPERS)
-        for number, word, better in problems(path.read_text(encoding="utf-8"), for_users=for_users):
+        for number, word, better in problems(path.read_text(encoding="utf-8")):
             print(f"{name}:{number}: {word!r}: write {better}")
             found += 1
     if found:

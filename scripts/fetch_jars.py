@@ -3,7 +3,7 @@
     python scripts/fetch_jars.py LIST --into DIR --spark-env VENV
 
 A line of LIST is ``SHA256  GROUP:ARTIFACT:VERSION[:CLASSIFIER[:EXTENSION]]``; nothing that is not listed is fetched.
-Archives (``tar.gz``) are unpacked. What is in DIR afterwards is whole and checked, or the script has failed.
+Archives (``tar.gz``) are unpacked. Everything in DIR is then whole and checked, or the script has failed.
 """
 
 from __future__ import annotations

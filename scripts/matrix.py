@@ -66,7 +66,7 @@ AIRFLOW_3_0 = ("universal-pathlib<0.3", "pyjwt<2.11", "fastapi<0.118", "cadwyn<6
 class Row:
     """Versions that run together.
 
-    :param requirements: what is asked for beside the package; without a Python, the environment is ``.venv``.
+    :param requirements: requirements beside the package; without a Python, the environment is ``.venv``.
     :param resolution: of uv: ``lowest-direct`` takes the lowest version of everything that pyproject.toml names.
     :param spark: the version of pyspark that runs the jobs.
     :param tests: run instead of the core tests and the demo.

@@ -119,7 +119,7 @@ def test_the_time_is_checked_within_one_event() -> None:
     # Proposals of the datasets, their edges, and the columns.
     assert proposed[0] > 3 * many // 1000
     for until in (0, 4):
-        # What was interrupted leaves nothing behind that a later conversion would take for a result.
+        # An interrupted conversion leaves nothing behind that a later conversion would take for a result.
         columns._cached_long_columns.cache_clear()
         with pytest.raises(OutOfTimeError):
             convert(until)

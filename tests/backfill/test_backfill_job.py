@@ -184,7 +184,7 @@ def test_a_second_backfill_into_a_folder_is_refused_and_the_same_one_has_nothing
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["runs"] == 3
     assert not (tmp_path / "out" / "proposals").exists()
 
-    # Killed while it converted: what was read is not read again, and half of what it wrote counts for nothing.
+    # Killed while it converted: files are not read again, and half-written results do not count.
     work = tmp_path / "out" / "_work"
     (work / "converting.json").unlink()
     (work / "converted" / "part-99999.zstd.parquet").write_bytes(b"half of")

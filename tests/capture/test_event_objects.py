@@ -104,7 +104,7 @@ def test_events_are_followed_while_they_arrive_in_any_order(bucket: Bucket) -> N
     assert list(reader.new(never)) == []
     bucket.put("20.json", text(20))
     assert list(reader.new(never)) == [text(20)]
-    # Shown before it is complete, and older than what was read.
+    # Shown before it is complete, and older than the objects that were read.
     bucket.put("10.json", text(10)[:-2])
     assert list(reader.new(never)) == []
     bucket.put("10.json", text(10))

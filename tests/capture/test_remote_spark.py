@@ -1,4 +1,4 @@
-"""Batches of Livy and manifests of Kubernetes: what is injected, and that nothing of the user's is lost."""
+"""Batches of Livy and manifests of Kubernetes: their injected settings, and that nothing of the user's is lost."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Outbox:
 
 
 def reported(monkeypatch: pytest.MonkeyPatch, *reports: dict[str, Any]) -> list[object]:
-    """Have tasks of two DAGs report; return what is asked of the database."""
+    """Have tasks of two DAGs report; return the queries to the database."""
     asked: list[object] = []
     tasks = [
         TaskReport(AttemptKey("shop" if number % 2 else "payroll", "r", f"task{number}", -1, 0), report, 0)

@@ -108,7 +108,7 @@ def test_a_rejected_event_affects_no_other() -> None:
     diagnostics = conversion.diagnostics
     assert (conversion.events, diagnostics.rejected_events, len(diagnostics.rejections)) == (3, 3, 3)
     assert (conversion.inputs, conversion.outputs, diagnostics.unusable_datasets) == ([], file_urns("/z"), {})
-    # What was left out may have held an edge.
+    # The omitted text may have held an edge.
     assert conversion.jobs[0].patch_edges
 
 
@@ -267,7 +267,7 @@ def test_any_json_anywhere_raises_nothing_but_event_errors(data: st.DataObject) 
 
 @pytest.mark.parametrize("as_text", [True, False])
 def test_half_a_surrogate_pair_affects_at_most_its_event(as_text: bool) -> None:
-    # JSON can spell one, UTF-8 cannot: what is converted must be writable (to the outbox, the wire).
+    # JSON can spell one, UTF-8 cannot: proposals must be writable (to the outbox, the wire).
     broken = query(run_id=OTHER_QUERY, inputs=[file("/\ud800")])
     events = whole_application(query(inputs=[file("/a")]), broken)
     conversion = convert_events([json.dumps(one).encode() if as_text else one for one in events], settings())

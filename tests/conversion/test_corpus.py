@@ -133,7 +133,7 @@ def test_gms_accepts_every_proposal_of_a_single_event(case: str) -> None:
 
 @all_cases
 def test_captures_on_request_only_add_aspects(case: str) -> None:
-    # By default datasets get nothing of it, and what is written else is the same with it.
+    # By default datasets get nothing of it; all other aspects are the same with it.
     plain: Json = {"materialize_dataset": True, "include_schema_metadata": True}
     with_it: Json = plain | CAPTURED
     found = [each for job in jobs(corpus_events(case), **with_it) for each in proposals(job, **with_it)]

@@ -1,7 +1,7 @@
 """150 edge events in three configurations, aspect by aspect, against what DataHub's Java converter made of them.
 
 Where the two differ, a row of EXPLAINED names the deviations of the conversion rules that say so. An explanation is a
-function that proves its claim and takes away exactly the difference it explains: what is left must be equal.
+function that proves its claim and takes away exactly the difference it explains: the rest must be equal.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def in_order(written: Iterable[Written]) -> list[str]:
     return sorted(json.dumps(each.to_obj(), sort_keys=True, ensure_ascii=False) for each in written)
 
 
-# Walking through what was written
+# Walking through the written aspects
 
 
 def changed(written: list[Written], aspect_name: str, change: Callable[[Any], Any]) -> list[Written]:

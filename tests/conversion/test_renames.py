@@ -64,7 +64,7 @@ def test_reads_before_the_rename_count_under_the_new_name() -> None:
 
 
 def test_a_table_that_is_swapped_for_a_new_one_keeps_its_name_as_an_input() -> None:
-    # The next run of the job reads what is called so then.
+    # The next run of the job reads the table that has the name then.
     job = runs(write("/orders", "/new"), rename("/orders", "/old"), rename("/new", "/orders"), drop("/old"))
     assert (list(job.lineage.inputs), list(job.lineage.outputs)) == (file_urns("/orders"), file_urns("/orders"))
 

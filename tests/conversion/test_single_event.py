@@ -1,4 +1,4 @@
-"""What is remembered of events and jobs: it is bounded, and a job that differs in anything that counts is read anew."""
+"""Memory of events and jobs: it is bounded, and a job that differs in anything that counts is read anew."""
 
 from __future__ import annotations
 

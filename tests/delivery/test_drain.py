@@ -116,7 +116,7 @@ def test_aspects_of_a_partly_delivered_later_attempt_are_not_overwritten(outbox:
 
 
 def test_aspects_of_a_partly_delivered_later_run_are_not_overwritten(outbox: Outbox) -> None:
-    # The rest of the later run does not bring them back: what was acknowledged is not sent again.
+    # The rest of the later run does not bring them back: acknowledged proposals are not sent again.
     sink = Recording(named("rest"))
     put(outbox, key(run_id="first"), [upsert("job", "old"), upsert("own", "first")])
     second = put(outbox, key(run_id="second"), [upsert("job", "new"), upsert("more", "rest")])

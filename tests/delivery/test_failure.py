@@ -1,4 +1,4 @@
-"""What a failure means for what was sent, and how it is worded."""
+"""What a failure means for the proposals, and how it is worded."""
 
 from __future__ import annotations
 

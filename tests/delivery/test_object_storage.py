@@ -44,7 +44,7 @@ def test_written_objects_are_listed_and_read(storage: ObjectStorage) -> None:
 
 
 def test_a_large_object_is_not_read(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Its size is that of the latest listing; of what is written since, it is not known.
+    # Its size is that of the latest listing; the size of later writes is unknown.
     monkeypatch.setattr(outbox_storage, "_MOST_BYTES", 8)
     storage.write("a/1", [b"first line\n", b"second"])
     storage.write("a/2", [b"one\n", b"second"])

@@ -275,7 +275,7 @@ def test_files_larger_than_the_memory_are_not_read(
 
 
 def test_a_large_entry_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # It is larger than what is read of anything else, and the outbox's limit has been lowered since.
+    # It is larger than the limit for any other file, and the outbox's limit has been lowered since.
     entry = put(Outbox(LocalStorage(tmp_path)), proposals=50)
     entry.quarantine("no")
     put(Outbox(LocalStorage(tmp_path)), proposals=50)

@@ -130,7 +130,7 @@ class DataHub(Sink):
 SKEWS = st.sampled_from([0, 2 * HOUR_MS, -2 * HOUR_MS])
 MOMENTS = st.none() | st.integers(1, 60)
 REJECTS = st.sampled_from([None, 0, -1])
-"""The item of a delivery that is rejected: what the runs of a task share, or what is this run's alone."""
+"""The item of a delivery that is rejected: shared by the runs of a task, or of this run alone."""
 
 
 class OutboxModel(RuleBasedStateMachine):
@@ -385,7 +385,7 @@ class Clocks:
             steps: dict[int, Callable[[], object]] = {detail[0]: lambda: on.jump(detail[1])} if detail else {}
             outbox = on.outbox(steps)
             if step == "put unaware":
-                # What is recorded beside the outbox has the time of its host. One that is behind makes it an older run.
+                # A record beside the outbox has the time of its host. A host that is behind makes it an older run.
                 on.jump(abs(on.skew_ms))
                 outbox.usage.observe_time = lambda: None  # type: ignore[method-assign]
             names = [self.put(outbox)] if step.startswith("put") else None

@@ -88,7 +88,7 @@ def test_a_receipt_stays_while_an_older_entry_is_pending(tmp_path: Path) -> None
 
 
 def test_the_oldest_receipts_give_way_if_all_are_too_large(tmp_path: Path) -> None:
-    # Those stay that keep an older entry, or what is quarantined, from replacing something newer.
+    # Those stay that keep an older or a quarantined entry from replacing something newer.
     outbox = outbox_at(tmp_path)
     delivered(outbox, run_id="before")
     waiting = put(outbox, key(2, "build", run_id="waits"), 1)

@@ -230,7 +230,7 @@ def test_no_step_waits_for_a_disk_that_hangs(tmp_path: Path) -> None:
 
 
 def test_a_nearly_full_disk_takes_leases_and_receipts_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Copies of what was delivered give way, if that helps; leases and receipts need what new entries leave.
+    # Copies of delivered proposals give way, if that helps; leases and receipts need what new entries leave.
     storage, size = LocalStorage(tmp_path), 12_288
     asked = []
     for number in range(4):

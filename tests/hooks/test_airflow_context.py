@@ -331,7 +331,7 @@ def test_runs_of_upstream_tasks_in_a_mapped_group() -> None:
 
 
 def chain(plugin: bool, states: Mapping[str, str] | None = None) -> tuple[UpstreamTask, ...]:
-    """Return what is upstream of the last task of a chain of Spark, Python and empty tasks."""
+    """Return the tasks upstream of the last task of a chain of Spark, Python and empty tasks."""
 
     class KnowingTaskInstance(TaskInstance):
         def get_task_states(self, dag_id: str, map_index: object, task_ids: list[str], run_ids: list[str]) -> Any:

@@ -1,4 +1,4 @@
-"""Secrets of connections in Airflow's API and logs: what is hidden, and how people hear of the others."""
+"""Secrets of connections in Airflow's API and logs: which are hidden, and how people hear of the others."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ from tests.patience import HANGS
 
 @dataclass(frozen=True)
 class Ending:
-    """How Spark's part of the task ends: by its exit code, or by what is raised while it runs."""
+    """How Spark's part of the task ends: by its exit code, or by an exception while it runs."""
 
     code: int = 0
     raised: BaseException | None = None

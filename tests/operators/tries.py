@@ -93,7 +93,7 @@ class DagRun:
 
 @dataclass
 class TaskInstance:
-    """The attributes of a context's ``ti`` that are read. :attr:`xcoms` holds what was pushed."""
+    """The attributes of a context's ``ti`` that are read. :attr:`xcoms` holds the pushed values."""
 
     task_id: str = "build"
     try_number: int = 1
@@ -154,7 +154,7 @@ class TaskState:
         return self._values.get(key)
 
     def set(self, key: str, value: Any) -> None:
-        # Airflow refuses what is not exactly JSON, such as a tuple.
+        # Airflow refuses values that are not exactly JSON, such as a tuple.
         assert json.loads(json.dumps(value)) == value
         self._values[key] = value
 

@@ -1,4 +1,4 @@
-"""DataHub's memory of the edges of DataJobs: what is stored after upserts and patches, in the order they arrived."""
+"""DataHub's memory of the edges of DataJobs: the state after upserts and patches, in the order they arrived."""
 
 from __future__ import annotations
 

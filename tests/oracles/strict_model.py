@@ -138,7 +138,7 @@ def packaged_model() -> Model:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Turns Avro's JSON to types, and collects what is named on the way."""
+    """Turns Avro's JSON to types, and collects the named types on the way."""
 
     model: Model
 

@@ -32,7 +32,7 @@ class _Operation:
 
 
 def patch_violations(model: Model, aspect_name: str, document: Any) -> Iterator[str]:
-    """What is wrong with a patch: a list of operations, or the object around one that names keys of arrays."""
+    """Yield the errors of a patch: a list of operations, or the object around one that names keys of arrays."""
     primary_keys: Any = {}
     operations = document
     if isinstance(document, Mapping):

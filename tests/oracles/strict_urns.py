@@ -33,7 +33,7 @@ class UrnProblem:
 def urn_problems(
     model: Model, urn: str, *, strict: bool, entity_types: Collection[str] | None = None
 ) -> list[UrnProblem]:
-    """What is wrong with an URN, in the order GMS would find it.
+    """Yield the errors of a URN, in the order GMS would find it.
 
     :param strict: whether commas and parentheses in a part of the key are forbidden.
     :param entity_types: the types it may have, None for any.

@@ -61,7 +61,7 @@ class Place:
 
 
 def value_violations(model: Model, value: Any, type_: Type | Record, place: Place) -> Iterator[str]:
-    """What is wrong with a value, each with its path."""
+    """Yield the errors of a value, each with its path."""
     match type_ if isinstance(type_, Record) else model.resolve(type_):
         case Primitive(name):
             yield from _primitive(model, value, name, place)
@@ -81,7 +81,7 @@ def value_violations(model: Model, value: Any, type_: Type | Record, place: Plac
 def record_violations(
     model: Model, value: Any, record: Record, place: Place, *, is_partial: bool = False
 ) -> Iterator[str]:
-    """What is wrong with an object that should be this record.
+    """Yield the errors of an object that should be this record.
 
     :param is_partial: whether required fields may be missing, as in a patch.
     """
@@ -97,12 +97,12 @@ def record_violations(
         elif not field.has_default and not is_partial:
             yield f"{place.path}.{name}: field is required but not found and has no default value"
         elif name in value:
-            # Pegasus refuses it in an optional field, too: what is not there is left out.
+            # Pegasus refuses it in an optional field, too: missing values are left out.
             yield f"{place.path}.{name}: null is not allowed"
 
 
 def urn_violations(model: Model, urn: str, place: Place) -> Iterator[str]:
-    """What is wrong with an URN at a place that asks for one."""
+    """Yield the errors of a URN at a place that asks for one."""
     strict = place.urn is not None and place.urn.strict
     for problem in urn_problems(model, urn, strict=strict, entity_types=place.entity_types(model)):
         yield f"{place.path}: {problem.reason}"

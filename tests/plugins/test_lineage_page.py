@@ -1,4 +1,4 @@
-"""The page in Airflow's API server: who may look and press, what is escaped, and what a browser is allowed."""
+"""The page in Airflow's API server: who may look and press, which texts are escaped, and what a browser is allowed."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_a_viewer_looks_and_an_editor_delivers(client: TestClient, source: Sourc
     after = client.get("task", params=TASK).text
     assert "Deliver now" not in after
     assert ">delivered</span>" in after
-    assert 'data-key="j1"' in after  # it is drawn from what is kept
+    assert 'data-key="j1"' in after  # it is drawn from the kept proposals
 
 
 @pytest.fixture

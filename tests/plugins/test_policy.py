@@ -26,7 +26,7 @@ from tests.operators.tries import FakeSpark, context_of, execute
 
 
 class HouseOperator(SparkSubmitOperator):
-    """A company's own operator: it adds to what is submitted, and to the result."""
+    """A company's own operator: it adds to the submission, and to the result."""
 
     def execute(self, context: Any) -> Any:
         self.conf = {**(self.conf or {}), "spark.house": "1"}

@@ -1,4 +1,4 @@
-"""The faults of the matrix in ``docs/reliability.md``: what goes wrong, and what is to become of the lineage."""
+"""The faults of the matrix in ``docs/reliability.md``: what goes wrong, and the expected end of the lineage."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _PICTURES = "SCREENSHOTS"
 def installed() -> tuple[str, str]:
     """Return the commands of the browser and of its driver.
 
-    Where one is missing the test is skipped, except in CI: there nobody reads what was skipped.
+    Where one is missing the test is skipped, except in CI: there nobody reads the list of skipped tests.
     """
     browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
     driver = shutil.which(_DRIVER)
@@ -67,7 +67,7 @@ class Chromium:
         self.driver = Chrome(options, service)
 
     def open(self, page: Path) -> None:
-        """Opens a file in place of what was open, without the emulated media and logs of before."""
+        """Open a file in place of the page before, without the emulated media and logs of before."""
         self.driver.get("about:blank")
         self.emulate(media="", scheme="light")
         self.complaints()

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class Livy:
-    """Batches, each a process. :ivar batches: what was posted."""
+    """Batches, each a process. :ivar batches: the posted requests."""
 
     def __init__(self, log: Path) -> None:
         self._log = log

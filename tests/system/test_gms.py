@@ -38,7 +38,7 @@ from tests.patience import PATIENCE
 VARIABLE, TOKEN_VARIABLE = "DATAHUB_GMS_URL", "DATAHUB_GMS_TOKEN"
 JOB = "a_csv_join_agg"
 INDEXED_SECONDS = 120
-"""Seconds until DataHub's graph index has what was stored: Elasticsearch refreshes at intervals."""
+"""Seconds until DataHub's graph index has the stored aspects: Elasticsearch refreshes at intervals."""
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def python(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def installed_for(requirements: Iterable[str]) -> list[Distribution]:
-    """Return what is installed here for requirements, and for what these require."""
+    """Return the distributions installed here for requirements, and for their own requirements."""
     found: dict[str, tuple[Distribution, list[Requirement]]] = {}
     seen: set[tuple[str, str]] = set()
     wanted = [(Requirement(text), "") for text in requirements]

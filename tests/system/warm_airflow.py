@@ -50,7 +50,7 @@ def serve() -> None:
     asyncio.run(
         _build_routes(importlib.import_module("airflow.sdk.execution_time.supervisor").in_process_api_server().app)
     )
-    # What is imported stays, and is shared with the forks as long as no collector writes to it.
+    # Imported modules stay, and are shared with the forks as long as no collector writes to it.
     gc.freeze()
     gc.enable()
     answers = os.fdopen(os.dup(1), "w")

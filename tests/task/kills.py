@@ -1,4 +1,4 @@
-"""Kill attempts while they collect, convert, store and deliver; then drain the outbox, and check what was delivered.
+"""Kill attempts while they collect, convert, store and deliver; then drain the outbox, and check the deliveries.
 
 A process of its own, since it forks: everything is imported once, and each try is a fork of it.
 """

@@ -22,7 +22,7 @@ from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, context_of, e
 from tests.servers.openlineage import Backend
 from tests.servers.process import closed_port
 
-# Seconds for lineage: more than a busy machine needs. What is down refuses at once.
+# Seconds for lineage: more than a busy machine needs. A server that is down refuses at once.
 ENOUGH = 60
 CASE = "a_csv_join_agg"
 RUN_IDS = [json.loads(line)["run"]["runId"] for line in (CORPUS / f"{CASE}.ndjson").read_text().splitlines()]

@@ -127,7 +127,7 @@ def test_the_end_reports_the_same_whether_or_not_the_job_was_followed(tmp_path: 
     other = Try(tmp_path / "not")
     other.job_writes(CASE)
     assert replace(report, seconds=0.0) == replace(other.lineage.finish(ENDED), seconds=0.0)
-    # What was under way when the job ended may still come, before the end.
+    # A delivery under way when the job ended may still come, before the end.
     assert delivered(one)[before:][-report.proposals :] == other.delivered
 
 
@@ -297,7 +297,7 @@ def test_a_huge_file_is_not_read_again_where_queries_were_forgotten(
         report = one.lineage.finish(ENDED)
     assert report.events == 23
     last = aspects(one.delivered[-report.proposals :], "dataJobInputOutput", JOB)
-    assert {each["changeType"] for each in last} <= {"PATCH"}, "what was delivered before stays"
+    assert {each["changeType"] for each in last} <= {"PATCH"}, "earlier deliveries stay"
     results = [each["aspect"]["json"].get("result") for each in aspects(one.delivered, "dataProcessInstanceRunEvent")]
     assert {"type": "SUCCESS", "nativeResultType": "COMPLETE"} in results
 

@@ -311,7 +311,7 @@ def test_zoom_by_keyboard(chain: Chromium) -> None:
     assert chain.run(width) == pytest.approx(before)
 
 
-# WCAG 2.2, 1.4.3: the contrast of each text with what is behind it; what a trace dims counts as if it did not.
+# WCAG 2.2, 1.4.3: the contrast of each text with its background; text that a trace dims counts undimmed.
 CONTRASTS = """
 const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
 const luminance = (colour) => parse(colour).slice(0, 3).map((value) => value / 255)
@@ -444,7 +444,7 @@ def test_on_paper_everything_is_there_and_nothing_to_press(chain: Chromium) -> N
     assert shown_columns(chain) == set()
     chain.emulate(media="print")
     assert shown_columns(chain) >= TOTALS | CUSTOMERS
-    # What is left of the buttons are the names of columns.
+    # The remaining text of the buttons is the names of columns.
     left = """return [...document.querySelectorAll("button, input")].filter((each) => each.checkVisibility()
         && !each.closest("tr[data-column]")).length"""
     assert chain.run(left) == 0
