@@ -39,7 +39,7 @@ def test_both_commands_read_the_files_of_convert_and_of_the_file_sink(
     monkeypatch.setattr(run_pipeline, "retrieve_version_stats", lambda **_: None)
 
     events = tmp_path / "events.ndjson"
-    for recording, exit_code in (("folders-4.3.0", 0), ("sigterm-4.3.0", 143)):
+    for recording, exit_code in (("folders-4.3.0", 0), ("hidden_columns-4.3.0", 0), ("sigterm-4.3.0", 143)):
         events.write_bytes(gzip.decompress((HARD_JOBS / f"{recording}.ndjson.gz").read_bytes()))
         converted = tmp_path / f"{recording}.json"
         options = [part for name in FULL for part in ("--set", f"{name}=true")]

@@ -40,6 +40,12 @@ _STREAMS = (
     "the job has streaming queries: set capture_streaming to read their sinks, and a job for each of them, from "
     "Spark's event log"
 )
+_ADAPTIVE = (
+    "OpenLineage {version} leaves out each query with a shuffle that writes files if Delta's extension is set "
+    "(its issue 4299): set capture_lost_executions to find these queries in Spark's event log"
+)
+# The last version in which this was seen, by its first two numbers.
+_LAST_WITHOUT_ADAPTIVE = (1, 53)
 FLOW_TIMES = ("startedAt", "finishedAt")
 """Properties of a coalesced flow: begin and end of its application."""
 JOB_TIMES = ("startTime", "endTime")
@@ -172,6 +178,8 @@ class CoalescedJob:
         lineage, diagnostics = self._edges(namer)
         if any(run.is_streaming for run in runs) and own is not None:
             diagnostics.gaps = (_STREAMS, *diagnostics.gaps)
+        if own is not None and not settings.capture_lost_executions:
+            diagnostics.gaps = (*_adaptive_gap(runs), *diagnostics.gaps)
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
         job_properties, flow_properties = map(limit.properties, PropertyLayers.merged(_distinct_properties(runs)))
         known_end_ms = end_ms if self._ending.final else None
@@ -226,6 +234,15 @@ class CoalescedJob:
         if own is None or own.job_type != APPLICATION or self._result is None or self._result.type != "FAILURE":
             return frozenset()
         return QUERY_TYPES - {RDD_JOB} if own.ended else QUERY_TYPES | {""}
+
+
+def _adaptive_gap(runs: Sequence[RunState]) -> Iterator[str]:
+    """Yield a sentence if the listener may have left out queries of an application with tables of Delta."""
+    version = next((found for run in runs if (found := run.job_property("openlineageAdapterVersion"))), "")
+    numbers = tuple(int(number) for number in version.split(".")[:2] if number.isdigit())
+    has_delta = (state.layer == "delta" for run in runs for state in (*run.inputs.values(), *run.outputs.values()))
+    if len(numbers) == len(_LAST_WITHOUT_ADAPTIVE) and numbers <= _LAST_WITHOUT_ADAPTIVE and any(has_delta):
+        yield _ADAPTIVE.format(version=version)
 
 
 def coalesce(

@@ -54,6 +54,8 @@ _WRITE_NODES = frozenset(
         *("append_data", "overwrite_by_expression", "overwrite_partitions_dynamic", "replace_data", "write_delta"),
     }
 )
+# A write within such a query, through the older interface of data sources: Delta's CREATE OR REPLACE TABLE AS SELECT.
+_V1 = "_exec_v1"
 # Commands that create or alter a table without new data.
 _CATALOG_NODES = (
     *("create_table", "execute_create_table_command", "execute_create_table_like_command"),
@@ -240,11 +242,11 @@ class Application:
         reported = set[str]()
         for run in self.runs:
             _, node, table = run.job_name.rsplit(".", 2) if run.job_name.count(".") > 1 else ("", "", "")
-            if node not in _WRITE_NODES:
+            if node.removesuffix(_V1) not in _WRITE_NODES:
                 continue
             if run.outputs:
                 reported.add(table)
-            elif run.ended and not run.failure and not run.refused:
+            elif run.ended and not run.failure and not run.refused and not node.endswith(_V1):
                 silent[f"{node}.{table}"] = table
         # With or without their catalogues: ``ice_sales_orders`` and ``sales_orders``.
         shortened = {shorter for table in reported for shorter in _endings(table)}
