@@ -46,7 +46,7 @@ UNREADABLE = {
 
 
 def with_facet(value: bytes) -> bytes:
-    """The last event of the job, once more, with one facet that nobody asks for."""
+    """Return the last event of the job once more, with one facet that nobody asks for."""
     event = json.loads(LINES[-1])
     event["run"]["facets"]["evil"] = "@evil@"
     return json.dumps(event).encode().replace(b'"@evil@"', value) + b"\n"

@@ -83,7 +83,7 @@ def lines(path: str, content: bytes) -> Iterator[Place]:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Place]]:
-    """An archive of every layout, and all of its events."""
+    """Return an archive of every layout, and all of its events."""
     root = tmp_path_factory.mktemp("archive")
     contents: dict[str, bytes] = {}
     recorded = sorted((CORPUS / "events").glob("*.ndjson"))

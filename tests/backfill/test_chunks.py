@@ -61,7 +61,7 @@ def test_all_open_chunks_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_of_many_chunks_only_those_that_overlap_are_unpacked() -> None:
-    """A group is a stream: its first event is there before its last chunk is asked for."""
+    # A group is a stream: its first event is there before its last chunk is asked for.
     asked: list[int] = []
 
     def given_chunks() -> Iterable[Chunk]:

@@ -56,7 +56,7 @@ def test_half_of_a_surrogate_pair_does_not_get_further() -> None:
 
 
 def test_lines_of_a_part_of_a_large_file_have_offsets_from_its_start() -> None:
-    """A part begins with the first line that begins in it, so they may be those of the line before."""
+    # A part begins with the first line that begins in it, so they may be those of the line before.
     parts = [("f", 0, LINE), ("f", 0, b"bad"), ("f", 0, b""), ("f", 0, LINE), ("f", 5000, b"bad"), ("g", 0, b"bad")]
     schema = pa.schema([("path", pa.string()), ("start", pa.int64()), ("line", pa.binary())])
     rows = named(_index_lines(_batches_of(parts, schema)), SCHEMA)

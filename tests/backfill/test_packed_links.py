@@ -65,7 +65,7 @@ def test_the_selected_links_join_the_same_groups_as_all_links(tasks: list[list[E
 
 @pytest.mark.slow
 def test_a_child_of_a_query_is_joined_with_the_groups_of_its_parent() -> None:
-    """The bucket of the query shows that the child belongs to its parent; another bucket shows the parent's group."""
+    # The bucket of the query shows that the child belongs to its parent; another bucket shows the parent's group.
     heads = [
         EventHead(0, "step", "TASK", "job"),
         EventHead(0, "step", "SQL_JOB", ""),

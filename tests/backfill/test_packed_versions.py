@@ -67,7 +67,7 @@ def test_a_task_holds_a_bounded_size_of_versions(monkeypatch: pytest.MonkeyPatch
 
 
 def test_of_many_rows_only_those_that_overlap_are_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So a place with a version of every run of a year fits into memory."""
+    # So a place with a version of every run of a year fits into memory.
     monkeypatch.setattr(packed_versions, "_PACKED_BYTES", 1)
     asked: list[int] = []
 

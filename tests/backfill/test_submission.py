@@ -52,7 +52,7 @@ def test_the_same_package_is_the_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_package_holds_all_that_the_job_imports(tmp_path: Path) -> None:
-    """Imported from the file alone: neither Airflow nor DataHub is needed."""
+    # Imported from the file alone: neither Airflow nor DataHub is needed.
     package = write_package(tmp_path)
     names = [name for name in zipfile.ZipFile(package).namelist() if "/backfill/" in name or "/conversion/" in name]
     names.remove(f"{package.stem}/backfill/delivery.py")  # of the side that delivers

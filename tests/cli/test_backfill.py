@@ -24,7 +24,7 @@ Backfill = Callable[..., Result]
 
 @pytest.fixture
 def backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backfill:
-    """The command on an archive of one job."""
+    """Run the command on an archive of one job."""
     binary = tmp_path / "spark-submit"
     binary.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.backfill.fake_spark_submit "$@"\n')
     binary.chmod(0o755)

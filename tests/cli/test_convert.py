@@ -126,7 +126,7 @@ def test_what_is_cut_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("mode", [[], ["--per-event"]], ids=["coalesced", "per event"])
 def test_both_modes_report_what_could_not_be_converted(tmp_path: Path, mode: list[str]) -> None:
-    """22 column edges in one event, three events that are none, one output without a URN."""
+    # 22 column edges in one event, three events that are none, one output without a URN.
     columns = column_lineage({f"c{number}": [column("/a", "x")] for number in range(22)})
     too_long = "/" + "x" * 600
     job_event = query(outputs=[file("/z", columnLineage=columns), file(too_long)])
@@ -201,7 +201,7 @@ def test_unreadable_lines_are_reported_and_the_rest_converted(tmp_path: Path, co
 
 
 def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    """As root, a file that takes the place of /dev/null breaks the machine."""
+    # As root, a file that takes the place of /dev/null breaks the machine.
     master, terminal = os.openpty()
     try:
         device, empty = Path(os.ttyname(terminal)), tmp_path / "empty.ndjson"

@@ -15,7 +15,7 @@ from tests.cli.commands import run
 
 @pytest.fixture
 def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place where lineage can work: a connection to this file, a Spark, a jar."""
+    """Return the place of a file sink, with a connection, a Spark and a jar, so that lineage can work."""
     sink = tmp_path / "sink.jsonl"
     monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps({"conn_type": "datahub-file", "host": str(sink)}))
     monkeypatch.setenv("SPARK_HOME", str(spark_at(tmp_path / "spark")))
@@ -77,7 +77,7 @@ def test_json() -> None:
     ],
 )
 def test_a_spark_that_does_not_start(tmp_path: Path, script: str, words: str) -> None:
-    """As after ``pip install pyspark pyspark-client``, which leaves the version and the jars where they were."""
+    # As after ``pip install pyspark pyspark-client``, which leaves the version and the jars where they were.
     executable(tmp_path / "spark/bin/spark-submit", script)
     result = run("doctor")
     assert result.exit_code == 1

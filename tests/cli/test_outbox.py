@@ -35,7 +35,7 @@ def put(folder: Path, connection: str = "lineage_sink", **ids: Any) -> Entry:
 
 @pytest.fixture
 def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the connection ``lineage_sink`` writes."""
+    """Return the file that the connection ``lineage_sink`` writes."""
     path = tmp_path / "sink.jsonl"
     monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps({"conn_type": "datahub-file", "host": str(path)}))
     return path
@@ -43,7 +43,7 @@ def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def outbox(tmp_path: Path) -> tuple[str, Path]:
-    """The option that names it."""
+    """Return the option that names the outbox."""
     return "--outbox", tmp_path / "outbox"
 
 
@@ -296,7 +296,7 @@ def test_emit_recovers_an_attempt_without_a_recorded_end(
 
 
 def test_statuses_for_alarms(tmp_path: Path, outbox: tuple[str, Path]) -> None:
-    """Running attempts do not count, pending entries may be delivered without help, and the rest needs somebody."""
+    # Running attempts do not count, pending entries may be delivered without help, and the rest needs somebody.
     record = UnfinishedAttempt.begun(
         TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1), LineageSettings(), tmp_path, SparkEventLog()
     )

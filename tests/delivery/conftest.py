@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.patience import PATIENCE
+
 
 @pytest.fixture(autouse=True)
 def _no_delivery_goes_on() -> Iterator[None]:
@@ -17,5 +19,5 @@ def let_deliveries_end() -> None:
     """Wait for the deliveries that were left behind at their deadline."""
     for thread in threading.enumerate():
         if thread.name == "lineage-delivery":
-            thread.join(10)
+            thread.join(PATIENCE)
             assert not thread.is_alive()

@@ -104,7 +104,7 @@ class GmsStandIn:
 
     @property
     def url(self) -> str:
-        """The base URL, without a slash at its end."""
+        """Return the base URL, without a slash at its end."""
         return self._server.url
 
     def __enter__(self) -> Self:
@@ -153,7 +153,7 @@ class GmsStandIn:
         self._stumbling_blocks.add(urn)
 
     def answer(self, request: Request, body: bytes) -> Answer | None:
-        """What GMS answers; None to close the connection without an answer, because the stand-in ends."""
+        """Return GMS's answer; ``None`` to close the connection without one, because the stand-in ends."""
         with self._lock:
             self.requests.append(request)
             is_write = request.method != "GET"
@@ -245,7 +245,7 @@ class GmsStandIn:
             self.dropped += dropped
 
     def _held(self, urn: str, aspect_name: str) -> dict[str, Any] | None:
-        """The latest version of an aspect, after the patches of edges; None where there is none."""
+        """Return the latest version of an aspect, after the patches of edges; ``None`` if there is none."""
         with self._lock:
             found = [each for each in self.stored if (each["entityUrn"], each["aspectName"]) == (urn, aspect_name)]
         if aspect_name == "dataJobInputOutput" and found:
@@ -314,13 +314,13 @@ def _rest_li_error(status: int, message: str) -> Answer:
 
 
 def _trace_headers() -> dict[str, str]:
-    """GMS's trace id begins with the time in microseconds, which acryl-datahub reads."""
+    """Return GMS's trace id, which begins with the time in microseconds; acryl-datahub reads it."""
     trace_id = f"{int(time.time() * 1_000_000):016x}{uuid.uuid4().hex[:16]}"
     return {"traceparent": f"00-{trace_id}-{uuid.uuid4().hex[:16]}-01"}
 
 
 def _openapi_proposals(method: str, entity_type: str, entities: Any) -> Iterable[Proposal]:
-    """The proposals that OpenAPI's ``[{"urn": …, <aspect>: {"value": …}}]`` stands for."""
+    """Return the proposals that OpenAPI's ``[{"urn": …, <aspect>: {"value": …}}]`` stands for."""
     change = ("PATCH", JSON_PATCH_CONTENT_TYPE) if method == "PATCH" else ("UPSERT", JSON_CONTENT_TYPE)
     for entity in entities:
         for name, aspect in entity.items():

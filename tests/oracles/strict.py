@@ -28,7 +28,7 @@ _PROPOSAL_KEYS = frozenset(
 
 
 def violations(proposal: Mapping[str, Any]) -> list[str]:
-    """What a GMS would refuse or drop, each with its path; empty for a good proposal.
+    """Return the reasons for which a GMS would refuse or drop it, each with its path; empty for a good proposal.
 
     :param proposal: as JSON, with the aspect as ``{"json": …}`` (how files keep it) or as
         ``{"contentType": …, "value": "…"}`` (how the wire carries it, and a patch always).
@@ -40,12 +40,12 @@ def violations(proposal: Mapping[str, Any]) -> list[str]:
 
 
 def dropping_violations(proposal: Mapping[str, Any]) -> list[str]:
-    """Those of :func:`violations` for which GMS answers 200, logs, and keeps nothing."""
+    """Return those of :func:`violations` for which GMS answers 200, logs, and keeps nothing."""
     return [f"entityUrn: {problem.reason}" for problem in _entity_urn_problems(proposal) if problem.is_dropped]
 
 
 def canonical_violations(proposal: Mapping[str, Any]) -> list[str]:
-    """:func:`violations`; where there are none, how an upsert differs from what acryl-datahub writes after reading it.
+    """Return :func:`violations`; if there are none, the differences of an upsert from acryl-datahub's spelling.
 
     A proposal that leaves out a default, or spells a value in another way than the SDK, differs.
     """
@@ -104,10 +104,10 @@ def _aspect_violations(model: Model, proposal: Mapping[str, Any]) -> Iterator[st
 
 
 def _content(aspect: Any, content_type: str) -> Any:
-    """The aspect's JSON.
+    """Return the aspect's JSON.
 
-    :raises ValueError: where it is not JSON, or is said to be something else.
-    :raises TypeError: where Python's JSON has no form for it.
+    :raises ValueError: if it is not JSON, or is said to be something else.
+    :raises TypeError: if Python's JSON has no form for it.
     """
     if not isinstance(aspect, Mapping):
         raise TypeError("is missing")
@@ -125,7 +125,7 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 def _field_path_violations(schema: Any) -> Iterator[str]:
-    """GMS refuses a schema with two fields of one path (``FieldPathValidator``)."""
+    """Yield the field paths that a schema has twice, which GMS refuses (``FieldPathValidator``)."""
     fields = schema.get("fields") if isinstance(schema, Mapping) else None
     paths = Counter(
         field["fieldPath"]

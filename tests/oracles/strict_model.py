@@ -118,17 +118,17 @@ class Model:
     entities: dict[str, Entity] = field(default_factory=dict)
 
     def resolve(self, type_: Type) -> Definition:
-        """The definition behind a reference, or the type itself."""
+        """Return the definition behind a reference, or the type itself."""
         return self.definitions[type_.full_name] if isinstance(type_, Reference) else type_
 
     def entity_type(self, name: str) -> str | None:
-        """The entity type of that name, whatever its case: GMS's registry ignores it."""
+        """Return the entity type of that name, whatever its case: GMS's registry ignores it."""
         return next((known for known in self.entities if known.lower() == name.lower()), None)
 
 
 @functools.cache
 def packaged_model() -> Model:
-    """The model of the installed acryl-datahub."""
+    """Return the model of the installed acryl-datahub."""
     reader = _Reader(Model())
     [package] = datahub.metadata.__path__
     for schema in sorted((Path(package) / "schemas").glob("*.avsc")):

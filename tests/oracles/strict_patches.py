@@ -113,7 +113,7 @@ def _operation_violations(model: Model, operation: _Operation, primary_keys: Seq
 
 
 def _present(model: Model, type_: Type) -> Definition:
-    """The definition of a type without its ``null``."""
+    """Return the definition of a type without its ``null``."""
     match model.resolve(type_):
         case OneOf((branch,), _):
             return model.resolve(branch)
@@ -130,7 +130,7 @@ def _map_entry(model: Model, operation: _Operation, values: Type) -> Iterator[st
 
 
 def _item(model: Model, operation: _Operation, items: Type) -> Iterator[str]:
-    """An item of an array that GMS's template keys by an URN: an edge, or an URN alone."""
+    """Check an item of an array that GMS's template keys by a URN: an edge, or a URN alone."""
     place = operation.place.item("")
     definition = model.resolve(items)
     if isinstance(definition, Primitive):
@@ -153,7 +153,7 @@ def _edge_key(model: Model, operation: _Operation, place: Place) -> Iterator[str
 
 
 def _fine_grained_lineage(model: Model, operation: _Operation, items: Type) -> Iterator[str]:
-    """``/fineGrainedLineages/<transform>/<downstream>/<query or NONE>/<upstream>`` (``FineGrainedLineageTemplate``)."""
+    """Check ``/fineGrainedLineages/<transform>/<downstream>/<query or NONE>/<upstream>``, GMS's template."""
     path = operation.place.path
     if len(operation.keys) != 4:
         yield f"{path}: path has {len(operation.keys)} keys, want transform, downstream, query and upstream"
@@ -171,7 +171,7 @@ def _fine_grained_lineage(model: Model, operation: _Operation, items: Type) -> I
 
 
 def _keyed_item(model: Model, operation: _Operation, items: Type, primary_keys: Sequence[str]) -> Iterator[str]:
-    """An item by the keys that the patch names; fewer keys than named remove all items that begin so."""
+    """Check an item by the keys that the patch names; fewer keys than named remove all items that begin so."""
     place = operation.place.item("")
     if operation.op == "remove":
         if len(operation.keys) > len(primary_keys):

@@ -60,9 +60,9 @@ def urn_problems(
 
 
 def _key_parts(key: str) -> list[str]:
-    """The parts of ``(a,(b,c),d)`` as DataHub's ``TupleKey`` splits them; any other text is one part.
+    """Return the parts of ``(a,(b,c),d)`` as DataHub's ``TupleKey`` splits them; any other text is one part.
 
-    :raises ValueError: where parentheses do not match or a part is empty.
+    :raises ValueError: if parentheses do not match or a part is empty.
     """
     if not key.startswith("("):
         parts = [key]

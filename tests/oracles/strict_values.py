@@ -37,20 +37,20 @@ class Place:
     relationships: tuple[tuple[Mapping[str, frozenset[str]], str], ...] = ()
 
     def below(self, label: str, step: str, urn: UrnRule | None = None) -> Place:
-        """A place one step down; ``label`` is for messages, ``step`` for relationships."""
+        """Return a place one step down; ``label`` is for messages, ``step`` for relationships."""
         return Place(self.path + label, urn, tuple((each, way + step) for each, way in self.relationships))
 
     def field(self, field: Field) -> Place:
-        """The place of a record's field."""
+        """Return the place of a record's field."""
         place = self.below(f".{field.name}", f"/{field.name}", field.urn)
         return dataclasses.replace(place, relationships=(*place.relationships, (field.relationships, "")))
 
     def item(self, label: str) -> Place:
-        """The place of an array's item."""
+        """Return the place of an array's item."""
         return self.below(f"[{label}]", "/*", self.urn)
 
     def entity_types(self, model: Model) -> frozenset[str] | None:
-        """The entity types an URN here may have, None for any."""
+        """Return the entity types that a URN here may have; ``None`` for any."""
         if self.urn is not None and self.urn.entity_types:
             return self.urn.entity_types
         related = [each[way] for each, way in self.relationships if way in each]
@@ -137,7 +137,7 @@ def _union(model: Model, value: Any, union: OneOf, place: Place) -> Iterator[str
 
 
 def _discriminator(model: Model, branch: Type) -> str:
-    """The key GMS expects around a value of a union's branch: its Pegasus name, not its Avro name."""
+    """Return the key GMS expects around a value of a union's branch: its Pegasus name, not its Avro name."""
     match model.resolve(branch):
         case Record(full_name, _) | Enum(full_name, _):
             return full_name.replace(".pegasus2avro", "", 1)

@@ -29,7 +29,7 @@ def with_decoded_patch(proposal: dict[str, Any]) -> dict[str, Any]:
 def test_both_commands_read_the_files_of_convert_and_of_the_file_sink(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job that replaces its edges and one that failed, whose edges are a patch; all kinds of aspects."""
+    # A job that replaces its edges and one that failed, whose edges are a patch; all kinds of aspects.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # acryl-datahub's own, when its pipeline is imported
         from datahub.cli.json_file import check_mce_file

@@ -47,7 +47,7 @@ def problems(aspects: Sequence[Json], *, of_urns: bool) -> list[list[str]]:
 
 @cache
 def recorded() -> tuple[str, ...]:
-    """Every different aspect of every recorded job, in each configuration, as a line of JSON."""
+    """Return every different aspect of every recorded job, in each configuration, as a line of JSON."""
     found: dict[str, None] = {}
     for file in sorted(DATA.glob("*/events/**/*.ndjson*")):
         content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
@@ -124,7 +124,7 @@ def _kind(aspect: Json, path: tuple[Any, ...]) -> str:
 
 
 def test_it_agrees_with_our_oracle_about_damaged_aspects() -> None:
-    """Except about URNs, which Pegasus takes for texts; GMS checks them by a validator of its own (422)."""
+    # Except about URNs, which Pegasus takes for texts; GMS checks them by a validator of its own (422).
     largest: dict[str, Json] = {}
     for line in recorded():
         aspect = json.loads(line)

@@ -301,7 +301,7 @@ def test_canonical_means_with_defaults() -> None:
 
 
 def test_what_is_not_there_is_left_out() -> None:
-    """Pegasus refuses null, though the Avro schema allows it."""
+    # Pegasus refuses null, though the Avro schema allows it.
     bad = proposal(JOB, "dataJobInfo", {**JOB_INFO, "description": None})
     assert violations(bad) == ["dataJobInfo.description: null is not allowed"]
 

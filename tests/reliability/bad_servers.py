@@ -15,7 +15,7 @@ Behaviour = Callable[[socket.socket, threading.Event], None]
 
 @contextmanager
 def serving(behaviour: Behaviour) -> Iterator[str]:
-    """A server that treats every connection so; when it ends, so do its connections, whatever their clients do.
+    """Serve every connection in this way; when it ends, so do its connections, whatever their clients do.
 
     :returns: its address, ``127.0.0.1:PORT``.
     """
@@ -53,7 +53,7 @@ def _serve(connection: socket.socket, behaviour: Behaviour, closing: threading.E
 
 
 def black_hole(connection: socket.socket, closing: threading.Event) -> None:
-    """Takes what comes, and never answers."""
+    """Read everything, and never answer."""
     connection.settimeout(0.05)
     while not closing.is_set():
         with suppress(TimeoutError):
@@ -62,7 +62,7 @@ def black_hole(connection: socket.socket, closing: threading.Event) -> None:
 
 
 def slow_drip(connection: socket.socket, closing: threading.Event) -> None:
-    """Answers a byte every tenth of a second, so that no time limit for the next byte ends it."""
+    """Answer a byte every tenth of a second, so that no time limit for the next byte ends it."""
     connection.recv(65536)
     for byte in b"HTTP/1.1 200 OK\r\nX-Padding: " + b"." * 100_000:
         if closing.wait(0.1):
@@ -71,19 +71,19 @@ def slow_drip(connection: socket.socket, closing: threading.Event) -> None:
 
 
 def reset_amid_the_body(connection: socket.socket, closing: threading.Event) -> None:  # noqa: ARG001 (a Behaviour)
-    """Resets the connection when the first bytes of the request have come."""
+    """Reset the connection when the first bytes of the request have come."""
     connection.recv(100)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def no_tls(connection: socket.socket, closing: threading.Event) -> None:  # noqa: ARG001 (a Behaviour)
-    """Answers in plain text, whatever comes."""
+    """Answer in plain text, whatever comes."""
     connection.recv(65536)
     connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
 
 
 def in_turn(*behaviours: Behaviour) -> Behaviour:
-    """Treats the first connection as the first of them does, and so on; the last one stays."""
+    """Treat the first connection as the first of them does, and so on; the last one stays."""
     left = list(behaviours)
 
     def behaviour(connection: socket.socket, closing: threading.Event) -> None:
@@ -93,7 +93,7 @@ def in_turn(*behaviours: Behaviour) -> Behaviour:
 
 
 def answering(*, status: str, headers: str = "", body: bytes = b"") -> Behaviour:
-    """Answers every request so."""
+    """Answer every request in this way."""
 
     def behaviour(connection: socket.socket, closing: threading.Event) -> None:  # noqa: ARG001 (a Behaviour)
         request = connection.makefile("rb")
@@ -109,7 +109,7 @@ def answering(*, status: str, headers: str = "", body: bytes = b"") -> Behaviour
 
 
 def endless(head: bytes, piece: bytes, pause: float = 0.0) -> Behaviour:
-    """Answers every request with a head, then with one piece after another until the client hangs up."""
+    """Answer every request with a head, then with one piece after another until the client hangs up."""
 
     def behaviour(connection: socket.socket, closing: threading.Event) -> None:
         connection.recv(65536)

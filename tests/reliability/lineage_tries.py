@@ -78,7 +78,7 @@ class FirstAttempt:
 
     @property
     def words(self) -> str:
-        """Everything that the report says."""
+        """Return all texts of the report."""
         return " ".join([self.report["reason"] or "", *self.report["warnings"]])
 
 

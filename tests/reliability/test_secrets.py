@@ -37,7 +37,7 @@ CONF = {
 
 
 def events() -> bytes:
-    """Events whose datasets, statements and properties hold secrets."""
+    """Return events whose datasets, statements and properties hold secrets."""
     return b"".join(json.dumps(event).encode() + b"\n" for event in _events())
 
 

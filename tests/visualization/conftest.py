@@ -33,7 +33,7 @@ def run_proposals(urn: str, name: str, template: str, parent: str | None, upstre
 def event(
     urn: str, second: float, result: str | None = None, *, attempt: int | None = None, lasted: float = 0
 ) -> Proposal:
-    """STARTED without a result, COMPLETE with one; seconds after midnight."""
+    """Return a run event: STARTED without a result, COMPLETE with one; seconds after midnight."""
     content: dict[str, Any] = {"timestampMillis": MIDNIGHT + int(second * 1000), "status": "STARTED"}
     if attempt:
         content["attempt"] = attempt
@@ -44,7 +44,7 @@ def event(
 
 
 def lineage(job: str, inputs: list[str], outputs: list[str], columns: list[tuple[str, list[str], str]]) -> Proposal:
-    """Columns as ``(output, inputs, transformation)``, each column as ``<dataset URN>#<field>``."""
+    """Return column lineage of ``(output, inputs, transformation)``, each column as ``<dataset URN>#<field>``."""
 
     def field_urn(column: str) -> str:
         dataset, path = column.split("#")
@@ -152,7 +152,7 @@ def dataset(name: str) -> str:
 
 @pytest.fixture
 def hostile() -> list[Proposal]:
-    """Jobs, datasets, columns, types, transformations, runs, links and results that are all hostile."""
+    """Return proposals in which every name, type, transformation, result and link is hostile."""
     proposals = []
     for number, name in enumerate(HOSTILE):
         job, run = f"urn:li:dataJob:(urn:li:dataFlow:(spark,{name},x),{name})", f"urn:li:dataProcessInstance:{name}"

@@ -26,7 +26,7 @@ Open = Callable[[list[Proposal]], Chromium]
 
 @pytest.fixture
 def show(browser: Chromium, tmp_path: Path) -> Open:
-    """Opens the page of proposals."""
+    """Open the page of proposals."""
 
     def opened(proposals: list[Proposal]) -> Chromium:
         file = tmp_path / "lineage.html"
@@ -39,7 +39,7 @@ def show(browser: Chromium, tmp_path: Path) -> Open:
 
 @pytest.fixture
 def chain(browser: Chromium, tmp_path: Path) -> Chromium:
-    """The page of a recorded job (tests/data/more_jobs/jobs/r_tables_chain.py): CSV files, two tables, a folder."""
+    """Return the page of a recorded job: CSV files, two tables, a folder (jobs/r_tables_chain.py of more_jobs)."""
     file = tmp_path / "lineage.html"
     assert run("show", EVENTS / "r_tables_chain.ndjson", "-o", file).exit_code == 0
     browser.open(file)
@@ -173,7 +173,7 @@ def test_filters_and_joins_are_traced_on_request(chain: Chromium) -> None:
 
 @pytest.fixture
 def around(show: Open) -> Chromium:
-    """``a`` makes ``b``, both make ``c``, and a third job makes ``c`` of ``a`` alone."""
+    """Return proposals: ``a`` makes ``b``, both make ``c``, and a third job makes ``c`` of ``a`` alone."""
     a, b, c = map(dataset, "abc")
 
     def same(name: str, source: str, target: str) -> tuple[str, list[str], str]:

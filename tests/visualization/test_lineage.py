@@ -52,7 +52,7 @@ class Finger:
         return self.side(right + 1, y, 1, self.starts) if self.at(right + 1, y) != " " else set()
 
     def side(self, x: int, y: int, step: int, names: dict[tuple[int, int], str]) -> set[str]:
-        """From the box straight on to its line down, up and down that, and from there straight on to the names."""
+        """Follow a line from the box to its vertical part, along that, and from there to the names."""
         onward, back = (TO_THE_LEFT, TO_THE_RIGHT) if step < 0 else (TO_THE_RIGHT, TO_THE_LEFT)
         while self.at(x, y) not in CORNERS & back:
             if self.at(x + step, y) == " ":
