@@ -122,7 +122,7 @@ def test_the_log_alone_makes_no_false_edge() -> None:
     "recording",
     [
         *("nested_names-4.3.0", "dedup-4.3.0", "catalogs-4.1.4", "scd2-4.1.4"),
-        *("hidden_columns-4.3.0", "delta_care-4.1.4", "pandas_api-3.5.9"),
+        *("hidden_columns-4.3.0", "delta_care-4.1.4", "pandas_api-3.5.9", "delta_streams-4.1.4"),
     ],
 )
 def test_the_log_alone_finds_every_edge(recording: str) -> None:
@@ -153,6 +153,12 @@ def test_writes_with_a_shuffle_that_the_listener_leaves_out_are_named(recording:
 def test_a_table_that_a_query_within_another_one_names_is_reported() -> None:
     # Delta's CREATE OR REPLACE TABLE AS SELECT.
     assert converted("delta_care-4.1.4").diagnostics.unreported_messages() == []
+
+
+@pytest.mark.parametrize("with_log", [False, True])
+@pytest.mark.parametrize("recording", ["two_sinks-4.3.0", "stream_default-4.3.0", "delta_streams-4.1.4"])
+def test_the_folder_of_a_stream_is_not_that_of_a_file(recording: str, with_log: bool) -> None:
+    assert not [gap for gap in converted(recording, with_log=with_log).diagnostics.gaps if "around the file" in gap]
 
 
 def test_the_report_names_what_the_log_does_not_show() -> None:

@@ -525,12 +525,14 @@ def _folders_of_files(reads: Sequence[tuple[RunState, _Touched]]) -> set[Dataset
     bare = {dataset for run, _ in queries for dataset, state in run.inputs.items() if state.schema is None}
     if not bare:
         return set()
-    described = {dataset for _, read in queries for dataset, state in read if state.schema is not None}
-    around = set()
-    for dataset in described:
-        folder, _, file = dataset.name.rpartition("/")
-        if "." in file:
-            around.add(dataset._replace(name=folder))
+    described, around = set(), set()
+    for run, read in queries:
+        for dataset in (dataset for dataset, state in read if state.schema is not None):
+            described.add(dataset)
+            folder, _, file = dataset.name.rpartition("/")
+            # A micro-batch names the files that it read of its source's folder.
+            if "." in file and not run.is_streaming:
+                around.add(dataset._replace(name=folder))
     return (bare & around).difference(described, *(run.outputs for run, _ in queries))
 
 
