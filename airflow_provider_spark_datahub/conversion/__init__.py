@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         redact_text as redact_text,
         redacted_trace as redacted_trace,
     )
-    from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending as Ending
+    from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending as Ending, JobLineage as JobLineage
     from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset as JobDataset
     from airflow_provider_spark_datahub.conversion.setting_names import SettingsError as SettingsError
     from airflow_provider_spark_datahub.conversion.settings import LineageSettings as LineageSettings
@@ -72,7 +72,7 @@ else:
             "facets.run": "DataInterval RunType",
             "proposals": "Proposal ProposalFormatError json_lines",
             "redaction": "event_without_secrets redact_text redacted_trace",
-            "runs.coalesce": "Ending",
+            "runs.coalesce": "Ending JobLineage",
             "runs.lineage": "JobDataset",
             "setting_names": "SettingsError",
             "settings": "LineageSettings",

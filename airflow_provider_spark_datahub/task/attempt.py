@@ -54,7 +54,7 @@ from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit, SubmitP
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture import ChildInjection
-    from airflow_provider_spark_datahub.conversion import Conversion, JobDataset, WrittenDataset
+    from airflow_provider_spark_datahub.conversion import Conversion, JobDataset, JobLineage, WrittenDataset
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
     from airflow_provider_spark_datahub.task.job_events import JobEvents
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
@@ -468,7 +468,7 @@ class AttemptLineage:
         self.delivery.keep_edges(record)
 
     @property
-    def _jobs(self) -> list[Any]:
+    def _jobs(self) -> list[JobLineage]:
         """All Spark jobs of the attempt that are converted."""
         return [*self._jobs_before, *(self.conversion.jobs if self.conversion else [])]
 
