@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -365,10 +366,13 @@ def doctor(
     Exit status: 0 if lineage can work (warnings included), 1 if something prevents it, 2 for wrong options.
     """
     results = []
-    for result in _HealthChecks(connection, outbox, spark_binary, seconds, write).run():
-        results.append(result)
-        if not as_json:
-            _print(result)
+    checks = _HealthChecks(connection, outbox, spark_binary, seconds, write)
+    # Airflow logs on standard output, which belongs to the JSON.
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        for result in checks.run():
+            results.append(result)
+            if not as_json:
+                _print(result)
     bad = any(result.status is CheckStatus.BAD for result in results)
     if as_json:
         typer.echo(json.dumps({"good": not bad, "findings": [result.to_obj() for result in results]}, indent=2))
