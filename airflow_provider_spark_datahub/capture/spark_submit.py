@@ -283,29 +283,78 @@ T = TypeVar("T")
 # io.openlineage.spark.agent.lifecycle.ContextFactory
 _MISSED_EXECUTION = re.compile(r"Query execution is null: can't emit event for executionId (\d{1,18})")
 _MAX_LISTED = 10
+_FRAME = re.compile(r"\s+at \S")
+"""Line of a Java stack trace below its exception."""
+_OF_LISTENER = " io.openlineage."
+_NO_LISTENER = re.compile(
+    r"\bat io\.openlineage\.spark\.agent\.OpenLineageSparkListener\.<(?:cl)?init>"
+    r"|(?:ClassNotFoundException|NoClassDefFoundError): io[./]openlineage[./]spark[./]agent[./]OpenLineageSparkListener"
+)
+_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
+# org.apache.spark.SparkContext, which stops its listeners in between
+_STOPPING, _STOPPED = "SparkContext is stopping with exitCode", "Successfully stopped SparkContext"
+_SHUTDOWN = "Invoking stop() from shutdown hook"
+_HANG_SECONDS = 10.0
+"""Time after which a Spark that has not stopped hangs."""
 
 
 class DriverOutput:
-    """Watcher of the driver's output, which client mode prints, for SQL executions that OpenLineage missed.
+    """Watcher of the driver's output, which client mode prints, for what OpenLineage's listener missed or broke.
 
-    A missed execution need not be a gap: many of them have other events, and others write nothing.
+    A missed SQL execution need not be a gap: many of them have other events, and others write nothing.
 
-    :ivar missed: ids of the executions, as in Spark's UI.
+    :ivar missed: ids of the missed executions, as in Spark's UI.
     :ivar last_line: the last line that is not empty.
     """
 
     def __init__(self) -> None:
         self.missed: dict[int, None] = {}
         self.last_line = ""
+        self._error = ""
+        self._failure = ""
+        self._stopping_since: float | None = None
+        self._killed_at: float | None = None
 
     def watched(self, lines: Iterable[T]) -> Iterator[T]:
         """Yield the lines unchanged."""
         for line in lines:
             if isinstance(line, str) and line.strip():
                 self.last_line = line.strip()
-            if isinstance(line, str) and (found := _MISSED_EXECUTION.search(line)):
-                self.missed[int(found[1])] = None
+                self._watch(line)
             yield line
+
+    def _watch(self, line: str) -> None:
+        if found := _MISSED_EXECUTION.search(line):
+            self.missed[int(found[1])] = None
+        is_frame = _FRAME.match(line) is not None
+        if not is_frame:
+            self._error = line.strip(" :\r\n")
+        if "openlineage" in line and not self._failure:
+            if _NO_LISTENER.search(line):
+                self._failure = f"OpenLineage's listener did not start ({self._error})"
+            elif is_frame and _OF_LISTENER in line and _OUT_OF_MEMORY in self._error:
+                self._failure = f"OpenLineage's listener ran out of memory ({self._error})"
+        elif self._killed_at is None:
+            if _STOPPING in line:
+                self._stopping_since = time.monotonic()
+            elif _STOPPED in line:
+                self._stopping_since = None
+            elif _SHUTDOWN in line:
+                self.mark_killed()
+
+    def mark_killed(self) -> None:
+        """Record that the task stops the driver now."""
+        self._killed_at = self._killed_at or time.monotonic()
+
+    @property
+    def listener_failure(self) -> str:
+        """How the listener made the job fail, if it failed; empty if the output does not show that it did."""
+        if self._failure or self._stopping_since is None or self._killed_at is None:
+            return self._failure
+        seconds = self._killed_at - self._stopping_since
+        if seconds < _HANG_SECONDS:
+            return ""
+        return f"Spark had been stopping for {seconds:.0f} s when the task was stopped: it waits for its listeners then"
 
     @property
     def sentence(self) -> str:

@@ -54,6 +54,7 @@ _FAILURE_CHARS = 300
 _DEFERRED = "spark_datahub_events"
 _SUBMITTED = "spark_datahub_submitted"
 _AWAITS_RETRY = "spark_datahub_awaits_retry"
+_LISTENER_FAILED = "spark_datahub_listener_failed"
 _UNREPORTED_STEPS = ("announcing", "following", "watching", "finding orphans of", "counting")
 """Steps whose failure costs no lineage."""
 
@@ -176,6 +177,12 @@ class TaskLineage:
                 self._conclude(partial(self._end_after_failure, failure))
                 raise
         self._conclude(partial(self._end, "SUCCESS"))
+
+    def mark_killed(self) -> None:
+        """Record that Airflow kills the task now."""
+        self.killed_at = time.monotonic()
+        if self.attempt is not None:
+            self.attempt.driver_output.mark_killed()
 
     def settle(self, state: AirflowState, error: object, *, resumed: bool = False) -> None:
         """Deliver how Airflow ended the attempt, if the end of ``execute`` was another, or there was none.
@@ -339,6 +346,7 @@ class TaskLineage:
         if problem := self.attempt.delivery.sink_problem:
             self._log.info("Lineage will stay in the outbox: %s", problem)
         self.guarded("finding orphans of", self.attempt.handle_orphans)
+        self.attempt.avoid_failed_listener(self.remembered(_LISTENER_FAILED))
         return self.attempt.delivery.attempt_to_deliver(self.remembered(_AWAITS_RETRY))
 
     @gc_paused()
@@ -370,6 +378,8 @@ class TaskLineage:
     # -- after the job
 
     def _end_after_failure(self, failure: BaseException) -> bool:
+        if self.attempt is not None:
+            self.attempt.driver_output.mark_killed()
         if isinstance(failure, AirflowTaskTimeout):
             # Airflow stops the job only after execute() has ended; until then the job still writes events.
             (self._launcher or self._find_launcher()).stop()
@@ -384,6 +394,8 @@ class TaskLineage:
             report = self.attempt.deliver_only(end, spark_attempt)
         else:
             report = self.attempt.finish(end)
+            if failure and self.attempt.listener_failed:
+                self.remember(_LISTENER_FAILED, self.attempt.leave_listener_failure)
         if result == "SUCCESS":
             self.guarded("emitting assets of", partial(self._add_asset_events, self.attempt, report))
         return self._report(report)
@@ -609,7 +621,7 @@ class SparkLineageOperator(BaseOperator):
     def on_kill(self) -> None:
         """Stop the job; Airflow leaves few seconds after it."""
         if self._task_lineage is not None:
-            self._task_lineage.killed_at = time.monotonic()
+            self._task_lineage.mark_killed()
         super().on_kill()
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 (Airflow's signature)

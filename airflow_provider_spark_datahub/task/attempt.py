@@ -174,6 +174,41 @@ class AttemptLineage:
                 log.warning("%s", text[0].upper() + text[1:])
                 self.report.warnings.append(text)
 
+    def avoid_failed_listener(self, failure: object) -> None:
+        """Capture from Spark's own event log if the listener made the job of an earlier attempt fail.
+
+        :param failure: result of :meth:`leave_listener_failure` from the task's state, if Airflow keeps one.
+        """
+        known = failure if isinstance(failure, str) else self.delivery.listener_failure(self._run_start_ms)
+        if known and self._options.capture != "event_log":
+            self._options = self._options.without_listener()
+            self.report.warnings.append(
+                f"an earlier attempt failed: {known}. This attempt runs without the listener, and its lineage comes "
+                "from Spark's own event log"
+            )
+
+    def leave_listener_failure(self) -> str:
+        """Record that later attempts must do without the listener, and return why.
+
+        :raises OSError: if the outbox refuses.
+        """
+        return self.delivery.leave_listener_failure(self._run_start_ms, self._listener_failure)
+
+    @property
+    def listener_failed(self) -> bool:
+        """Whether the listener made the job fail, as far as the driver's output shows."""
+        return bool(self._listener_failure)
+
+    @property
+    def _listener_failure(self) -> str:
+        if self._not_injected or self._options.capture == "event_log":
+            return ""
+        return redact_text(self.driver_output.listener_failure[:_LAST_LINE_CHARS])
+
+    @property
+    def _run_start_ms(self) -> int:
+        return self._attempt.dag_run.start_ms or 0
+
     def inject(self, submission: Submission, spark: SparkSubmit, parent: ParentRun, root: ParentRun) -> Injection:
         """Return the submission with the listener, its jar and its properties, or with Spark's own event log.
 
@@ -562,6 +597,8 @@ class AttemptLineage:
             )
         if not failure or not self._local_driver:
             return collected.sentence
+        if self.listener_failed:
+            return f"there is no event file: {self._listener_failure}"
         # The listener writes its first event when the application starts.
         last = redact_text(self.driver_output.last_line[:_LAST_LINE_CHARS])
         said = f"; its last line: {last}" if last else ""
@@ -578,6 +615,8 @@ class AttemptLineage:
         report.inputs, report.outputs = conversion.inputs, conversion.outputs
         report.warnings += [f"{line.source}, line {line.line}: {line.reason}" for line in collected.quarantined]
         report.warnings += self._event_log.problems
+        if failure and self.listener_failed:
+            report.warnings.append(f"{self._listener_failure}; a next attempt runs without the listener")
         report.warnings += notes if collected.events else []
         report.warnings += [*settings.domain_warnings(), *diagnostics.messages()]
         report.gaps += diagnostics.gaps

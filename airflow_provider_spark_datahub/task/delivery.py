@@ -24,6 +24,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     Entry,
     EntryName,
     Lease,
+    ListenerFailures,
     Outbox,
     OutboxError,
 )
@@ -347,6 +348,30 @@ class TaskDelivery:
             return []
         earlier = [record.key.run_id for record in records if record.key.run_id != self._key.run_id]
         return [record for record in records if record.key.run_id in (self._key.run_id, *earlier[-1:])]
+
+    # -- a listener that made the job fail, for later attempts
+
+    def leave_listener_failure(self, run_start_ms: int, failure: str) -> str:
+        """Record that later attempts of the task run must do without the listener, and return the failure.
+
+        :param run_start_ms: start of the DAG run.
+        :raises OSError: if the outbox refuses.
+        """
+        self._outbox.deadline = Deadline.after(_BEGIN_SECONDS)
+        failures = ListenerFailures(self._outbox.storage)
+        failures.write(self._key, run_start_ms, failure, max_age=self._outbox.limits.max_age)
+        return failure
+
+    def listener_failure(self, run_start_ms: int) -> str | None:
+        """Return how the listener made an earlier attempt's job fail; ``None`` if it did not."""
+        if self._key.try_number == 1:
+            return None
+        try:
+            self._outbox.deadline = self._look_deadline
+            return ListenerFailures(self._outbox.storage).of_task_run(self._key, run_start_ms)
+        except OSError as error:
+            self._report.warnings.append(f"cannot look into the outbox for failures of the listener: {error}")
+            return None
 
     # -- an attempt that only delivers, after one that failed for its lineage alone
 

@@ -89,6 +89,10 @@ class LineageOptions:
     connect_events: Path | None = None
     event_log_connection: str | None = None
 
+    def without_listener(self) -> LineageOptions:
+        """Return these options for a job whose lineage comes from Spark's own event log alone."""
+        return replace(self, capture="event_log", settings=replace(self.settings, capture_from_event_log=True))
+
 
 @dataclass(frozen=True, slots=True)
 class LineageConfiguration:

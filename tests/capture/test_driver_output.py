@@ -1,8 +1,12 @@
-"""What the driver's output says of executions that OpenLineage could not see."""
+"""What the driver's output says of executions that OpenLineage missed, and of a listener that failed."""
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from airflow_provider_spark_datahub.capture.spark_submit import DriverOutput
 
@@ -41,3 +45,64 @@ def test_lines_are_handed_on_one_by_one() -> None:
     watched = DriverOutput().watched(lines())
     assert next(watched) == "first"
     assert taken == ["first"]
+
+
+OUTPUTS = Path(__file__).parents[1] / "data" / "driver_output"
+"""What Spark 4.3.0 printed: with stand-ins of the listener that fail, without its class, and for other failures."""
+
+
+def output_of(name: str) -> DriverOutput:
+    output = DriverOutput()
+    lines = gzip.decompress((OUTPUTS / f"{name}.log.gz").read_bytes()).decode().splitlines(keepends=True)
+    assert list(output.watched(lines)) == lines
+    return output
+
+
+@pytest.mark.parametrize(
+    ("name", "failure"),
+    [
+        (
+            "start",
+            (
+                "OpenLineage's listener did not start "
+                "(java.lang.NoClassDefFoundError: io/micrometer/core/instrument/MeterRegistry)"
+            ),
+        ),
+        (
+            "missing",
+            (
+                "OpenLineage's listener did not start "
+                "(Caused by: java.lang.ClassNotFoundException: io.openlineage.spark.agent.OpenLineageSparkListener)"
+            ),
+        ),
+        ("memory", "OpenLineage's listener ran out of memory (java.lang.OutOfMemoryError: Java heap space)"),
+        ("users_memory", ""),
+        ("killed", ""),
+    ],
+)
+def test_a_listener_that_failed_is_recognized(name: str, failure: str) -> None:
+    output = output_of(name)
+    output.mark_killed()
+    assert output.listener_failure == failure
+
+
+@pytest.mark.parametrize(("seconds", "hangs"), [(9.0, False), (35.0, True)])
+def test_a_spark_that_does_not_stop_waits_for_its_listeners(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, hangs: bool
+) -> None:
+    clock = iter([100.0, 100.0 + seconds])
+    monkeypatch.setattr("airflow_provider_spark_datahub.capture.spark_submit.time.monotonic", lambda: next(clock))
+    output = output_of("hang")
+    assert output.listener_failure == ""
+    output.mark_killed()
+    expected = "Spark had been stopping for 35 s when the task was stopped: it waits for its listeners then"
+    assert output.listener_failure == (expected if hangs else "")
+
+
+def test_a_spark_that_stopped_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([100.0, 200.0])
+    monkeypatch.setattr("airflow_provider_spark_datahub.capture.spark_submit.time.monotonic", lambda: next(clock))
+    output = output_of("hang")
+    list(output.watched(["26/11/23 05:10:39 INFO SparkContext: Successfully stopped SparkContext (Uptime: 83199 ms)"]))
+    output.mark_killed()
+    assert output.listener_failure == ""

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import gzip
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub.capture.event_log import ATTEMPT_PROPERTY, EventLog
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.conversion.convert import Converter
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
-from tests.operators.tries import FakeSpark, context_of, execute, operator_with_lineage
+from tests.operators.tries import FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
 
 JOBS = Path(__file__).parents[1] / "data" / "more_jobs"
 EVENTS, LOG = (gzip.decompress((JOBS / kind / "udf_union-3.5.9.ndjson.gz").read_bytes()) for kind in ("events", "logs"))
+DRIVER_OUTPUT = JOBS.parent / "driver_output"
+"""What real drivers printed: see ``tests/capture/test_driver_output.py``."""
 WRITTEN = "urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/union/pivot,PROD)"
 
 
@@ -99,3 +103,59 @@ def test_the_users_own_log_is_found_by_its_mark(tmp_path: Path) -> None:
     assert log.read(converter, lambda: False)
     log.remove()
     assert len(list(history.iterdir())) == 3
+
+
+@pytest.fixture(params=["with task state", "without"])
+def state(request: pytest.FixtureRequest) -> TaskState | None:
+    """Airflow keeps a state of tasks since 3.3; otherwise the outbox has the record."""
+    return TaskState() if request.param == "with task state" else None
+
+
+def attempt(spark: FakeSpark, number: int, state: TaskState | None, **arguments: Any) -> dict[str, Any]:
+    """Run an attempt of a task with two retries, and return its report."""
+    operator = operator_with_lineage(spark, **arguments)
+    ti = TaskInstance(try_number=number, max_tries=2)
+    with suppress(AirflowException):
+        execute(operator, context_of(operator, ti, state))
+    report: dict[str, Any] = ti.xcoms["lineage_report"]
+    return report
+
+
+@pytest.mark.parametrize("capture", ["listener", "auto"])
+def test_after_a_listener_that_failed_the_job_runs_without_it(
+    spark: FakeSpark, state: TaskState | None, capture: str
+) -> None:
+    output = DRIVER_OUTPUT / "memory.log.gz"
+    spark.prints(gzip.decompress(output.read_bytes()).decode())
+    spark.exits(1)
+    first = attempt(spark, 1, state, capture=capture)
+    spark.logs(LOG)
+    spark.exits(0)
+    second, third = attempt(spark, 2, state, capture=capture), attempt(spark, 3, state, capture=capture)
+
+    failure = "OpenLineage's listener ran out of memory (java.lang.OutOfMemoryError: Java heap space)"
+    assert f"{failure}; a next attempt runs without the listener" in first["warnings"]
+    assert first["reason"] == f"there is no event file: {failure}"
+    assert ["OpenLineageSparkListener" in arguments for arguments in spark.runs] == [True, False, False]
+    for report in (second, third):
+        assert WRITTEN in report["outputs"]
+        assert [
+            warning
+            for warning in report["warnings"]
+            if warning.startswith(f"an earlier attempt failed: {failure}. This attempt runs without the listener")
+        ]
+
+
+def test_a_failure_of_the_job_itself_keeps_the_listener(spark: FakeSpark, state: TaskState | None) -> None:
+    spark.prints(gzip.decompress((DRIVER_OUTPUT / "users_memory.log.gz").read_bytes()).decode())
+    spark.exits(1)
+    reports = [attempt(spark, number, state) for number in (1, 2)]
+    assert ["OpenLineageSparkListener" in arguments for arguments in spark.runs] == [True, True]
+    assert not [warning for report in reports for warning in report["warnings"] if "without" in warning]
+
+
+def test_a_job_that_succeeds_in_spite_of_its_listener_keeps_it(spark: FakeSpark, state: TaskState | None) -> None:
+    spark.prints(gzip.decompress((DRIVER_OUTPUT / "memory.log.gz").read_bytes()).decode())
+    attempt(spark, 1, state)
+    attempt(spark, 2, state)
+    assert ["OpenLineageSparkListener" in arguments for arguments in spark.runs] == [True, True]

@@ -13,11 +13,6 @@ if TYPE_CHECKING:
         Finish as Finish,
         deliver_in_order as deliver_in_order,
     )
-    from airflow_provider_spark_datahub.delivery.outbox.edges import (
-        EdgeRecord as EdgeRecord,
-        EdgeRecords as EdgeRecords,
-        outdated_edges as outdated_edges,
-    )
     from airflow_provider_spark_datahub.delivery.outbox.entries import (
         DAY_SECONDS as DAY_SECONDS,
         Entry as Entry,
@@ -50,17 +45,23 @@ if TYPE_CHECKING:
         ObjectStorage as ObjectStorage,
         OutboxError as OutboxError,
     )
+    from airflow_provider_spark_datahub.delivery.outbox.task_runs import (
+        EdgeRecord as EdgeRecord,
+        EdgeRecords as EdgeRecords,
+        ListenerFailures as ListenerFailures,
+        outdated_edges as outdated_edges,
+    )
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "drain": "Drain DrainLimits Finish deliver_in_order",
-            "edges": "EdgeRecord EdgeRecords outdated_edges",
             "entries": "DAY_SECONDS Entry Outbox OutboxLimits",
             "format": "CORRUPT EntryFilter EntryFormatError EntryName FORMAT Manifest PENDING QUARANTINED",
             "lease": "Lease is_gone machine process_start",
             "overflow": "Overflow",
             "records": "AttemptRecord OutboxRecords",
             "storage": "LocalStorage ObjectStorage OutboxError",
+            "task_runs": "EdgeRecord EdgeRecords ListenerFailures outdated_edges",
         },
     )

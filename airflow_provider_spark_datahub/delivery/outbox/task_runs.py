@@ -1,7 +1,9 @@
-"""Records of the edges that complete task runs wrote, for their siblings and for later DAG runs (docs/outbox.md).
+"""Records of task runs for other runs of the task (docs/outbox.md).
 
-Task runs that share a DataJob only add edges. When their DAG run has ended, these records show which edges earlier DAG
-runs wrote and this one did not.
+*Edges* are for siblings and for later DAG runs. Task runs that share a DataJob only add edges. When their DAG run has
+ended, these records show which edges earlier DAG runs wrote and this one did not.
+
+*Failures of the listener* are for later attempts of the same task run, which run without it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 
 log = logging.getLogger(__name__)
 
-_EDGES = "edges"
+_EDGES, _LISTENER_FAILURES = "edges", "listener_failures"
+_LONGEST_FAILURE = 64 * 1024
 
 
 class EdgeRecord(msgspec.Struct, frozen=True):
@@ -55,10 +58,7 @@ class EdgeRecords:
     def write(self, record: EdgeRecord, *, max_age: float) -> None:
         """Write a record durably, and remove those of the task's DAG runs that began ``max_age`` seconds before."""
         self._storage.write(record.name, [gzip.compress(msgspec.json.encode(record), 1, mtime=0)])
-        for name in self._storage.stored(f"{_EDGES}/{record.key.task}"):
-            start = name.rpartition("/")[2].partition("-")[0]
-            if start.isdigit() and int(start) < record.run_start_ms - max_age * 1000:
-                self._storage.remove(name)
+        _remove_older(self._storage, record.name, record.run_start_ms - max_age * 1000)
 
     def of_task(self, dag_id: str, task_id: str, connection_id: str) -> list[EdgeRecord]:
         """Return the records of a task's runs, the oldest DAG run first. Unreadable records are skipped and logged."""
@@ -80,6 +80,44 @@ class EdgeRecords:
         except (OSError, EOFError, ValueError, zlib.error, RecursionError) as error:
             log.warning("The record of edges %s cannot be read: %s", self._storage.describe(name), error)
             return None
+
+
+class ListenerFailures:
+    """Records in an outbox of how OpenLineage's listener made a task run's job fail.
+
+    Methods raise OSError if its storage refuses.
+    """
+
+    def __init__(self, storage: OutboxStorage) -> None:
+        self._storage = storage
+
+    def write(self, key: AttemptKey, run_start_ms: int, failure: str, *, max_age: float) -> None:
+        """Record a failure durably, and remove those of the task's DAG runs that began ``max_age`` seconds before.
+
+        :param run_start_ms: start of the DAG run.
+        """
+        name = self._name(key, run_start_ms)
+        self._storage.write(name, [failure.encode("utf-8", "replace")[:_LONGEST_FAILURE]])
+        _remove_older(self._storage, name, run_start_ms - max_age * 1000)
+
+    def of_task_run(self, key: AttemptKey, run_start_ms: int) -> str | None:
+        """Return the failure in an earlier attempt of a task run; ``None`` if there was none."""
+        try:
+            return self._storage.read(self._name(key, run_start_ms), most=_LONGEST_FAILURE).decode("utf-8", "replace")
+        except FileNotFoundError:
+            return None
+
+    @staticmethod
+    def _name(key: AttemptKey, run_start_ms: int) -> str:
+        return f"{_LISTENER_FAILURES}/{key.task}/{run_start_ms:013d}-{key.instance}.txt"
+
+
+def _remove_older(storage: OutboxStorage, name: str, before_ms: float) -> None:
+    """Remove the records in the folder of a record whose DAG runs began before a time."""
+    for stored in storage.stored(name.rpartition("/")[0]):
+        start = stored.rpartition("/")[2].partition("-")[0]
+        if start.isdigit() and int(start) < before_ms:
+            storage.remove(stored)
 
 
 def outdated_edges(
