@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -276,6 +277,8 @@ def _environment(folder: Path) -> dict[str, str]:
         **kept,
         "AIRFLOW_HOME": str(folder),
         "AIRFLOW__CORE__DAGS_FOLDER": str(Path(__file__).parent / "dags"),
+        # Otherwise only the process that writes airflow.cfg has a key: the warm one has read the configuration before.
+        "AIRFLOW__CORE__FERNET_KEY": urlsafe_b64encode(secrets.token_bytes(32)).decode(),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
         "AIRFLOW__SPARK_DATAHUB__CLASS_ARCHIVES": str(REPOSITORY / ".cache" / "spark-classes"),
