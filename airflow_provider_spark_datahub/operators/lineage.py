@@ -378,9 +378,9 @@ class TaskLineage:
     # -- after the job
 
     def _end_after_failure(self, failure: BaseException) -> bool:
-        if self.attempt is not None:
-            self.attempt.driver_output.mark_killed()
         if isinstance(failure, AirflowTaskTimeout):
+            if self.attempt is not None:
+                self.attempt.driver_output.mark_killed()
             # Airflow stops the job only after execute() has ended; until then the job still writes events.
             (self._launcher or self._find_launcher()).stop()
         return self._end(self._failed_result(failure), failure=_described(failure))
