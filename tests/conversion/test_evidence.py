@@ -170,6 +170,7 @@ REJECTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recording", RECORDINGS)
 def test_each_dataset_of_an_event_is_an_edge_or_has_a_reason(recording: str) -> None:
     # Or it is a part of a dataset: a file of a micro-batch, the log of a table, a stage of a model (section 7.3).

@@ -118,6 +118,7 @@ def test_the_log_alone_makes_no_false_edge() -> None:
             assert edges - true_edges(recording, kind) - either == set(), f"false {kind} of {recording}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "recording",
     [
@@ -131,6 +132,7 @@ def test_the_log_alone_finds_every_edge(recording: str) -> None:
         assert true_edges(recording, kind) - true_edges(recording, f"either_{kind}") - edges == set(), f"missing {kind}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recording", "output", "lost"),
     [("scd2-4.1.4", "/lake/out/sc/periods", 1), ("delta_streams-4.1.4", "/lake/out/ds/totals", 1)],

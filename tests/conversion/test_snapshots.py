@@ -103,6 +103,7 @@ def lines(path: Path) -> list[bytes]:
     return (gzip.decompress(content) if path.suffix == ".gz" else content).splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
 def test_the_end_of_a_real_job_confirms_or_takes_back_each_snapshot(path: Path) -> None:
     running, reported = converter(), set[tuple[str, str]]()

@@ -67,6 +67,7 @@ def without_column_lineage(events: Sequence[Json]) -> list[Json]:
     return bare
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_statements_add_no_false_edge(case: str) -> None:
     # Real events without their column lineage: edges from statements are in it, or are known to be missing there.

@@ -121,6 +121,7 @@ def attempt(spark: FakeSpark, number: int, state: TaskState | None, **arguments:
     return report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capture", ["listener", "auto"])
 def test_after_a_listener_that_failed_the_job_runs_without_it(
     spark: FakeSpark, state: TaskState | None, capture: str

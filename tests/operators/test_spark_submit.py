@@ -423,6 +423,7 @@ def test_a_properties_file_that_renders_to_nothing_is_none(spark: FakeSpark) -> 
     assert "--conf spark.extraListeners=" in spark.runs[0]
 
 
+@pytest.mark.slow
 def test_lineage_is_delivered_while_spark_submit_runs(spark: FakeSpark, tmp_path: Path) -> None:
     spark.writes("a_csv_join_agg")
     sink = tmp_path / "sink" / "lineage.jsonl"
