@@ -25,7 +25,7 @@ def hide_secrets() -> None:
     keeps. If it keeps none in these places (Airflow 3.0), nothing changes, and :func:`shown_secrets` names the keys.
     """
     for module in ("airflow._shared.secrets_masker", "airflow.sdk._shared.secrets_masker"):
-        with suppress(ImportError, AttributeError):
+        with suppress(ImportError, AttributeError, TypeError):  # none may keep the plugin from loading
             names = import_module(module)._secrets_masker().sensitive_variables_fields
             names.extend(name for key in _HIDDEN_KEYS for name in _names(key) if name not in names)
 

@@ -394,11 +394,13 @@ class TaskLineage:
             report = self.attempt.deliver_only(end, spark_attempt)
         else:
             report = self.attempt.finish(end)
-            if failure and self.attempt.listener_failed:
-                self.remember(_LISTENER_FAILED, self.attempt.leave_listener_failure)
         if result == "SUCCESS":
             self.guarded("emitting assets of", partial(self._add_asset_events, self.attempt, report))
-        return self._report(report)
+        reported = self._report(report)
+        # After the report: a killed task has no time for a disk that hangs.
+        if failure and self.attempt.listener_failed:
+            self.remember(_LISTENER_FAILED, self.attempt.leave_listener_failure)
+        return reported
 
     def _new_end(self, result: AttemptResult, failure: str = "") -> AttemptEnd:
         from airflow_provider_spark_datahub.task import AttemptEnd

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,3 +104,11 @@ def test_airflows_api_hides_the_secret_fields_of_the_form() -> None:
     )
     assert settings.schema_registry_config == {"basic.auth.user.info": "me:canary-1"}
     assert settings.producer_config == {"ssl.key.pem": "canary-2", "security.protocol": "SSL"}
+
+
+@pytest.mark.parametrize("masker", [lambda of_what: of_what, lambda: (), object])
+def test_an_airflow_with_another_masker_loads_the_plugin_nevertheless(
+    monkeypatch: pytest.MonkeyPatch, masker: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(masking, "import_module", lambda _: SimpleNamespace(_secrets_masker=masker))
+    masking.hide_secrets()
