@@ -25,6 +25,7 @@ from airflow_provider_spark_datahub.backfill.plan import (
 from airflow_provider_spark_datahub.cli.console import (
     EXIT_INCOMPLETE,
     EXIT_USAGE,
+    airflow_logs_to_stderr,
     assigned,
     fail,
     read_settings,
@@ -106,12 +107,15 @@ def backfill(
         parts=parts,
         dry_run=dry_run,
     )
-    folder, plan = _opened(plan, out_connection, ages={"since": plan.since != since, "until": plan.until != until})
+    ages = {"since": plan.since != since, "until": plan.until != until}
+    with airflow_logs_to_stderr():
+        folder, plan = _opened(plan, out_connection, ages)
     if not (folder / CONVERTED_FILE).exists():
         _submit(plan, Cluster(master, deploy_mode, dict(assigned("--conf", conf or [])), binary))
     _report(folder, as_json)
     if emit and not dry_run:
-        _deliver(folder, emit, rate, threads)
+        with airflow_logs_to_stderr():
+            _deliver(folder, emit, rate, threads)
 
 
 def _opened(plan: BackfillPlan, connection: str | None, ages: dict[str, bool]) -> tuple[ResultFolder, BackfillPlan]:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -35,6 +35,11 @@ def say(message: str) -> None:
 def show_line(text: str) -> None:
     """Write a line of a result for a person to standard output."""
     typer.echo(printable(text))
+
+
+def airflow_logs_to_stderr() -> AbstractContextManager[object]:
+    """Keep standard output for the result, while Airflow is used: from its import on, it logs there."""
+    return redirect_stdout(sys.stderr)
 
 
 def fail(message: str, status: int) -> NoReturn:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, since_now
+from airflow_provider_spark_datahub.cli.console import (
+    EXIT_INCOMPLETE,
+    EXIT_USAGE,
+    airflow_logs_to_stderr,
+    fail,
+    since_now,
+)
 from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
@@ -39,18 +45,20 @@ def coverage(
     import pendulum
     from sqlalchemy.exc import SQLAlchemyError
 
-    from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource
-
     try:
         moment = pendulum.parse(str(since_now(since)))
     except ValueError:
         moment = None
     if not isinstance(moment, pendulum.DateTime):
         fail(f"--since {since}: want ISO 8601, such as 2026-01-31, or a duration, such as 7d or 36h", EXIT_USAGE)
-    source, dag_ids = LineageSource(), set(dag) if dag else None
+    dag_ids = set(dag) if dag else None
     try:
-        records = source.newest(None, dag_ids, undelivered=True)
-        reports = source.reports(dag_ids, most=None, since=moment)
+        with airflow_logs_to_stderr():
+            from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource
+
+            source = LineageSource()
+            records = source.newest(None, dag_ids, undelivered=True)
+            reports = source.reports(dag_ids, most=None, since=moment)
     except OSError as error:
         fail(f"cannot read the outbox: {error}", EXIT_INCOMPLETE)
     except SQLAlchemyError as error:

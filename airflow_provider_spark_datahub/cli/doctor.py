@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from airflow_provider_spark_datahub import capture
-from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, show_line
+from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, airflow_logs_to_stderr, show_line
 from airflow_provider_spark_datahub.conversion import Proposal, SettingsError
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, Deadline
 from airflow_provider_spark_datahub.printable import counted, printable
@@ -367,8 +367,7 @@ def doctor(
     """
     results = []
     checks = _HealthChecks(connection, outbox, spark_binary, seconds, write)
-    # Airflow logs on standard output, which belongs to the JSON.
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+    with airflow_logs_to_stderr() if as_json else nullcontext():
         for result in checks.run():
             results.append(result)
             if not as_json:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from configparser import ConfigParser, Error as ConfigParserError
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from airflow_provider_spark_datahub.cli.console import (
     EXIT_HELP,
     EXIT_INCOMPLETE,
     EXIT_USAGE,
+    airflow_logs_to_stderr,
     fail,
     parse_hours,
     progress,
@@ -118,7 +118,6 @@ def emit(
     """
     from airflow_provider_spark_datahub.delivery import Deadline
     from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
-    from airflow_provider_spark_datahub.hooks.datahub import open_sink
     from airflow_provider_spark_datahub.task import recover_entry, remove_delivered_events
 
     def finish(entry: Entry, followed: bool) -> Entry | None:
@@ -129,6 +128,8 @@ def emit(
     limits = DrainLimits(max_seconds, seconds, max_entries)
     hours = parse_hours("--over-after", over_after)
     with _opened(outbox) as opened, progress("Delivering", len(opened.names())) as step:
+        from airflow_provider_spark_datahub.hooks.datahub import open_sink
+
         settled = remove_delivered_events
         drained = Drain(opened, open_sink, limits, connection, wanted or None, finish, step, settled).run()
         stays = any(wanted(entry.manifest) and not _may_run(entry, hours) for entry in opened.entries())
@@ -186,11 +187,10 @@ def _opened(location: str | None, *, or_folder: bool = False, failed: int = EXIT
 
     def give_up(reason: str) -> None:
         say(f"{reason} Everything stays in the outbox. Run the command again when the disk is back.")
-        sys.stdout.flush()
         os._exit(failed)  # the command's own thread cannot end as long as the disk hangs
 
     try:
-        with watched_disks(give_up):
+        with watched_disks(give_up), airflow_logs_to_stderr():
             if location and "://" not in location:
                 folder = Path(location).expanduser()
                 if not step_at_leisure(location, folder.is_dir):

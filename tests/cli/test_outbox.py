@@ -235,6 +235,25 @@ def test_emit_for_scripts(tmp_path: Path, outbox: tuple[str, Path], sink: Path) 
     assert sink.exists()
 
 
+_COMMAND = "from airflow_provider_spark_datahub.cli import app_main; app_main()"
+
+
+@pytest.mark.slow
+def test_only_json_is_on_standard_output_when_airflow_logs(tmp_path: Path, outbox: tuple[str, Path]) -> None:
+    """Airflow warns of a secret that is too short to be masked, on standard output."""
+    put(tmp_path)
+    connection = {"conn_type": "datahub-file", "host": str(tmp_path / "sink.jsonl"), "extra": {"password": "all"}}
+    done = subprocess.run(
+        [sys.executable, "-c", _COMMAND, "emit", *map(str, outbox), "--json"],
+        env={**os.environ, "AIRFLOW_CONN_LINEAGE_SINK": json.dumps(connection)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["delivered"] == 1
+    assert "too short" in done.stderr
+
+
 def test_emit_through_another_connection(tmp_path: Path, outbox: tuple[str, Path], sink: Path) -> None:
     put(tmp_path, "lineage_nowhere")
     assert run("emit", *outbox, "--connection", "lineage_sink").exit_code == 0
