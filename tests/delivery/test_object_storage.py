@@ -16,6 +16,7 @@ from airflow_provider_spark_datahub.delivery.outbox import storage as outbox_sto
 from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage, OutboxError
+from airflow_provider_spark_datahub.delivery.outbox.usage import OutboxUsage
 from airflow_provider_spark_datahub.files import TooLargeFileError
 from tests.delivery.outboxes import put
 from tests.patience import PATIENCE
@@ -166,10 +167,30 @@ def test_the_clock_is_that_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None
         lease.release()
 
 
+def test_a_slow_store_is_no_store_whose_clock_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else this host would order its runs by the wrong time, and ignore receipts as from the future.
+    memory: Any = import_module("fsspec.implementations.memory")
+    clock, written = [time.time()], [0.0]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+
+    class Slow(memory.MemoryFileSystem):  # type: ignore[misc]
+        def pipe_file(self, path: str, value: bytes, **options: Any) -> None:
+            super().pipe_file(path, value, **options)
+            written[0] = clock[0] + 0.5
+            clock[0] += 5.0
+
+        def modified(self, path: str) -> datetime:  # noqa: ARG002 (as in the class)
+            return datetime.fromtimestamp(written[0], UTC)
+
+    storage = ObjectStorage(Slow(), "/slow", "memory://slow")
+    OutboxUsage(storage).observe_time()
+    assert (storage.knows_time, storage.now_ms()) == (True, round(clock[0] * 1000))
+
+
 def test_without_the_stores_clock_the_hosts_is_used() -> None:
     def fail() -> None:
         raise NotImplementedError
 
     storage = ObjectStorage(Failing(fail), "bucket", "s3://bucket")
-    storage.observe_time("x")
+    storage.observe_time("x", time.time())
     assert (storage.knows_time, storage.modified_ms("x")) == (True, None)

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.outbox import lease as lease_module
 from airflow_provider_spark_datahub.delivery.outbox.format import seal, unseal
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from tests.delivery.outboxes import files
+from tests.patience import PATIENCE
 
 GROUP = ("shop.build-0123", "89abcdef")
 
@@ -42,26 +44,40 @@ def test_a_released_lease_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_at_most_one_of_two_simultaneous_takers_holds_it(tmp_path: Path) -> None:
-    # Each writes when the other has already looked: both must see the other then.
+def test_exactly_one_of_simultaneous_takers_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each looks when all have written. If all gave way, drainers of a slow store would meet again and again, and none
+    # would deliver anything.
+    monkeypatch.setattr(lease_module, "_LOOKS", 3_000)
+    all_have_written = threading.Barrier(3, timeout=PATIENCE)
 
     class Meeting(LocalStorage):
-        barrier = threading.Barrier(2, timeout=20)
+        has_met = False
 
-        def stored(self, folder: str) -> dict[str, int]:
-            listed = super().stored(folder)
-            if not listed:
-                self.barrier.wait()
-            return listed
+        def names(self, folder: str) -> list[str]:
+            if not self.has_met:
+                self.has_met = True
+                all_have_written.wait()
+            return super().names(folder)
 
     found: list[Lease | None] = []
-    threads = [threading.Thread(target=lambda: found.append(Lease.take(Meeting(tmp_path), GROUP))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: found.append(Lease.take(Meeting(tmp_path), GROUP))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
-    assert len(found) == 2
-    assert sum(lease is not None for lease in found) <= 1
+        thread.join(PATIENCE)
+    assert len(found) == 3
+    assert sum(lease is not None for lease in found) == 1
+
+
+def test_a_taker_that_waits_for_others_gives_up_what_it_cannot_get(tmp_path: Path) -> None:
+    # Another task instance is held by a lease whose name comes later; a third is free.
+    storage = LocalStorage(tmp_path)
+    held = Lease.take(storage, ("shop.build-0123", "89abcdef"))
+    assert held is not None
+    assert held.name > "leases/many."
+    several = Lease.take_some(storage, [("shop.build-0123", "89abcdef"), ("shop.load-4567", "89abcdef")], 60.0)
+    assert several is not None
+    assert several.groups == {("shop.load-4567", "89abcdef")}
 
 
 def test_many_threads_never_hold_it_together(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ class HostStorage(MemoryStorage):
     def modified_ms(self, name: str) -> int | None:
         return self._world.written_ms.get(name)
 
-    def observe_time(self, name: str) -> None:  # noqa: ARG002 (as in the class)
+    def observe_time(self, name: str, since: float) -> None:  # noqa: ARG002 (as in the class)
         self._ahead_ms = 0.0
 
     def stored(self, folder: str) -> dict[str, int]:
@@ -341,8 +341,8 @@ class _JumpingStorage(HostStorage):
     def modified_ms(self, name: str) -> int | None:
         return super().modified_ms(name) if self._host.store_knows_time else None
 
-    def observe_time(self, name: str) -> None:
-        OutboxStorage.observe_time(self, name)
+    def observe_time(self, name: str, since: float) -> None:
+        OutboxStorage.observe_time(self, name, since)
         self._ahead_ms = self._ahead_ms or 0.0  # as with a store
 
 

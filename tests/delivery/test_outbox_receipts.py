@@ -132,7 +132,7 @@ def test_receipts_from_the_future_are_ignored(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(time, "time", lambda: now() + 7_200)
     ahead = outbox_at(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(ahead.storage, "observe_time", lambda _: None)  # as a store without a clock
+        patched.setattr(ahead.storage, "observe_time", lambda *_: None)  # as a store without a clock
         early = delivered(ahead, run_id="of the future")
     (path,) = files(tmp_path)
     assert early.name.created_ms > now() * 1000 + 7_000_000

@@ -81,6 +81,8 @@ def is_gone(on: str, process: int, started: int | None = None) -> bool:
 LEASE_SECONDS = 120.0
 _MOST_SECONDS = 3_600.0
 """Longest time for which a lease is respected, whatever it says: a clock may be wrong, or the content damaged."""
+_LOOKS, _LOOK_SECONDS = 6, 0.02
+"""How often a process looks whether others have given way to it, and the pause between two looks."""
 _abandoned: set[str] = set()
 """Leases of this process that it could not remove."""
 
@@ -146,22 +148,20 @@ class Lease:
 
         Each process first writes an object of its own, and then lists the objects of all others. It holds the groups
         that none of those excludes. If two processes come at the same time, the later listing contains the objects of
-        both, since a listing shows everything that was written before it. So two processes never hold the same group,
-        though both may have to try again. This needs neither locks nor conditional writes.
+        both, since a listing shows everything that was written before it. So two processes never hold the same group.
+        This needs neither locks nor conditional writes.
         """
         self.seconds = min(self.seconds, _MOST_SECONDS)
         if self._storage.knows_time:
-            self.groups -= self._excluded()[0]
+            self.groups = self.groups.difference(self._excluded()[0])
         if not self.groups:
             log.debug("Lease refused, other processes hold its groups: %s", self.name)
             return None
+        since = time.time()
         try:
             self._write()
-            self._storage.observe_time(self.name)
-            excluded, over = self._excluded()
-            self.groups -= excluded
-            if excluded and self.groups:
-                self._write()
+            self._storage.observe_time(self.name, since)
+            over = self._contend()
         except OSError:
             self.release()
             raise
@@ -177,12 +177,34 @@ class Lease:
         )
         return self
 
-    def _excluded(self) -> tuple[set[_Group], list[str]]:
-        """Return the groups of this lease that other leases exclude, and the names of expired leases."""
+    def _contend(self) -> list[str]:
+        """Leave out the groups that other leases exclude; return the names of expired leases.
+
+        Of processes that came at the same time, the one whose lease has the first name stays until the others have
+        given way. If all gave way, they could meet again whenever they return, above all if the storage is slow.
+        """
+        over: list[str] = []
+        for look in range(_LOOKS):
+            excluded, over = self._excluded()
+            lost = {group for group, name in excluded.items() if name < self.name or look == _LOOKS - 1}
+            self.groups -= lost
+            if lost and self.groups:
+                self._write()
+            if len(lost) == len(excluded):
+                break
+            time.sleep(_LOOK_SECONDS)
+        return over
+
+    def _excluded(self) -> tuple[dict[_Group, str], list[str]]:
+        """Return the groups of this lease that other leases exclude, and the names of expired leases.
+
+        Each group comes with the first name of a lease that excludes it.
+        """
         tasks: dict[_Group, list[_Group]] = {}
         for group in self.groups:
             tasks.setdefault(_task(group), []).append(group)
-        excluded, over = set[_Group](), []
+        excluded: dict[_Group, str] = {}
+        over = []
         # All leases are in one folder: making and removing a folder for each costs more than the lease itself.
         for name in self._storage.names(LEASES):
             named = _named_group(name)
@@ -193,10 +215,11 @@ class Lease:
                 over.append(name)
                 continue
             for theirs in holder.groups or ([named] if named else []):
-                if theirs in self.groups:
-                    excluded.add(theirs)
+                groups = [theirs] if theirs in self.groups else []
                 if self.delivers and holder.delivers and not (self.run and self.run == holder.run):
-                    excluded.update(tasks.get(_task(theirs), ()))
+                    groups += tasks.get(_task(theirs), ())
+                for group in groups:
+                    excluded.setdefault(group, name)  # names are listed in their order
         return excluded, over
 
     def _write(self) -> None:
@@ -211,12 +234,14 @@ class Lease:
 
         :returns: False if that is not before the deadline.
         """
+        groups = self.groups
         while not self.delivers:
             self.delivers = True
             self._write()
-            if not self._excluded()[0]:
+            self._contend()
+            if self.groups:
                 break
-            self.delivers = False
+            self.groups, self.delivers = groups, False
             self._write()
             if deadline.expired:
                 log.debug("Another run of the task is being delivered: %s", self.name)

@@ -90,11 +90,14 @@ class OutboxStorage(ABC):
         """Return the storage's time at which an object was written; ``None`` if that is not known."""
         return None
 
-    def observe_time(self, name: str) -> None:
-        """Learn the storage's time from an object that was written just now."""
+    def observe_time(self, name: str, since: float) -> None:
+        """Learn the storage's time from an object that was written just now.
+
+        :param since: this host's time before the write, since the time for a slow write must not count as a difference.
+        """
         modified_ms = self.modified_ms(name)
         if modified_ms is not None:
-            ahead_ms = modified_ms - time.time() * 1000
+            ahead_ms = min(max(0.0, modified_ms - time.time() * 1000), modified_ms - since * 1000)
             self._ahead_ms = ahead_ms if abs(ahead_ms) > self._tolerance_ms else 0.0
 
     @abstractmethod
@@ -481,10 +484,10 @@ class ObjectStorage(OutboxStorage):
             self._modified_ms[name] = modified_ms
         return self._modified_ms[name]
 
-    def observe_time(self, name: str) -> None:
+    def observe_time(self, name: str, since: float) -> None:
         """Learn the store's time, unless its client does not know it."""
         self._modified_ms.pop(name, None)
-        super().observe_time(name)
+        super().observe_time(name, since)
         self._ahead_ms = self._ahead_ms or 0.0
 
     def read(self, name: str, *, most: int = _MOST_BYTES) -> bytes:

@@ -90,9 +90,10 @@ class OutboxUsage:
         :raises OSError: if the outbox must be listed and cannot be.
         """
         if not self._storage.knows_time:
-            self._write(self._read() or self.measure())
+            usage, since = self._read() or self.measure(), time.time()
+            self._write(usage)
             with suppress(OSError):
-                self._storage.observe_time(_NAME)
+                self._storage.observe_time(_NAME, since)
 
     def oldest_ms(self) -> int:
         """Return a time before which no pending entry was made, in ms since the epoch.
