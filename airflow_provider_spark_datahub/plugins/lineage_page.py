@@ -29,12 +29,12 @@ from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization import (
     Action,
     AttemptRow,
+    Attempts,
     Frame,
     Graph,
     build_graph,
     page_policy,
     read_asset,
-    render_attempts,
     render_page,
 )
 
@@ -151,8 +151,7 @@ def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Respon
     more = f"The newest {_MOST_RUNS} runs." if len(rows) > _MOST_RUNS else empty
     graph, drawn = (None, "") if dag_id is None else _latest_graph(dag_id, rows, source)
     notes = [note for note in (problem, more, drawn) if note]
-    section = render_attempts("Runs", rows[:_MOST_RUNS], more=" ".join(notes))
-    return _page(graph, Frame(title, below=(section,)))
+    return _page(graph, Frame(title, Attempts("Runs", rows[:_MOST_RUNS], more=" ".join(notes)), below=True))
 
 
 def _latest_graph(dag_id: str, rows: Sequence[AttemptRow], source: LineageSource) -> tuple[Graph | None, str]:
@@ -262,12 +261,12 @@ def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> R
     more = (
         "" if may_edit or not states - {"delivered"} else "You may look, but not deliver: this needs the right to edit."
     )
-    section = render_attempts("Delivery", rows, actions=actions, token=_token(user) if may_edit else "", more=more)
+    attempts = Attempts("Delivery", rows, actions, _token(user) if may_edit else "", more)
     # Add the end of the DAG run: without it, the run tree of a task would show the DAG run as RUNNING for ever.
     ends = [] if scope.task_id is None else source.records(Scope(scope.dag_id, scope.run_id, ""))
     graph = build_graph(proposal for record in (*records, *ends) for proposal in record.proposals)
     empty = _why_empty(reports, records)
-    return _page(graph, Frame(title, (section,), read_asset("actions.js"), empty))
+    return _page(graph, Frame(title, attempts, read_asset("actions.js"), empty))
 
 
 def _may_edit(dag_id: str, user: Any) -> bool:

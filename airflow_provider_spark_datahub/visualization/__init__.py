@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.visualization.page import (
         Action as Action,
         AttemptRow as AttemptRow,
+        Attempts as Attempts,
         Frame as Frame,
         page_policy as page_policy,
-        render_attempts as render_attempts,
         render_page as render_page,
     )
     from airflow_provider_spark_datahub.visualization.terminal import render_terminal as render_terminal
@@ -50,7 +50,7 @@ else:
             "model": "Graph",
             "names": "harmless short_name",
             "network": "build_network",
-            "page": "Action AttemptRow Frame page_policy render_attempts render_page",
+            "page": "Action AttemptRow Attempts Frame page_policy render_page",
             "terminal": "render_terminal",
         },
     )

@@ -12,7 +12,7 @@ from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.export import read_asset, render_svg
 from airflow_provider_spark_datahub.visualization.graph import build_graph
 from airflow_provider_spark_datahub.visualization.network import build_network
-from airflow_provider_spark_datahub.visualization.page import Action, AttemptRow, Frame, render_attempts, render_page
+from airflow_provider_spark_datahub.visualization.page import Action, AttemptRow, Attempts, Frame, render_page
 from tests.cli.commands import run
 from tests.servers.chromium import Chromium, installed
 from tests.visualization.conftest import HOSTILE, MIDNIGHT, dataset, lineage
@@ -410,8 +410,8 @@ def test_a_narrow_window_clips_nothing(browser: Chromium, tmp_path: Path, daily_
         link="run?dag_id=daily_sales",
         raw="proposals?dag_id=daily_sales",
     )
-    section = render_attempts("Runs", [row], actions=[Action("Deliver now", "deliver", "…")], token="t")
-    frame = Frame("Spark lineage of daily_sales", (section,), script=read_asset("actions.js"))
+    attempts = Attempts("Runs", [row], [Action("Deliver now", "deliver", "…")], token="t")
+    frame = Frame("Spark lineage of daily_sales", attempts, script=read_asset("actions.js"))
     chain, *_ = read_sources([EVENTS / "r_tables_chain.ndjson"], failed=1)
     file = tmp_path / "narrow.html"
     try:

@@ -13,7 +13,7 @@ from airflow_provider_spark_datahub.visualization.page import _breakable, _first
         ("sales.daily_revenue", "sales.daily_revenue"),
         ("warehouse.finance__eu/customers", "warehouse.<wbr>finance__<wbr>eu/<wbr>customers"),
         ("ends.with.a.dot.so.it.is.cut.", "ends.<wbr>with.<wbr>a.<wbr>dot.<wbr>so.<wbr>it.<wbr>is.<wbr>cut."),
-        ("<b>&'\" and what else may be there", "&lt;b&gt;&amp;&#x27;&quot; and what else may be there"),
+        ("<b>&'\" and what else may be there", "&lt;b&gt;&amp;&#39;&#34; and what else may be there"),
     ],
 )
 def test_only_long_names_wrap_and_only_behind_their_joints(name: str, html: str) -> None:
