@@ -249,7 +249,7 @@ def watched_disks(give_up: Callable[[str], object] | None = None) -> Iterator[No
         is_over.set()
 
 
-Turn = tuple[Callable[[], Deadline | None], Callable[[Deadline], None]]
+_Turn = tuple[Callable[[], Deadline | None], Callable[[Deadline], None]]
 """Two functions: one returns the deadline of a call when its turn comes, or ``None`` to begin neither this call nor a
 later one; the other is the call."""
 
@@ -257,7 +257,7 @@ later one; the other is the call."""
 class _Turns:
     """Calls that one worker runs, one after the other, and which of them has the turn."""
 
-    def __init__(self, turns: Sequence[Turn]) -> None:
+    def __init__(self, turns: Sequence[_Turn]) -> None:
         self._turns = turns
         self._lock = threading.Lock()
         self._left_behind = False
@@ -288,7 +288,7 @@ class _Turns:
             return self._left_behind
 
 
-def run_in_turn(turns: Sequence[Turn]) -> tuple[int, BaseException | None]:
+def run_in_turn(turns: Sequence[_Turn]) -> tuple[int, BaseException | None]:
     """Run calls one after the other, each until its own deadline, as :func:`run_with_deadline` runs one.
 
     Handing each of thousands of short calls to another thread, and waiting for it, takes longer than the calls.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 import msgspec
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_in_time
-from airflow_provider_spark_datahub.delivery.sink import SILENCE_SECONDS, Delivery, DeliveryRecord, ItemT
+from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, ItemT
 from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, open_regular, write_durably
 from airflow_provider_spark_datahub.printable import counted, printable
 
@@ -54,7 +54,7 @@ class FailureKind(Enum):
     @property
     def outage_after(self) -> float | None:
         """Seconds of failing attempts after which this kind means an outage; ``None`` if it never does."""
-        return {FailureKind.UNREACHABLE: 0.0, FailureKind.UNAVAILABLE: SILENCE_SECONDS}.get(self)
+        return {FailureKind.UNREACHABLE: 0.0, FailureKind.UNAVAILABLE: DeliveryRecord.SILENCE_SECONDS}.get(self)
 
     @classmethod
     def from_http_status(cls, status: int) -> FailureKind:

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SILENCE_SECONDS = 5.0
-"""Seconds without any answer that mean an outage; a shorter silence may only be a slow answer."""
-
 
 class RawEvent(msgspec.Struct, frozen=True):
     """OpenLineage event for an OpenLineage backend, which gets it as Spark emitted it.
@@ -70,7 +67,7 @@ class RawEvent(msgspec.Struct, frozen=True):
 
 OutboxItem = Proposal | RawEvent
 ItemT = TypeVar("ItemT", Proposal, RawEvent)
-NumberedItem = tuple[int, OutboxItem]
+_NumberedItem = tuple[int, OutboxItem]
 """An item with its position in the delivery, so that two equal items stay two."""
 NumberedProposal = tuple[int, Proposal]
 
@@ -178,6 +175,9 @@ class DeliveryRecord:
     :ivar patient: whether to go on until the deadline, even if the server cannot be reached.
     """
 
+    SILENCE_SECONDS: ClassVar = 5.0
+    """Seconds without any answer that mean an outage; a shorter silence may only be a slow answer."""
+
     def __init__(self, items: Sequence[OutboxItem], seconds: float = math.inf, *, patient: bool = False) -> None:
         self.patient = patient
         self.seconds = seconds
@@ -191,7 +191,7 @@ class DeliveryRecord:
         self._failed_attempt: str | None = None
 
     @overload
-    def pending(self) -> list[NumberedItem]: ...
+    def pending(self) -> list[_NumberedItem]: ...
     @overload
     def pending(self, kind: type[ItemT]) -> list[tuple[int, ItemT]]: ...
     def pending(self, kind: type[Any] | None = None) -> list[Any]:  # noqa: ARG002 (for the type checker)
@@ -202,7 +202,7 @@ class DeliveryRecord:
         with self._lock:
             return list(self._pending.items())
 
-    def confirm(self, batch: Sequence[NumberedItem], *, stored: bool) -> None:
+    def confirm(self, batch: Sequence[_NumberedItem], *, stored: bool) -> None:
         """Record that the server acknowledged ``batch``.
 
         :param stored: False if it is only accepted for later processing.
@@ -214,7 +214,7 @@ class DeliveryRecord:
             self._failed_attempt = None
             self._stored = stored if self._stored is None else self._stored and stored
 
-    def reject(self, numbered: NumberedItem, reason: str) -> None:
+    def reject(self, numbered: _NumberedItem, reason: str) -> None:
         """Record that the server will never take an item; ``reason`` is its answer."""
         number, item = numbered
         with self._lock:
@@ -230,7 +230,7 @@ class DeliveryRecord:
     def expire(self, problem: str) -> None:
         """Record that the deadline passed; ``problem`` is reported unless an earlier attempt failed."""
         with self._lock:
-            self._outage = self._outage or self.seconds >= SILENCE_SECONDS
+            self._outage = self._outage or self.seconds >= self.SILENCE_SECONDS
             self._problem = self._problem or self._failed_attempt or problem
 
     def stop(self, problem: str, outage_after: float | None = None) -> None:

@@ -18,7 +18,6 @@ from airflow_provider_spark_datahub.visualization.network import (
     Box,
     Network,
     NetworkColumn,
-    column_label,
 )
 
 _MARGIN = 20
@@ -227,7 +226,7 @@ def _column_names_in(network: Network, key: str) -> Iterator[str]:
         yield f'<path class="rule" d="M{x + 5:g},{line:g}H{x + network.sizes[key][0]:g}"/>'
     for row, column in enumerate(columns):
         at = _row(network, key, row) + 4
-        yield f'<text class="column" x="{x + 14:g}" y="{at:g}">{escape(column_label(column))}</text>'
+        yield f'<text class="column" x="{x + 14:g}" y="{at:g}">{escape(column.label)}</text>'
 
 
 MOST_LINKS = 500

@@ -15,7 +15,7 @@ from airflow_provider_spark_datahub.visualization.layout import connected_groups
 from airflow_provider_spark_datahub.visualization.model import GraphJob
 from airflow_provider_spark_datahub.visualization.names import ShortName
 
-UP, DOWN, LEFT, RIGHT = 1, 2, 4, 8
+_UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 Piece = tuple[str, str]
 """A text and its style (the name of a style of rich, or empty)."""
 
@@ -39,7 +39,7 @@ def cell_width(text: str) -> int:
 class Glyphs:
     """Characters of a drawing.
 
-    :param lines: by the sum of UP, DOWN, LEFT and RIGHT, the line that leaves a cell in these directions.
+    :param lines: by the sum of directions, the line that leaves a cell in these directions.
     :param goes: marks a dataset that continues in a band below, ``came`` one from a band above.
     """
 
@@ -50,10 +50,15 @@ class Glyphs:
     goes: str
     came: str
 
+    @staticmethod
+    def of(*, fancy: bool) -> Glyphs:
+        """Return lines of Unicode, or else of plain ASCII."""
+        return _UNICODE if fancy else _ASCII
+
     def branch(self, *, last: bool) -> tuple[str, str]:
         """Return the tree's lines in front of an item, and those in front of the items below it."""
-        turn = self.lines[UP | RIGHT if last else UP | DOWN | RIGHT]
-        return f"{turn}{self.lines[LEFT | RIGHT]} ", f"{' ' if last else self.lines[UP | DOWN]}  "
+        turn = self.lines[_UP | _RIGHT if last else _UP | _DOWN | _RIGHT]
+        return f"{turn}{self.lines[_LEFT | _RIGHT]} ", f"{' ' if last else self.lines[_UP | _DOWN]}  "
 
     def shorten(self, text: str, width: int) -> str:
         """Cut the beginning of a text that is too wide: the end of a path or table name says more.
@@ -74,8 +79,8 @@ class Glyphs:
         return self.ellipsis + end
 
 
-UNICODE = Glyphs(" ╵╷│╴╯╮┤╶╰╭├─┴┬┼", arrow="▶", back_arrow="←", ellipsis="…", goes="↓", came="↳")
-ASCII = Glyphs(" |||-+++-+++-+++", arrow=">", back_arrow="<-", ellipsis="...", goes="[v]", came="[^]")
+_UNICODE = Glyphs(" ╵╷│╴╯╮┤╶╰╭├─┴┬┼", arrow="▶", back_arrow="←", ellipsis="…", goes="↓", came="↳")
+_ASCII = Glyphs(" |||-+++-+++-+++", arrow=">", back_arrow="<-", ellipsis="...", goes="[v]", came="[^]")
 
 
 @dataclass(slots=True)
@@ -462,7 +467,7 @@ class _Sheet:
         """Paint the vertical line, and the line between it and the job's box."""
         x, row = self._lane(unit, track), self.band.job_rows[track.net]
         self.canvas.down(x, min(track.rows), max(track.rows), track.net)
-        net = {track.net: LEFT | RIGHT}
+        net = {track.net: _LEFT | _RIGHT}
         if unit % _UNITS == 1:
             end = self.lefts[unit] + self.widths[unit] - 1
             self.canvas.across(x, end, row, net, turns=(True, False))
@@ -496,8 +501,8 @@ class _Sheet:
         reads = unit % _UNITS == 1
         alone = sum(track.net in {s.number for s in (r.readers if reads else r.writers)} for r in self.band.rails) == 1
         if alone or track.rows == {rail.row}:
-            return LEFT | RIGHT
-        return LEFT if reads else RIGHT
+            return _LEFT | _RIGHT
+        return _LEFT if reads else _RIGHT
 
     def _paint_name(self, rail: _Rail, names: dict[str, str]) -> None:
         unit = rail.slot * _UNITS
@@ -581,11 +586,11 @@ class _Canvas:
     ) -> None:
         """Draw a horizontal line.
 
-        :param nets: the nets whose vertical lines it meets, with the sides (LEFT, RIGHT or both); others are crossed.
+        :param nets: the nets whose vertical lines it meets, with the sides (left, right or both); others are crossed.
         :param turns: whether its first and its last cell are corners.
         """
         for x in range(start, end + 1):
-            sides = (0 if x == start and turns[0] else LEFT) | (0 if x == end and turns[1] else RIGHT)
+            sides = (0 if x == start and turns[0] else _LEFT) | (0 if x == end and turns[1] else _RIGHT)
             old, met = self._across.get((x, y), (0, {}))
             joined = {net: met.get(net, 0) | nets.get(net, 0) for net in (*met, *nets)}
             self._across[x, y] = (old | sides, joined)
@@ -593,16 +598,16 @@ class _Canvas:
     def down(self, x: int, top: int, bottom: int, net: int) -> None:
         """Draw the vertical line of a net."""
         for y in range(top, bottom + 1):
-            self._down[x, y] = ((UP if y > top else 0) | (DOWN if y < bottom else 0), net)
+            self._down[x, y] = ((_UP if y > top else 0) | (_DOWN if y < bottom else 0), net)
 
     def box(self, x: int, y: int, width: int, style: str) -> None:
         """Draw a box of three rows around row ``y``."""
         line = self.glyphs.lines
-        edge = line[LEFT | RIGHT] * (width - 2)
-        self.write(x, y - 1, line[DOWN | RIGHT] + edge + line[DOWN | LEFT], style)
-        self.write(x, y, line[UP | DOWN], style)
-        self.write(x + width - 1, y, line[UP | DOWN], style)
-        self.write(x, y + 1, line[UP | RIGHT] + edge + line[UP | LEFT], style)
+        edge = line[_LEFT | _RIGHT] * (width - 2)
+        self.write(x, y - 1, line[_DOWN | _RIGHT] + edge + line[_DOWN | _LEFT], style)
+        self.write(x, y, line[_UP | _DOWN], style)
+        self.write(x + width - 1, y, line[_UP | _DOWN], style)
+        self.write(x, y + 1, line[_UP | _RIGHT] + edge + line[_UP | _LEFT], style)
 
     def rows(self) -> list[list[Piece]]:
         """Return the drawing row by row, with neighbours of the same style in one piece."""

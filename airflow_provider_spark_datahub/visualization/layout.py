@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
-GAP_BETWEEN_BOXES = 18.0
+_GAP_BETWEEN_BOXES = 18.0
 _GAP_BETWEEN_LINKS = 14.0
 _GAP_BETWEEN_PARTS = 44.0
 _LEAST_GAP_OF_LAYERS, _MOST_GAP_OF_LAYERS = 70.0, 200.0
@@ -37,10 +37,10 @@ class _Waypoint:
     layer: int
 
 
-Place = str | _Waypoint
+_Place = str | _Waypoint
 """An item of a layer: the key of a box, or a waypoint."""
 
-_Neighbours = Mapping[Place, Sequence[Place]]
+_Neighbours = Mapping[_Place, Sequence[_Place]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class _Layers:
     :param chains: for each link, in its own direction, all places from its source to its target.
     """
 
-    layers: tuple[tuple[Place, ...], ...]
-    chains: Mapping[Link, tuple[Place, ...]]
+    layers: tuple[tuple[_Place, ...], ...]
+    chains: Mapping[Link, tuple[_Place, ...]]
 
     @classmethod
     def of(cls, boxes: Sequence[str], links: Iterable[Link]) -> _Layers:
@@ -69,11 +69,11 @@ class _Layers:
             reverse = layer_of[source] > layer_of[target]
             left, right = (target, source) if reverse else (source, target)
             between = [_Waypoint(left, layer) for layer in range(layer_of[left] + 1, layer_of[right])]
-            chain: list[Place] = [left, *between, right]
+            chain: list[_Place] = [left, *between, right]
             chains[source, target] = tuple(reversed(chain) if reverse else chain)
         return _ordered(boxes, layer_of, chains)
 
-    def steps(self) -> Iterator[tuple[Place, Place]]:
+    def steps(self) -> Iterator[tuple[_Place, _Place]]:
         """Yield the pairs of linked places in neighbouring layers, left place first, each pair once."""
         seen = set()
         layer_of = {place: number for number, layer in enumerate(self.layers) for place in layer}
@@ -129,8 +129,8 @@ def _layer_numbers(boxes: Sequence[str], links: Sequence[Link]) -> dict[str, int
     return numbers
 
 
-def _ordered(boxes: Sequence[str], layer_of: Mapping[str, int], chains: Mapping[Link, tuple[Place, ...]]) -> _Layers:
-    layers: list[list[Place]] = [[] for _ in range(1 + max(layer_of.values(), default=-1))]
+def _ordered(boxes: Sequence[str], layer_of: Mapping[str, int], chains: Mapping[Link, tuple[_Place, ...]]) -> _Layers:
+    layers: list[list[_Place]] = [[] for _ in range(1 + max(layer_of.values(), default=-1))]
     for box in boxes:
         layers[layer_of[box]].append(box)
     for place in dict.fromkeys(place for chain in chains.values() for place in chain):
@@ -155,18 +155,18 @@ def _ordered(boxes: Sequence[str], layer_of: Mapping[str, int], chains: Mapping[
     return best
 
 
-def _sort_by_neighbours(layer: list[Place], fixed: Sequence[Place], neighbours: _Neighbours) -> None:
+def _sort_by_neighbours(layer: list[_Place], fixed: Sequence[_Place], neighbours: _Neighbours) -> None:
     """Sort places by the mean position of their neighbours in the fixed layer; a place without any keeps its own."""
     rows = {place: row for row, place in enumerate(fixed)}
     scale = len(fixed) / max(len(layer), 1)
-    means: dict[Place, float] = {}
+    means: dict[_Place, float] = {}
     for row, place in enumerate(layer):
         met = [rows[neighbour] for neighbour in neighbours.get(place, ())]
         means[place] = sum(met) / len(met) if met else row * scale
     layer.sort(key=means.__getitem__)
 
 
-def _crossings(layers: Sequence[Sequence[Place]], after: _Neighbours) -> int:
+def _crossings(layers: Sequence[Sequence[_Place]], after: _Neighbours) -> int:
     count = 0
     for left, right in pairwise(layers):
         rows = {place: row for row, place in enumerate(right)}
@@ -249,7 +249,7 @@ class _Part:
         self.steps = list(layers.steps())
         self.neighbours = _neighbours(pair for left, right in self.steps for pair in ((left, right), (right, left)))
         self.columns = {place: number for number, layer in enumerate(self.layers) for place in layer}
-        self.middles: dict[Place, float] = {}
+        self.middles: dict[_Place, float] = {}
 
     def layout(self) -> Layout:
         self._settle()
@@ -272,7 +272,7 @@ class _Part:
             routes[link] = tuple(points[1:-1])
         return Layout(corners, routes, lefts[-1] + widths[-1], round(bottom - top, 1))
 
-    def _height(self, place: Place) -> float:
+    def _height(self, place: _Place) -> float:
         return self.sizes[place][1] if isinstance(place, str) else 0.0
 
     def _lefts_and_widths(self) -> tuple[list[float], list[float]]:
@@ -312,11 +312,11 @@ class _Part:
                 offsets = self._offsets(layer)
                 self.middles.update(zip(layer, _spread(wanted, weights, offsets), strict=True))
 
-    def _offsets(self, layer: Sequence[Place]) -> list[float]:
+    def _offsets(self, layer: Sequence[_Place]) -> list[float]:
         """Return the middles of a layer's places if they are packed as closely as allowed."""
         offsets = [0.0]
         for upper, lower in pairwise(layer):
-            gap = GAP_BETWEEN_BOXES if isinstance(upper, str) and isinstance(lower, str) else _GAP_BETWEEN_LINKS
+            gap = _GAP_BETWEEN_BOXES if isinstance(upper, str) and isinstance(lower, str) else _GAP_BETWEEN_LINKS
             offsets.append(offsets[-1] + (self._height(upper) + self._height(lower)) / 2 + gap)
         return offsets
 

@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 from airflow_provider_spark_datahub.printable import printable, printable_lines
 
-LONGEST_NAME = 300
+_LONGEST_NAME = 300
 """Maximum number of characters of a name; some producers put a whole query or plan into one."""
 _LONGEST_QUERY = 20_000
 """Maximum number of characters of a query."""
-DATE_AND_TIME, TIME_OF_DAY = "%Y-%m-%d %H:%M:%S", "%H:%M:%S"
 
 _DATASET = re.compile(r"urn:li:dataset:\(urn:li:dataPlatform:([^,]+),(.*),([^,]+)\)", re.DOTALL)
 _FIELD = re.compile(r"urn:li:schemaField:\((urn:li:dataset:\(.*\)),(.*)\)", re.DOTALL)
@@ -86,7 +85,7 @@ def harmless(text: str, encoding: str = "utf-8") -> str:
     Control, direction and other invisible characters become visible escapes (``\x1b``), as do characters that the
     encoding cannot express.
     """
-    return printable(_cut(text, LONGEST_NAME), encoding)
+    return printable(_cut(text, _LONGEST_NAME), encoding)
 
 
 def harmless_lines(text: str) -> str:
@@ -178,11 +177,15 @@ def format_duration(milliseconds: int | None) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def format_time(milliseconds: int | None, pattern: str = DATE_AND_TIME, zone: tzinfo = UTC) -> str:
+def format_time(milliseconds: int | None, zone: tzinfo = UTC, *, dated: bool = True) -> str:
     """Return a time since 1970 UTC in a time zone; empty if it is unknown or outside the calendar."""
     if milliseconds is None:
         return ""
     try:
-        return (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(zone).strftime(pattern)
+        return (
+            (_EPOCH + timedelta(milliseconds=milliseconds))
+            .astimezone(zone)
+            .strftime("%Y-%m-%d %H:%M:%S" if dated else "%H:%M:%S")
+        )
     except (OverflowError, ValueError):
         return ""

@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub.visualization.names import (
     plain_path,
 )
 
-TITLE_SIZE, NOTE_SIZE = 13.0, 11.0
+_TITLE_SIZE, _NOTE_SIZE = 13.0, 11.0
 """Font sizes of the two lines of a box, in pixels."""
 
 DATASET_HEIGHT, _JOB_HEIGHT = 44.0, 40.0
@@ -99,6 +99,11 @@ class NetworkColumn:
     name: str
     type: str
     sources: tuple[ColumnSource, ...]
+
+    @property
+    def label(self) -> str:
+        """The name as it fits into a box; a column without one stands for the table as a whole."""
+        return _cut(self.name or "(the table as a whole)", _COLUMN_SIZE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +188,9 @@ def _states(graph: Graph) -> dict[str, str]:
 def _dataset_box(key: str, urn: str, name: ShortName, tail: str) -> Box:
     if tail == name.text:
         tail = name.name
-    title = _cut(tail, TITLE_SIZE)
+    title = _cut(tail, _TITLE_SIZE)
     folder = name.name.removesuffix(tail).rstrip("/")
-    note = _cut(" ".join(part for part in (name.platform, name.note, folder) if part), NOTE_SIZE)
+    note = _cut(" ".join(part for part in (name.platform, name.note, folder) if part), _NOTE_SIZE)
     return Box(key, urn, title, note, name.text)
 
 
@@ -195,19 +200,14 @@ def _job_box(key: str, job: GraphJob, state: str, error: str) -> Box:
     flow_note = None if job_id is None or flow in (job.name, job.name.rsplit(" ", 1)[0]) else flow
     note = " ".join(harmless(part) for part in ((orchestrator or "job").capitalize(), flow_note) if part)
     state = harmless(state)[:12]
-    note = _cut(f"{note} · {state}" if state else note, NOTE_SIZE)
+    note = _cut(f"{note} · {state}" if state else note, _NOTE_SIZE)
     reason = harmless(error) if state == "FAILURE" else ""
-    return Box(key, job.urn, _cut(name, TITLE_SIZE), note, name, state, reason)
-
-
-def column_label(column: NetworkColumn) -> str:
-    """Return a column's name as it fits into a box; one without a name stands for the table as a whole."""
-    return _cut(column.name or "(the table as a whole)", _COLUMN_SIZE)
+    return Box(key, job.urn, _cut(name, _TITLE_SIZE), note, name, state, reason)
 
 
 def _size(box: Box, columns: Sequence[NetworkColumn]) -> Size:
-    names = [_text_width(column_label(column), _COLUMN_SIZE) for column in columns]
-    wanted = max(_text_width(box.title, TITLE_SIZE), _text_width(box.note, NOTE_SIZE), *names) + _PADDING
+    names = [_text_width(column.label, _COLUMN_SIZE) for column in columns]
+    wanted = max(_text_width(box.title, _TITLE_SIZE), _text_width(box.note, _NOTE_SIZE), *names) + _PADDING
     width = min(max(_LEAST_WIDTH, wanted), _MOST_WIDTH + _PADDING)
     below = (len(columns) + 0.5) * COLUMN_HEIGHT if columns else 0.0
     return round(width), _JOB_HEIGHT if box.is_job else DATASET_HEIGHT + below

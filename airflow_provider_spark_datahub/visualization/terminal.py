@@ -9,7 +9,7 @@ from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.printable import counted
-from airflow_provider_spark_datahub.visualization.flow import ASCII, UNICODE, Glyphs, Piece, cell_width, draw_flows
+from airflow_provider_spark_datahub.visualization.flow import Glyphs, Piece, cell_width, draw_flows
 from airflow_provider_spark_datahub.visualization.model import (
     MOST_UPSTREAMS,
     Attempt,
@@ -21,8 +21,6 @@ from airflow_provider_spark_datahub.visualization.model import (
     TreeItem,
 )
 from airflow_provider_spark_datahub.visualization.names import (
-    DATE_AND_TIME,
-    TIME_OF_DAY,
     Column,
     ShortNames,
     format_duration,
@@ -34,7 +32,7 @@ from airflow_provider_spark_datahub.visualization.names import (
 if TYPE_CHECKING:
     from rich.console import Console, OverflowMethod
 
-SHOWN_PROBLEMS = 5
+_SHOWN_PROBLEMS = 5
 """Most skipped proposals that are listed. Only the number of the others is shown."""
 
 _LEAST_WIDTH = 50
@@ -81,7 +79,7 @@ class _Page:
         self.graph = graph
         self.encoding = console.encoding
         fancy = console.is_terminal and self.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
-        self.glyphs: Glyphs = UNICODE if fancy else ASCII
+        self.glyphs = Glyphs.of(fancy=fancy)
         self.names = ShortNames(graph.instances, self.encoding)
 
     def line(self, pieces: Iterable[Piece], *, wrap: bool = True) -> None:
@@ -150,7 +148,7 @@ class _Page:
         unread = self.graph.unread
         if self.graph.problems or unread:
             self.line([])
-        for problem in self.graph.listed_problems(SHOWN_PROBLEMS):
+        for problem in self.graph.listed_problems(_SHOWN_PROBLEMS):
             self.line([("! ", "bold red"), (harmless(problem, self.encoding), "red")])
         if unread:
             parts = ", ".join(f"{name} {count}" for name, count in sorted(unread.items()))
@@ -229,8 +227,8 @@ class _AlignedRows:
         self.duration = max((len(format_duration(attempt.duration)) for attempt in attempts), default=0)
         fixed = self.state + self.duration + 3 * _GAP
         dated = self.width - fixed - len("YYYY-MM-DD HH:MM:SS")
-        self.format = DATE_AND_TIME if dated >= _LEAST_LABEL else TIME_OF_DAY
-        room = dated if self.format == DATE_AND_TIME else self.width - fixed - len("HH:MM:SS")
+        self.is_dated = dated >= _LEAST_LABEL
+        room = dated if self.is_dated else self.width - fixed - len("HH:MM:SS")
         with_attempt = [cell_width(row.guide) + _width(row.label) for row in rows if row.attempt]
         self.room = max(min(room, max(with_attempt, default=0)), 8)
 
@@ -256,7 +254,7 @@ class _AlignedRows:
             (" " * pad + gap, ""),
             (state + " " * (self.state - cell_width(state)), _STYLES.get(attempt.state, "")),
             (gap + format_duration(attempt.duration).rjust(self.duration), ""),
-            (gap + format_time(attempt.started, self.format, self.zone), "dim"),
+            (gap + format_time(attempt.started, self.zone, dated=self.is_dated), "dim"),
         ]
 
 

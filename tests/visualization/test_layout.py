@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from airflow_provider_spark_datahub.visualization.layout import GAP_BETWEEN_BOXES, Layout
+from airflow_provider_spark_datahub.visualization.layout import _GAP_BETWEEN_BOXES, Layout
 
 SIZE = (100.0, 40.0)
 
@@ -33,7 +33,7 @@ def test_no_two_boxes_overlap_and_all_are_inside(seed: int) -> None:
         (x, y), (to_x, to_y) = layout.corners[first], layout.corners[second]
         apart_x = max(to_x - x - sizes[first][0], x - to_x - sizes[second][0])
         apart_y = max(to_y - y - sizes[first][1], y - to_y - sizes[second][1])
-        assert apart_x > 0 or apart_y >= GAP_BETWEEN_BOXES - 0.2, (first, second)
+        assert apart_x > 0 or apart_y >= _GAP_BETWEEN_BOXES - 0.2, (first, second)
     for key, (x, y) in layout.corners.items():
         assert x >= 0
         assert y >= 0

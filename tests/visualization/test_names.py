@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from airflow_provider_spark_datahub.visualization.names import (
-    LONGEST_NAME,
+    _LONGEST_NAME,
     ShortNames,
     format_duration,
     format_time,
@@ -37,7 +37,7 @@ def test_what_the_terminal_cannot_show_is_escaped() -> None:
 
 
 def test_an_endless_name_is_cut() -> None:
-    assert len(harmless("x" * 10_000)) == LONGEST_NAME
+    assert len(harmless("x" * 10_000)) == _LONGEST_NAME
 
 
 @pytest.mark.parametrize(

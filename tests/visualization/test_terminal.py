@@ -12,7 +12,7 @@ from rich.console import Console
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.graph import build_graph
-from airflow_provider_spark_datahub.visualization.terminal import SHOWN_PROBLEMS, render_terminal
+from airflow_provider_spark_datahub.visualization.terminal import _SHOWN_PROBLEMS, render_terminal
 
 RUN = "urn:li:dataProcessInstance:r"
 HOSTILE = "evil\x1b]0;title\x07\x1b[2J\nname [bold red]x[/] :boom: \u202e"
@@ -165,10 +165,10 @@ def test_the_reason_is_shown_if_there_is_nothing_to_show(proposals: list[Proposa
 def test_what_was_left_out_is_reported(daily_sales: list[Proposal]) -> None:
     broken = Proposal("dataProcessInstance", RUN, "dataProcessInstanceRunEvent", 1)
     status = Proposal("dataset", "urn:li:dataset:x", "status", {})
-    text = shown([*daily_sales, *[broken] * (SHOWN_PROBLEMS + 2), status], 160)
-    assert text.count(f"! dataProcessInstanceRunEvent of {RUN} skipped: ") == SHOWN_PROBLEMS
+    text = shown([*daily_sales, *[broken] * (_SHOWN_PROBLEMS + 2), status], 160)
+    assert text.count(f"! dataProcessInstanceRunEvent of {RUN} skipped: ") == _SHOWN_PROBLEMS
     assert "! and 2 more like these" in text
-    assert f"1 of {len(daily_sales) + SHOWN_PROBLEMS + 3} proposals with other aspects: status 1" in text
+    assert f"1 of {len(daily_sales) + _SHOWN_PROBLEMS + 3} proposals with other aspects: status 1" in text
 
 
 def test_a_run_shows_its_datasets_its_map_index_and_an_upstream_run_that_is_not_there() -> None:

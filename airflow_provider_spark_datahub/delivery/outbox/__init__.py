@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox.drain import (
         Drain as Drain,
         DrainLimits as DrainLimits,
-        Finish as Finish,
         deliver_in_order as deliver_in_order,
     )
     from airflow_provider_spark_datahub.delivery.outbox.entries import (
@@ -55,7 +54,7 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "drain": "Drain DrainLimits Finish deliver_in_order",
+            "drain": "Drain DrainLimits deliver_in_order",
             "entries": "DAY_SECONDS Entry Outbox OutboxLimits",
             "format": "CORRUPT EntryFilter EntryFormatError EntryName FORMAT Manifest PENDING QUARANTINED",
             "lease": "Lease is_gone machine process_start",

@@ -17,7 +17,7 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_in_tu
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, Entry, Outbox
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hashes
-from airflow_provider_spark_datahub.delivery.outbox.lease import LEASE_SECONDS, Lease
+from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.receipts import SettledBatch, order_ms
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Sending, Sink
 from airflow_provider_spark_datahub.printable import counted
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 _Send = Callable[[Entry, Sequence[OutboxItem]], Delivery]
 """Delivers items of an entry."""
-Settled = Callable[[Entry], None]
+_Settled = Callable[[Entry], None]
 """Called with an entry whose items are all delivered or rejected."""
-Finish = Callable[[Entry, bool], Entry | None]
+_Finish = Callable[[Entry, bool], Entry | None]
 """Converts the events of an unfinished entry; returns ``None`` if its attempt is not over yet.
 
 The second argument says whether a later attempt of the task has begun; then the entry's own is certainly over.
@@ -67,8 +67,8 @@ class _Settlement(msgspec.Struct, frozen=True):
 def deliver_in_order(
     entries: Iterable[Entry],
     send: _Send,
-    finish: Finish | None = None,
-    settled: Settled | None = None,
+    finish: _Finish | None = None,
+    settled: _Settled | None = None,
     batch: SettledBatch | None = None,
 ) -> Iterator[_Settlement]:
     """Deliver the entries of one task instance for one connection, the oldest first, until one of them stays.
@@ -131,7 +131,7 @@ def _damaged(entry: Entry, error: EntryFormatError) -> _Settlement:
     return _Settlement(entry, None, None, str(error))
 
 
-def _prepared(entry: Entry, later: Sequence[Entry], finish: Finish | None) -> _Ready | _Settlement:
+def _prepared(entry: Entry, later: Sequence[Entry], finish: _Finish | None) -> _Ready | _Settlement:
     """Return an entry whose delivery may begin, or the entry's outcome if there is nothing to deliver."""
     ready: Entry | None = entry
     if entry.manifest.state == "unfinished":
@@ -228,9 +228,9 @@ class Drain:
     limits: DrainLimits = field(default_factory=DrainLimits)
     connection: str | None = None
     wanted: Callable[[Manifest], bool] | None = None
-    finish: Finish | None = None
+    finish: _Finish | None = None
     progress: Callable[[int], None] | None = None
-    settled: Settled | None = None
+    settled: _Settled | None = None
     breaker: Callable[[str], CircuitBreaker] = CircuitBreaker.for_connection
     sleep: Callable[[float], None] = time.sleep
     drained: _DrainResult = field(default_factory=_DrainResult)
@@ -304,7 +304,7 @@ class Drain:
         while waiting:
             chunk = self._next_chunk(waiting)
             try:
-                seconds = max(LEASE_SECONDS, 2 * self.limits.entry_seconds)
+                seconds = max(Lease.SECONDS, 2 * self.limits.entry_seconds)
                 lease = Lease.take_some(self.outbox.storage, chunk, seconds) if chunk else None
             except OSError as error:
                 log.debug("Skipped %s: %s", counted(_count(chunk), "entry"), error)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import msgspec
 
@@ -78,7 +78,6 @@ def is_gone(on: str, process: int, started: int | None = None) -> bool:
     return now is not None and now != started
 
 
-LEASE_SECONDS = 120.0
 _MOST_SECONDS = 3_600.0
 """Longest time for which a lease is respected, whatever it says: a clock may be wrong, or the content damaged."""
 _LOOKS, _LOOK_SECONDS = 6, 0.02
@@ -107,6 +106,9 @@ class Lease:
     :param delivers: False if it only excludes other processes from its groups, until :meth:`take_turn`.
     """
 
+    SECONDS: ClassVar = 120.0
+    """How long a lease lasts if nobody asks for more."""
+
     _storage: OutboxStorage = field(repr=False)
     name: str
     groups: frozenset[_Group]
@@ -120,7 +122,7 @@ class Lease:
         cls,
         storage: OutboxStorage,
         group: _Group,
-        seconds: float = LEASE_SECONDS,
+        seconds: float = SECONDS,
         *,
         run: str = "",
         delivers: bool = True,
@@ -256,7 +258,7 @@ class Lease:
         group: _Group,
         deadline: Deadline,
         *,
-        seconds: float = LEASE_SECONDS,
+        seconds: float = SECONDS,
         run: str = "",
         sleep: Callable[[float], None] = time.sleep,
     ) -> Self | None:

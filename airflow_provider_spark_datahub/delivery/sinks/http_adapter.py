@@ -28,8 +28,6 @@ from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
 
 log = logging.getLogger(__name__)
 
-LARGEST_ANSWER = 64 * 1024
-"""Bytes of an answer that are read."""
 _PIECE = 16 * 1024
 _CUT = "The deadline passed before the headers of an answer were complete"
 
@@ -140,6 +138,9 @@ class BoundedAdapter(HTTPAdapter):
     and take a login page for a yes; so is a web page.
     """
 
+    LARGEST_ANSWER = 64 * 1024
+    """Bytes of an answer that are read."""
+
     def __init__(self, deadline: Deadline) -> None:
         super().__init__(max_retries=0)
         self._deadline = deadline
@@ -182,7 +183,7 @@ class BoundedAdapter(HTTPAdapter):
 
     def largest_answer(self, request: requests.PreparedRequest) -> int:  # noqa: ARG002 (for subclasses)
         """Return the number of bytes to read of the answer to a request."""
-        return LARGEST_ANSWER
+        return self.LARGEST_ANSWER
 
     def failure(self, request: requests.PreparedRequest, answer: Answer) -> Failure | None:  # noqa: ARG002
         """Return why an answer is not from the intended server; ``None`` if it may be."""

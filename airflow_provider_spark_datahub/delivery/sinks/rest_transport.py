@@ -46,7 +46,6 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, call_library
 from airflow_provider_spark_datahub.delivery.sink import to_mcp
 from airflow_provider_spark_datahub.delivery.sinks.http_adapter import (
-    LARGEST_ANSWER,
     Answer,
     AnswerError,
     BoundedAdapter,
@@ -296,7 +295,7 @@ class _GmsAdapter(BoundedAdapter):
     def largest_answer(self, request: requests.PreparedRequest) -> int:
         """Return the number of bytes to read of an answer: more from OpenAPI endpoints, which repeat the proposals."""
         repeated = 2 * int(request.headers.get("Content-Length") or 0) if _ENTITIES in (request.url or "") else 0
-        return LARGEST_ANSWER + repeated
+        return self.LARGEST_ANSWER + repeated
 
     def failure(self, request: requests.PreparedRequest, answer: Answer) -> Failure | None:
         """Return why an answer is not GMS's acknowledgement; ``None`` if it is."""
