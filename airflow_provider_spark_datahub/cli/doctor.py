@@ -254,9 +254,9 @@ class _HealthChecks:
 
 
 def _content(outbox: Outbox) -> Iterator[CheckResult]:
-    from airflow_provider_spark_datahub.delivery.outbox import CORRUPT, PENDING, QUARANTINED
+    from airflow_provider_spark_datahub.delivery.outbox import Folder
 
-    folders = {folder: outbox.storage.stored(folder) for folder in (PENDING, QUARANTINED, CORRUPT)}
+    folders = {folder: outbox.storage.stored(folder) for folder in (Folder.PENDING, Folder.QUARANTINED, Folder.CORRUPT)}
     size, most = sum(sum(files.values()) for files in folders.values()), outbox.limits.max_bytes
     full = f"{size:,} bytes of {most:,}"
     if size * 10 > most * 9:
@@ -272,8 +272,8 @@ def _content(outbox: Outbox) -> Iterator[CheckResult]:
     else:
         yield _good("outbox", f"{counted(waiting, 'entry')} pending")
     for folder, advice in (
-        (QUARANTINED, "spark-datahub pending shows why; spark-datahub requeue makes them pending again"),
-        (CORRUPT, "a .reason.txt next to each entry says why"),
+        (Folder.QUARANTINED, "spark-datahub pending shows why; spark-datahub requeue makes them pending again"),
+        (Folder.CORRUPT, "a .reason.txt next to each entry says why"),
     ):
         count = sum(name.endswith(".jsonl") for name in folders[folder])
         if count:

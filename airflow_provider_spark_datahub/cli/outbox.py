@@ -63,7 +63,7 @@ def pending(
     Exit status: 0 if there is nothing to do, even if attempts run; 1 if something is pending; 2 for wrong options; 3 if
     something is quarantined or corrupt, or the outbox cannot be read.
     """
-    from airflow_provider_spark_datahub.delivery.outbox import CORRUPT
+    from airflow_provider_spark_datahub.delivery.outbox import Folder
 
     wanted = _entry_filter(dag, run, task, connection)
     hours = parse_hours("--over-after", over_after)
@@ -81,7 +81,7 @@ def pending(
             for entry in opened.quarantined()
             if wanted(entry.manifest)
         ]
-        corrupt = sum(name.endswith(".jsonl") for name in opened.storage.stored(CORRUPT))
+        corrupt = sum(name.endswith(".jsonl") for name in opened.storage.stored(Folder.CORRUPT))
     if as_json:
         found = {"pending": waiting, "running": running, "quarantined": quarantined, "corrupt": corrupt}
         typer.echo(json.dumps(found, indent=2))

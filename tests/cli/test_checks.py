@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_spark_datahub.cli import doctor as checks
 from airflow_provider_spark_datahub.cli.doctor import _PROBE_NAME, PROBE, _HealthChecks
 from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
-from airflow_provider_spark_datahub.delivery.outbox.format import CORRUPT, QUARANTINED
+from airflow_provider_spark_datahub.delivery.outbox.format import Folder
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus
 from tests.capture.installations import openlineage_jar, spark_at
@@ -149,9 +149,9 @@ def test_an_outbox_without_trouble(tmp_path: Path) -> None:
 def test_what_the_outbox_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = LocalStorage(tmp_path)
     put(Outbox(storage))
-    storage.write(f"{QUARANTINED}/a/b.jsonl", [b"{}"])
-    storage.write(f"{CORRUPT}/a/b.jsonl", [b"{}"])
-    storage.write(f"{CORRUPT}/a/b.reason.txt", [b"torn"])
+    storage.write(f"{Folder.QUARANTINED}/a/b.jsonl", [b"{}"])
+    storage.write(f"{Folder.CORRUPT}/a/b.jsonl", [b"{}"])
+    storage.write(f"{Folder.CORRUPT}/a/b.reason.txt", [b"torn"])
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_MAX_BYTES", "1000")
     monkeypatch.setattr(checks, "_OLD_SECONDS", -1)
     words = {result.message: result.status for result in replace(CHECKS, outbox=str(tmp_path)).check_outbox()}
@@ -161,7 +161,7 @@ def test_what_the_outbox_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_outbox_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    LocalStorage(tmp_path).write(f"{QUARANTINED}/a/b.jsonl", [b"x" * 950])
+    LocalStorage(tmp_path).write(f"{Folder.QUARANTINED}/a/b.jsonl", [b"x" * 950])
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_MAX_BYTES", "1000")
     (finding,) = (
         result for result in replace(CHECKS, outbox=str(tmp_path)).check_outbox() if result.status is CheckStatus.BAD

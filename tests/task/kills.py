@@ -21,7 +21,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagR
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox.format import CORRUPT
+from airflow_provider_spark_datahub.delivery.outbox.format import Folder
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
 from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
@@ -234,7 +234,7 @@ class Runner:
             differing = [name for name in expected.keys() | state.keys() if expected.get(name) != state.get(name)]
             self.kills.lost.append(f"{folder.name}: {sorted(differing)}")
         outbox = outbox_at(folder / "outbox")
-        self.kills.corrupt += len(outbox.storage.stored(CORRUPT))
+        self.kills.corrupt += len(outbox.storage.stored(Folder.CORRUPT))
         self.kills.left += len(outbox.names())
         self.kills.delivered += arrived
         self.kills.repeated += arrived - count

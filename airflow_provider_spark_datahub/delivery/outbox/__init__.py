@@ -19,13 +19,11 @@ if TYPE_CHECKING:
         OutboxLimits as OutboxLimits,
     )
     from airflow_provider_spark_datahub.delivery.outbox.format import (
-        CORRUPT as CORRUPT,
         FORMAT as FORMAT,
-        PENDING as PENDING,
-        QUARANTINED as QUARANTINED,
         EntryFilter as EntryFilter,
         EntryFormatError as EntryFormatError,
         EntryName as EntryName,
+        Folder as Folder,
         Manifest as Manifest,
     )
     from airflow_provider_spark_datahub.delivery.outbox.lease import (
@@ -56,7 +54,7 @@ else:
         {
             "drain": "Drain DrainLimits deliver_in_order",
             "entries": "DAY_SECONDS Entry Outbox OutboxLimits",
-            "format": "CORRUPT EntryFilter EntryFormatError EntryName FORMAT Manifest PENDING QUARANTINED",
+            "format": "EntryFilter EntryFormatError EntryName FORMAT Folder Manifest",
             "lease": "Lease is_gone machine process_start",
             "overflow": "Overflow",
             "records": "AttemptRecord OutboxRecords",

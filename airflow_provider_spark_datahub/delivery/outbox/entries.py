@@ -22,20 +22,17 @@ import msgspec
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.format import (
-    CORRUPT,
     EVENTS_SUFFIX,
-    PENDING,
-    QUARANTINED,
     Body,
     EntryFormatError,
     EntryName,
+    Folder,
     Manifest,
     OtherVersionError,
     upsert_hashes,
 )
 from airflow_provider_spark_datahub.delivery.outbox.overflow import Overflow
 from airflow_provider_spark_datahub.delivery.outbox.receipts import (
-    DELIVERED,
     Receipts,
     SettledBatch,
     Unsettled,
@@ -235,7 +232,7 @@ class Entry:
         if not items or manifest.content != "proposals":
             return
         kept = replace(manifest, pending=len(items))
-        name = f"{receipt_name(self.name, manifest, DELIVERED).removesuffix('.json')}-{manifest.delivered}.jsonl.gz"
+        name = receipt_name(self.name, manifest, Folder.DELIVERED, f"-{manifest.delivered}.jsonl.gz")
         if self._lines is not None and len(items) == self.manifest.pending:
             lines, body = self._lines
             content = kept.to_line(body) + lines
@@ -275,7 +272,7 @@ class Entry:
         content = b"".join(replace(manifest, pending=0, redo=None).quarantine_lines(rejected))
         # Named by content: settling again after a crash writes the same object.
         digest = hashlib.sha256(b"".join(Manifest(manifest.key, "", 0).quarantine_lines(rejected))).hexdigest()[:12]
-        name = f"{QUARANTINED}/{self.name.instance}/{self.name.stem}-{digest}.jsonl"
+        name = f"{Folder.QUARANTINED}/{self.name.instance}/{self.name.stem}-{digest}.jsonl"
         self.outbox.storage.write(name, [content])
         log.debug("%s of %s quarantined, %d bytes in %s", counted(len(rejected), "item"), self, len(content), name)
 
@@ -447,9 +444,12 @@ class Outbox:
 
     def _unsettled(self) -> Iterator[Unsettled]:
         """Yield all entries that may be delivered one day, as far as this machine sees them."""
-        paths, quarantined = self.storage.names(PENDING), self.storage.stored(QUARANTINED)
+        paths, quarantined = self.storage.names(Folder.PENDING), self.storage.stored(Folder.QUARANTINED)
         if sum(quarantined.values()) > _MOST_READ_BYTES:
-            paths += [f"{path.replace(QUARANTINED, PENDING, 1).rpartition('-')[0]}.jsonl" for path in quarantined]
+            paths += [
+                f"{path.replace(Folder.QUARANTINED, Folder.PENDING, 1).rpartition('-')[0]}.jsonl"
+                for path in quarantined
+            ]
         else:
             for part in self.quarantined():
                 manifest = part.manifest
@@ -527,7 +527,7 @@ class Outbox:
         """
         if self._overflow is not None:
             self._overflow.take_back(self._takes_back)
-        objects = self.storage.names(f"{PENDING}/{instance}" if instance else PENDING)
+        objects = self.storage.names(f"{Folder.PENDING}/{instance}" if instance else Folder.PENDING)
         names = [name for path in objects if (name := EntryName.parse(path)) is not None]
         return sorted(names) if instance else sorted(names, key=lambda name: (name.created_ms, name))
 
@@ -584,7 +584,7 @@ class Outbox:
 
     def quarantined(self) -> Iterator[_QuarantinedEntry]:
         """Yield the content of the quarantine. Objects that are damaged are moved to ``corrupt/`` and logged."""
-        for name in self.storage.names(QUARANTINED):
+        for name in self.storage.names(Folder.QUARANTINED):
             if not name.endswith(".jsonl"):
                 continue
             try:
@@ -621,7 +621,7 @@ class Outbox:
         self.storage.remove(quarantined.name)
         # The raw events come back with the last part of their entry.
         stem = quarantined.name.rpartition("-")[0]
-        left = [name for name in self.storage.names(QUARANTINED) if name.startswith(stem)]
+        left = [name for name in self.storage.names(Folder.QUARANTINED) if name.startswith(stem)]
         if left != [f"{stem}{EVENTS_SUFFIX}"]:
             return entry
         self.storage.move(left[0], entry.name.events)
@@ -634,7 +634,7 @@ class Outbox:
             whole one in the meantime, and the object is moved back.
         """
         folder, path = name.partition("/")[0], self.storage.describe(name)
-        aside = name.replace(folder, CORRUPT, 1)
+        aside = name.replace(folder, Folder.CORRUPT, 1)
         stem = aside.removesuffix(".jsonl")
         try:
             self.storage.write(f"{stem}.reason.txt", [f"{reason}\n".encode("utf-8", "backslashreplace")])
@@ -644,10 +644,10 @@ class Outbox:
                     self.storage.move(aside, name)
                     self.storage.remove(f"{stem}.reason.txt")
                     return
-            if folder == PENDING:
+            if folder == Folder.PENDING:
                 with suppress(FileNotFoundError):
                     events = name.removesuffix(".jsonl") + EVENTS_SUFFIX
-                    self.storage.move(events, events.replace(folder, CORRUPT, 1))
+                    self.storage.move(events, events.replace(folder, Folder.CORRUPT, 1))
         except OSError as error:
             log.warning("The outbox's entry %s is corrupt (%s) and cannot be moved: %s.", path, reason, error)
         else:

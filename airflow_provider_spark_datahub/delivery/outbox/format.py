@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -25,11 +26,19 @@ from airflow_provider_spark_datahub.printable import counted
 FORMAT = "spark-datahub-outbox"
 _FORMAT_VERSION = 3
 
-PENDING = "pending"
-LEASES = "leases"
-RECEIPTS = "receipts"
-QUARANTINED = "quarantined"
-CORRUPT = "corrupt"
+
+class Folder(StrEnum):
+    """Folder of an outbox, with one kind of object (docs/outbox.md)."""
+
+    PENDING = "pending"
+    RECEIPTS = "receipts"
+    DELIVERED = "delivered"
+    QUARANTINED = "quarantined"
+    CORRUPT = "corrupt"
+    EDGES = "edges"
+    LISTENER_FAILURES = "listener_failures"
+    LEASES = "leases"
+
 
 # Time-series aspects: a later one does not overwrite an earlier one.
 _TIMESERIES = frozenset({"dataProcessInstanceRunEvent", "operation"})
@@ -370,17 +379,17 @@ class EntryName(NamedTuple):
     @property
     def path(self) -> str:
         """The object's name."""
-        return f"{PENDING}/{self.instance}/{self.stem}.jsonl"
+        return f"{Folder.PENDING}/{self.instance}/{self.stem}.jsonl"
 
     @property
     def events(self) -> str:
         """The name of the raw events beside the entry."""
-        return f"{PENDING}/{self.instance}/{self.stem}{EVENTS_SUFFIX}"
+        return f"{Folder.PENDING}/{self.instance}/{self.stem}{EVENTS_SUFFIX}"
 
     @property
     def quarantined_events(self) -> str:
         """The name of the raw events in the quarantine."""
-        return f"{QUARANTINED}/{self.instance}/{self.stem}{EVENTS_SUFFIX}"
+        return f"{Folder.QUARANTINED}/{self.instance}/{self.stem}{EVENTS_SUFFIX}"
 
     @property
     def group(self) -> tuple[str, str]:
@@ -390,7 +399,7 @@ class EntryName(NamedTuple):
 
 EVENTS_SUFFIX = ".events.ndjson.gz"
 _ENTRY_NAME = re.compile(
-    rf"{PENDING}/([A-Za-z0-9._-]+-[0-9a-f]{{20}})/"
+    rf"{Folder.PENDING}/([A-Za-z0-9._-]+-[0-9a-f]{{20}})/"
     r"try-([0-9]{5,10})-([0-9]{13,15})-([0-9a-f]{8})-([0-9a-f]{8})\.jsonl"
 )
 

@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 import msgspec
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox.format import LEASES, EntryFormatError, seal, unseal
+from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, Folder, seal, unseal
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 from airflow_provider_spark_datahub.files import UnreadFileError
 from airflow_provider_spark_datahub.printable import counted
@@ -89,7 +89,7 @@ _abandoned: set[str] = set()
 _Group = tuple[str, str]
 """Task instance and connection: :attr:`EntryName.group
 <airflow_provider_spark_datahub.delivery.outbox.format.EntryName.group>`."""
-_MANY = f"{LEASES}/many."
+_MANY = f"{Folder.LEASES}/many."
 """Beginning of the names of leases whose groups are only in their content."""
 
 
@@ -133,7 +133,7 @@ class Lease:
         :param run: as in the class; other instances of the run do not exclude this one.
         :param delivers: as in the class.
         """
-        name = f"{LEASES}/{'.'.join(group)}.{secrets.token_hex(8)}.json"
+        name = f"{Folder.LEASES}/{'.'.join(group)}.{secrets.token_hex(8)}.json"
         return cls(storage, name, frozenset([group]), seconds, Deadline.after(seconds), run, delivers)._taken()
 
     @classmethod
@@ -208,7 +208,7 @@ class Lease:
         excluded: dict[_Group, str] = {}
         over = []
         # All leases are in one folder: making and removing a folder for each costs more than the lease itself.
-        for name in self._storage.names(LEASES):
+        for name in self._storage.names(Folder.LEASES):
             named = _named_group(name)
             if name == self.name or not (name.startswith(_MANY) or (named and _task(named) in tasks)):
                 continue
@@ -325,7 +325,7 @@ class _Holder(msgspec.Struct):
 
 
 def _named_group(name: str) -> _Group | None:
-    parts = name.removeprefix(f"{LEASES}/").rsplit(".", 3)
+    parts = name.removeprefix(f"{Folder.LEASES}/").rsplit(".", 3)
     return (parts[0], parts[1]) if len(parts) == 4 else None
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox.format import PENDING, EntryName
+from airflow_provider_spark_datahub.delivery.outbox.format import EntryName, Folder
 from airflow_provider_spark_datahub.delivery.outbox.lease import is_gone, machine, process_start
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, FileAccess, UnreadFileError
@@ -173,7 +173,7 @@ class Overflow:
         with suppress(NotADirectoryError):
             for path in self._storage.names(self._folder):
                 match = _NAME.fullmatch(path.removeprefix(f"{self._folder}/"))
-                name = EntryName.parse(f"{PENDING}/{match[1]}/{match[2]}.jsonl") if match else None
+                name = EntryName.parse(f"{Folder.PENDING}/{match[1]}/{match[2]}.jsonl") if match else None
                 if match is not None and name is not None:
                     records.append((name, _Owner(match[3], int(match[4]), int(match[5]))))
         return sorted(records, key=lambda record: (record[0].created_ms, record[0]))

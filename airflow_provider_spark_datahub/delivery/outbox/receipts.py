@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import msgspec
 
-from airflow_provider_spark_datahub.delivery.outbox.format import RECEIPTS, EntryFormatError, EntryName, Manifest
+from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Folder, Manifest
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage, storage_errors
 from airflow_provider_spark_datahub.files import UnreadFileError
 
@@ -24,11 +24,9 @@ Unsettled = tuple[EntryName, Collection[str] | None]
 """Entry that may be delivered one day, and hashes of the aspects that it replaces; ``None`` if those are unknown."""
 _MOST_TASKS = 256
 """Tasks whose receipts are remembered at the same time."""
-DELIVERED = "delivered"
-"""Folder of the proposals that were delivered."""
 
 _RECEIPT_NAME = re.compile(
-    rf"{RECEIPTS}/([^/]+)/([0-9]{{13,15}})-try-([0-9]{{5,10}})-([0-9a-f]{{8}})-([0-9a-f]{{8}})-([0-9a-f]{{20}})(?:\.part)?\.json"
+    rf"{Folder.RECEIPTS}/([^/]+)/([0-9]{{13,15}})-try-([0-9]{{5,10}})-([0-9a-f]{{8}})-([0-9a-f]{{8}})-([0-9a-f]{{20}})(?:\.part)?\.json"
 )
 
 
@@ -66,7 +64,7 @@ class _TaskReceipts:
 
     def __init__(self, storage: OutboxStorage, task: str) -> None:
         self._storage = storage
-        self._folder = f"{RECEIPTS}/{task}"
+        self._folder = f"{Folder.RECEIPTS}/{task}"
         self._listed = set[str]()
         self._unread: list[_ReceiptName] = []
         self._runs: dict[tuple[str, str], list[tuple[int, str]]] = {}
@@ -168,11 +166,11 @@ class Receipts:
         No older entry overwrites these items then. The receipt of the whole entry replaces this part.
         """
         kept = replace(manifest.receipt(self._storage.now_ms(), stored=None), pending=manifest.pending)
-        self._storage.write(_part_name(entry, manifest), [kept.to_line()])
+        self._storage.write(receipt_name(entry, manifest, suffix=_PART), [kept.to_line()])
 
     def remove_part(self, entry: EntryName, manifest: Manifest) -> None:
         """Remove the result of :meth:`write_part`, if there is one."""
-        self._storage.remove(_part_name(entry, manifest))
+        self._storage.remove(receipt_name(entry, manifest, suffix=_PART))
 
     def find(
         self, entry: EntryName, manifest: Manifest, asked: Collection[str] | None = None
@@ -227,7 +225,7 @@ class Receipts:
         expired = [receipt.name for receipt in old if receipt.created_ms < before_ms]
         for name in expired:
             self._storage.remove(name)
-        for name in self._storage.names(f"{DELIVERED}/{task}" if task else DELIVERED):
+        for name in self._storage.names(f"{Folder.DELIVERED}/{task}" if task else Folder.DELIVERED):
             created_ms = name.rpartition("/")[2].partition("-")[0]
             if created_ms.isdecimal() and int(created_ms) < before_ms:
                 self._storage.remove(name)
@@ -235,7 +233,9 @@ class Receipts:
 
     def size(self) -> int:
         """Return the bytes that all receipts take on a disk, with the proposals that are kept beside them."""
-        return sum(sum(map(_on_disk, self._storage.stored(folder).values())) for folder in (RECEIPTS, DELIVERED))
+        return sum(
+            sum(map(_on_disk, self._storage.stored(folder).values())) for folder in (Folder.RECEIPTS, Folder.DELIVERED)
+        )
 
     def give_way(self, least: int, most: int, unsettled: Callable[[], Iterable[Unsettled]]) -> int:
         """Make room: remove the oldest kept proposals, which only people read, then receipts that protect nothing.
@@ -248,7 +248,7 @@ class Receipts:
         :param unsettled: returns the entries that may be delivered one day.
         :returns: how many bytes are free now.
         """
-        removable = _oldest_first(self._storage.stored(DELIVERED))
+        removable = _oldest_first(self._storage.stored(Folder.DELIVERED))
         if sum(removable.values()) < most:
             removable |= _oldest_first(self._unneeded(unsettled()))
         if sum(removable.values()) < least:
@@ -277,7 +277,7 @@ class Receipts:
             oldest_ms[label] = min(made_ms, oldest_ms.get(label, made_ms))
             instances.add(instance)
         unneeded = {}
-        for name, size in self._storage.stored(RECEIPTS).items():
+        for name, size in self._storage.stored(Folder.RECEIPTS).items():
             receipt, label = _ReceiptName.parse(name), name.split("/")[1].rpartition("-")[0]
             if receipt is None or receipt.instance_hash in instances:
                 continue
@@ -291,7 +291,7 @@ class Receipts:
         return manifest is not None and not aspects.isdisjoint(manifest.upserts)
 
     def _names(self, task: str | None) -> Iterator[_ReceiptName]:
-        for name in self._storage.names(f"{RECEIPTS}/{task}" if task else RECEIPTS):
+        for name in self._storage.names(f"{Folder.RECEIPTS}/{task}" if task else Folder.RECEIPTS):
             receipt = _ReceiptName.parse(name)
             if receipt is not None:
                 yield receipt
@@ -317,14 +317,10 @@ def _read_receipt(storage: OutboxStorage, name: str) -> Manifest | None:
     return None
 
 
-def receipt_name(entry: EntryName, manifest: Manifest, folder: str = RECEIPTS) -> str:
-    """Return the name of an entry's receipt, or of its like in another folder."""
+def receipt_name(entry: EntryName, manifest: Manifest, folder: str = Folder.RECEIPTS, suffix: str = ".json") -> str:
+    """Return the name of an entry's receipt, or of its like in another folder or with another suffix."""
     stem = f"{entry.created_ms:013d}-try-{entry.try_number:05d}-{entry.connection}-{entry.random}"
-    return f"{folder}/{manifest.key.task}/{stem}-{_instance_hash(entry)}.json"
-
-
-def _part_name(entry: EntryName, manifest: Manifest) -> str:
-    return f"{receipt_name(entry, manifest).removesuffix('.json')}{_PART}"
+    return f"{folder}/{manifest.key.task}/{stem}-{_instance_hash(entry)}{suffix}"
 
 
 def _instance_hash(entry: EntryName) -> str:

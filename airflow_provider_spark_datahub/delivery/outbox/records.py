@@ -17,21 +17,19 @@ from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
 from airflow_provider_spark_datahub.delivery.outbox.format import (
-    PENDING,
-    QUARANTINED,
     EntryFormatError,
     EntryName,
+    Folder,
     Manifest,
 )
-from airflow_provider_spark_datahub.delivery.outbox.receipts import DELIVERED
 
 log = logging.getLogger(__name__)
 
 _LARGEST_RECORD = 64 * 1024 * 1024
 """Bytes of a decompressed record; a larger one is not shown."""
 _FEW_KEYS = 8
-_QUARANTINED_NAME = re.compile(rf"{QUARANTINED}/([^/]+)/(try-[0-9]{{5,10}}-([0-9]{{13,15}})-.*)\.jsonl")
-_DELIVERED_NAME = re.compile(rf"{DELIVERED}/([^/]+)/([0-9]{{13,15}})-.*-([0-9a-f]{{20}})-[0-9]+\.jsonl\.gz")
+_QUARANTINED_NAME = re.compile(rf"{Folder.QUARANTINED}/([^/]+)/(try-[0-9]{{5,10}}-([0-9]{{13,15}})-.*)\.jsonl")
+_DELIVERED_NAME = re.compile(rf"{Folder.DELIVERED}/([^/]+)/([0-9]{{13,15}})-.*-([0-9a-f]{{20}})-[0-9]+\.jsonl\.gz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +76,9 @@ class OutboxRecords:
         hashes = {instance.rpartition("-")[2] for instance in instances}
         few = len(instances) <= _FEW_KEYS
         found = self._found(
-            [f"{PENDING}/{instance}" for instance in instances] if few else [PENDING],
-            [f"{QUARANTINED}/{instance}" for instance in instances] if few else [QUARANTINED],
-            [f"{DELIVERED}/{task}" for task in tasks] if few else [DELIVERED],
+            [f"{Folder.PENDING}/{instance}" for instance in instances] if few else [Folder.PENDING],
+            [f"{Folder.QUARANTINED}/{instance}" for instance in instances] if few else [Folder.QUARANTINED],
+            [f"{Folder.DELIVERED}/{task}" for task in tasks] if few else [Folder.DELIVERED],
         )
         wanted = [
             stored
@@ -100,7 +98,7 @@ class OutboxRecords:
         :param undelivered: only pending, unfinished and quarantined ones.
         """
         records: list[AttemptRecord] = []
-        found = self._found([PENDING], [QUARANTINED], [] if undelivered else [DELIVERED])
+        found = self._found([Folder.PENDING], [Folder.QUARANTINED], [] if undelivered else [Folder.DELIVERED])
         for stored in sorted(found, key=lambda stored: -stored.created_ms):
             record = self._read(stored, brief=True)
             if record is not None and (dag_ids is None or record.key.dag_id in dag_ids):
@@ -139,7 +137,7 @@ class OutboxRecords:
             content = self._outbox.read(one.path)
             if one.path.endswith(".gz"):
                 content = _decompressed(content)
-            if one.path.startswith(QUARANTINED):
+            if one.path.startswith(Folder.QUARANTINED):
                 manifest, rejected = Manifest.read_quarantined(content)
                 reasons = tuple(dict.fromkeys(reason for reason, _ in rejected))
                 return _record(manifest, "quarantined", [item for _, item in rejected], reasons)

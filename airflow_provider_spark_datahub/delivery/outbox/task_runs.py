@@ -16,12 +16,11 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.delivery.outbox.format import EntryName
+from airflow_provider_spark_datahub.delivery.outbox.format import EntryName, Folder
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 
 log = logging.getLogger(__name__)
 
-_EDGES, _LISTENER_FAILURES = "edges", "listener_failures"
 _LONGEST_FAILURE = 64 * 1024
 
 
@@ -46,7 +45,7 @@ class EdgeRecord(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """Name of the record's object: one for all attempts of a task run."""
         connection = EntryName.connection_hash(self.connection_id)
-        return f"{_EDGES}/{self.key.task}/{self.run_start_ms:013d}-{self.key.instance}-{connection}.json.gz"
+        return f"{Folder.EDGES}/{self.key.task}/{self.run_start_ms:013d}-{self.key.instance}-{connection}.json.gz"
 
 
 class EdgeRecords:
@@ -62,7 +61,7 @@ class EdgeRecords:
 
     def of_task(self, dag_id: str, task_id: str, connection_id: str) -> list[EdgeRecord]:
         """Return the records of a task's runs, the oldest DAG run first. Unreadable records are skipped and logged."""
-        folder = f"{_EDGES}/{AttemptKey(dag_id, '', task_id, -1, 1).task}"
+        folder = f"{Folder.EDGES}/{AttemptKey(dag_id, '', task_id, -1, 1).task}"
         records = [record for name in self._storage.stored(folder) if (record := self._read(name)) is not None]
         found = [record for record in records if record.connection_id == connection_id]
         return sorted(found, key=lambda record: record.run_due_ms)
@@ -109,7 +108,7 @@ class ListenerFailures:
 
     @staticmethod
     def _name(key: AttemptKey, run_start_ms: int) -> str:
-        return f"{_LISTENER_FAILURES}/{key.task}/{run_start_ms:013d}-{key.instance}.txt"
+        return f"{Folder.LISTENER_FAILURES}/{key.task}/{run_start_ms:013d}-{key.instance}.txt"
 
 
 def _remove_older(storage: OutboxStorage, name: str, before_ms: float) -> None:

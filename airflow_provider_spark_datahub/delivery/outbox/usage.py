@@ -9,11 +9,9 @@ from contextlib import suppress
 import msgspec
 
 from airflow_provider_spark_datahub.delivery.outbox.format import (
-    CORRUPT,
-    PENDING,
-    QUARANTINED,
     EntryFormatError,
     EntryName,
+    Folder,
     seal,
     unseal,
 )
@@ -111,9 +109,9 @@ class OutboxUsage:
         :raises OSError: if it cannot be listed.
         """
         started, measured_ms = time.monotonic(), self._storage.now_ms()
-        pending = self._storage.stored(PENDING)
+        pending = self._storage.stored(Folder.PENDING)
         size = sum(pending.values())
-        size += sum(sum(self._storage.stored(folder).values()) for folder in (QUARANTINED, CORRUPT))
+        size += sum(sum(self._storage.stored(folder).values()) for folder in (Folder.QUARANTINED, Folder.CORRUPT))
         made_ms = [name.created_ms for path in pending if (name := EntryName.parse(path)) is not None]
         usage = _Usage(size, min([measured_ms, *made_ms]), measured_ms, time.monotonic() - started)
         self._write(usage)
