@@ -154,9 +154,9 @@ def run_with_deadline(deadline: Deadline, call: Callable[[], None]) -> bool:
 
 T = TypeVar("T")
 
-REQUEST_SECONDS = 10.0
+_REQUEST_SECONDS = 10.0
 """Longest time of a disk or a store for one step, with its client's own retries."""
-LEAST_SECONDS = 0.5
+_LEAST_SECONDS = 0.5
 """Shortest such limit, even if less time is left until the deadline."""
 _STALL_SECONDS = 0.05
 _hanging: dict[str, tuple[Deadline, _Call, float]] = {}
@@ -166,22 +166,22 @@ _hanging: dict[str, tuple[Deadline, _Call, float]] = {}
 def step_in_time(storage: str, deadline: Deadline | None, step: Callable[[], T]) -> T:
     """Return the result of one step on a disk or a store, which may hang.
 
-    The step may take half of the time that is left until the deadline, but at least :data:`LEAST_SECONDS` and at most
-    :data:`REQUEST_SECONDS`. After a step was left behind, further steps with the same deadline are refused until it has
-    ended. So a caller of many steps waits for one of them at most.
+    The step may take half of the time that is left until the deadline, but at least 0.5 s and at most 10 s. After a
+    step was left behind, further steps with the same deadline are refused until it has ended. So a caller of many steps
+    waits for one of them at most.
 
     :param storage: root of the disk or store.
-    :param deadline: ``None`` to allow :data:`REQUEST_SECONDS`.
+    :param deadline: ``None`` to allow 10 s.
     :raises TimeoutError: if the step did not end, or did not begin. A step that did not end may still happen later.
     """
-    seconds = REQUEST_SECONDS
+    seconds = _REQUEST_SECONDS
     if deadline is not None:
         left_behind = _hanging.get(storage)
         if left_behind is not None and not left_behind[1].done.locked():
             _hanging.pop(storage, None)
         elif left_behind is not None and left_behind[0] is deadline:
             raise _no_answer(storage, left_behind[2])
-        seconds = min(seconds, max(LEAST_SECONDS, deadline.remaining() / 2))
+        seconds = min(seconds, max(_LEAST_SECONDS, deadline.remaining() / 2))
     result: list[T] = []
     started = _Call(lambda: result.append(step()))
     if not started.run_within(seconds, _STALL_SECONDS):

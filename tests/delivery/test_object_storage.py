@@ -121,7 +121,7 @@ def test_client_errors_become_os_errors() -> None:
 
 @pytest.mark.slow
 def test_a_task_does_not_wait_for_a_store_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadline, "REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(deadline, "_REQUEST_SECONDS", 0.1)
     storage = ObjectStorage(Failing(lambda: time.sleep(1)), "bucket", "s3://bucket")
     with pytest.raises(TimeoutError, match=r"s3://bucket/x: no answer within 0\.1 s"):
         storage.read("x")

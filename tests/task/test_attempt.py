@@ -24,7 +24,7 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, AttemptResult, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
-from airflow_provider_spark_datahub.delivery.deadline import LEAST_SECONDS, Deadline
+from airflow_provider_spark_datahub.delivery.deadline import _LEAST_SECONDS, Deadline
 from airflow_provider_spark_datahub.delivery.outbox import overflow
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
@@ -1004,7 +1004,7 @@ def test_a_slow_disk_does_not_keep_an_attempt_from_failing_for_its_lineage(
     sync = os.fsync
 
     def slowly(descriptor: int) -> None:
-        time.sleep(LEAST_SECONDS + 0.2)
+        time.sleep(_LEAST_SECONDS + 0.2)
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", slowly)

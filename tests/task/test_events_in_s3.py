@@ -34,7 +34,7 @@ DATASET = "urn:li:dataset:(urn:li:dataPlatform:file,/warehouse/data/{},PROD)"
 @pytest.fixture
 def one(tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Try:
     # The first request loads the client's modules, which takes long on a busy machine.
-    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.deadline.REQUEST_SECONDS", HANGS)
+    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.deadline._REQUEST_SECONDS", HANGS)
     monkeypatch.setenv("AIRFLOW_CONN_EVENTS", json.dumps(s3.connection()))
     if not (s3.folder / "spark-events").exists():
         s3.make_bucket("spark-events")

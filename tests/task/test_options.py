@@ -7,7 +7,7 @@ import pytest
 from airflow.configuration import AIRFLOW_HOME
 
 from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
-from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.entries import _DAY_SECONDS, OutboxLimits
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration
 from airflow_provider_spark_datahub.task.options import LineageOptions, OptionError
 
@@ -194,7 +194,7 @@ def test_limits_of_the_outbox(monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch, "outbox_max_bytes", "1e6")
     configure(monkeypatch, "outbox_max_age", "2")
     configure(monkeypatch, "receipt_days", "0.5")
-    assert configuration().outbox_limits() == OutboxLimits(1_000_000, 2 * DAY_SECONDS, DAY_SECONDS / 2)
+    assert configuration().outbox_limits() == OutboxLimits(1_000_000, 2 * _DAY_SECONDS, _DAY_SECONDS / 2)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1 GB"])

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
         deliver_in_order as deliver_in_order,
     )
     from airflow_provider_spark_datahub.delivery.outbox.entries import (
-        DAY_SECONDS as DAY_SECONDS,
         Entry as Entry,
         Outbox as Outbox,
         OutboxLimits as OutboxLimits,
@@ -53,7 +52,7 @@ else:
         __name__,
         {
             "drain": "Drain DrainLimits deliver_in_order",
-            "entries": "DAY_SECONDS Entry Outbox OutboxLimits",
+            "entries": "Entry Outbox OutboxLimits",
             "format": "EntryFilter EntryFormatError EntryName FORMAT Folder Manifest",
             "lease": "Lease is_gone machine process_start",
             "overflow": "Overflow",

@@ -15,7 +15,7 @@ import msgspec
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_in_turn, watched_disks
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
-from airflow_provider_spark_datahub.delivery.outbox.entries import DAY_SECONDS, Entry, Outbox
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hashes
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.receipts import SettledBatch, order_ms
@@ -119,7 +119,7 @@ class _Ready(msgspec.Struct, frozen=True):
         max_age = entry.outbox.limits.max_age
         if remaining is not None and remaining.age > max_age:
             remaining.quarantine(
-                f"it was pending for more than {max_age / DAY_SECONDS:g} days (outbox_max_age); the last delivery "
+                f"it was pending for more than {max_age / 86_400:g} days (outbox_max_age); the last delivery "
                 f"failed: {delivery.problem}"
             )
             remaining = None

@@ -51,7 +51,7 @@ from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
 
-DAY_SECONDS = 86_400.0
+_DAY_SECONDS = 86_400.0
 _NEW, _TAKEN_BACK, _REWRITTEN = 1.0, 0.5, 0.25
 """Shares of a disk's reserve that each kind of write leaves free. A rewritten entry needs the least, since it is about
 to be delivered: drains convert the events of killed tasks. An entry that is taken back into the outbox leaves them
@@ -77,8 +77,8 @@ class OutboxLimits(msgspec.Struct, frozen=True):
     """
 
     max_bytes: int = 1024**3
-    max_age: float = 30 * DAY_SECONDS
-    receipts: float = 7 * DAY_SECONDS
+    max_age: float = 30 * _DAY_SECONDS
+    receipts: float = 7 * _DAY_SECONDS
     group_access: bool = False
 
 

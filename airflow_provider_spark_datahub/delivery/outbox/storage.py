@@ -428,7 +428,7 @@ class ObjectStorage(OutboxStorage):
     Its time is the store's, from the last modification of its objects, in whole seconds. If the client does not report
     that, it is this host's.
 
-    Each request ends within :data:`.REQUEST_SECONDS`, and within half of the time until :attr:`deadline`.
+    Each request ends within 10 s, and within half of the time until :attr:`deadline` (:func:`.step_in_time`).
 
     :param root: bucket and prefix.
     :param uri: the same for people, without secrets.

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts, Read
-from airflow_provider_spark_datahub.delivery.deadline import LEAST_SECONDS, Deadline
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, shorten
 from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
 from airflow_provider_spark_datahub.delivery.sink import (
@@ -107,22 +107,31 @@ class ObjectStoreSink(Sink):
         lines = (proposal.to_json().encode("utf-8", "backslashreplace") for proposal in proposals)
         content = b"[\n" + b",\n".join(lines) + b"\n]\n"
         name = _object_name(proposals, content)
-        first, attempt = None, 1
-        while (failure := self._write(name, content, deadline)) is not None:
-            wait = self._backoff.delay(attempt)
-            first = first or failure
-            log.debug("Request %d to write %s failed (%s): %s", attempt, name, failure.kind.name, failure.text)
-            if failure.kind is not FailureKind.UNAVAILABLE or deadline.remaining() < wait + 2 * LEAST_SECONDS:
-                # If there was no answer, the first attempt had the most time to find out why.
-                cause = first if failure.kind is FailureKind.UNAVAILABLE else failure
-                record.stop(f"{self.describe()} {cause.predicate(_REMEDY)}.", cause.kind.outage_after)
-                return
-            self._backoff.sleep(wait)
-            attempt += 1
+        failures: list[Failure] = []
+
+        def failed(failure: Failure, _attempts: int) -> None:
+            failures.append(failure)
+            record.attempt_failed(self._problem(failures[0]))
+
+        answer, attempts = self._backoff.retry(
+            f"write {name}",
+            lambda: self._write(name, content, deadline) or True,
+            deadline,
+            failed,
+            patient=record.patient,
+        )
+        if isinstance(answer, Failure):
+            # If there was no answer, the first attempt had the most time to find out why.
+            cause = next(iter(failures), answer) if answer.kind is FailureKind.UNAVAILABLE else answer
+            record.stop(self._problem(cause), cause.kind.outage_after)
+            return
         log.debug(
-            "Wrote %s (%d bytes) to %s in attempt %d", counted(len(proposals), "proposal"), len(content), name, attempt
+            "Wrote %s (%d bytes) to %s in attempt %d", counted(len(proposals), "proposal"), len(content), name, attempts
         )
         record.confirm(numbered, stored=True)
+
+    def _problem(self, failure: Failure) -> str:
+        return f"{self.describe()} {failure.predicate(_REMEDY)}."
 
     def _write(self, name: str, content: bytes, deadline: Deadline) -> Failure | None:
         # A new deadline object for each attempt: if one request hangs, the next may still be answered.
