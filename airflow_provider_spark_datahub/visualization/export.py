@@ -10,7 +10,7 @@ from typing import Any
 from zlib import crc32
 
 from airflow_provider_spark_datahub.visualization.layout import Point
-from airflow_provider_spark_datahub.visualization.model import Graph, GraphJob, RunNode
+from airflow_provider_spark_datahub.visualization.model import Graph, GraphJob
 from airflow_provider_spark_datahub.visualization.names import Column, dataset_parts, harmless
 from airflow_provider_spark_datahub.visualization.network import (
     COLUMN_HEIGHT,
@@ -273,7 +273,10 @@ def render_json(graph: Graph) -> dict[str, Any]:
     """
     datasets = dict.fromkeys([*(urn for job in graph.jobs for urn in (*job.inputs, *job.outputs)), *graph.schemas])
     return {
-        "runs": [_run(run) for run in graph.runs()],
+        "runs": [
+            {**_parts(run, _RUN), "attempts": [_parts(attempt, _ATTEMPT) for attempt in run.attempts()]}
+            for run in graph.runs()
+        ],
         "jobs": [_job(job) for job in graph.jobs],
         "datasets": [_dataset(urn, graph) for urn in datasets],
         "proposals": graph.read,
@@ -282,39 +285,18 @@ def render_json(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _run(run: RunNode) -> dict[str, Any]:
-    return {
-        "urn": run.urn,
-        "kind": str(run.kind),
-        "name": run.name,
-        "error": run.error,
-        "template": run.template,
-        "parent": run.parent,
-        "started": run.started,
-        "attempts": [
-            {
-                "number": attempt.number,
-                "state": attempt.state,
-                "started": attempt.started,
-                "ended": attempt.ended,
-                "duration": attempt.duration,
-            }
-            for attempt in run.attempts()
-        ],
-        "inputs": list(run.inputs),
-        "outputs": list(run.outputs),
-        "upstreams": list(run.upstreams),
-        "external_url": run.external_url,
-    }
+_RUN = "urn kind name error template parent started inputs outputs upstreams external_url"
+_ATTEMPT = "number state started ended duration"
+
+
+def _parts(whole: object, names: str) -> dict[str, Any]:
+    values = ((name, getattr(whole, name)) for name in names.split())
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
 
 
 def _job(job: GraphJob) -> dict[str, Any]:
     return {
-        "urn": job.urn,
-        "name": job.name,
-        "inputs": list(job.inputs),
-        "outputs": list(job.outputs),
-        "upstream_jobs": list(job.upstream_jobs),
+        **_parts(job, "urn name inputs outputs upstream_jobs"),
         "columns": [
             {
                 "output": _column(lineage.output),

@@ -69,7 +69,6 @@ def deliver_in_order(
     send: _Send,
     finish: _Finish | None = None,
     settled: _Settled | None = None,
-    batch: SettledBatch | None = None,
 ) -> Iterator[_Settlement]:
     """Deliver the entries of one task instance for one connection, the oldest first, until one of them stays.
 
@@ -78,7 +77,6 @@ def deliver_in_order(
 
     :param finish: without it, an unfinished entry stays.
     :param settled: called for each delivered entry, before it is yielded.
-    :param batch: removes the settled entries later, with others. The caller commits it before it releases the lease.
     :raises OSError: if the outbox cannot be read or written, or an entry changed since it was listed.
     """
     listed = list(entries)
@@ -87,7 +85,7 @@ def deliver_in_order(
         try:
             ready = _prepared(entry, later, finish)
             if isinstance(ready, _Ready):
-                ready = ready.settled(send(ready.entry, ready.sent), batch)
+                ready = ready.settled(send(ready.entry, ready.sent))
         except EntryFormatError as error:
             ready = _damaged(entry, error)
         if settled is not None and ready.is_delivered:
@@ -112,7 +110,7 @@ class _Ready(msgspec.Struct, frozen=True):
     sent: Sequence[OutboxItem]
     hashes: Sequence[str]
 
-    def settled(self, delivery: Delivery, batch: SettledBatch | None) -> _Settlement:
+    def settled(self, delivery: Delivery, batch: SettledBatch | None = None) -> _Settlement:
         """Record the delivery, and return the outcome of the entry."""
         superseded, entry = self.items - len(self.sent), self.entry
         remaining = entry.settle(delivery, self.sent, superseded, batch, self.hashes)

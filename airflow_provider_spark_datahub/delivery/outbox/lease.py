@@ -231,7 +231,7 @@ class Lease:
         self._storage.write(self.name, [seal(msgspec.structs.asdict(holder))], sync=False)
         self.until = until
 
-    def take_turn(self, deadline: Deadline, sleep: Callable[[float], None] = time.sleep) -> bool:
+    def take_turn(self, deadline: Deadline) -> bool:
         """Begin to deliver as soon as no other run of the task is being delivered.
 
         :returns: False if that is not before the deadline.
@@ -248,7 +248,7 @@ class Lease:
             if deadline.expired:
                 log.debug("Another run of the task is being delivered: %s", self.name)
                 return False
-            sleep(min(deadline.remaining(), 0.05 + secrets.randbelow(200) / 1000))
+            time.sleep(_pause(deadline))
         return True
 
     @classmethod
@@ -267,8 +267,7 @@ class Lease:
             lease = cls.take(storage, group, seconds, run=run)
             if lease is not None or deadline.expired:
                 return lease
-            # With a random wait, two processes that meet do not collide again and again.
-            sleep(min(deadline.remaining(), 0.05 + secrets.randbelow(200) / 1000))
+            sleep(_pause(deadline))
 
     def renew(self) -> bool:
         """Extend the lease to its whole time if half of it is gone.
@@ -322,6 +321,11 @@ class _Holder(msgspec.Struct):
         """Return the content of a lease of this process, from now on."""
         process, expires_ms = os.getpid(), round(storage.now_ms() + seconds * 1000)
         return cls(machine(), process, process_start(process), expires_ms, seconds, groups, run, delivers)
+
+
+def _pause(deadline: Deadline) -> float:
+    """Return random seconds until the next attempt, so that two processes that meet do not collide again and again."""
+    return min(deadline.remaining(), 0.05 + secrets.randbelow(200) / 1000)
 
 
 def _named_group(name: str) -> _Group | None:
