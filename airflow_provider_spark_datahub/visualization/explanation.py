@@ -116,7 +116,7 @@ class Explanation:
         """Return the explanation as JSON for other programs."""
         return {
             **_link_document(self.chain),
-            "readers": [{"job": job.urn, "evidence": _evidence(evidence)} for job, evidence in self.readers],
+            "readers": [{"job": job.urn, "evidence": evidence and evidence.to_obj()} for job, evidence in self.readers],
             "reasons": [
                 {
                     "reason": reason.text,
@@ -339,16 +339,9 @@ def _link_document(link: _Link) -> dict[str, Any]:
             {
                 "job": step.job.urn,
                 "transformation": step.transformation or None,
-                "evidence": _evidence(step.evidence),
+                "evidence": step.evidence and step.evidence.to_obj(),
                 "sources": [_link_document(source) for source in step.sources],
             }
             for step in link.steps
         ],
     }
-
-
-def _evidence(evidence: EdgeEvidence | None) -> dict[str, Any] | None:
-    if evidence is None:
-        return None
-    queries = [{"run": query.run_id or None, "statement": query.statement or None} for query in evidence.queries]
-    return {"source": evidence.source, "queries": queries, "more_queries": evidence.more}

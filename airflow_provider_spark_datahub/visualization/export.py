@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from html import escape
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 from typing import Any
 from zlib import crc32
 
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+
+from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization.layout import Point
 from airflow_provider_spark_datahub.visualization.model import Graph, GraphJob
 from airflow_provider_spark_datahub.visualization.names import Column, dataset_parts, harmless
 from airflow_provider_spark_datahub.visualization.network import (
     COLUMN_HEIGHT,
     DATASET_HEIGHT,
-    Box,
     Network,
     NetworkColumn,
 )
@@ -29,7 +32,6 @@ _LINE = 20
 """Height of a line of text below the drawing, in pixels."""
 _MOST_FAILURES = 5
 _MOST_COLUMNS, _LONGEST_REASON = 8, 80
-_RADIUS = {True: 20, False: 5}
 _PLATFORM_COLOURS = 8
 _USUAL_PLATFORMS = (
     "file", "hive", "s3", "kafka", "delta-lake", "iceberg", "postgres", "hdfs",
@@ -44,73 +46,71 @@ def read_asset(name: str) -> str:
     return (files("airflow_provider_spark_datahub.visualization") / "assets" / name).read_text(encoding="utf-8")
 
 
+def template(name: str, /, **filters: Callable[..., object]) -> Template:
+    """Return the template in a file of this package, which escapes every text."""
+    environment = Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
+    )
+    environment.filters |= {"harmless": harmless, **filters}
+    return environment.from_string(read_asset(name))
+
+
+@cache
+def _drawing() -> Template:
+    return template("network.svg", px="{:g}".format)
+
+
 def render_svg(network: Network, *, inside_page: bool = False) -> str:
     """Return the network as SVG.
 
     :param inside_page: omit the styles, and make each box a link to ``#KEY`` in the page.
     """
     width = round(network.layout.width) + 2 * _MARGIN
-    height = round(network.layout.height) + 2 * _MARGIN
+    height = bottom = round(network.layout.height) + 2 * _MARGIN
     colours = platform_colours(network)
-    below: list[str] = []
+    legend: list[tuple[str, int, int]] = []
+    failures: list[str] = []
     if not inside_page:
-        below = [*_legend(colours, height), *_failures(network, width, height + _LINE)]
-        height += _LINE * len(below)
-    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    summary = escape(_summary(network))
-    role = f'role="{"group" if inside_page else "img"}" aria-label="{summary}"'
-    head = "" if inside_page else f"<title>{summary}</title>\n<style>{read_asset('network.css')}</style>"
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="network" {size} {role}>',
-        head,
-        f'<rect class="sheet" width="{width}" height="{height}"/>',
-        _marker("head"),
-        _marker("head-lit") if inside_page else "",
-        f'<g transform="translate({_MARGIN} {_MARGIN})">',
-        *_edges(network),
-        *(_column_edges(network) if network.unfolded else ()),
-        *(_box(box, network, colours, inside_page) for box in network.boxes.values()),
-        "</g>",
-        *below,
-        "</svg>",
-    ]
-    return "\n".join(part for part in parts if part) + "\n"
-
-
-def _summary(network: Network) -> str:
+        legend, failures = list(_legend(colours)), _failures(network, width)
+        height += _LINE * (bool(legend) + len(failures))
+    platforms = {key: parts[0] for key, box in network.boxes.items() if (parts := dataset_parts(box.urn))}
     jobs = len({box.urn for box in network.boxes.values() if box.is_job})
     datasets = sum(not box.is_job for box in network.boxes.values())
-    return f"Lineage of {jobs} job{'s' * (jobs != 1)} and {datasets} dataset{'s' * (datasets != 1)}"
+    return _drawing().render(
+        network=network,
+        inside_page=inside_page,
+        width=width,
+        height=height,
+        bottom=bottom,
+        margin=_MARGIN,
+        line=_LINE,
+        head=DATASET_HEIGHT,
+        states=_STATES,
+        summary=f"Lineage of {counted(jobs, 'job')} and {counted(datasets, 'dataset')}",
+        styles=Markup(read_asset("network.css")),
+        edges=_edges(network),
+        column_edges=_column_edges(network) if network.unfolded else (),
+        colours_of={key: colours[platform] for key, platform in platforms.items()},
+        row=_row,
+        legend=legend,
+        failures=failures,
+    )
 
 
-def _legend(colours: Mapping[str, int], top: int) -> Iterator[str]:
-    """Yield a line with the colour of each platform, if there are any."""
-    x, items = _MARGIN, []
+def _legend(colours: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
+    """Yield each platform with its colour and its place from the left."""
+    x = _MARGIN
     for platform, colour in colours.items():
         name = harmless(platform)
-        items.append(f'<rect class="p{colour}" x="{x}" y="{top - 10}" width="5" height="13" rx="2.5"/>')
-        items.append(f'<text class="note" x="{x + 11}" y="{top}">{escape(name)}</text>')
+        yield name, colour, x
         x += 30 + 7 * len(name)
-    if items:
-        yield "".join(items)
 
 
-def _failures(network: Network, width: int, top: int) -> Iterator[str]:
-    """Yield a line for each failed job with its reason, cut at the right edge."""
+def _failures(network: Network, width: int) -> list[str]:
+    """Return a line for each failed job with its reason, cut at the right edge."""
     most = max(round((width - 2 * _MARGIN) / 7.5), 40)
     failed = {box.urn: f"{box.full}: {box.error}" for box in network.boxes.values() if box.error}
-    for number, text in enumerate(list(failed.values())[:_MOST_FAILURES]):
-        shown = text if len(text) <= most else f"{text[: most - 1]}…"
-        y = top + number * _LINE
-        line = f'<text class="note" x="{_MARGIN}" y="{y}"><tspan class="state">{escape(shown)}</tspan></text>'
-        yield f'<g class="FAILURE">{line}</g>'
-
-
-def _marker(name: str) -> str:
-    return (
-        f'<marker id="{name}" class="{name}" viewBox="0 0 8 8" refX="7.5" refY="4" markerWidth="7" markerHeight="7" '
-        f'orient="auto-start-reverse"><path d="M0 0.5 8 4 0 7.5z"/></marker>'
-    )
+    return [text if len(text) <= most else f"{text[: most - 1]}…" for text in list(failed.values())[:_MOST_FAILURES]]
 
 
 def platform_colours(network: Network) -> dict[str, int]:
@@ -124,7 +124,7 @@ def _colour(platform: str) -> int:
     return usual % _PLATFORM_COLOURS
 
 
-def _edges(network: Network) -> Iterator[str]:
+def _edges(network: Network) -> Iterator[tuple[str, str, str]]:
     both = set(network.links)  # two edges in opposite directions run beside each other
     for source, target in network.links:
         route = network.layout.routes.get((source, target))
@@ -133,8 +133,7 @@ def _edges(network: Network) -> Iterator[str]:
             if (target, source) in both:
                 aside = _ASIDE if source < target else -_ASIDE
                 route = tuple((x, y + aside) for x, y in route)
-            ends = f'data-from="{source}" data-to="{target}"'
-            yield f'<path class="edge" {ends} d="{_path(route)}" marker-end="url(#head)"/>'
+            yield source, target, _path(route)
 
 
 def _to_heads(network: Network, source: str, target: str, route: Sequence[Point]) -> tuple[Point, ...]:
@@ -167,7 +166,7 @@ def _column_edges(network: Network) -> Iterator[str]:
                 middle = [(x, y + lane) for x, y in (*before[1:], *after[:-1])]
                 first = before[0][0], _row(network, start, rows[source_column])
                 last = after[-1][0], _row(network, end, rows[target_column])
-                yield f'<path class="column-edge" d="{_path([first, *middle, last])}"/>'
+                yield _path([first, *middle, last])
 
 
 def _row(network: Network, key: str, row: int) -> float:
@@ -189,44 +188,6 @@ def _path(route: Sequence[Point]) -> str:
 
 def _at(point: Point) -> str:
     return f"{point[0]:g},{point[1]:g}"
-
-
-def _box(box: Box, network: Network, colours: dict[str, int], inside_page: bool) -> str:
-    x, y = network.layout.corners[box.key]
-    width, height = network.sizes[box.key]
-    parts = dataset_parts(box.urn)
-    kind = "job" if box.is_job else "dataset"
-    state = f" {box.state}" if box.state in _STATES else ""
-    link = f'<a href="#{box.key}"' if inside_page else "<g"
-    left = x + (width / 2 if box.is_job else 14)
-    middle = y + (height if box.is_job else DATASET_HEIGHT) / 2
-    anchor = ' text-anchor="middle"' if box.is_job else ""
-    note = escape(box.note)
-    if box.state and box.note.endswith(box.state):
-        note = f'{escape(box.note.removesuffix(box.state))}<tspan class="state">{escape(box.state)}</tspan>'
-    drawn = [
-        f'{link} class="box {kind}{state}" data-key="{box.key}">',
-        f"<title>{escape(': '.join(part for part in (box.full, box.error) if part))}</title>",
-        f'<rect class="body" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{_RADIUS[box.is_job]}"/>',
-        f'<rect class="p{colours[parts[0]]}" x="{x:g}" y="{y:g}" width="5" height="{height:g}" rx="2.5"/>'
-        if parts
-        else "",
-        f'<text class="title" x="{left:g}" y="{middle - 3:g}"{anchor}>{escape(box.title)}</text>',
-        f'<text class="note" x="{left:g}" y="{middle + 13:g}"{anchor}>{note}</text>',
-        *(_column_names_in(network, box.key) if network.unfolded and not box.is_job else ()),
-        "</a>" if inside_page else "</g>",
-    ]
-    return "".join(drawn)
-
-
-def _column_names_in(network: Network, key: str) -> Iterator[str]:
-    (x, y), columns = network.layout.corners[key], network.columns[key]
-    if columns:
-        line = y + DATASET_HEIGHT - 2
-        yield f'<path class="rule" d="M{x + 5:g},{line:g}H{x + network.sizes[key][0]:g}"/>'
-    for row, column in enumerate(columns):
-        at = _row(network, key, row) + 4
-        yield f'<text class="column" x="{x + 14:g}" y="{at:g}">{escape(column.label)}</text>'
 
 
 MOST_LINKS = 500
@@ -309,9 +270,7 @@ def _job(job: GraphJob) -> dict[str, Any]:
             {
                 "dataset": edge[1:],
                 "direction": "input" if edge.startswith("<") else "output",
-                "source": evidence.source,
-                "queries": [{"run": query.run_id, "statement": query.statement or None} for query in evidence.queries],
-                "more_queries": evidence.more,
+                **evidence.to_obj(),
             }
             for edge, evidence in job.evidence.items()
         ],

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization.names import Column, JobParts, harmless
@@ -287,6 +288,11 @@ class EdgeEvidence:
     def words(self) -> str:
         """The source for people."""
         return _SOURCES.get(self.source, self.source)
+
+    def to_obj(self) -> dict[str, Any]:
+        """Return the evidence as JSON."""
+        queries = [{"run": query.run_id or None, "statement": query.statement or None} for query in self.queries]
+        return {"source": self.source, "queries": queries, "more_queries": self.more}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from functools import cache, partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Template
 from markupsafe import Markup, escape
 
 from airflow_provider_spark_datahub.printable import counted
-from airflow_provider_spark_datahub.visualization.export import platform_colours, read_asset, render_svg
+from airflow_provider_spark_datahub.visualization.export import platform_colours, read_asset, render_svg, template
 from airflow_provider_spark_datahub.visualization.model import MOST_UPSTREAMS, Graph, TreeItem
 from airflow_provider_spark_datahub.visualization.names import format_duration, format_time, harmless, harmless_lines
 from airflow_provider_spark_datahub.visualization.network import (
@@ -145,22 +145,9 @@ def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = N
 
 @cache
 def _template() -> Template:
-    environment = Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
-    )
-    environment.filters |= {
-        "counted": counted,
-        "harmless": harmless,
-        "lines": harmless_lines,
-        "name": _breakable,
-        "steps": _steps,
-    }
-    environment.globals |= {
-        "known_states": _STATES.split(),
-        "most_open": _OPEN_TABLES,
-        "most_problems": _SHOWN_PROBLEMS,
-    }
-    return environment.from_string(read_asset("page.html"))
+    page = template("page.html", counted=counted, lines=harmless_lines, name=_breakable, steps=_steps)
+    page.globals.update(known_states=_STATES.split(), most_open=_OPEN_TABLES, most_problems=_SHOWN_PROBLEMS)
+    return page
 
 
 def page_policy(frame: Frame | None = None) -> str:

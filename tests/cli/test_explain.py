@@ -128,7 +128,7 @@ def test_the_page_names_the_queries_and_escapes_them(events: Path, tmp_path: Pat
     page = tmp_path / "page.html"
     assert run("show", events, "-o", page).exit_code == 0
     html = page.read_text()
-    assert in_order(html, "Evidence", "written by", "OpenLineage&#x27;s events", QUERY)
+    assert in_order(html, "Evidence", "written by", "OpenLineage&#39;s events", QUERY)
     assert "<b>" not in html
 
 
