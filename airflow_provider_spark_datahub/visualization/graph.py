@@ -243,7 +243,7 @@ def _run_event(aspect: Any) -> RunStateEvent:
     event = _json_object(aspect, "the run event")
     time, status, result = _whole(event.get("timestampMillis")), event.get("status"), event.get("result")
     if time is None:
-        raise _MalformedAspectError("timestampMillis is not an integer")
+        raise _MalformedAspectError("timestampMillis is not an integer of 64 bits")
     if status not in _STATUSES:
         raise _MalformedAspectError(f"status is {str(status)[:40]!r}, not one of {', '.join(_STATUSES)}")
     return RunStateEvent(
@@ -260,7 +260,9 @@ def _text(value: Any) -> str | None:
 
 
 def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """Return an integer of the aspects' models, which have at most 64 bits."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_whole and -(2**63) <= value < 2**63 else None
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from airflow_provider_spark_datahub.visualization.names import Column, JobParts,
 MOST_UPSTREAMS = 6
 """Upstream runs that a view names; a mapped task has as many as its upstream task has map indexes."""
 _TRACEBACK = "Traceback (most recent call last):"
+_COUNT = re.compile("[0-9]{1,18}")
 _TRANSFORMATION_TYPES = re.compile(r"(IN)?DIRECT:[A-Z_]+(,(IN)?DIRECT:[A-Z_]+)*")
 
 
@@ -281,7 +282,7 @@ class EdgeEvidence:
         return cls(
             properties["source"],
             (*queries, *(EdgeQuery(f"execution {number}") for number in executions)),
-            sum(int(count) for count in more if count.isascii() and count.isdigit()),
+            sum(int(count) for count in more if _COUNT.fullmatch(count)),
         )
 
     @property

@@ -247,9 +247,9 @@ def _tree(graph: Graph, zone: tzinfo) -> Iterator[dict[str, Any] | None]:
 
 
 def _is_web(url: str) -> bool:
-    """Return whether a link leads to a web page; any other link might run a script."""
+    """Return whether a link leads to a web page; any other link might run a script, or hide where it leads."""
     try:
-        return urlsplit(url).scheme in ("http", "https")
+        return url.isprintable() and urlsplit(url).scheme in ("http", "https")
     except ValueError:
         return False
 

@@ -181,6 +181,7 @@ def test_it_is_a_page_of_airflow(server: ApiServer, browser: Chromium) -> None:
     # Someone who chooses Airflow's dark colours on a light system gets both in the dark.
     browser.run("localStorage.setItem('theme', 'dark'); location.reload()")
     eventually(lambda: browser.run("return getComputedStyle(document.documentElement).colorScheme") == "dark")
+    eventually(lambda: bool(browser.driver.find_elements("css selector", "iframe")))
     browser.driver.switch_to.frame(browser.find("iframe"))
     browser.run(f"location.assign('task?{task}')")
     eventually(lambda: bool(browser.driver.find_elements("css selector", "svg .box")))

@@ -142,6 +142,7 @@ HOSTILE = [
     "\u05d8\u05d1\u05dc\u05d4 \u0637\u0627\u0648\u0644\u0629",
     "a\nb\x00\x1b[31mc\ud800",
     "\u8868" * 200,
+    "{{ 7 * 7 }}{% endif %}{# ]]>",
 ]
 """Names as an attacker, or a careless person, may give them."""
 

@@ -7,7 +7,7 @@ import json
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.export import render_json
 from airflow_provider_spark_datahub.visualization.graph import build_graph
-from tests.visualization.conftest import DAG_RUN, MIDNIGHT, RAW, TABLE, dataset
+from tests.visualization.conftest import DAG_RUN, HOSTILE, MIDNIGHT, RAW, TABLE, dataset
 
 
 def test_runs_with_their_attempts(daily_sales: list[Proposal]) -> None:
@@ -64,4 +64,4 @@ def test_a_dataset_without_schema_has_no_columns(daily_sales: list[Proposal]) ->
 def test_everything_is_json(hostile: list[Proposal]) -> None:
     found = render_json(build_graph(hostile))
     assert json.loads(json.dumps(found)) == found
-    assert len(found["problems"]) == 10
+    assert len(found["problems"]) == len(HOSTILE)

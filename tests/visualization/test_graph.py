@@ -328,3 +328,17 @@ def test_a_run_keeps_what_it_read_and_wrote() -> None:
 def test_a_transformation_in_a_few_words(transformation: str | None, text: str) -> None:
     lineage = ColumnLineage(Column(B, "y"), (), transformation)
     assert ", ".join(lineage.labels()) == text
+
+
+def test_numbers_that_datahubs_models_cannot_have_are_left_out() -> None:
+    large = 10**400
+    lineage = {
+        "inputDatasetEdges": [{"destinationUrn": A, "properties": {"source": "EVENT", "moreQueries": "9" * 5000}}]
+    }
+    graph = build_graph([*run("r"), event(1, 1, "SUCCESS", durationMillis=large), event(large, 2), edges(lineage)])
+    (root,) = graph.roots
+    assert [(attempt.number, attempt.duration) for attempt in root.attempts()] == [(1, None)]
+    assert graph.jobs[0].evidence[f"<{A}"].more == 0
+    assert graph.problems == (
+        f"dataProcessInstanceRunEvent of {RUN.format('r')} skipped: timestampMillis is not an integer of 64 bits",
+    )

@@ -12,10 +12,11 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.graph import build_graph
-from airflow_provider_spark_datahub.visualization.page import render_page
+from airflow_provider_spark_datahub.visualization.page import Action, AttemptRow, Attempts, Frame, render_page
 from tests.visualization.conftest import DAG_RUN, HOSTILE, MIDNIGHT, dataset, event, lineage
 
 LAST_APPLICATION = "urn:li:dataProcessInstance:01a1fd25-d000"
+STEERING = {"\u202e", "\x00", "\x1b", "\ud800"}
 VOID = {"meta", "input", "br", "wbr"}
 
 
@@ -140,13 +141,30 @@ def test_hostile_names_are_text(hostile: list[Proposal]) -> None:
     assert not {name for name in names if name.startswith("on")}
     assert len(found.scripts) == 1
     assert HOSTILE[0] in found.texts
-    assert not {"\u202e", "\x00", "\x1b", "\ud800"} & set(render_page(build_graph(hostile)))
+    assert "{{ 7 * 7 }}{% endif %}{# ]]>" in found.texts
+    assert not STEERING & set(render_page(build_graph(hostile)))
+
+
+def test_words_of_a_server_are_text() -> None:
+    name = "".join(HOSTILE)
+    row = AttemptRow(name, name, name, (name,), 0, "task?a=%22&b=1", "proposals?a=1")
+    attempts = Attempts("Delivery", [row], [Action("Deliver now", "deliver?a=1", "Delivering …")], "token", more=name)
+    for graph in (None, build_graph([])):
+        page = render_page(graph, frame=Frame(name, attempts, empty=name))
+        found = Reader(page)
+        assert not [(tag, attributes) for tag, attributes in found.elements if tag == "img" or "onerror" in attributes]
+        assert (found.wrongly_nested, found.open, len(found.scripts)) == ([], [], 1)
+        assert not STEERING & set(page)
 
 
 def test_only_web_pages_are_linked(hostile: list[Proposal]) -> None:
     run = {"name": "r", "externalUrl": "https://airflow.example/dags/x?a=1&b=2"}
     good = Proposal("dataProcessInstance", "urn:li:dataProcessInstance:r", "dataProcessInstanceProperties", run)
-    outside = [link for link in read([*hostile, good]).attributes("href") if not link.startswith("#")]
+    hidden = [
+        Proposal("dataProcessInstance", f"{good.entity_urn}{number}", good.aspect_name, {**run, "externalUrl": url})
+        for number, url in enumerate(["https://airflow.example/\u202emoc.elpmaxe", "https://airflow.example/\x00"])
+    ]
+    outside = [link for link in read([*hostile, good, *hidden]).attributes("href") if not link.startswith("#")]
     assert outside == ["https://airflow.example/dags/x?a=1&b=2"]
 
 
