@@ -77,6 +77,7 @@ def _starts_servers(file: str) -> bool:
     return "from tests.servers.kafka import" in text or "from tests.servers.s3 import" in text
 
 
+@pytest.hookimpl(optionalhook=True)  # there is no such hook with -p no:xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _FileScheduler:
     return _FileScheduler(config, log)
 
