@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,7 +30,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import (
     tag_urns,
 )
 from airflow_provider_spark_datahub.get_provider_info import datahub_plugin_is_installed
-from airflow_provider_spark_datahub.task import SECTION, UNNAMED_APPLICATION, LineageConfiguration
+from airflow_provider_spark_datahub.task import SECTION, UNNAMED_APPLICATION, LineageConfiguration, OptionError
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,8 @@ _PARENT_RUN = "datahub_parent_run"
 """Key in the ``conf`` of a triggered DAG run that names the run that triggered it: dag_id, run_id and task_id."""
 ASSET_WRITER = "datahub_task_run"
 """Key in the ``extra`` of an asset event with the URN of the task run that wrote the asset."""
+_LINK = "DataHub task"
+"""Name of a link that each task with lineage has (``operators/links.py``)."""
 T = TypeVar("T")
 
 
@@ -94,12 +96,44 @@ def datahub_plugin_is_active() -> bool:
     return datahub_plugin_is_installed() and bool(conf.getboolean("datahub", "enabled", fallback=True))
 
 
-def has_lineage(task: Any) -> bool:
-    """Return whether a task, as in its file or serialized, is of an operator of this package."""
+def _has_lineage(task: Any) -> bool:
+    """Return whether a task, as in its file or serialized, has lineage: by its operator, or by policy.
+
+    The policy leaves the template fields as they are. Of what it adds, Airflow stores only the links.
+    """
+    links = getattr(task, "operator_extra_links", None)
+    names = {getattr(link, "name", "") for link in links} if isinstance(links, Collection) else set()
+    return _has_arguments(task) or _LINK in names
+
+
+def _has_arguments(task: Any) -> bool:
+    """Return whether the options of lineage are arguments of a task's operator."""
     return "lineage_on_failure" in (getattr(task, "template_fields", None) or ())
 
 
-def task_argument(dag: Any, task: Any, name: str) -> Any:
+def lineage_is_on(dag: Any, task: Any) -> bool:
+    """Return whether a task has lineage that is not switched off. A switch that only the task can render counts as on.
+
+    A wrong switch counts as off: the task itself reports it.
+    """
+    if not _has_lineage(task):
+        return False
+    enabled = lineage_option(dag, task, "enabled")
+    try:
+        return "{{" in str(enabled) or configuration().is_enabled(enabled)
+    except OptionError:
+        return False
+
+
+def lineage_option(dag: Any, task: Any, name: str) -> Any:
+    """Return an option as a task's author gave it: an argument, or for lineage by policy one of ``default_args``."""
+    if _has_arguments(task):
+        return _task_argument(dag, task, name)
+    defaults = [getattr(place, "default_args", None) or {} for place in (dag, getattr(task, "task_group", None))]
+    return {**defaults[0], **defaults[1]}.get(name)
+
+
+def _task_argument(dag: Any, task: Any, name: str) -> Any:
     """Return an argument as the task's author gave it. A mapped task has neither attributes nor defaults yet."""
     expanded = getattr(getattr(task, "expand_input", None), "value", None)
     if isinstance(expanded, Mapping) and name in expanded:
@@ -408,7 +442,7 @@ class AttemptContext:
         if _map_index(self._ti) >= 0 and not self._names_each_index(task):
             return True, None
         tasks = getattr(getattr(task, "dag", None), "tasks", ())
-        others = [other for other in tasks if other.task_id != task.task_id and has_lineage(other)]
+        others = [other for other in tasks if other.task_id != task.task_id and _has_lineage(other)]
         if not others and _map_index(self._ti) < 0:
             return False, None
         own = self._application_name(task)
@@ -425,21 +459,21 @@ class AttemptContext:
         expanded = getattr(getattr(template, "expand_input", None), "value", None)
         names = expanded.get("name") if isinstance(expanded, Mapping) else None
         try:
-            flow = _pipeline_name(task_argument(dag, template, "lineage"))
+            flow = _pipeline_name(lineage_option(dag, template, "lineage"))
         except ValueError:
             return False
         if names is not None and not flow:
             return isinstance(names, list) and len({str(name) for name in names}) == len(names)
-        return "map_index" in str(flow or task_argument(dag, template, "name"))
+        return "map_index" in str(flow or _task_argument(dag, template, "name"))
 
     def _application_name(self, task: Any) -> str | None:
         """Return the name of a task's Spark application, or the flow's configured name; ``None`` if it is not known."""
         try:
-            named = getattr(task, "lineage_application", None) or task_argument(task.dag, task, "name")
+            named = getattr(task, "lineage_application", None) or _task_argument(task.dag, task, "name")
             name = named or UNNAMED_APPLICATION
             # The names of other tasks are still templates.
             rendered = str(task.render_template(name, {**self._context, "task": task}))
-            flow = _pipeline_name(task_argument(task.dag, task, "lineage"))
+            flow = _pipeline_name(lineage_option(task.dag, task, "lineage"))
             return LineageSettings(pipeline_name=flow).flow_id(rendered)
         except (AirflowException, TemplateError, ValueError, LookupError, TypeError, AttributeError):
             return None
@@ -514,7 +548,6 @@ class _UpstreamTasks:
     def __init__(self, task: Any, ti: Any, *, written_by_plugin: bool) -> None:
         self._task, self._ti = task, ti
         self._written_by_plugin = written_by_plugin
-        self._configured = configuration()
         self._found: dict[str, tuple[int, ...] | None] = {}
 
     def find(self) -> tuple[UpstreamTask, ...]:
@@ -544,16 +577,10 @@ class _UpstreamTasks:
         return found
 
     def _is_written(self, task: Any) -> bool:
-        if self._has_lineage(task):
+        if lineage_is_on(task.dag, task):
             return True
         # Airflow's scheduler marks an empty task as successful: it never runs, so the plugin does not see it.
         return self._written_by_plugin and not getattr(task, "inherits_from_empty_operator", False)
-
-    def _has_lineage(self, task: Any) -> bool:
-        if not has_lineage(task):
-            return False
-        enabled = task_argument(task.dag, task, "enabled")
-        return "{{" in str(enabled) or self._configured.is_enabled(enabled)
 
     def _runs(self, task: Any) -> tuple[int, ...] | None:
         """Return the runs of a task that this one depends on; ``None`` if it did not run."""
@@ -576,7 +603,7 @@ class _UpstreamTasks:
         """Return the map indexes of an upstream task's runs; none if they cannot be determined, or are too many."""
         if not _is_mapped(task):
             return (-1,)
-        if not self._has_lineage(task):
+        if not lineage_is_on(task.dag, task):
             # DataHub's plugin writes one run for all runs of a mapped task.
             return (-1,)
         group = _mapped_group(task)

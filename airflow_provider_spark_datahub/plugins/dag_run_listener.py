@@ -217,15 +217,12 @@ def _submit(end: _End) -> None:
 
 def _connections(dag: Any) -> Iterator[tuple[str, str]]:
     """Yield connection and id of each lineage task of the DAG; not if the connection is a template or expanded."""
-    from airflow_provider_spark_datahub.hooks.airflow_context import configuration, has_lineage, task_argument
+    from airflow_provider_spark_datahub.hooks.airflow_context import configuration, lineage_is_on, lineage_option
 
     configured = configuration()
-    for task in dag.tasks:
-        if not has_lineage(task):
-            continue
-        connection = task_argument(dag, task, "datahub_conn_id") or configured.connection_id
-        enabled = task_argument(dag, task, "enabled")
-        if "{{" not in connection and ("{{" in str(enabled) or configured.is_enabled(enabled)):
+    for task in filter(partial(lineage_is_on, dag), dag.tasks):
+        connection = lineage_option(dag, task, "datahub_conn_id") or configured.connection_id
+        if "{{" not in connection:
             yield connection, task.task_id
 
 

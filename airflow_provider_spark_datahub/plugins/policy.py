@@ -133,7 +133,8 @@ def _measures(of: type) -> tuple[int, int, int]:
 
 
 def _from_default_args(task: Any, context: Context) -> dict[str, Any]:
-    defaults = [getattr(getattr(task, of, None), "default_args", None) or {} for of in ("dag", "task_group")]
-    given = {name: value for each in defaults for name, value in each.items() if name in task.lineage_fields}
+    from airflow_provider_spark_datahub.hooks.airflow_context import lineage_option
+
+    given = {name: lineage_option(getattr(task, "dag", None), task, name) for name in task.lineage_fields}
     rendered: dict[str, Any] = task.render_template(given, context)
     return rendered

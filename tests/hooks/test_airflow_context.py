@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.providers.openlineage.plugins import macros
 from airflow.providers.standard.operators.bash import BashOperator
@@ -30,6 +31,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import (
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run
 from airflow_provider_spark_datahub.hooks.airflow_context import _UpstreamTasks
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from airflow_provider_spark_datahub.plugins import policy
 from tests.airflow_versions import DagSerialization
 from tests.conversion.builders import find
 from tests.operators import tries
@@ -270,6 +272,25 @@ def test_upstream_tasks() -> None:
         [second, first] >> build >> tries_task("after")
     found = airflow_run.AttemptContext(context_of(build)).attempt()
     assert found.upstream == (UpstreamTask("group.a"), UpstreamTask("group.b"))
+
+
+def test_tasks_with_lineage_by_policy_are_upstream_and_share_their_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "_wanted", lambda: frozenset({"SparkSubmitOperator"}))
+    with DAG("shop", schedule=None) as dag:
+        first, second, third = (SparkSubmitOperator(task_id=name, application="job.py") for name in ("a", "b", "c"))
+        third.name = "another"
+        first >> second >> third
+    for each in dag.tasks:
+        policy.task_policy(each)
+    found = airflow_run.AttemptContext(context_of(second)).attempt()
+    assert (found.upstream, found.shared_application) == ((UpstreamTask("a"),), True)
+    assert not airflow_run.AttemptContext(context_of(third)).attempt().shared_application
+
+
+def test_a_wrong_switch_of_another_task_costs_no_lineage() -> None:
+    with DAG("shop", schedule=None):
+        tries_task("wrong", enabled="perhaps") >> (build := tries_task("build"))
+    assert airflow_run.AttemptContext(context_of(build)).attempt().upstream == ()
 
 
 def behind_mapped_numbers() -> Any:

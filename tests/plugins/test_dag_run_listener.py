@@ -19,7 +19,7 @@ from airflow.sdk import DAG
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun as RunTreeDagRun
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
-from airflow_provider_spark_datahub.plugins import dag_run_listener
+from airflow_provider_spark_datahub.plugins import dag_run_listener, policy
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
 from tests.airflow_versions import DagSerialization
 from tests.delivery.outboxes import outbox_at
@@ -179,6 +179,25 @@ def test_a_switch_that_only_the_task_knows_counts_as_on(sinks: Path, seen: Any) 
         lineage_task("a", datahub_conn_id="one", enabled="{{ params.lineage }}")
     end(seen(dag))
     assert notified(sinks) == ["one"]
+
+
+def test_a_task_with_a_wrong_switch_keeps_no_other_task_from_its_report(sinks: Path, seen: Any) -> None:
+    with new_dag() as dag:
+        lineage_task("a", datahub_conn_id="one", enabled="perhaps")
+        lineage_task("b", datahub_conn_id="two")
+    end(seen(dag))
+    assert notified(sinks) == ["two"]
+
+
+@pytest.mark.parametrize("options", [{"datahub_conn_id": "two"}, {"datahub_conn_id": "two", "enabled": False}])
+def test_the_end_of_a_dag_run_with_lineage_by_policy(
+    sinks: Path, seen: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(policy, "_wanted", lambda: frozenset({"SparkSubmitOperator"}))
+    with new_dag(default_args=options) as dag:
+        policy.task_policy(SparkSubmitOperator(task_id="plain", application="job.py"))
+    end(seen(dag))
+    assert notified(sinks) == ([] if "enabled" in options else ["two"])
 
 
 def test_a_dag_without_lineage_tasks(sinks: Path, seen: Any) -> None:
