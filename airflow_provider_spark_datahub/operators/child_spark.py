@@ -113,8 +113,9 @@ def spark_lineage(**options: Any) -> Iterator[None]:
     :raises TypeError: if an option is not known.
     :raises LineagePendingError: see ``lineage_on_failure``.
     """
-    enabled = options.pop("enabled", None)
-    lineage = TaskLineage(get_current_context(), options, enabled, _ChildLauncher, logging.getLogger(__name__))
+    if unknown := sorted(options.keys() - set(SparkLineageOperator.lineage_fields)):
+        raise TypeError(f"spark_lineage() has no option {unknown[0]!r}")
+    lineage = TaskLineage(get_current_context(), lambda: options, _ChildLauncher, logging.getLogger(__name__))
     with lineage.around():
         yield
 

@@ -78,8 +78,8 @@ class TaskLineage:
 
     Whatever fails here is logged and reported; the task ends as it would have ended without.
 
-    :param arguments: the options that the task gives, by name; ``None`` for the configured value.
-    :param enabled: the task's own switch; ``None`` for the configured one.
+    :param find_options: returns the options that the task gives, and its switch ``enabled``, by name; ``None`` for the
+        configured value.
     :param find_launcher: returns the launcher of this execution; called if lineage is switched on.
     :param log: the task's logger.
     :param before: lineage of an earlier call in the same attempt, to which this call's is added.
@@ -90,16 +90,14 @@ class TaskLineage:
     def __init__(
         self,
         context: Context,
-        arguments: Mapping[str, Any],
-        enabled: object,
+        find_options: Callable[[], Mapping[str, Any]],
         find_launcher: Callable[[], Launcher],
         log: Any,
         *,
         before: AttemptLineage | None = None,
     ) -> None:
         self._context = context
-        self._arguments = arguments
-        self._enabled = enabled
+        self._find_options = find_options
         self._find_launcher = find_launcher
         self._log = log
         self._before = before
@@ -331,10 +329,11 @@ class TaskLineage:
         from airflow_provider_spark_datahub.task import AttemptLineage, Connections
 
         configured = configuration()
-        if not configured.is_enabled(self._enabled):
+        given = dict(self._find_options())
+        if not configured.is_enabled(given.pop("enabled", None)):
             self._log.info("Lineage is switched off (option enabled).")
             return None
-        self._options = options = configured.resolve(**self._arguments)
+        self._options = options = configured.resolve(**given)
         for note in options.notes:
             self._log.info("Lineage option %s", note)
         airflow = self._airflow = AttemptContext(self._context)
@@ -602,12 +601,10 @@ class SparkLineageOperator(BaseOperator):
         return lineage.resume(event_files, resume)
 
     def _new_lineage(self, context: Context) -> TaskLineage:
-        arguments = self._lineage_arguments(context)
-        enabled = arguments.pop("enabled", None)
         last = self._task_lineage
         before = last.attempt if last is not None and last.is_of(context) else None
-        launcher = partial(self._launcher, context)
-        return TaskLineage(context, arguments, enabled, launcher, self.log, before=before)
+        options, launcher = partial(self._lineage_arguments, context), partial(self._launcher, context)
+        return TaskLineage(context, options, launcher, self.log, before=before)
 
     def _lineage_arguments(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 (the policy renders them)
         """Return the options that the task gives, and its switch ``enabled``."""

@@ -246,3 +246,8 @@ def test_a_context_manager(below: FakeSpark, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(LineagePendingError), spark_lineage(**OPTIONS, lineage_on_failure="fail"):
         subprocess.run(["spark-submit", "x.py"], check=True)
     assert len(below.runs) == 2
+
+
+def test_a_context_manager_refuses_an_unknown_option() -> None:
+    with pytest.raises(TypeError, match="no option 'datahub_connection'"), spark_lineage(datahub_connection="x"):
+        pytest.fail("the code must not run")

@@ -224,6 +224,17 @@ def test_a_dag_may_do_without(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch)
     assert "OpenLineage" not in spark.runs[0]
 
 
+def test_options_in_default_args_that_cannot_be_rendered_do_not_fail_the_task(
+    spark: FakeSpark,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = with_policy(some_dag(datahub_conn_id="{{ nobody.knows }}"), monkeypatch, "SparkSubmitOperator")
+    operator: Any = one.get_task("submit")
+    execute(operator, context_of(operator))
+    operator.settle_lineage(context_of(operator), "success")
+    assert len(spark.runs) == 1
+
+
 def test_the_entry_point_is_an_airflow_policy() -> None:
     pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     (module,) = pyproject["project"]["entry-points"]["airflow.policy"].values()
