@@ -286,12 +286,16 @@ class TaskLineage:
         policy = self._options.on_failure
         has_attempts_left = self._airflow is not None and self._airflow.has_attempts_left
         self._log.debug("Lineage is pending: lineage_on_failure=%s, attempts left: %s", policy, has_attempts_left)
-        if policy == "warn" or (policy == "retry" and not has_attempts_left):
+        if policy == "warn":
             return
-        # If it cannot be recorded that only lineage is missing, the next attempt would run Spark again: do not fail.
-        leave = partial(self.attempt.delivery.leave_to_retry, self.attempt.written)
-        if has_attempts_left and not self.remember(_AWAITS_RETRY, leave):
-            return
+        if has_attempts_left:
+            # If it cannot be recorded that only lineage is missing, the next attempt would run Spark again: do not fail.
+            if not self.remember(_AWAITS_RETRY, partial(self.attempt.delivery.leave_to_retry, self.attempt.written)):
+                return
+        else:
+            self.guarded("remembering", self.attempt.delivery.leave_to_others)
+            if policy == "retry":
+                return
         raise LineagePendingError(
             f"Spark succeeded, but its lineage was not delivered (lineage_on_failure={policy}): "
             f"{self.attempt.report.reason}"

@@ -413,6 +413,16 @@ class TaskDelivery:
             entry.update(awaits_retry=True, redo={**(entry.manifest.redo or {}), **left})
         return {"for_try": self._key.try_number + 1, "outbox": str(self._options.outbox_location), **left}
 
+    def leave_to_others(self) -> None:
+        """Record that no attempt only has to deliver: whoever clears the task now wants Spark to run again.
+
+        :raises OSError: if the outbox refuses.
+        """
+        self._outbox.deadline = Deadline.after(_RETRY_SECONDS)
+        for entry in self._entries():
+            if entry.manifest.awaits_retry:
+                entry.update(awaits_retry=False)
+
     def check_waiting(self, spark_attempt: int) -> None:
         """Report if the lineage of an earlier attempt is not in this worker's outbox."""
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,22 @@ def test_the_last_try(spark: FakeSpark, obstacle: Path, state: TaskState | None,
     # Somebody clears the task: it is to run again, whole.
     run_try(spark, 2, state, max_tries=1, lineage_on_failure=policy)
     assert len(spark.runs) == 2
+
+
+@pytest.mark.parametrize(("policy", "fails"), [("retry", False), ("fail", True)])
+def test_a_task_that_is_cleared_after_its_last_try_only_delivered_runs_spark_again(
+    spark: FakeSpark, obstacle: Path, state: TaskState | None, policy: str, fails: bool
+) -> None:
+    spark.writes("a_csv_join_agg")
+    for number in (1, 2):
+        with pytest.raises(LineagePendingError) if number == 1 or fails else nullcontext():
+            run_try(spark, number, state, max_tries=1, lineage_on_failure=policy)
+    assert len(spark.runs) == 1
+    with suppress(LineagePendingError):
+        run_try(spark, 3, state, max_tries=2, lineage_on_failure=policy)
+    assert len(spark.runs) == 2
+    obstacle.unlink()
+    run_try(spark, 4, state, max_tries=3, lineage_on_failure=policy)
 
 
 @pytest.mark.parametrize("policy", ["warn", "retry", "fail"])
