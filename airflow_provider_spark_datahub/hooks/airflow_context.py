@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _MANUAL_RUN_TYPES = frozenset({"manual", "operator_triggered"})
 _RESULTS_BESIDE_FAILURE: dict[str, AttemptResult] = {"success": "SUCCESS", "skipped": "SKIPPED"}
-_ACTIVE_STATES = (*("scheduled", "queued", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule"),)
+_ACTIVE_STATES = ("scheduled", "queued", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule")
 """States of a task instance in Airflow in which its job may run, or a later attempt may reconnect to it."""
 _TRIGGER_MS = 60_000
 """A DAG run is for a date in the past if its logical date is earlier than its trigger by more than this."""
@@ -322,20 +322,24 @@ def final_result(ti: Any, key: AttemptKey) -> AttemptResult | None:
 
     :param ti: the asking task instance, from its context; ``None`` outside of tasks, where Airflow cannot be asked.
     """
-    try:
-        if _count_of(ti, key, *_ACTIVE_STATES) != 0:
-            return None
-        states = (state for state in _RESULTS_BESIDE_FAILURE if _count_of(ti, key, state))
-        return _RESULTS_BESIDE_FAILURE.get(next(states, ""), "FAILURE")
-    except (AirflowException, AttributeError, OSError):
-        return None
+
+    def ask() -> AttemptResult | None:
+        return None if _is_in(ti, key, _ACTIVE_STATES) else _result_beside_failure(ti, key) or "FAILURE"
+
+    return _asked(ask)
 
 
-def _count_of(ti: Any, key: AttemptKey, *states: str) -> int | None:
-    """Ask Airflow how many task instances of a key there are in these states: 0 or 1."""
-    instance = {"dag_id": key.dag_id, "run_ids": [key.run_id], "task_ids": [key.task_id], "map_index": key.map_index}
-    count: int | None = ti.get_ti_count(**instance, states=list(states))
-    return count
+def _result_beside_failure(ti: Any, key: AttemptKey) -> AttemptResult | None:
+    return next((result for state, result in _RESULTS_BESIDE_FAILURE.items() if _is_in(ti, key, [state])), None)
+
+
+def _is_in(ti: Any, key: AttemptKey, states: Sequence[str]) -> bool:
+    """Ask Airflow whether the task instance of a key is in one of these states."""
+    # The first versions of Airflow 3 cannot count by map index.
+    mapped = {"map_index": key.map_index} if key.map_index >= 0 else {}
+    return bool(
+        ti.get_ti_count(dag_id=key.dag_id, run_ids=[key.run_id], task_ids=[key.task_id], states=list(states), **mapped)
+    )
 
 
 def stored_result(key: AttemptKey) -> AttemptResult | None:
@@ -383,16 +387,8 @@ class AttemptContext:
     def result_set_by_others(self) -> AttemptResult | None:
         """Return the result that a user set for the running task run in Airflow's UI or API, if there is one."""
         ti = self._ti
-        mapped = {"map_index": _map_index(ti)} if _map_index(ti) >= 0 else {}
-        for state, result in _RESULTS_BESIDE_FAILURE.items():
-            try:
-                if ti.get_ti_count(
-                    dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], states=[state], **mapped
-                ):
-                    return result
-            except (AirflowException, AttributeError, OSError, TypeError):
-                return None
-        return None
+        key = AttemptKey(ti.dag_id, ti.run_id, ti.task_id, _map_index(ti), ti.try_number)
+        return _asked(lambda: _result_beside_failure(ti, key))
 
     def attempt(self) -> TaskAttempt:
         """Return the attempt with its place in the run tree."""
@@ -618,7 +614,7 @@ def _asked(question: Callable[[], T]) -> T | None:
     """Return Airflow's answer to a task's question; ``None`` if Airflow does not answer, or cannot."""
     try:
         return question()
-    except (AirflowException, AirflowRuntimeError, AttributeError, OSError):
+    except (AirflowException, AirflowRuntimeError, AttributeError, OSError, TypeError):
         return None
 
 

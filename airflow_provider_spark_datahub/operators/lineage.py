@@ -289,7 +289,7 @@ class TaskLineage:
         if policy == "warn":
             return
         if has_attempts_left:
-            # If it cannot be recorded that only lineage is missing, the next attempt would run Spark again: do not fail.
+            # Without a record that only lineage is missing, the next attempt would run Spark again: do not fail.
             if not self.remember(_AWAITS_RETRY, partial(self.attempt.delivery.leave_to_retry, self.attempt.written)):
                 return
         else:

@@ -17,6 +17,8 @@ from airflow.providers.openlineage.plugins import macros
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Asset, TaskGroup, task, task_group
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.injection import ParentRun
@@ -349,6 +351,17 @@ def test_runs_of_upstream_tasks_in_a_mapped_group() -> None:
     assert airflow_run.AttemptContext(context_of(after, outside)).attempt().upstream == (
         UpstreamTask("shops.build", (0, 1)),
     )
+
+
+@pytest.mark.parametrize(
+    ("map_index", "asked"), [(-1, {"task_ids": ["build"]}), (3, {"task_ids": ["build"], "map_index": 3})]
+)
+def test_a_state_that_airflow_cannot_give_is_not_set_by_others(map_index: int, asked: dict[str, object]) -> None:
+    ti: Any = TaskInstance(map_index=map_index)
+    ti.get_ti_count = Mock(side_effect=AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR)))
+    assert airflow_run.AttemptContext(context_of(Task(), ti)).result_set_by_others() is None
+    run = {"dag_id": "shop", "run_ids": [RUN_ID]}
+    ti.get_ti_count.assert_called_once_with(**run, **asked, states=["success"])
 
 
 def chain(plugin: bool, states: Mapping[str, str] | None = None) -> tuple[UpstreamTask, ...]:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
@@ -105,7 +107,15 @@ class RunningTask:
 
 
 @pytest.mark.parametrize(
-    ("answer", "settled"), [(0, 1), (1, 0), (AirflowException("no answer"), 0), (OSError("no answer"), 0)]
+    ("answer", "settled"),
+    [
+        (0, 1),
+        (1, 0),
+        (AirflowException("no answer"), 0),
+        (OSError("no answer"), 0),
+        (AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR)), 0),
+        (TypeError("Airflow 3.0.0 has no map_index"), 0),
+    ],
 )
 def test_a_killed_tasks_events_are_converted_when_airflow_says_that_it_is_over(
     tmp_path: Path, answer: int | Exception, settled: int
@@ -115,12 +125,7 @@ def test_a_killed_tasks_events_are_converted_when_airflow_says_that_it_is_over(
     context: Any = {"ti": ti}
     result = DeliverLineageOperator(task_id="deliver").execute(context)
     assert (result["settled"], result["waiting"]) == (settled, 1 - settled)
-    assert (ti.asked["dag_id"], ti.asked["run_ids"], ti.asked["task_ids"], ti.asked["map_index"]) == (
-        "shop",
-        ["run"],
-        ["build"],
-        -1,
-    )
+    assert (ti.asked["dag_id"], ti.asked["run_ids"], ti.asked["task_ids"]) == ("shop", ["run"], ["build"])
 
 
 def test_a_killed_attempt_is_over_if_a_later_one_left_an_entry(tmp_path: Path) -> None:
