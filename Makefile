@@ -15,6 +15,7 @@ UV_VENV := .cache/uv-venv
 OPENLINEAGE_JAR := .cache/jars/openlineage-spark_2.13-1.53.0.jar
 SPARK_CLASSES := .cache/spark-classes
 SERVERS := .cache/servers
+CONNECTORS := .cache/connectors
 
 # uv takes the system's certificates, as pip and Java do, and the Python at hand instead of downloading one.
 export UV_SYSTEM_CERTS := 1
@@ -169,7 +170,7 @@ distclean: clean ## also remove the environments and the jar
 	@rm -rf $(VENV) $(SPARK_VENV) .cache
 
 .PHONY: setup
-setup: dev spark servers $(SPARK_CLASSES)/.ready ## both environments, the OpenLineage jar and the servers that tests run
+setup: dev spark servers $(CONNECTORS)/.ready $(SPARK_CLASSES)/.ready ## both environments, the OpenLineage jar, servers and connectors for tests
 
 .PHONY: dev
 dev: $(PACKAGE_READY)
@@ -214,6 +215,12 @@ $(OPENLINEAGE_JAR): requirements/jars/openlineage.txt | $(SPARK_READY)
 
 $(SERVERS)/%/.ready: requirements/jars/%.txt | $(SPARK_READY)
 	$(STEP) "Server for tests in $(@D)" $(FETCH_JARS) $< --into $(@D) --spark-env $(SPARK_VENV)
+	@touch $@
+
+$(CONNECTORS)/.ready: requirements/connectors.txt requirements/jars/connectors.txt | $(SPARK_READY)
+	$(STEP) "Iceberg, Delta and a Spark for them in $(@D)" bash -euc '{ [ -x $(@D)/spark/bin/python ] || $(UV) venv --python "$(PYTHON)" $(@D)/spark; } && \
+	    $(UV) pip sync --python $(@D)/spark/bin/python requirements/connectors.txt && \
+	    $(FETCH_JARS) requirements/jars/connectors.txt --into $(@D) --spark-env $(SPARK_VENV)'
 	@touch $@
 
 # Spark in tests starts four times faster with them. Without them (another user may write this folder), tests are slower.

@@ -76,6 +76,9 @@ class Symlinks:
             if not selector and table.name.endswith(".changes") and facets.once(_is_changelog):
                 name, selector = table.name.removesuffix(".changes"), "changes"
             table = table._replace(name=name)
+        known = self.by_dataset.get(dataset)
+        if settings.catalog_platforms and known and known.name == table.name and not _is_described(facets):
+            table = known  # OpenLineage says of Delta's tables what they are if they are written, not if they are read
         self.by_dataset[dataset] = table
         return selector.lower() not in METADATA_TABLES
 
@@ -110,6 +113,11 @@ def _catalog_platform(namespace: str, facets: Facets, settings: LineageSettings)
             if platform:
                 return platform
     return settings.hive_platform_alias
+
+
+def _is_described(facets: Facets) -> bool:
+    """Return whether the facets describe the catalogue or the format of the table."""
+    return bool(facets["catalog"] or facets["storage"])
 
 
 def _is_changelog(facets: Facets) -> bool:

@@ -152,6 +152,24 @@ def test_catalog_platforms_set_the_platform_of_tables(facets: Any, platform: str
     assert symlinked_table(linked) == ("hive", "db.orders")
 
 
+def test_a_table_keeps_its_platform_if_only_some_events_describe_it() -> None:
+    # OpenLineage 1.53.0 gives a Delta table the facets `catalog` and `storage` if it is written, not if it is read.
+    named = {"symlinks": symlink("s3://warehouse", "db.orders")}
+    described = named | {"catalog": {"framework": "delta"}, "storage": {"storageLayer": "delta"}}
+    parquet = named | {"storage": {"storageLayer": "default"}}
+    delta = settings(catalog_platforms={"delta": "delta-lake"})
+    for events, options, platform in (
+        ([described, named], delta, "delta-lake"),
+        ([named, described], delta, "delta-lake"),
+        ([described, parquet], delta, "hive"),  # made anew
+        ([described, named], settings(), "hive"),
+    ):
+        symlinks, path = Symlinks(), DatasetId("file", "/wh/t")
+        for facets in events:
+            symlinks.learn(path, Facets(facets), options)
+        assert symlinks.by_dataset == {path: (platform, "db.orders")}
+
+
 def test_a_path_counts_as_the_table_behind_it() -> None:
     symlinks = {DatasetId("file", "/wh/t"): DatasetId("hive", "db.t")}
     assert name_urn("file", "/wh/t", symlinks) == urn("hive", "db.t")

@@ -1,0 +1,123 @@
+"""Whether the listener sees the connectors of a job, whichever class loader has them: real Iceberg and Delta tables."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+import pytest
+
+from airflow_provider_spark_datahub.capture.event_lines import CollectedEvents, Outcome, decoded_event
+from airflow_provider_spark_datahub.capture.injection import LineageInjection, ParentRun, inject
+from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice, choose_jar
+from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
+from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.conversion import Ending, LineageSettings, convert_events
+
+pytestmark = pytest.mark.spark
+
+CACHE = Path(__file__).parents[2] / ".cache"
+LISTENER = CACHE / "jars" / "openlineage-spark_2.13-1.53.0.jar"
+CONNECTORS = CACHE / "connectors"
+SPARK_SUBMIT = CONNECTORS / "spark" / "bin" / "spark-submit"
+PACKAGES = [
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    "io.delta:delta-spark_4.1_2.13:4.4.0",
+    *(f"io.delta:delta-{name}:4.4.0" for name in ("storage", "kernel-api", "kernel-defaults", "kernel-unitycatalog")),
+]
+JARS = [str(CONNECTORS / "{1}-{2}.jar".format(*package.split(":"))) for package in PACKAGES]
+JOB = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+spark.sql("CREATE TABLE ice.shop.orders USING iceberg AS SELECT id AS order_id, id * 2 AS amount FROM range(3)")
+spark.sql("CREATE TABLE totals (order_id BIGINT, total BIGINT) USING delta")
+spark.sql("INSERT INTO totals SELECT order_id, amount AS total FROM ice.shop.orders")
+spark.sql("CREATE TABLE ice.shop.report USING iceberg AS SELECT order_id AS id, total AS revenue FROM totals")
+"""
+PROPERTIES = {
+    "spark.ui.enabled": "false",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.ice.type": "hadoop",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+PARENT = ParentRun("airflow", "shop.build", "01990000-0000-7000-8000-000000000001")
+ORDERS, REPORT = (f"urn:li:dataset:(urn:li:dataPlatform:iceberg,shop.{name},PROD)" for name in ("orders", "report"))
+TOTALS = "urn:li:dataset:(urn:li:dataPlatform:delta-lake,default.totals,PROD)"
+
+
+def packages(folder: Path) -> Submission:
+    """Return the connectors as packages, which Ivy resolves from their folder instead of Maven Central."""
+    settings = folder / "ivysettings.xml"
+    files = quoteattr(f"{CONNECTORS}/[artifact]-[revision].[ext]")
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="files"/><resolvers><filesystem name="files">'
+        f"<artifact pattern={files}/></filesystem></resolvers></ivysettings>"
+    )
+    properties = {"spark.jars.ivySettings": str(settings), "spark.jars.ivy": str(folder / "ivy")}
+    return Submission(properties, packages=",".join(PACKAGES))
+
+
+def class_path(folder: Path) -> Submission:  # noqa: ARG001 (the other one's arguments)
+    return Submission(driver_class_path=":".join(JARS))
+
+
+def submitted(submission: Submission, folder: Path) -> tuple[JarChoice, Path]:
+    """Run the job, with the listener where the operator puts it; the result is where that is, and the events' file."""
+    own = {"spark.sql.catalog.ice.warehouse": f"{folder}/ice", "spark.sql.warehouse.dir": f"{folder}/warehouse"}
+    properties = {**PROPERTIES, **own, **submission.properties}
+    path = f"{SPARK_SUBMIT.parent}{os.pathsep}{os.environ['PATH']}"
+    env = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+    env |= {"PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
+    application = folder / "job.py"
+    application.write_text(JOB)
+    given = Submission(
+        properties,
+        packages=submission.packages,
+        driver_class_path=submission.driver_class_path,
+        application=str(application),
+    )
+    installation = SparkInstallation.find(str(SPARK_SUBMIT), env)
+    jar = choose_jar(str(LISTENER), given, installation=installation, local_driver=True)
+    lineage = LineageInjection(str(folder / "events.ndjson"), jar, PARENT, PARENT, "analytics", {})
+    command = [str(SPARK_SUBMIT), "--master", "local[1]", *inject(given, lineage).submission.arguments]
+    done = subprocess.run(
+        [*command, str(application)], env=env, capture_output=True, text=True, check=False, timeout=300, cwd=folder
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return jar, folder / "events.ndjson"
+
+
+@pytest.mark.parametrize(("connectors", "is_on_class_path"), [(packages, False), (class_path, True)])
+def test_lineage_of_iceberg_and_delta_is_complete(
+    connectors: Callable[[Path], Submission], is_on_class_path: bool, tmp_path: Path
+) -> None:
+    jar, events_file = submitted(connectors(tmp_path), tmp_path)
+    assert (jar.jars, jar.class_path) == (((), (str(LISTENER),)) if is_on_class_path else ((str(LISTENER),), ()))
+    events = CollectedEvents(events_file, decoded_event())
+    settings = LineageSettings.from_mapping({"catalog_platforms": {"iceberg": "iceberg", "delta": "delta-lake"}})
+    conversion = convert_events(events, settings, Ending(succeeded=True))
+    assert events.report.outcome is Outcome.COMPLETE
+    assert set(conversion.outputs) == {ORDERS, TOTALS, REPORT}
+    assert set(conversion.inputs) == {ORDERS, TOTALS}
+    columns = {
+        (upstream, downstream)
+        for job in conversion.jobs
+        for lineage in job.lineage.fine_grained
+        for upstream in lineage["upstreams"]
+        for downstream in lineage["downstreams"]
+    }
+    assert columns == {
+        (f"urn:li:schemaField:({one},{column})", f"urn:li:schemaField:({other},{result})")
+        for one, column, other, result in (
+            (ORDERS, "order_id", TOTALS, "order_id"),
+            (ORDERS, "amount", TOTALS, "total"),
+            (TOTALS, "order_id", REPORT, "id"),
+            (TOTALS, "total", REPORT, "revenue"),
+        )
+    }
