@@ -95,8 +95,9 @@ class PropertiesFile(msgspec.Struct, frozen=True):
         return cls(Path(path), descriptor)
 
     def remove(self) -> None:
-        """Remove the file."""
-        self.path.unlink(missing_ok=True)
+        """Remove the file. If that fails, :func:`remove_abandoned_properties` of a later task removes it."""
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
         os.close(self._descriptor)
 
 

@@ -369,13 +369,14 @@ class TaskLineage:
 
     def _with_listener(self, attempt: AttemptLineage, airflow: AttemptContext) -> AbstractContextManager[None] | None:
         from airflow_provider_spark_datahub.capture import InjectionError
+        from airflow_provider_spark_datahub.conversion import redact_text
 
         try:
             self._launcher = self._find_launcher()
             return self._launcher.inject(attempt, *airflow.openlineage_runs())
         except (InjectionError, OSError) as error:
             attempt.mark_not_injected(str(error))
-            self._log.warning("The job runs without lineage: %s", error)
+            self._log.warning("The job runs without lineage: %s", redact_text(str(error)))
             return None
 
     # -- after the job
@@ -481,7 +482,8 @@ def _described(failure: BaseException) -> str:
 
     code = _ERROR_CODE.search(str(failure))
     if code is None:
-        return redact_text(f"{type(failure).__name__}: {str(failure)[:_FAILURE_CHARS]}")
+        # Cut it afterwards: the end of a secret shows that it is one.
+        return redact_text(f"{type(failure).__name__}: {failure}")[:_FAILURE_CHARS]
     return f"spark-submit ended with exit code {code[1]}{_SHELL_CODES.get(code[1], '')}"
 
 

@@ -203,7 +203,7 @@ class AttemptLineage:
     def _listener_failure(self) -> str:
         if self._not_injected or self._options.capture == "event_log":
             return ""
-        return redact_text(self.driver_output.listener_failure[:_LAST_LINE_CHARS])
+        return redact_text(self.driver_output.listener_failure)[:_LAST_LINE_CHARS]
 
     @property
     def _run_start_ms(self) -> int:
@@ -337,7 +337,7 @@ class AttemptLineage:
 
     def mark_not_injected(self, reason: str) -> None:
         """Record why the job runs without lineage. The runs of the attempt are delivered nevertheless."""
-        self._not_injected = reason
+        self._not_injected = redact_text(reason)
 
     # -- an attempt that reconnects to the job of an earlier one
 
@@ -600,7 +600,7 @@ class AttemptLineage:
         if self.listener_failed:
             return f"there is no event file: {self._listener_failure}"
         # The listener writes its first event when the application starts.
-        last = redact_text(self.driver_output.last_line[:_LAST_LINE_CHARS])
+        last = redact_text(self.driver_output.last_line)[:_LAST_LINE_CHARS]
         said = f"; its last line: {last}" if last else ""
         return f"the job failed before its Spark application started, so there are no events: {failure}{said}"
 
@@ -646,7 +646,8 @@ class AttemptLineage:
         if not isinstance(place, Path) or place.suffix != EVENT_FOLDER:
             return []
         try:
-            return step_in_time(str(self._options.events_location), deadline, lambda: list(capture.launch_notes(place)))
+            notes = step_in_time(str(self._options.events_location), deadline, lambda: [*capture.launch_notes(place)])
+            return [redact_text(note) for note in notes]
         except OSError as error:
             return [f"the notes of the task's launches of Spark cannot be read: {error}"]
 

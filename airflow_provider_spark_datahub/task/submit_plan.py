@@ -30,6 +30,7 @@ from airflow_provider_spark_datahub.capture import (
     overridden_transport,
     unused_path,
 )
+from airflow_provider_spark_datahub.conversion import redact_text
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.attempt_key import AttemptKey
@@ -126,7 +127,7 @@ class SubmitPlan:
             except InjectionError as error:
                 if self._options.capture == "listener":
                     raise
-                reason = error.reason
+                reason = redact_text(error.reason)
                 self._warnings.append(f"{reason}; the lineage comes from Spark's own event log")
         log.debug("The job runs without the OpenLineage listener: %s", reason)
         # The reader of the event log takes the namespace of the jobs from this property, as the listener does.

@@ -248,6 +248,29 @@ def test_a_context_manager(below: FakeSpark, monkeypatch: pytest.MonkeyPatch) ->
     assert len(below.runs) == 2
 
 
+@pytest.mark.usefixtures("below")
+def test_secrets_in_the_failure_of_a_task_and_in_the_notes_of_its_launches_are_redacted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = "https://ann:hunter2-and-much-more-of-the-same-so-that-a-cut-falls-into-it@repo.example.com/openlineage.jar"
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", url)
+
+    def call(*, launches: bool) -> None:
+        if launches:
+            subprocess.run(["spark-submit", "x.py"], check=True)
+        raise RuntimeError(f"{'x' * 240} {url}")
+
+    for launches in (True, False):
+        arguments: dict[str, Any] = {"python_callable": call, "op_kwargs": {"launches": launches}}
+        operator = PythonDatahubOperator(task_id="build", dag=dag(), **arguments, **OPTIONS)
+        context = context_of(operator)
+        with pytest.raises(RuntimeError):
+            operator.execute(context)
+        report = json.dumps(context["ti"].xcoms["lineage_report"])
+        assert ("of this task ran without lineage: the Scala version of https://repo" in report) is launches
+        assert "hunter2" not in report
+
+
 def test_a_context_manager_refuses_an_unknown_option() -> None:
     with pytest.raises(TypeError, match="no option 'datahub_connection'"), spark_lineage(datahub_connection="x"):
         pytest.fail("the code must not run")

@@ -415,6 +415,73 @@ def test_secrets_of_a_file_stay_off_the_command_line_and_are_masked(spark: FakeS
     assert redact("key a-very-secret-key") == "key ***"
 
 
+def long_before(secret_url: str) -> str:
+    """Return a text that is cut between the secret in an address and the end of the login."""
+    return f"{'x' * 240} {secret_url}"
+
+
+SECRET_URL = (
+    "https://ann:hunter2-and-much-more-of-the-same-so-that-a-cut-falls-into-it@repo.example.com/openlineage.jar"
+)
+
+
+@pytest.mark.parametrize("capture", ["listener", "auto"])
+def test_secrets_in_the_reason_why_lineage_cannot_be_added_are_redacted(
+    spark: FakeSpark, caplog: pytest.LogCaptureFixture, capture: str
+) -> None:
+    operator = operator_with_lineage(spark, openlineage_jar=SECRET_URL, capture=capture)
+    context = context_of(operator)
+    execute(operator, context)
+    report = json.dumps(context["ti"].xcoms["lineage_report"])
+    assert "the Scala version of https://repo.example.com/openlineage.jar is not known" in report
+    assert "hunter2" not in report + caplog.text
+
+
+def test_secrets_in_the_last_line_of_a_failed_job_are_redacted(spark: FakeSpark) -> None:
+    spark.prints(f"{long_before(SECRET_URL)}\n")
+    spark.exits(1)
+    operator = operator_with_lineage(spark)
+    context = context_of(operator)
+    with pytest.raises(AirflowException):
+        execute(operator, context)
+    reason = context["ti"].xcoms["lineage_report"]["reason"]
+    assert "its last line: xxx" in reason
+    assert "hunter2" not in reason
+
+
+def test_secrets_in_a_failure_before_spark_starts_are_redacted(
+    spark: FakeSpark, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator = operator_with_lineage(spark)
+    context = context_of(operator)
+    operator.settle_lineage(context, "failed", AirflowException(f"cannot fetch {SECRET_URL}"))
+    report = json.dumps(context["ti"].xcoms["lineage_report"])
+    assert "without starting Spark: AirflowException: cannot fetch https://repo" in report
+    assert "hunter2" not in report + caplog.text
+
+
+def test_a_properties_file_that_cannot_be_removed_does_not_fail_the_task(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.unlink
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        if path.suffix == ".conf":
+            raise OSError(5, "Input/output error", str(path))
+        real(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    spark.writes("a_csv_join_agg")
+    defaults = Path(spark.jar).parent / "spark/conf/spark-defaults.conf"
+    defaults.parent.mkdir()
+    defaults.write_text("spark.openlineage.transport.type http\nspark.openlineage.transport.url http://u:p@ol:5000\n")
+    operator = operator_with_lineage(spark)
+    context = context_of(operator)
+    execute(operator, context)
+    assert "--properties-file" in spark.runs[0]
+    assert context["ti"].xcoms["lineage_report"]["events"] == 23
+
+
 @pytest.mark.slow
 def test_a_properties_file_that_renders_to_nothing_is_none(spark: FakeSpark) -> None:
     spark.writes("a_csv_join_agg")
