@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
 from airflow_provider_spark_datahub.operators.livy import LivyDatahubOperator
 from airflow_provider_spark_datahub.operators.spark_kubernetes import SparkKubernetesDatahubOperator
+from airflow_provider_spark_datahub.plugins import dag_run_listener
+from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag
 from tests.servers.livy import Livy, connection, livy_server
 from tests.servers.spark_operator import Json, spark_operator
@@ -89,6 +92,24 @@ def test_a_batch_that_is_waited_for_by_a_trigger(spark: FakeSpark, livy: Livy) -
     report = context["ti"].xcoms["lineage_report"]
     assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
     assert len(livy.batches) == 1
+
+
+def test_a_deferred_batch_whose_trigger_fails_keeps_its_lineage(spark: FakeSpark, livy: Livy, tmp_path: Path) -> None:
+    """Airflow replaces what the operator left for its resumption, so that only the outbox knows the events."""
+    operator = batch(spark, deferrable=True)
+    context = context_of(operator)
+    with spark.running(), pytest.raises(TaskDeferred):
+        operator.execute(context)
+    livy._processes[0].wait(20)
+    again = batch(spark, deferrable=True)
+    with pytest.raises(AirflowException) as failure:
+        again.resume_execution("__fail__", {"error": "Trigger timeout"}, context)
+    runtime: Any = SimpleNamespace(task=again, get_template_context=lambda: context)
+    dag_run_listener.on_task_instance_failed("running", runtime, failure.value)
+    assert list(outbox_at(tmp_path / "outbox").entries()) == []
+    delivered = (tmp_path / "sink/lineage.jsonl").read_text()
+    assert "/lake/out/a/revenue_by_country" in delivered
+    assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', delivered)) == {"FAILURE"}
 
 
 @pytest.mark.slow
