@@ -34,6 +34,14 @@ class SparkKubernetesDatahubOperator(SparkLineageOperator, SparkKubernetesOperat
         name = self.name or (spec.get("spark", spec).get("metadata") or {}).get("name")
         return str(name) if name else None
 
+    def find_spark_job(self, context: Context, exclude_checked: bool = True) -> Any:
+        """Return the driver's pod. Called by the parent class, which reattaches to the driver of an earlier attempt."""
+        pod = super().find_spark_job(context, exclude_checked=exclude_checked)
+        lineage = self._task_lineage
+        if pod is not None and lineage is not None and (attempt := lineage.attempt) is not None:
+            lineage.guarded("reconnecting", lambda: attempt.reconnect_to(int(pod.metadata.labels["try_number"])))
+        return pod
+
     def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
         return _KubernetesLauncher(self)
 

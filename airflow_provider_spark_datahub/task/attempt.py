@@ -342,14 +342,13 @@ class AttemptLineage:
     # -- an attempt that reconnects to the job of an earlier one
 
     def event_files(self) -> dict[str, Any]:
-        """Return where the job's events are, as JSON, for :meth:`reconnect` of a later attempt."""
-        folder = self._event_log.folder
-        return {
-            "events_file": str(self._events_file) if self._events_file else None,
-            "event_log": str(folder) if folder else None,
-            "own_event_log": self._event_log.is_own,
-            "suffixed_name": self._options.settings.suffixed_name,
-        }
+        """Return where the job's events are, as JSON, for :meth:`reconnect` of a later attempt; empty if nowhere."""
+        return self._record.event_files() if self._record is not None else {}
+
+    def reconnect_to(self, try_number: int) -> None:
+        """Read the events of a job that an earlier attempt submitted, from where the outbox says that they are."""
+        if not self._reconnected and try_number != self._attempt.try_number:
+            self.reconnect(self.delivery.event_files_of(try_number))
 
     def reconnect(self, event_files: object) -> None:
         """Read the events of a job that an earlier attempt submitted.

@@ -140,19 +140,31 @@ class TaskDelivery:
 
     def killed_attempts(self) -> list[UnfinishedAttempt]:
         """Return the records of earlier attempts whose task process ended on this machine without a recorded end."""
+        if self._key.try_number == 1:
+            return []
+        self._outbox.deadline = self._look_deadline
+        return [record for record in self._unfinished_attempts() if record.spark_succeeded is None and record.is_over]
+
+    def event_files_of(self, try_number: int) -> dict[str, Any] | None:
+        """Return :meth:`.UnfinishedAttempt.event_files` of an earlier attempt; ``None`` if it left no record here.
+
+        :raises OSError: if the outbox does not answer.
+        """
+        self._outbox.deadline = Deadline.after(_BEGIN_SECONDS)
+        for record in self._unfinished_attempts():
+            if record.task_try.try_number == try_number:
+                return record.event_files()
+        return None
+
+    def _unfinished_attempts(self) -> Iterator[UnfinishedAttempt]:
+        """Yield the records of earlier attempts that are not converted yet."""
         from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt
 
-        records = []
-        if self._key.try_number > 1:
-            self._outbox.deadline = self._look_deadline
-            for entry in self._entries():
-                manifest = entry.manifest
-                if manifest.state == "unfinished" and manifest.key.try_number < self._key.try_number:
-                    with suppress(ValueError):
-                        record = UnfinishedAttempt.from_obj(manifest.redo)
-                        if record.spark_succeeded is None and record.is_over:
-                            records.append(record)
-        return records
+        for entry in self._entries():
+            manifest = entry.manifest
+            if manifest.state == "unfinished" and manifest.key.try_number < self._key.try_number:
+                with suppress(ValueError):
+                    yield UnfinishedAttempt.from_obj(manifest.redo)
 
     def deliver_others_of_dag(self, stopped: Callable[[], bool]) -> None:
         """Deliver what other tasks of the DAG left: pending entries, and events of killed last attempts.

@@ -114,6 +114,15 @@ class UnfinishedAttempt:
         """
         return msgspec.convert(obj, cls)
 
+    def event_files(self) -> dict[str, Any]:
+        """Return where the events of the job are, as JSON, for an attempt that reconnects to it."""
+        return {
+            "events_file": self.events_file,
+            "event_log": self.event_log,
+            "own_event_log": self.own_event_log,
+            "suffixed_name": self.settings.suffixed_name,
+        }
+
     @property
     def is_over(self) -> bool:
         """Return whether the attempt has ended, or its process is known to be gone from this machine."""

@@ -9,11 +9,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKubernetesOperator
 from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
+from airflow_provider_spark_datahub.operators.lineage import TaskLineage
 from airflow_provider_spark_datahub.operators.livy import LivyDatahubOperator
 from airflow_provider_spark_datahub.operators.spark_kubernetes import SparkKubernetesDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener
@@ -127,6 +131,41 @@ def test_why_a_batch_has_no_lineage(spark: FakeSpark, livy: Livy) -> None:
 def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sequence[Json]]:
     with spark_operator(monkeypatch, tmp_path / "drivers.log") as created:
         yield created
+
+
+def test_an_attempt_that_reattaches_to_the_driver_of_a_killed_one_delivers_its_lineage(
+    spark: FakeSpark, kubernetes: Sequence[Json], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """``reattach_on_restart``: the driver writes into the event file of the attempt that submitted it."""
+    spark.writes("a_csv_join_agg")
+    spec = {"sparkVersion": "4.0.1", "mainApplicationFile": "job.py", "driver": {}}
+
+    def run(try_number: int) -> TaskInstance:
+        manifest = {"metadata": {"name": "build"}, "spec": copy.deepcopy(spec)}
+        operator = SparkKubernetesDatahubOperator(
+            task_id="build", dag=dag(), template_spec=manifest, namespace="jobs", datahub_conn_id="datahub_file"
+        )
+        ti = TaskInstance(try_number=try_number)
+        context = context_of(operator, ti)
+        context["run_id"] = "run"
+        operator.execute(context)
+        return ti
+
+    with monkeypatch.context() as killed:
+        killed.setattr(TaskLineage, "_conclude", lambda *_: None)
+        killed.setattr(KubernetesPodOperator, "execute", Mock(side_effect=SystemExit))
+        with pytest.raises(SystemExit):
+            run(1)
+    driver = SimpleNamespace(metadata=SimpleNamespace(name="build-driver", labels={"try_number": "1"}))
+    monkeypatch.setattr(SparkKubernetesOperator, "find_spark_job", lambda *_, **__: driver)
+    monkeypatch.setattr(KubernetesPodOperator, "execute", lambda operator, context: operator.find_pod("jobs", context))
+    report = run(2).xcoms["lineage_report"]
+    assert (len(kubernetes), report["events"], report["pending"], report["reason"]) == (1, 23, 0, None)
+    assert list(outbox_at(tmp_path / "outbox").entries()) == []
+    spark_run = re.findall(
+        r'"type": "(\w+)", "nativeResultType": "(?!airflow)', (tmp_path / "sink/lineage.jsonl").read_text()
+    )
+    assert set(spark_run) == {"SUCCESS"}
 
 
 def test_an_application_on_kubernetes(spark: FakeSpark, kubernetes: Sequence[Json]) -> None:
