@@ -3,6 +3,7 @@
     python benchmarks/conversion.py              # all of it but the gigabytes
     python benchmarks/conversion.py warm 9       # one part, so many rounds
     python benchmarks/conversion.py memory       # a gigabyte of each mix through the command line
+    python benchmarks/conversion.py instructions # instructions (valgrind), which do not depend on the machine's load
     python benchmarks/conversion.py profile mixed coalesced
 
 Each in turn with ``json.loads`` of the same bytes. In one process: ``again``: the same events in each round, as a warm
@@ -19,6 +20,8 @@ import gc
 import json
 import os
 import pstats
+import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -42,6 +45,8 @@ COMMAND_EVENTS = {"mixed": 413, "wide": 127}
 AGAIN_EVENTS = {"mixed": 271, "wide": 122}
 """All recorded events, and one application."""
 GIGABYTE = 1_000_000_000
+MOST_ROUNDS = 9
+"""Rounds that `instructions` generates in any case, so that generating them costs the same for each count."""
 Lines = list[bytes]
 
 
@@ -222,6 +227,46 @@ def memory(size: int) -> None:
             path.unlink()
 
 
+def instructions(times: int) -> None:
+    """Print the instructions of converting mixed events, after a first round, without the garbage collector."""
+    for name in ("daily", "warm"):
+        per_event = {}
+        for kind in WORK:
+            few, many = (_instructions(name, kind, several) for several in (1, 1 + times))
+            per_event[kind] = (many[0] - few[0]) / (many[1] - few[1])
+        for kind, ours in per_event.items():
+            ratio = per_event["json.loads"] / ours
+            print(f"{name + ', mixed, ' + kind:<28} {ours:9,.0f} instructions an event, {ratio:.2f} of json.loads")
+
+
+def _instructions(name: str, kind: str, several: int) -> tuple[int, int]:
+    """Return the instructions and the events of a process that works through so many rounds."""
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        raise SystemExit("valgrind is not installed")
+    command = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, __file__]
+    run = subprocess.run(
+        [*command, "--rounds", name, kind, str(several)],
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = re.search(r"Collected : (\d+)", run.stderr)
+    if found is None:
+        raise SystemExit(run.stderr)
+    return int(found[1]), int(run.stdout)
+
+
+def in_rounds(name: str, kind: str, several: int) -> None:
+    """Generate the most rounds, work through so many of them, and print the number of events in these."""
+    events = list(islice(rounds("mixed", DAILY if name == "daily" else APPLICATIONS), 1 + MOST_ROUNDS))
+    gc.disable()
+    for lines in events[:several]:
+        WORK[kind](lines)
+    print(sum(map(len, events[:several])))
+
+
 def profile(mix: str, kind: str) -> None:
     """Print where the time goes in a warm process."""
     events = rounds(mix)
@@ -239,6 +284,10 @@ def main(arguments: list[str]) -> None:
         once(rest[0], Path(rest[1]))
     elif part == "--command":
         run_command(Path(rest[0]))
+    elif part == "--rounds":
+        in_rounds(rest[0], rest[1], int(rest[2]))
+    elif part == "instructions":
+        instructions(min(int(rest[0]), MOST_ROUNDS) if rest else 3)
     elif part == "memory":
         memory(int(rest[0]) if rest else GIGABYTE)
     elif part == "profile":
