@@ -11,24 +11,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub.backfill.plan import (
-    APPLICATION_NAME,
-    CONVERTED_FILE,
-    PLAN_FILE,
-    SPARK_MAIN,
-    SUMMARY,
-    BackfillPlan,
-    folder_uri,
-    write_package,
-)
-from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-from airflow_provider_spark_datahub.hooks.storage import result_folder
 from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_spark_datahub.backfill.delivery import DeliveryTotals, ResultFolder
+    from airflow_provider_spark_datahub.backfill.plan import BackfillPlan
 
 
 class BackfillIncompleteError(AirflowException):
@@ -84,7 +73,7 @@ class BackfillLineageOperator(SparkSubmitOperator):
         threads: int = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**{"name": APPLICATION_NAME, **kwargs, "application": str(SPARK_MAIN)})
+        super().__init__(**{"name": "", **kwargs, "application": ""})
         self.sources = sources
         self.out = out
         self.out_conn_id = out_conn_id
@@ -105,6 +94,9 @@ class BackfillLineageOperator(SparkSubmitOperator):
         :raises SettingsError: if a setting of the converter is wrong.
         :raises BackfillIncompleteError: if the delivery is incomplete.
         """
+        from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, PLAN_FILE, SUMMARY
+        from airflow_provider_spark_datahub.hooks.storage import result_folder
+
         plan = self._plan()
         plan.settings()
         plan.archive_filter()
@@ -125,6 +117,9 @@ class BackfillLineageOperator(SparkSubmitOperator):
         return result
 
     def _plan(self) -> BackfillPlan:
+        from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, folder_uri
+        from airflow_provider_spark_datahub.hooks.airflow_context import configuration
+
         return BackfillPlan(
             sources=_texts(self.sources),
             out=folder_uri(self.out),
@@ -137,6 +132,9 @@ class BackfillLineageOperator(SparkSubmitOperator):
         )
 
     def _convert(self, context: Context, plan: BackfillPlan) -> None:
+        from airflow_provider_spark_datahub.backfill.plan import APPLICATION_NAME, SPARK_MAIN, write_package
+
+        self.application, self.name = str(SPARK_MAIN), self.name or APPLICATION_NAME
         with tempfile.TemporaryDirectory(prefix="spark-datahub-") as folder:
             package = str(write_package(Path(folder)))
             users_files = self.py_files
@@ -157,4 +155,5 @@ class BackfillLineageOperator(SparkSubmitOperator):
 
 
 def _texts(value: str | Sequence[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
+    # A template may render to nothing.
+    return tuple(filter(None, [value] if isinstance(value, str) else value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
+from airflow_provider_spark_datahub import operators
 from airflow_provider_spark_datahub.backfill.plan import SPARK_MAIN, PlanError
 from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
 from airflow_provider_spark_datahub.conversion.convert import convert_events
@@ -77,7 +79,7 @@ def test_it_is_submitted_as_any_other_application_with_the_package(tmp_path: Pat
         py_files="/mine.py",
         executor_cores=2,
         since="2020-01-01",
-        applications="a_*",
+        applications=["a_*", ""],
         run_history=True,
         lineage={"env": "DEV"},
         parts=4,
@@ -88,11 +90,31 @@ def test_it_is_submitted_as_any_other_application_with_the_package(tmp_path: Pat
     files = call[call.index("--py-files") + 1].split(",")
     assert (files[0], Path(files[1]).name) == ("/mine.py", "airflow_provider_spark_datahub.zip")
     assert task.py_files == "/mine.py"
+    assert call[call.index("--name") + 1] == "spark-datahub backfill"
     assert call[-2] == str(SPARK_MAIN)
     plan = json.loads(call[-1])
     assert (plan["sources"], plan["out"]) == ([str(tmp_path / "archive")], f"file://{tmp_path}/out")
     assert (plan["since"], plan["applications"], plan["run_history"], plan["parts"]) == ("2020-01-01", ["a_*"], True, 4)
     assert plan["options"] == [{"env": "DEV"}]
+
+
+def test_a_dag_file_loads_no_large_libraries() -> None:
+    """Airflow parses DAG files every few seconds."""
+    names = [path.stem for path in Path(operators.__file__).parent.glob("[a-z]*.py")]
+    script = f"""
+import sys
+from airflow.providers.apache.livy.operators import livy
+from airflow.providers.apache.spark.decorators import pyspark
+from airflow.providers.apache.spark.operators import spark_jdbc, spark_pipelines, spark_sql, spark_submit
+from airflow.providers.cncf.kubernetes.operators import spark_kubernetes
+before = set(sys.modules)
+from airflow_provider_spark_datahub.operators import {", ".join(names)}
+print(*sorted({{name.partition(".")[0] for name in set(sys.modules) - before}}))
+"""
+    output = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    loaded = output.splitlines()[-1].split()
+    assert "airflow_provider_spark_datahub" in loaded
+    assert not {"confluent_kafka", "datahub", "msgspec", "numpy", "pandas", "pyarrow", "pyspark"} & set(loaded)
 
 
 def test_a_next_try_only_delivers_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
