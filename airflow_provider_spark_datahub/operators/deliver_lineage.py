@@ -25,7 +25,7 @@ class DeliverLineageOperator(BaseOperator):
 
     :param outbox_location: the outbox; default: ``[spark_datahub] outbox_location``. The worker needs access to it.
     :param datahub_conn_id: connection to deliver through, instead of the entries' own.
-    :param dag_ids: the DAGs whose entries are delivered; empty for all.
+    :param dag_ids: the DAG or DAGs whose entries are delivered; empty for all.
     :param max_entries: number of entries to deliver at most.
     :param max_seconds: seconds after the start in which deliveries may begin.
     :param entry_seconds: time for the delivery of one entry.
@@ -39,7 +39,7 @@ class DeliverLineageOperator(BaseOperator):
         *,
         outbox_location: str | None = None,
         datahub_conn_id: str | None = None,
-        dag_ids: Sequence[str] = (),
+        dag_ids: str | Sequence[str] = (),
         max_entries: int | str | None = None,
         max_seconds: float | str | None = None,
         entry_seconds: float = 60.0,
@@ -70,6 +70,7 @@ class DeliverLineageOperator(BaseOperator):
 
         finish, settled = drain_callbacks(partial(final_result, context.get("ti")), self.entry_seconds)
         configured = configuration()
+        dag_ids = [self.dag_ids] if isinstance(self.dag_ids, str) else self.dag_ids
         outbox = open_outbox(configured.outbox_location(self.outbox_location), configured.outbox_limits())
         drained = Drain(
             outbox,
@@ -80,7 +81,7 @@ class DeliverLineageOperator(BaseOperator):
                 entries=None if self.max_entries is None else int(self.max_entries),
             ),
             connection=self.datahub_conn_id,
-            wanted=EntryFilter(dag_ids=tuple(self.dag_ids)) or None,
+            wanted=EntryFilter(dag_ids=tuple(filter(None, dag_ids))) or None,
             finish=finish,
             settled=settled,
         ).run()

@@ -67,6 +67,13 @@ def test_only_some_dags_and_a_maximum_of_entries(tmp_path: Path) -> None:
     assert sorted(waiting(tmp_path)) == ["bank", "shop"]
 
 
+def test_one_dag_may_be_a_text_as_a_template_renders_it(tmp_path: Path) -> None:
+    put(tmp_path, "shop")
+    put(tmp_path, "bank")
+    assert execute(dag_ids="shop")["settled"] == 1
+    assert execute(dag_ids="")["settled"] == 1
+
+
 def test_a_maximum_of_seconds(tmp_path: Path) -> None:
     put(tmp_path, "shop")
     assert execute(max_seconds="0")["waiting"] == 1
