@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
@@ -19,6 +20,7 @@ from airflow_provider_spark_datahub.visualization.names import Column, dataset_p
 from airflow_provider_spark_datahub.visualization.network import (
     COLUMN_HEIGHT,
     DATASET_HEIGHT,
+    Box,
     Network,
     NetworkColumn,
 )
@@ -57,7 +59,7 @@ def template(name: str, /, **filters: Callable[..., object]) -> Template:
 
 @cache
 def _drawing() -> Template:
-    return template("network.svg", px="{:g}".format)
+    return template("network.svg")
 
 
 def render_svg(network: Network, *, inside_page: bool = False) -> str:
@@ -73,27 +75,51 @@ def render_svg(network: Network, *, inside_page: bool = False) -> str:
     if not inside_page:
         legend, failures = list(_legend(colours)), _failures(network, width)
         height += _LINE * (bool(legend) + len(failures))
-    platforms = {key: parts[0] for key, box in network.boxes.items() if (parts := dataset_parts(box.urn))}
     jobs = len({box.urn for box in network.boxes.values() if box.is_job})
     datasets = sum(not box.is_job for box in network.boxes.values())
     return _drawing().render(
-        network=network,
         inside_page=inside_page,
         width=width,
         height=height,
         bottom=bottom,
         margin=_MARGIN,
         line=_LINE,
-        head=DATASET_HEIGHT,
-        states=_STATES,
         summary=f"Lineage of {counted(jobs, 'job')} and {counted(datasets, 'dataset')}",
         styles=Markup(read_asset("network.css")),
         edges=_edges(network),
         column_edges=_column_edges(network) if network.unfolded else (),
-        colours_of={key: colours[platform] for key, platform in platforms.items()},
-        row=_row,
+        shapes=(_shape(box, network, colours) for box in network.boxes.values()),
         legend=legend,
         failures=failures,
+    )
+
+
+def _shape(box: Box, network: Network, colours: Mapping[str, int]) -> SimpleNamespace:
+    """Return a box as the template draws it."""
+    (x, y), (width, height) = network.layout.corners[box.key], network.sizes[box.key]
+    left, middle = (x + width / 2, y + height / 2) if box.is_job else (x + 14, y + DATASET_HEIGHT / 2)
+    parts = dataset_parts(box.urn)
+    kinds = ["job" if box.is_job else "dataset", *([box.state] if box.state in _STATES else [])]
+    columns = network.columns[box.key] if network.unfolded and not box.is_job else ()
+    return SimpleNamespace(
+        key=box.key,
+        is_job=box.is_job,
+        kinds=" ".join(kinds),
+        name=f"{box.full}: {box.error}" if box.error else box.full,
+        title=box.title,
+        note=box.note.removesuffix(box.state),
+        state=box.state if box.note.endswith(box.state) else "",
+        colour=colours[parts[0]] if parts else None,
+        rounding=20 if box.is_job else 5,
+        x=f"{x:g}",
+        y=f"{y:g}",
+        width=f"{width:g}",
+        height=f"{height:g}",
+        left=f"{left:g}",
+        title_y=f"{middle - 3:g}",
+        note_y=f"{middle + 13:g}",
+        rule=f"M{x + 5:g},{y + DATASET_HEIGHT - 2:g}H{x + width:g}",
+        columns=[(f"{_row(network, box.key, row) + 4:g}", column.label) for row, column in enumerate(columns)],
     )
 
 
@@ -176,18 +202,14 @@ def _row(network: Network, key: str, row: int) -> float:
 
 def _path(route: Sequence[Point]) -> str:
     """Draw a curve from layer to layer, and a straight line through each layer that the link passes."""
-    drawn = f"M{_at(route[0])}"
+    drawn = f"M{route[0][0]:g},{route[0][1]:g}"
     for number, ((x, y), (to_x, to_y)) in enumerate(pairwise(route), 1):
         if number % 2 and y != to_y:
             bend = (to_x - x) / 2
-            drawn += f"C{_at((x + bend, y))} {_at((to_x - bend, to_y))} {_at((to_x, to_y))}"
+            drawn += f"C{x + bend:g},{y:g} {to_x - bend:g},{to_y:g} {to_x:g},{to_y:g}"
         else:
-            drawn += f"L{_at((to_x, to_y))}"
+            drawn += f"L{to_x:g},{to_y:g}"
     return drawn
-
-
-def _at(point: Point) -> str:
-    return f"{point[0]:g},{point[1]:g}"
 
 
 MOST_LINKS = 500

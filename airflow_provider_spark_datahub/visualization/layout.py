@@ -11,7 +11,7 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 _GAP_BETWEEN_BOXES = 18.0
 _GAP_BETWEEN_LINKS = 14.0
@@ -29,8 +29,7 @@ Link = tuple[str, str]
 """From one box to another, by their keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Waypoint:
+class _Waypoint(NamedTuple):
     """Place where links pass a layer: all links from the same box pass it together."""
 
     origin: str
@@ -207,13 +206,16 @@ class Layout:
         :param sizes: width and height of each box, by its key.
         """
         wanted = list(links)
+        parts = connected_groups(sizes, wanted)
+        part_of = {box: number for number, part in enumerate(parts) for box in part}
+        links_of: list[list[Link]] = [[] for _ in parts]
+        for link in wanted:
+            links_of[part_of[link[0]]].append(link)
         corners: dict[str, Point] = {}
         routes: dict[Link, tuple[Point, ...]] = {}
         width = height = 0.0
-        for part in connected_groups(sizes, wanted):
-            inside = set(part)
-            layers = _Layers.of(part, [link for link in wanted if link[0] in inside])
-            laid_out = _Part(layers, sizes).layout()
+        for part, inside in zip(parts, links_of, strict=True):
+            laid_out = _Part(_Layers.of(part, inside), sizes).layout()
             top = height + _GAP_BETWEEN_PARTS if height else 0.0
             corners.update({key: (x, y + top) for key, (x, y) in laid_out.corners.items()})
             routes.update({link: tuple((x, y + top) for x, y in route) for link, route in laid_out.routes.items()})
@@ -293,23 +295,21 @@ class _Part:
 
     def _settle(self) -> None:
         """Stack the places of each layer, then move them towards their neighbours, layer by layer, to and fro."""
-        for layer in self.layers:
-            offsets = self._offsets(layer)
+        packed = [(layer, self._offsets(layer)) for layer in self.layers]
+        for layer, offsets in packed:
             self.middles.update({place: offset - offsets[-1] / 2 for place, offset in zip(layer, offsets, strict=True)})
+        before, after = _neighbours((right, left) for left, right in self.steps), _neighbours(self.steps)
         for sweep in range(_ALIGNMENT_SWEEPS):
             rightwards = sweep % 2 == 0
-            both = sweep >= _ALIGNMENT_SWEEPS // 2
-            for layer in self.layers if rightwards else reversed(self.layers):
+            neighbours = before if rightwards else after
+            if sweep >= _ALIGNMENT_SWEEPS // 2:
+                neighbours = self.neighbours
+            for layer, offsets in packed if rightwards else reversed(packed):
                 wanted, weights = [], []
                 for place in layer:
-                    met = [
-                        self.middles[other]
-                        for other in self.neighbours.get(place, ())
-                        if both or (self.columns[other] < self.columns[place]) == rightwards
-                    ]
+                    met = [self.middles[other] for other in neighbours.get(place, ())]
                     wanted.append(sum(met) / len(met) if met else self.middles[place])
                     weights.append((_STRAIGHT if isinstance(place, _Waypoint) else 1.0) * max(len(met), 0.1))
-                offsets = self._offsets(layer)
                 self.middles.update(zip(layer, _spread(wanted, weights, offsets), strict=True))
 
     def _offsets(self, layer: Sequence[_Place]) -> list[float]:

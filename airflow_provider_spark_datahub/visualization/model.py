@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from airflow_provider_spark_datahub.printable import counted
@@ -217,21 +218,23 @@ class ColumnLineage:
     inputs: tuple[Column, ...]
     transformation: str | None = None
 
-    def labels(self) -> list[str]:
-        """Return the transformations in a few words: ``["identity", "indirect filter"]``, else their first line."""
-        first, _ = self._first_line_and_rest()
-        if not _TRANSFORMATION_TYPES.fullmatch(first):
-            return [first]
-        return [kind.removeprefix("DIRECT:").replace(":", " ").replace("_", " ").lower() for kind in first.split(",")]
+    def labels(self) -> tuple[str, ...]:
+        """Return the transformations in a few words: ``("identity", "indirect filter")``, else their first line."""
+        return _labels_and_query(self.transformation or "")[0]
 
     def query(self) -> str:
         """Return the query: the lines below the types; all lines if there are several and the first has no types."""
-        first, rest = self._first_line_and_rest()
-        return rest if _TRANSFORMATION_TYPES.fullmatch(first) else f"{first}\n{rest}" if rest else ""
+        return _labels_and_query(self.transformation or "")[1]
 
-    def _first_line_and_rest(self) -> tuple[str, str]:
-        first, *rest = (self.transformation or "").strip().split("\n", 1)
-        return first.strip().removeprefix("-- ").strip(), "".join(rest).strip()
+
+@lru_cache(maxsize=32)  # the columns that one statement writes have few different ones
+def _labels_and_query(transformation: str) -> tuple[tuple[str, ...], str]:
+    first, _, rest = transformation.strip().partition("\n")
+    first, rest = first.strip().removeprefix("-- ").strip(), rest.strip()
+    if not _TRANSFORMATION_TYPES.fullmatch(first):
+        return (first,), f"{first}\n{rest}" if rest else ""
+    kinds = (kind.removeprefix("DIRECT:").replace(":", " ").replace("_", " ").lower() for kind in first.split(","))
+    return tuple(kinds), rest
 
 
 _SOURCES = {

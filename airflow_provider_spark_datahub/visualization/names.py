@@ -32,8 +32,7 @@ def dataset_parts(urn: str) -> tuple[str, str, str] | None:
     return (_decoded(match[1]), _decoded(match[2]), match[3]) if match else None
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Column:
+class Column(NamedTuple):
     """A column of a dataset; without a path, the dataset as a whole."""
 
     dataset: str

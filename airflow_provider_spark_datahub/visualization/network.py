@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from airflow_provider_spark_datahub.visualization.layout import Layout, Link, Size
 from airflow_provider_spark_datahub.visualization.model import ColumnLineage, EdgeEvidence, Graph, GraphJob
@@ -27,11 +28,12 @@ COLUMN_HEIGHT = 17.0
 _COLUMN_SIZE = 11.0
 _PADDING = 30.0
 _LEAST_WIDTH, _MOST_WIDTH = 96.0, 264.0
+_WIDEST = 1.05
 _EMS = {
     **dict.fromkeys("ijl.,:;'|! ", 0.38),
     **dict.fromkeys('frtI()[]{}/\\-_"`*', 0.5),
     **dict.fromkeys("<>=+~&#$%", 0.84),
-    **dict.fromkeys("mwMW@—…", 1.05),
+    **dict.fromkeys("mwMW@—…", _WIDEST),
 }
 """Widths of characters in the widest of the usual fonts, bold."""
 
@@ -150,13 +152,17 @@ def build_network(graph: Graph, *, unfolded: bool = False) -> Network:
     columns = found.by_dataset()
     sizes = {key: _size(box, columns.get(key, ()) if unfolded else ()) for key, box in boxes.items()}
     layout = Layout.of(sizes, links)
-    evidence = {key: tuple(_evidence(urn, jobs)) for urn, key in keys.items()}
+    users: dict[str, dict[str, GraphJob]] = {}
+    for key, job in jobs.items():
+        for edge in job.evidence:
+            users.setdefault(edge[1:], {})[key] = job
+    evidence = {key: tuple(_evidence(urn, users.get(urn, {}))) for urn, key in keys.items()}
     drawn = tuple(dict.fromkeys(links))
     return Network(boxes, drawn, columns, found.statements(), layout, sizes, evidence, unfolded)
 
 
-def _evidence(urn: str, jobs: Mapping[str, GraphJob]) -> Iterator[tuple[str, bool, EdgeEvidence]]:
-    for key, job in jobs.items():
+def _evidence(urn: str, users: Mapping[str, GraphJob]) -> Iterator[tuple[str, bool, EdgeEvidence]]:
+    for key, job in users.items():
         if urn in job.outputs and f">{urn}" in job.evidence:
             yield key, True, job.evidence[f">{urn}"]
         if urn in job.inputs and f"<{urn}" in job.evidence:
@@ -218,17 +224,18 @@ def _text_width(text: str, size: float) -> float:
     return sum(map(_em, text)) * size
 
 
+@lru_cache(maxsize=1_000)
 def _em(character: str) -> float:
     if unicodedata.combining(character):
         return 0.0
     if unicodedata.east_asian_width(character) in "WF":
-        return 1.05
+        return _WIDEST
     return _EMS.get(character) or (0.76 if character.isupper() else 0.66)
 
 
 def _cut(text: str, size: float) -> str:
     """Cut the middle out of a text that does not fit a box: both ends of a path matter."""
-    if _text_width(text, size) <= _MOST_WIDTH:
+    if len(text) * _WIDEST * size <= _MOST_WIDTH or _text_width(text, size) <= _MOST_WIDTH:
         return text
     head, tail = text[: len(text) // 3], text[len(text) // 3 :]
     while _text_width(f"{head}…{tail}", size) > _MOST_WIDTH:

@@ -145,7 +145,7 @@ def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = N
 
 @cache
 def _template() -> Template:
-    page = template("page.html", counted=counted, lines=harmless_lines, name=_breakable, steps=_steps)
+    page = template("page.html", counted=counted, lines=harmless_lines, name=_breakable)
     page.globals.update(known_states=_STATES.split(), most_open=_OPEN_TABLES, most_problems=_SHOWN_PROBLEMS)
     return page
 
@@ -263,13 +263,17 @@ def _tables(network: Network) -> list[_Table]:
         for column in columns
     }
     datasets = sorted((box for box in network.boxes.values() if not box.is_job), key=lambda box: corners[box.key])
-    return [_Table(box, network, labels) for box in datasets]
+    writers: dict[str, list[str]] = {}
+    readers: dict[str, list[str]] = {}
+    for source, target in network.links:
+        writers.setdefault(target, []).append(source)
+        readers.setdefault(source, []).append(target)
+    return [_Table(box, network, labels, writers.get(box.key, []), readers.get(box.key, [])) for box in datasets]
 
 
-def _breakable(name: str) -> Markup:
-    """Return a name as HTML; a long one wraps after a dot, slash, comma or underscore."""
-    escaped = escape(name)
-    return escaped if len(name) <= _SHORT else Markup(_JOINT.sub(r"\g<0><wbr>", str(escaped)))
+def _breakable(name: str) -> str:
+    """Return a name that wraps after a dot, slash, comma or underscore if it is long: as HTML in that case."""
+    return name if len(name) <= _SHORT else Markup(_JOINT.sub(r"\g<0><wbr>", str(escape(name))))
 
 
 def _first_of(names: Sequence[str], most: int) -> str:
@@ -278,20 +282,31 @@ def _first_of(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
-class _Table:
-    """Table with its columns, statements and evidence."""
+_Source = tuple[str, str, str, list[tuple[int, str]]]
+"""Key and label of a column, how the other comes from it, and each statement, or else job, that says so."""
 
-    def __init__(self, box: Box, network: Network, labels: dict[str, str]) -> None:
+
+class _Table:
+    """Table with its columns, statements and evidence.
+
+    :param labels: of all columns, by key.
+    :param writers: the keys of the jobs that write it; ``readers`` of those that read it.
+    """
+
+    def __init__(
+        self, box: Box, network: Network, labels: dict[str, str], writers: Sequence[str], readers: Sequence[str]
+    ) -> None:
         self.box = box
         self.boxes = network.boxes
         self.columns = network.columns[box.key]
+        self.has_types = any(column.type for column in self.columns)
+        self.has_sources = any(column.sources for column in self.columns)
         self.statements = network.statements[box.key]
         self.evidence = network.evidence[box.key]
-        self.everywhere = _everywhere(self.columns)
         self.is_filtered = any(source.is_indirect for column in self.columns for source in column.sources)
         self._labels = labels
-        self._writers = [source for source, target in network.links if target == box.key]
-        self._readers = [target for source, target in network.links if source == box.key]
+        self._writers = writers
+        self._readers = readers
 
     @property
     def facts(self) -> str:
@@ -300,11 +315,22 @@ class _Table:
         jobs = [f"{how} {_first_of([self.boxes[key].full for key in keys], _MOST_JOBS)}" for how, keys in sides if keys]
         return " · ".join([counted(count, "column"), *jobs])
 
-    def own(self, column: NetworkColumn) -> list[ColumnSource]:
-        """Return the sources of a column alone."""
-        return [source for source in column.sources if source not in self.everywhere]
+    def rows(self) -> Iterator[tuple[NetworkColumn | None, str, str, list[_Source]]]:
+        """Yield columns, each with the steps to it, of its values and of what only decides its rows, and its sources.
 
-    def sources(self, sources: Iterable[ColumnSource]) -> Iterator[dict[str, Any]]:
+        The last row, without a column, has the sources of every column, if there are any.
+        """
+        everywhere = _everywhere(self.columns)
+        for column in self.columns:
+            steps: dict[bool, dict[str, None]] = {False: {}, True: {}}
+            for source in column.sources:
+                steps[source.is_indirect][f"{source.column}@{source.job}"] = None
+            own = [source for source in column.sources if source not in everywhere] if everywhere else column.sources
+            yield column, " ".join(steps[False]), " ".join(steps[True]), list(self._sources(own))
+        if everywhere:
+            yield None, "", "", list(self._sources(everywhere))
+
+    def _sources(self, sources: Iterable[ColumnSource]) -> Iterator[_Source]:
         """Yield sources by column; with their statements, or else their jobs, unless there is only one of them."""
         by_column: dict[str, list[ColumnSource]] = {}
         for source in sources:
@@ -316,7 +342,7 @@ class _Table:
                 if len(self.statements if source.statement else self._writers) > 1
             ]
             how = ", ".join(dict.fromkeys(source.label for source in found))
-            yield {"key": key, "label": self._labels[key], "how": how, "origins": list(dict.fromkeys(named))}
+            yield key, self._labels[key], how, list(dict.fromkeys(named))
 
 
 def _everywhere(columns: Iterable[NetworkColumn]) -> tuple[ColumnSource, ...]:
@@ -326,11 +352,3 @@ def _everywhere(columns: Iterable[NetworkColumn]) -> tuple[ColumnSource, ...]:
         return ()
     shared = set(first).intersection(*others)
     return tuple(source for source in first if source in shared and source.is_indirect)
-
-
-def _steps(column: NetworkColumn) -> Iterator[tuple[str, str]]:
-    """Yield attributes for the script: the columns of this one's values, and those that only affect its rows."""
-    for name, indirect in (("values", False), ("deciding", True)):
-        steps = dict.fromkeys(f"{s.column}@{s.job}" for s in column.sources if s.is_indirect == indirect)
-        if steps:
-            yield name, " ".join(steps)
