@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         CollectionReport as CollectionReport,
         EventPlace as EventPlace,
         EventSource as EventSource,
-        FileFollower as FileFollower,
         Outcome as Outcome,
         checked_text as checked_text,
         follow as follow,
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
         OpenStore as OpenStore,
     )
     from airflow_provider_spark_datahub.capture.injection import (
-        S3_SCHEMES as S3_SCHEMES,
         Injection as Injection,
         LineageInjection as LineageInjection,
         ParentRun as ParentRun,
@@ -106,13 +104,13 @@ else:
             "class_archive": "ClassArchive ClassArchiveError ClassArchives",
             "connect_session": "SESSION_SCHEME SessionEvents remote_with_session",
             "event_lines": (
-                "EVENT_FOLDER BadLineError CollectedEvents CollectionReport EventPlace EventSource FileFollower "
+                "EVENT_FOLDER BadLineError CollectedEvents CollectionReport EventPlace EventSource "
                 "Outcome UNREAD checked_text follow"
             ),
             "event_log": "ATTEMPT_PROPERTY EventLog LogFollower LogLimits LogObjects LogPlace",
             "event_objects": "EventObjects ObjectStore OpenStore",
             "injection": (
-                "S3_SCHEMES Injection LineageInjection ParentRun event_file event_log_folder inject "
+                "Injection LineageInjection ParentRun event_file event_log_folder inject "
                 "inject_event_log overridden_transport unused_path"
             ),
             "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver JarChoice choose_jar",

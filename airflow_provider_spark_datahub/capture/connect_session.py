@@ -11,7 +11,6 @@ share neither a Spark run nor a DataJob.
 from __future__ import annotations
 
 import json
-import logging
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -33,7 +32,6 @@ from airflow_provider_spark_datahub.capture.event_lines import (
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
 from airflow_provider_spark_datahub.files import open_regular
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SESSION_SCHEME = "spark-connect://"

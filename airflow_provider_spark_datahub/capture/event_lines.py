@@ -455,7 +455,10 @@ class FileFollower(Generic[T]):
 
 
 class _Follower(Protocol[Event]):
-    """Reader of growing events. :ivar report: see :class:`FileFollower`."""
+    """Reader of growing events.
+
+    :ivar report: counts of everything that was read; final after :meth:`rest`.
+    """
 
     report: CollectionReport
 

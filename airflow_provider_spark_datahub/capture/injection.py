@@ -29,7 +29,7 @@ from airflow_provider_spark_datahub.capture.spark_submit import (
     split_list,
 )
 
-LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
+_LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 _OUR_TRANSPORT = "airflow_datahub"
 _USERS_TRANSPORT = "users"
 
@@ -42,7 +42,7 @@ _MEMBERS = "spark.openlineage.transport.transports."
 # OpenLineage reads the rest of such a name as one key, dots included, but only directly under "transport.".
 _FREE_KEYS = ("properties.", "urlParams.", "headers.")
 
-S3_SCHEMES = ("s3", "s3a")
+_S3_SCHEMES = ("s3", "s3a")
 """Schemes of addresses in S3; ``s3a`` is Hadoop's."""
 
 _LONGEST_ARGUMENT = 120_000
@@ -131,7 +131,7 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
     transport = _transport(submission.effective_properties(), _our_transport(lineage))
     users_parent = _is_users_parent(submission, lineage.parent)
     properties: dict[str, object] = dict(submission.properties)
-    properties[_EXTRA_LISTENERS] = _extended(submission.effective(_EXTRA_LISTENERS), [LISTENER])
+    properties[_EXTRA_LISTENERS] = _extended(submission.effective(_EXTRA_LISTENERS), [_LISTENER])
     properties[DRIVER_JAVA_OPTIONS] = _java_options(submission.effective(DRIVER_JAVA_OPTIONS))
     properties.update(transport)
     if not users_parent:
@@ -223,7 +223,7 @@ def inject_event_log(
         return _EventLogInjection(_with_whole_plans(submission), folder, ours=True)
     if enabled == "true":
         place = (submission.effective(f"{_EVENT_LOG}dir") or _DEFAULT_EVENT_LOG_DIR).strip()
-        if urlsplit(place).scheme in S3_SCHEMES and reads_s3:
+        if urlsplit(place).scheme in _S3_SCHEMES and reads_s3:
             return _EventLogInjection(_with_whole_plans(submission), None, ours=False, uri=place)
         users, reason = _local_folder(place)
         if users is not None and not local_driver:
@@ -258,7 +258,7 @@ def _with_whole_plans(submission: Submission) -> Submission:
 def _local_folder(place: str) -> tuple[Path | None, str]:
     """Return the folder that ``spark.eventLog.dir`` names, or why it cannot be read; a path without scheme is local."""
     parts = urlsplit(place)
-    if parts.scheme in S3_SCHEMES:
+    if parts.scheme in _S3_SCHEMES:
         remedy = "set the option event_log_conn_id, or events_location to an address in S3"
         return None, f"the job's own Spark event log is in {place}, to which no connection is known: {remedy}"
     if parts.scheme not in ("", "file"):
@@ -321,7 +321,7 @@ def _our_transport(lineage: LineageInjection) -> dict[str, str]:
     if "://" not in lineage.events_file:
         return {"type": "file", "location": lineage.events_file}
     parts = urlsplit(lineage.events_file)
-    if parts.scheme not in S3_SCHEMES or not parts.hostname:
+    if parts.scheme not in _S3_SCHEMES or not parts.hostname:
         raise InjectionError(
             f"OpenLineage's S3 transport cannot write to {lineage.events_file!r}: events_location is a folder, or an "
             "address s3://bucket/folder"

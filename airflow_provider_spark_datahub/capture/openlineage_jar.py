@@ -325,7 +325,7 @@ class _Chooser(msgspec.Struct, frozen=True):
 
     def brought_by_the_job(self) -> JarChoice | None:
         for entry in self._entries_of_the_job():
-            if not _is_openlineage(entry):
+            if _openlineage_name(entry) is None:
                 continue
             local = _local_file(entry)
             if local is not None and local.is_file():
@@ -483,10 +483,6 @@ class _Chooser(msgspec.Struct, frozen=True):
                 f"{jar} is built for Scala {jar_scala}, Spark {version} runs on Scala {self.scala}: "
                 f"it would kill the job; use openlineage-spark_{self.scala}"
             )
-
-
-def _is_openlineage(entry: str) -> bool:
-    return _openlineage_name(entry) is not None
 
 
 def _scala_in_name(entry: str) -> ScalaVersion | None:

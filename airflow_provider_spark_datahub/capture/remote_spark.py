@@ -15,7 +15,10 @@ from airflow_provider_spark_datahub.capture.spark_submit import DRIVER_JAVA_OPTI
 
 @dataclass(frozen=True, slots=True)
 class LivyBatch:
-    """Batch of Livy. :param arguments: arguments of ``LivyHook.post_batch``."""
+    """Batch of Livy.
+
+    :param arguments: of ``LivyHook.post_batch``.
+    """
 
     arguments: Mapping[str, Any]
 
@@ -35,7 +38,10 @@ class LivyBatch:
 
 @dataclass(frozen=True, slots=True)
 class SparkApplication:
-    """Application of the Spark operator for Kubernetes. :param manifest: its resource ``SparkApplication``."""
+    """Application of the Spark operator for Kubernetes.
+
+    :param manifest: its resource ``SparkApplication``.
+    """
 
     manifest: Mapping[str, Any]
 

@@ -368,6 +368,10 @@ class DriverOutput:
         return f"the driver's output says that OpenLineage missed SQL executions: {listed}"
 
 
+_EVENT_PROPERTIES = ("spark.openlineage.transport", "spark.eventLog.dir=")
+"""Beginnings of the properties that name a place of events."""
+
+
 class RunningSubmit(msgspec.Struct, frozen=True):
     """Process of a ``spark-submit`` on this machine, found by the place of its events, which only one attempt has.
 
@@ -428,6 +432,3 @@ class RunningSubmit(msgspec.Struct, frozen=True):
         finally:
             os.close(descriptor)
         return False
-
-
-_EVENT_PROPERTIES = ("spark.openlineage.transport", "spark.eventLog.dir=")

@@ -5,7 +5,6 @@ Everything here works while DataHub is down. It runs in the API server and reads
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,8 +30,6 @@ from airflow_provider_spark_datahub.hooks.datahub import open_sink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task import XCOM_KEY, drain_callbacks
-
-log = logging.getLogger(__name__)
 
 _DELIVERY_SECONDS = 20.0
 """Time for a delivery while a person waits for it."""

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.task import AttemptEnd, AttemptLineage, Launcher, LineageOptions, SparkSubmit
 
 T = TypeVar("T")
-AirflowState = Literal["success", "failed", "skipped"]
+_AirflowState = Literal["success", "failed", "skipped"]
 
 _KILL_SECONDS = 4.0
 """Time for lineage in a task that is killed; Airflow ends its process after 5 s."""
-OPTIONS = tuple(signature(LineageConfiguration.resolve).parameters)[1:]
+_OPTIONS = tuple(signature(LineageConfiguration.resolve).parameters)[1:]
 """Names of the arguments that are options of an attempt."""
 _ERROR_CODE = re.compile(r"Error code is: (-?\d+)")
 _SHELL_CODES = {"126": " (it cannot be executed)", "127": " (a command was not found)"}
@@ -182,7 +182,7 @@ class TaskLineage:
         if self.attempt is not None:
             self.attempt.driver_output.mark_killed()
 
-    def settle(self, state: AirflowState, error: object, *, resumed: bool = False) -> None:
+    def settle(self, state: _AirflowState, error: object, *, resumed: bool = False) -> None:
         """Deliver how Airflow ended the attempt, if the end of ``execute`` was another, or there was none.
 
         A task can also end before ``execute`` (``pre_execute``) and after it (``post_execute``, a subclass).
@@ -202,14 +202,14 @@ class TaskLineage:
             else:
                 self._settle_without_spark(state, error)
 
-    def _settle_without_spark(self, state: AirflowState, error: object) -> None:
+    def _settle_without_spark(self, state: _AirflowState, error: object) -> None:
         if self.attempt is None:
             return
         why = f": {type(error).__name__}: {error}" if isinstance(error, BaseException) else ""
         self.attempt.mark_not_injected(f"the task ended as {state} without starting Spark{why}")
         self._conclude(partial(self._end, self._result(state, error)))
 
-    def _result(self, state: AirflowState, error: object) -> AttemptResult:
+    def _result(self, state: _AirflowState, error: object) -> AttemptResult:
         if state == "failed":
             return self._failed_result(error)
         return "SUCCESS" if state == "success" else "SKIPPED"
@@ -525,7 +525,7 @@ class SparkLineageOperator(BaseOperator):
     :param enabled: ``False`` for the other operator as it is.
     """
 
-    lineage_fields: ClassVar[tuple[str, ...]] = (*OPTIONS, "enabled")
+    lineage_fields: ClassVar[tuple[str, ...]] = (*_OPTIONS, "enabled")
     """The arguments that this class adds, all of them templated."""
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
     _task_lineage: TaskLineage | None = None
@@ -616,7 +616,7 @@ class SparkLineageOperator(BaseOperator):
         """Return the options that the task gives, and its switch ``enabled``."""
         return {name: getattr(self, name, None) for name in self.lineage_fields}
 
-    def settle_lineage(self, context: Context, state: AirflowState, error: object = None) -> None:
+    def settle_lineage(self, context: Context, state: _AirflowState, error: object = None) -> None:
         """Report Airflow's result of the attempt, if ``execute`` could not know it. This package's listener calls this.
 
         :param error: what the task raised, if it failed.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
@@ -17,8 +16,9 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 from airflow_provider_spark_datahub.operators.child_spark import ChildSparkOperator
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, SubmissionLauncher
 from airflow_provider_spark_datahub.operators.spark_submit import (
-    STOP_SECONDS,
     SparkSubmitDatahubOperator,
+    await_end,
+    connection_extra,
 )
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class _JDBCLauncher(SubmissionLauncher):
     def spark(self) -> SparkSubmit:
         from airflow_provider_spark_datahub.task import SparkSubmit
 
-        extra = _extra(self._operator._spark_conn_id)
+        extra = connection_extra(self._operator._spark_conn_id)
         return SparkSubmit(
             binary=extra.get("spark-binary") or "spark-submit",
             env=os.environ,
@@ -131,7 +131,7 @@ class _JDBCLauncher(SubmissionLauncher):
 
     def stop(self) -> None:
         super(SparkLineageOperator, self._operator).on_kill()
-        _await_end(getattr(self._operator._hook, "_submit_sp", None))
+        await_end(getattr(self._operator._hook, "_submit_sp", None))
 
 
 class _SqlLauncher(SubmissionLauncher):
@@ -169,7 +169,7 @@ class _SqlLauncher(SubmissionLauncher):
 
     def stop(self) -> None:
         super(SparkLineageOperator, self._operator).on_kill()
-        _await_end(getattr(self._operator._hook, "_sp", None))
+        await_end(getattr(self._operator._hook, "_sp", None))
 
 
 def _properties_of_text(text: str) -> dict[str, str]:
@@ -191,17 +191,3 @@ def _properties_of_text(text: str) -> dict[str, str]:
 def _remove(file: PropertiesFile | None) -> None:
     if file is not None:
         file.remove()
-
-
-def _extra(conn_id: str) -> dict[str, Any]:
-    try:
-        return dict(BaseHook.get_connection(conn_id).extra_dejson)
-    except AirflowException:
-        # Without the connection, Airflow's hooks use YARN in client mode.
-        return {}
-
-
-def _await_end(process: Any) -> None:
-    if process is not None:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=STOP_SECONDS)

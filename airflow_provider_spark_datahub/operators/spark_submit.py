@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _CHANGED_ARGUMENTS = ("conf", "jars", "packages", "driver_class_path", "properties_file")
 _OTHER_ARGUMENTS = ("application", "application_args", "files", "py_files", "_archives")
 """Arguments that may be long."""
-STOP_SECONDS = 10.0
+_STOP_SECONDS = 10.0
 """Time for a stopped spark-submit to disappear."""
 
 
@@ -75,11 +75,7 @@ class _SubmitLauncher(SubmissionLauncher):
         from airflow_provider_spark_datahub.task import SparkSubmit
 
         operator = self._operator
-        try:
-            extra = BaseHook.get_connection(operator._conn_id).extra_dejson
-        except AirflowException:
-            # SparkSubmitHook falls back to YARN in client mode then.
-            extra = {}
+        extra = connection_extra(operator._conn_id)
         return SparkSubmit(
             binary=operator._spark_binary or extra.get("spark-binary") or "spark-submit",
             env={**os.environ, **{name: str(value) for name, value in (operator.env_vars or {}).items()}},
@@ -115,10 +111,22 @@ class _SubmitLauncher(SubmissionLauncher):
         """Stop the job, and wait until spark-submit is gone, so that it writes no more events."""
         # Not our own on_kill, which is for a task that Airflow kills.
         super(SparkLineageOperator, self._operator).on_kill()
-        process = getattr(self._operator._hook, "_submit_sp", None)
-        if process is not None:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=STOP_SECONDS)
+        await_end(getattr(self._operator._hook, "_submit_sp", None))
+
+
+def connection_extra(conn_id: str) -> dict[str, Any]:
+    """Return the extra of a Spark connection; without the connection, Airflow's hooks use YARN in client mode."""
+    try:
+        return dict(BaseHook.get_connection(conn_id).extra_dejson)
+    except AirflowException:
+        return {}
+
+
+def await_end(process: subprocess.Popen[Any] | None) -> None:
+    """Wait for the end of a process that was stopped, but not for long."""
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_STOP_SECONDS)
 
 
 def _watch_output(hook: SparkSubmitHook, watched: Callable[[Iterator[Any]], Iterator[Any]]) -> None:

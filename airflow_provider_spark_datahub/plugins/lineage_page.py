@@ -57,10 +57,6 @@ _looks = requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE)
 _edits = requires_access_dag("PUT", DagAccessEntity.TASK_INSTANCE)
 
 
-def _source() -> LineageSource:
-    return LineageSource()
-
-
 def _one_dag(request: Request) -> None:
     """Refuse an ambiguous DAG: the auth manager reads ``~`` as all DAGs, and only the last one of several."""
     dag_ids = request.query_params.getlist("dag_id")
@@ -74,7 +70,7 @@ def _scope(dag_id: str, run_id: str, task_id: str | None = None, map_index: Anno
     return Scope(dag_id, run_id, task_id or None, index)
 
 
-_SourceDep = Annotated[LineageSource, Depends(_source)]
+_SourceDep = Annotated[LineageSource, Depends(LineageSource)]
 _ScopeDep = Annotated[Scope, Depends(_scope)]
 
 
@@ -319,7 +315,7 @@ def _report_rows(reports: Iterable[TaskReport], records: Iterable[AttemptRecord]
         states.setdefault(record.key.instance, set()).add(record.state)
     rows = []
     for reported in reports:
-        report, name = reported.report, _task_name(reported.key.task_id, reported.key.map_index)
+        report, task = reported.report, (reported.key.task_id, reported.key.map_index)
         counts = [
             counted(report.get("events", 0), "event"),
             counted(len(report.get("inputs") or ()), "input"),
@@ -331,15 +327,9 @@ def _report_rows(reports: Iterable[TaskReport], records: Iterable[AttemptRecord]
         outdated = known == {"delivered"} and (report.get("inputs") or report.get("outputs"))
         notes = (*(() if outdated else _reasons(report)), *map(str, report.get("warnings") or ()))
         state = "reported" if known else _reported_state(report)
-        link = (
-            "" if scope.task_id is not None else f"task?{_query(Scope(scope.dag_id, scope.run_id, *_task(reported)))}"
-        )
-        rows.append(AttemptRow(f"report of {name}", state, ", ".join(counts), notes, reported.time, link))
+        link = "" if scope.task_id is not None else f"task?{_query(Scope(scope.dag_id, scope.run_id, *task))}"
+        rows.append(AttemptRow(f"report of {_task_name(*task)}", state, ", ".join(counts), notes, reported.time, link))
     return rows
-
-
-def _task(report: TaskReport) -> tuple[str, int]:
-    return report.key.task_id, report.key.map_index
 
 
 def _task_name(task_id: str, map_index: int) -> str:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 SECTION = "spark_datahub"
 """Section of Airflow's configuration, which error messages name."""
-FailurePolicy = Literal["warn", "retry", "fail"]
-CaptureMode = Literal["listener", "event_log", "auto"]
-OrphanPolicy = Literal["warn", "kill"]
+_FailurePolicy = Literal["warn", "retry", "fail"]
+_CaptureMode = Literal["listener", "event_log", "auto"]
+_OrphanPolicy = Literal["warn", "kill"]
 _DAY_SECONDS = 86_400.0
 UNNAMED_APPLICATION = "arrow-spark"
 """The application name that SparkSubmitOperator falls back to: every task without a name shares it."""
@@ -69,7 +69,7 @@ class LineageOptions:
 
     connection: str
     settings: LineageSettings
-    on_failure: FailurePolicy
+    on_failure: _FailurePolicy
     events_location: Path
     outbox_location: str
     timeout: float
@@ -79,8 +79,8 @@ class LineageOptions:
     outbox_limits: OutboxLimits | None = None
     openlineage_connection: str | None = None
     emit_periodically: float | None = None
-    capture: CaptureMode = "listener"
-    on_orphan: OrphanPolicy = "warn"
+    capture: _CaptureMode = "listener"
+    on_orphan: _OrphanPolicy = "warn"
     datahub_url: str = ""
     class_archives: Path | None = None
     notes: tuple[str, ...] = ()
@@ -126,8 +126,8 @@ class LineageConfiguration:
         :raises OptionError: if an option has a wrong value.
         :raises SettingsError: if a setting of the converter has a wrong value.
         """
-        on_failure = self._one_of(FailurePolicy, "lineage_on_failure", lineage_on_failure, "warn")
-        mode = self._one_of(CaptureMode, "capture", capture, "listener")
+        on_failure = self._one_of(_FailurePolicy, "lineage_on_failure", lineage_on_failure, "warn")
+        mode = self._one_of(_CaptureMode, "capture", capture, "listener")
         timeout = self._timeout(lineage_timeout)
         settings, notes = self._settings(lineage)
         settings = replace(settings, capture_from_event_log=settings.capture_from_event_log or mode != "listener")
@@ -138,10 +138,10 @@ class LineageConfiguration:
             openlineage_connection=openlineage_conn_id or self.read("openlineage_conn_id") or None,
             settings=settings,
             notes=tuple(notes),
-            on_failure=cast("FailurePolicy", on_failure),
+            on_failure=cast("_FailurePolicy", on_failure),
             events_location=self.events_location(events_location),
             events_store=self._uri("events", events_location),
-            connect_events=self._path(connect_events or self.read("connect_events")),
+            connect_events=Path(file).expanduser() if (file := connect_events or self.read("connect_events")) else None,
             outbox_location=self.outbox_location(outbox_location),
             outbox_limits=self.outbox_limits(),
             timeout=timeout,
@@ -149,8 +149,8 @@ class LineageConfiguration:
             namespace=self._text("namespace", "default"),
             keep_event_files=_boolean("keep_events", self._text("keep_events", "False")),
             emit_periodically=self._period(emit_periodically),
-            capture=cast("CaptureMode", mode),
-            on_orphan=cast("OrphanPolicy", self._one_of(OrphanPolicy, "on_orphan", on_orphan, "warn")),
+            capture=cast("_CaptureMode", mode),
+            on_orphan=cast("_OrphanPolicy", self._one_of(_OrphanPolicy, "on_orphan", on_orphan, "warn")),
             class_archives=archives,
             warnings=warnings,
             event_log_connection=self._event_log_connection(events_location),
@@ -258,10 +258,6 @@ class LineageConfiguration:
         if value not in get_args(values):
             raise OptionError(f"{option} is {value!r}, want one of {', '.join(get_args(values))}")
         return value
-
-    @staticmethod
-    def _path(location: str) -> Path | None:
-        return Path(location).expanduser() if location else None
 
     def _event_log_connection(self, events_location: str | None) -> str | None:
         events_store = self._uri("events", events_location)

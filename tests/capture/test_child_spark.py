@@ -17,12 +17,13 @@ from airflow_provider_spark_datahub.capture.child_spark import (
     main,
     write_child_configuration,
 )
-from airflow_provider_spark_datahub.capture.injection import LISTENER, ParentRun
+from airflow_provider_spark_datahub.capture.injection import ParentRun
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 from airflow_provider_spark_datahub.files import NotRegularFileError
 from tests.capture.installations import openlineage_jar, spark_at
 from tests.capture.test_class_archive import Worker
 
+LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 SQL = "org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver"
 # Arguments, and what Spark reads from them: properties, --jars. Application arguments are never options.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from airflow_provider_spark_datahub.capture.injection import LISTENER, LineageInjection, ParentRun, inject
+from airflow_provider_spark_datahub.capture.injection import LineageInjection, ParentRun, inject
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
 from airflow_provider_spark_datahub.capture.remote_spark import LivyBatch, SparkApplication
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 
+LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"
 PARENT = ParentRun("ns", "shop.build", "01990000-0000-7000-8000-000000000001")
 INJECTED = {

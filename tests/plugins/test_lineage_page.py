@@ -74,7 +74,7 @@ def client(source: Source, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClie
     manager = create_auth_manager()
     monkeypatch.setattr(type(manager), "get_authorized_dag_ids", lambda *_, **__: {"shop"})
     page = lineage_page.create_app()
-    page.dependency_overrides[lineage_page._source] = lambda: source
+    page.dependency_overrides[LineageSource] = lambda: source
     server = FastAPI(root_path="/airflow")
     server.mount("/spark-datahub", page)
     with TestClient(server, base_url="http://airflow.example/airflow/spark-datahub/") as opened:

@@ -19,7 +19,7 @@ from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.task import delivery as task_delivery
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
-from airflow_provider_spark_datahub.task.options import FailurePolicy, LineageOptions
+from airflow_provider_spark_datahub.task.options import LineageOptions, _FailurePolicy
 from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.delivery.outboxes import Recording, key, outbox_at, put, receipts_in
 from tests.delivery.samples import upserts
@@ -31,7 +31,7 @@ GROUP = (KEY.instance, EntryName.connection_hash("datahub"))
 
 
 def delivery(
-    folder: Path, sink: Recording, limits: OutboxLimits | None = None, on_failure: FailurePolicy = "warn"
+    folder: Path, sink: Recording, limits: OutboxLimits | None = None, on_failure: _FailurePolicy = "warn"
 ) -> tuple[TaskDelivery, LineageReport]:
     options = LineageOptions(
         connection="datahub",
@@ -96,7 +96,7 @@ def test_an_attempt_waits_for_others_for_a_share_of_its_time_unless_it_fails_for
 
     monkeypatch.setattr(Lease, "take_turn", no_turn)
     monkeypatch.setattr(Lease, "wait_for", not_released)
-    policies: tuple[FailurePolicy, ...] = ("warn", "retry", "fail")
+    policies: tuple[_FailurePolicy, ...] = ("warn", "retry", "fail")
     for policy in policies:
         one, report = delivery(tmp_path, Recording(), on_failure=policy)
         deadline = Deadline.after(3_000)
