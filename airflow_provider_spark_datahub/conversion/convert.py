@@ -339,6 +339,7 @@ class Converter:
         for application in applications:
             log = logged.get(id(application))
             known = with_effects(application, *(log.without_effect(application.runs) if log is not None else ()))
+            known = known.without_columns_of_changes(log.change_feeds() if log is not None else ())
             if log is not None and self._settings.capture_column_level_lineage:
                 known = spark_log.with_lineage_of_plans(known, log, self._settings, symlinks)
             effective.append(known)

@@ -262,6 +262,20 @@ def test_symlinks_of_a_later_event_count_from_the_start() -> None:
         )
 
 
+def test_a_copy_of_a_change_feed_has_its_columns() -> None:
+    # Delta has the names for itself only if the table itself has a change feed.
+    added = [(f"_{name}", "string") for name in ("change_type", "commit_version", "commit_timestamp")]
+    names = schema(("id", "int"), *added)
+    kinds = column_lineage({"kind": [column("/wh/copy", "_change_type", "DIRECT:IDENTITY")]})
+    copied = query(outputs=[file("/wh/copy", schema=names, storage={"storageLayer": "delta"})])
+    read = query(
+        run_id=OTHER_QUERY, second=5, inputs=[file("/wh/copy", schema=names)], outputs=[file("/z", columnLineage=kinds)]
+    )
+    for queries in ([copied, read], [read]):
+        (lineage,) = only_job(whole_application(*queries)).lineage.fine_grained
+        assert lineage["upstreams"] == [f"urn:li:schemaField:({file_urns('/wh/copy')[0]},_change_type)"]
+
+
 def fields_of(events: list[Json]) -> list[str]:
     job = only_job(events, materialize_dataset=True, include_schema_metadata=True)
     (found,) = job.lineage.outputs.values()

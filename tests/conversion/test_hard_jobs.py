@@ -236,6 +236,25 @@ def test_schemas_equal_those_of_the_tables() -> None:
     assert fields["urn:li:dataset:(urn:li:dataPlatform:hive,db.orders,PROD)"] == ["order_id", "customer_id", "amount"]
 
 
+@pytest.mark.parametrize(("written_here", "with_log"), [(True, False), (True, True), (False, True), (False, False)])
+def test_the_columns_of_a_change_feed_are_not_the_tables(written_here: bool, with_log: bool) -> None:
+    # Without a write and without the log, the table may be a copy of a feed: it then has such columns itself.
+    converter = Converter(settings(materialize_dataset=True, include_schema_metadata=True))
+    for line in gzip.decompress((FOLDER / "events" / "delta_streams-4.1.4.ndjson.gz").read_bytes()).splitlines():
+        if written_here or not any(output["name"].endswith("/silver") for output in json.loads(line)["outputs"]):
+            converter.add(line)
+    for event in log_events("delta_streams-4.1.4") if with_log else ():
+        converter.add_log_event(event)
+    conversion = converter.finish(Ending(succeeded=True))
+    silver = "urn:li:dataset:(urn:li:dataPlatform:hive,ds.silver,PROD)"
+    schemas = [job.lineage.inputs[silver].schema for job in conversion.jobs if silver in job.lineage.inputs]
+    columns = {field["fieldPath"] for schema in schemas if schema for field in schema["fields"]}
+    columns |= {column for source, column, _, _ in direct_columns(conversion) if source == silver}
+    added = {"_change_type", "_commit_version", "_commit_timestamp"}
+    assert columns - added == {"order_id", "amount", "source"}
+    assert columns & added == (set() if written_here or with_log else added)
+
+
 def test_no_real_write_counts_as_refused() -> None:
     # Of all other recorded jobs, no query is.
     recordings = [

@@ -100,6 +100,12 @@ class DatasetFacets(NamedTuple):
         lifecycle = as_text(change.get("lifecycleStateChange")).upper()
         return DatasetFacets(kept, lifecycle, name if all(name) else None, layer)
 
+    @staticmethod
+    def without_change_columns(schema: JsonObject | bytes) -> JsonObject | bytes:
+        """Return the ``schema`` facet without the columns of changes. :param schema: decoded, or as compressed text."""
+        own = _without(decompressed(schema) if isinstance(schema, bytes) else schema, CHANGE_COLUMNS)
+        return compressed(own) if isinstance(own, bytes) else own
+
 
 RESERVED_COLUMNS = frozenset(
     {
@@ -108,15 +114,19 @@ RESERVED_COLUMNS = frozenset(
     }
 )
 """Names that no column of an Iceberg table may have (``org.apache.iceberg.MetadataColumns``)."""
+CHANGE_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
+"""Columns of the changes of a Delta table. No column of a table with a change feed may have these names."""
 
 
 def _without_reserved(schema: JsonObject | bytes) -> JsonObject | bytes:
     """Return the ``schema`` facet of an Iceberg table without the columns that Iceberg adds to a scan."""
-    if isinstance(schema, bytes) and b'"_' not in schema:
-        return schema
+    return schema if isinstance(schema, bytes) and b'"_' not in schema else _without(schema, RESERVED_COLUMNS)
+
+
+def _without(schema: JsonObject | bytes, names: frozenset[str]) -> JsonObject | bytes:
     facet = as_object(schema)
     fields = list(as_objects(facet.get("fields")))
-    own = [field for field in fields if as_text(field.get("name")) not in RESERVED_COLUMNS]
+    own = [field for field in fields if as_text(field.get("name")) not in names]
     if len(own) == len(fields):
         return schema
     kept = {**facet, "fields": own}

@@ -14,15 +14,14 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain
 from urllib.parse import unquote
 
 from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, parent_folders
-from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId, JsonObject
-from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
+from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.runs.fold import (
     DROP,
     NOT_WRITTEN,
@@ -415,7 +414,7 @@ def with_known_columns(run: RunState) -> RunState:
     if not with_columns:
         return run
     known = {
-        dataset: _lower_names(state.schema)
+        dataset: state.lower_names
         for dataset, state in run.inputs.items()
         if state.schema is not None or state.is_metadata
     }
@@ -425,16 +424,6 @@ def with_known_columns(run: RunState) -> RunState:
         if state.columns is not None and (columns := state.columns.within(known)) is not state.columns
     }
     return structs.replace(run, outputs=run.outputs | outputs) if outputs else run
-
-
-def _lower_names(schema: JsonObject | bytes | None) -> frozenset[str]:
-    # The events of an application repeat the schemas of its tables.
-    return _lower_names_of_text(schema) if isinstance(schema, bytes) else frozenset(map(str.lower, field_names(schema)))
-
-
-@lru_cache(maxsize=256)
-def _lower_names_of_text(schema: bytes) -> frozenset[str]:
-    return frozenset(map(str.lower, field_names(schema)))
 
 
 # -- folders
@@ -628,7 +617,7 @@ def _with_whole_tables(application: Application) -> Application:
     columns: dict[DatasetId, set[str]] = {}
     for run in application.runs:
         for dataset, state in chain(run.inputs.items(), run.outputs.items()):
-            columns.setdefault(dataset, set()).update(_lower_names(state.schema))
+            columns.setdefault(dataset, set()).update(state.lower_names)
     tables = {partition: table for partition in partitions if (table := _table_around(partition, columns)) is not None}
     return replace(application, runs=tuple(_without_partitions(run, tables) for run in application.runs))
 

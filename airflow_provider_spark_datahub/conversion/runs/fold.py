@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import msgspec
 from msgspec import structs
@@ -28,11 +29,13 @@ from airflow_provider_spark_datahub.conversion.events import (
     RunEvent,
 )
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
+    CHANGE_COLUMNS,
     NOT_COUNTED,
     Check,
     DatasetFacets,
     DatasetMetadata,
     OutputStatistics,
+    field_names,
     read_partitions,
 )
 from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
@@ -90,6 +93,18 @@ class DatasetState(msgspec.Struct, gc=False):
     is_metadata: bool = False
     gap: str = ""
     metadata: dict[str, tuple[int, JsonObject]] | None = None
+
+    @property
+    def lower_names(self) -> frozenset[str]:
+        """Names of the fields in the schema, in lower case."""
+        # The events of an application repeat the schemas of its tables.
+        schema = self.schema
+        return _names_of_text(schema) if isinstance(schema, bytes) else frozenset(map(str.lower, field_names(schema)))
+
+
+@lru_cache(maxsize=256)
+def _names_of_text(schema: bytes) -> frozenset[str]:
+    return frozenset(map(str.lower, field_names(schema)))
 
 
 class RunState(msgspec.Struct, gc=False):
@@ -255,6 +270,38 @@ class Application:
             for name, table in silent.items()
             if table not in shortened and not any(longer in reported for longer in _endings(table))
         )
+
+    def without_columns_of_changes(self, feeds: Collection[DatasetId] = ()) -> Application:
+        """Return the application without the columns that Delta adds to the changes of a table.
+
+        A table may have such columns itself if it has no change feed, as a copy of another table's changes.
+
+        :param feeds: tables with a change feed, which Spark's event log shows. Others have one if a write shows the table.
+        """
+
+        def is_read(state: DatasetState) -> bool:
+            return not state.layer and state.lower_names >= CHANGE_COLUMNS
+
+        read = {dataset for run in self.runs for dataset, state in run.inputs.items() if is_read(state)}
+        if not read:
+            return self
+        written = {
+            (dataset, state.lower_names.isdisjoint(CHANGE_COLUMNS))
+            for run in self.runs
+            for dataset, state in run.outputs.items()
+            if state.layer == "delta" and state.schema is not None
+        }
+        found = {item for item in read if item in feeds or ((item, True) in written and (item, False) not in written)}
+
+        def own(run: RunState) -> RunState:
+            inputs = {
+                dataset: structs.replace(state, schema=DatasetFacets.without_change_columns(state.schema))
+                for dataset, state in run.inputs.items()
+                if dataset in found and state.schema is not None and is_read(state)
+            }
+            return structs.replace(run, inputs=run.inputs | inputs) if inputs else run
+
+        return replace(self, runs=tuple(map(own, self.runs))) if found else self
 
     def certain(self, log_ms: int | None = None) -> Application | None:
         """Return the application with the inputs and outputs that its end cannot take back.

@@ -35,6 +35,12 @@ _RUNS_A_JOB = re.compile(
 )
 
 _LOCATION = re.compile(r"(?P<index>\w+)\((?P<count>\d{1,6}) paths\)\[(?P<paths>.*)\]")
+# A scan of a Delta table's changes: from Delta's table functions and readers, or from the files of a stream.
+_CHANGED_FILES = re.compile(
+    r"(?:Scan DeltaCDFRelation\([^,]*?\bSnapshot\(path=|^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileIndex ?\[)"
+    r"(?P<path>[^,\]\n]+?)(?:/_delta_log)?[,\]]",
+    re.MULTILINE,
+)
 _RDD_WRITE = re.compile(r"\bsaveAs\w+")
 # The plans of a query's micro-batches differ in their files only.
 _PLANS_OF_QUERY = 20
@@ -212,6 +218,11 @@ class LoggedApplication:
         # Not every event carries the id, nor does a log whose beginning is missing.
         is_only_one = len(applications) == len(logs) == 1
         return applications[0] if is_only_one and not (by_id and self.id) else None
+
+    def change_feeds(self) -> set[DatasetId]:
+        """Return the Delta tables whose changes the application reads."""
+        plans = [execution.plan for execution in self.executions.values() if "_change_type" in execution.plan]
+        return {dataset_of(path, self.default_fs) for plan in plans for path in _CHANGED_FILES.findall(plan)}
 
     def reported_executions(self, runs: Iterable[RunState]) -> set[int]:
         """Return the ids of executions that runs report, with the executions around them and inside them.
