@@ -276,7 +276,7 @@ class Application:
 
         A table may have such columns itself if it has no change feed, as a copy of another table's changes.
 
-        :param feeds: tables with a change feed, which Spark's event log shows. Others have one if a write shows the table.
+        :param feeds: tables with a change feed, as Spark's event log shows. Others have one if a write shows the table.
         """
 
         def is_read(state: DatasetState) -> bool:
