@@ -15,7 +15,7 @@ from tests.airflow_versions import skip_if_airflow_injects_nothing
 from tests.operators.tries import FakeSpark, context_of, execute, operator_with_lineage
 
 
-def test_the_users_objects_come_back_whatever_becomes_of_the_submit(spark: FakeSpark) -> None:
+def test_the_users_arguments_are_restored_after_a_submit_that_fails(spark: FakeSpark) -> None:
     conf = {"spark.a": 1}
     operator = operator_with_lineage(spark, conf=conf, jars="users.jar", packages="a:b:1")
     instead = Submission({"spark.b": "2"}, jars="ours.jar", packages="a:b:1,c:d:2")
@@ -42,7 +42,7 @@ def test_the_users_objects_come_back_whatever_becomes_of_the_submit(spark: FakeS
         ({"deploy_mode": "client"}, {"deploy-mode": "cluster"}, "spark-submit", True),
     ],
 )
-def test_which_spark_submit_runs_where(
+def test_the_command_and_the_deploy_mode_are_those_of_the_operator_then_of_the_connection(
     spark: FakeSpark,
     monkeypatch: pytest.MonkeyPatch,
     arguments: dict[str, Any],
@@ -57,7 +57,7 @@ def test_which_spark_submit_runs_where(
     assert found.env == {**os.environ, "A": "1"}
 
 
-def test_without_its_spark_connection_the_job_goes_where_it_went_before(spark: FakeSpark) -> None:
+def test_without_a_spark_connection_the_driver_is_local(spark: FakeSpark) -> None:
     operator = operator_with_lineage(spark, conn_id="missing")
     found = _SubmitLauncher(operator, context_of(operator)).spark()
     assert (found.binary, found.local_driver) == ("spark-submit", True)

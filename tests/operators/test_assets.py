@@ -54,7 +54,7 @@ def alias_events(events: Any, alias: str = "spark_datahub") -> list[tuple[str, d
     return [(event.dest_asset_key.uri, event.extra) for event in events[AssetAlias(alias)].asset_alias_events]
 
 
-def test_what_was_written_becomes_events_of_the_alias(spark: FakeSpark) -> None:
+def test_each_written_dataset_becomes_an_event_of_the_alias(spark: FakeSpark) -> None:
     settings = {"capture_operations": True, "materialize_dataset": True, "include_schema_metadata": True}
     events, report = attempt(spark, outlets=[AssetAlias("lake")], lineage=settings)
     ((uri, extra),) = alias_events(events, "lake")
@@ -170,11 +170,11 @@ def test_a_failed_attempt_emits_nothing(spark: FakeSpark) -> None:
         ("hive", "shop.orders", {"hive": "x://{env}/{platform}/{name}"}, "x://PROD/hive/shop.orders"),
     ],
 )
-def test_uris(platform: str, name: str, templates: Mapping[str, str], uri: str) -> None:
+def test_the_uri_of_a_written_dataset(platform: str, name: str, templates: Mapping[str, str], uri: str) -> None:
     assert _asset_uri(WrittenDataset("", platform, name, "PROD", ""), templates) == uri
 
 
-def test_a_uri_that_airflow_refuses_costs_only_itself(spark: FakeSpark) -> None:
+def test_a_uri_that_airflow_refuses_is_a_warning_and_the_others_have_events(spark: FakeSpark) -> None:
     _, report = attempt(spark, emit_assets={"file": "airflow://{name}"})
     assert report["assets"] == []
     (warning,) = report["warnings"]

@@ -117,7 +117,7 @@ print(*sorted({{name.partition(".")[0] for name in set(sys.modules) - before}}))
     assert not {"confluent_kafka", "datahub", "msgspec", "numpy", "pandas", "pyarrow", "pyspark"} & set(loaded)
 
 
-def test_a_next_try_only_delivers_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_attempt_only_delivers_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = {"conn_type": "datahub-file", "host": "/proc/nowhere/lineage.jsonl"}
     monkeypatch.setenv("AIRFLOW_CONN_BROKEN", json.dumps(sink))
     with pytest.raises(BackfillIncompleteError, match="complete: 0 of 1 part: "):
@@ -153,6 +153,6 @@ def test_the_folder_of_another_backfill_is_left_alone(tmp_path: Path) -> None:
         execute(tmp_path, lineage={"env": "DEV"})
 
 
-def test_what_a_person_may_want_to_template_is_templated() -> None:
+def test_the_arguments_of_a_backfill_are_templates() -> None:
     own = {"sources", "out", "since", "until", "applications", "lineage", "datahub_conn_id"}
     assert own | {"conf", "application"} <= set(BackfillLineageOperator.template_fields)

@@ -52,7 +52,9 @@ def test_a_job_without_the_listener_has_the_lineage_of_its_event_log(spark: Fake
         ({"conf": {"spark.openlineage.disabled": "true"}}, "switches the OpenLineage listener off"),
     ],
 )
-def test_a_job_that_the_listener_cannot_be_added_to(spark: FakeSpark, arguments: dict[str, Any], why: str) -> None:
+def test_auto_uses_the_event_log_of_a_job_that_the_listener_cannot_be_added_to(
+    spark: FakeSpark, arguments: dict[str, Any], why: str
+) -> None:
     spark.logs(LOG)
     report = report_of(spark, capture="auto", **arguments)
     assert WRITTEN in report["outputs"]
@@ -60,14 +62,14 @@ def test_a_job_that_the_listener_cannot_be_added_to(spark: FakeSpark, arguments:
     assert "OpenLineageSparkListener" not in spark.runs[0]
 
 
-def test_a_listener_that_left_no_event(spark: FakeSpark) -> None:
+def test_auto_uses_the_event_log_if_the_listener_left_no_event(spark: FakeSpark) -> None:
     spark.logs(LOG)
     report = report_of(spark, capture="auto")
     assert "OpenLineageSparkListener" in spark.runs[0]
     assert WRITTEN in report["outputs"]
 
 
-def test_a_job_that_the_listener_saw_is_converted_from_its_events(spark: FakeSpark) -> None:
+def test_auto_uses_the_events_of_a_job_that_the_listener_saw(spark: FakeSpark) -> None:
     spark.writes(EVENTS)
     spark.logs(LOG)
     with_log = report_of(spark, capture="auto")
@@ -75,7 +77,7 @@ def test_a_job_that_the_listener_saw_is_converted_from_its_events(spark: FakeSpa
     assert len(with_log["jobs"]) == 1
 
 
-def test_without_a_log_the_report_says_so(spark: FakeSpark) -> None:
+def test_a_job_that_disables_its_event_log_is_reported(spark: FakeSpark) -> None:
     report = report_of(spark, capture="event_log", conf={"spark.eventLog.enabled": "false"})
     assert not report["outputs"]
     assert [warning for warning in report["warnings"] if "no Spark event log: the job sets" in warning]
@@ -123,7 +125,7 @@ def attempt(spark: FakeSpark, number: int, state: TaskState | None, **arguments:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capture", ["listener", "auto"])
-def test_after_a_listener_that_failed_the_job_runs_without_it(
+def test_the_attempt_after_a_failed_listener_runs_without_it(
     spark: FakeSpark, state: TaskState | None, capture: str
 ) -> None:
     output = DRIVER_OUTPUT / "memory.log.gz"

@@ -118,7 +118,7 @@ def test_a_spark_finds_the_users_files_in_its_configuration_folder(tmp_path: Pat
     ],
 )
 @pytest.mark.usefixtures("below")
-def test_why_there_is_no_lineage(command: str, reason: str) -> None:
+def test_a_task_whose_sparks_have_no_lineage_reports_why(command: str, reason: str) -> None:
     assert reason in report_of(bash(command))["reason"]
 
 
@@ -190,7 +190,7 @@ def test_one_spark_of_two_without_lineage_is_a_warning(below: FakeSpark) -> None
 
 
 @pytest.mark.slow
-def test_a_python_task_and_a_failure_below_it(below: FakeSpark) -> None:
+def test_a_python_task_has_lineage_and_fails_as_its_spark_does(below: FakeSpark) -> None:
     def call(code: int) -> str:
         below.exits(code)
         subprocess.run(["spark-submit", "x.py"], check=True)
@@ -210,7 +210,7 @@ def test_a_python_task_and_a_failure_below_it(below: FakeSpark) -> None:
 
 
 @pytest.mark.slow
-def test_decorators(below: FakeSpark) -> None:
+def test_decorated_tasks_have_the_lineage_of_their_sparks(below: FakeSpark) -> None:
     with_lineage: Any = spark_lineage_task(datahub_conn_id="datahub_file", lineage={"env": "DEV"})
     with_session: Any = pyspark_lineage_task(conn_id="spark_default", datahub_conn_id="datahub_file")
     with DAG("shop", schedule=None):
@@ -232,7 +232,9 @@ def test_decorators(below: FakeSpark) -> None:
 
 
 @pytest.mark.slow
-def test_a_context_manager(below: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_context_manager_has_the_lineage_of_the_sparks_in_it(
+    below: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     context = context_of(bash("x"))
     monkeypatch.setattr(child_spark, "get_current_context", lambda: context)
     with spark_lineage(**OPTIONS):
@@ -271,6 +273,6 @@ def test_secrets_in_the_failure_of_a_task_and_in_the_notes_of_its_launches_are_r
         assert "hunter2" not in report
 
 
-def test_a_context_manager_refuses_an_unknown_option() -> None:
+def test_the_context_manager_refuses_an_unknown_option() -> None:
     with pytest.raises(TypeError, match="no option 'datahub_connection'"), spark_lineage(datahub_connection="x"):
         pytest.fail("the code must not run")

@@ -58,7 +58,7 @@ def test_pending_entries_of_all_dags_are_delivered(tmp_path: Path) -> None:
     assert waiting(tmp_path) == []
 
 
-def test_only_some_dags_and_a_maximum_of_entries(tmp_path: Path) -> None:
+def test_dag_ids_and_max_entries_limit_what_is_delivered(tmp_path: Path) -> None:
     for number in range(3):
         put(tmp_path, "shop", task_id=f"task{number}")
     put(tmp_path, "bank")
@@ -74,12 +74,12 @@ def test_one_dag_may_be_a_text_as_a_template_renders_it(tmp_path: Path) -> None:
     assert execute(dag_ids="")["settled"] == 1
 
 
-def test_a_maximum_of_seconds(tmp_path: Path) -> None:
+def test_no_delivery_begins_after_max_seconds(tmp_path: Path) -> None:
     put(tmp_path, "shop")
     assert execute(max_seconds="0")["waiting"] == 1
 
 
-def test_through_another_connection_and_from_another_outbox(tmp_path: Path) -> None:
+def test_entries_of_another_outbox_are_delivered_through_another_connection(tmp_path: Path) -> None:
     put(tmp_path / "other", "shop", "gone")
     result = execute(outbox_location=str(tmp_path / "other/outbox"), datahub_conn_id="datahub_file")
     assert (result["settled"], waiting(tmp_path / "other")) == (1, [])

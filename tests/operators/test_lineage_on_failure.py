@@ -47,7 +47,9 @@ def run_events(tmp_path: Path) -> list[tuple[str, int | None, str | None]]:
     return [one for one in found if one[1] is not None and one[0] == "COMPLETE"]
 
 
-def test_warn_leaves_it_in_the_outbox(spark: FakeSpark, obstacle: Path, state: TaskState | None) -> None:
+def test_warn_leaves_undelivered_lineage_in_the_outbox(
+    spark: FakeSpark, obstacle: Path, state: TaskState | None
+) -> None:
     spark.writes("a_csv_join_agg")
     report = run_try(spark, 1, state, lineage_on_failure="warn")
     assert obstacle.is_file()
@@ -58,7 +60,7 @@ def test_warn_leaves_it_in_the_outbox(spark: FakeSpark, obstacle: Path, state: T
 
 
 @pytest.mark.parametrize("policy", ["retry", "fail"])
-def test_the_next_try_only_delivers(
+def test_the_next_attempt_only_delivers(
     spark: FakeSpark, obstacle: Path, tmp_path: Path, state: TaskState | None, policy: str
 ) -> None:
     spark.writes("a_csv_join_agg")
@@ -75,7 +77,7 @@ def test_the_next_try_only_delivers(
     assert not (tmp_path / "outbox/pending").exists()
 
 
-def test_delivering_may_take_several_tries(spark: FakeSpark, obstacle: Path, state: TaskState | None) -> None:
+def test_delivering_may_take_several_attempts(spark: FakeSpark, obstacle: Path, state: TaskState | None) -> None:
     spark.writes("a_csv_join_agg")
     for number in (1, 2):
         with pytest.raises(LineagePendingError):
@@ -86,7 +88,9 @@ def test_delivering_may_take_several_tries(spark: FakeSpark, obstacle: Path, sta
 
 
 @pytest.mark.parametrize(("policy", "fails"), [("retry", False), ("fail", True)])
-def test_the_last_try(spark: FakeSpark, obstacle: Path, state: TaskState | None, policy: str, fails: bool) -> None:
+def test_the_last_attempt_fails_by_fail_alone_and_a_cleared_task_runs_spark_again(
+    spark: FakeSpark, obstacle: Path, state: TaskState | None, policy: str, fails: bool
+) -> None:
     spark.writes("a_csv_join_agg")
     if fails:
         with pytest.raises(LineagePendingError):
@@ -100,7 +104,7 @@ def test_the_last_try(spark: FakeSpark, obstacle: Path, state: TaskState | None,
 
 
 @pytest.mark.parametrize(("policy", "fails"), [("retry", False), ("fail", True)])
-def test_a_task_that_is_cleared_after_its_last_try_only_delivered_runs_spark_again(
+def test_a_task_that_is_cleared_after_its_last_attempt_only_delivered_runs_spark_again(
     spark: FakeSpark, obstacle: Path, state: TaskState | None, policy: str, fails: bool
 ) -> None:
     spark.writes("a_csv_join_agg")
@@ -149,7 +153,7 @@ def test_without_a_record_that_only_lineage_is_missing_the_task_does_not_fail(
     assert obstacle.is_file()
 
 
-def test_on_another_worker_the_state_still_keeps_spark_from_running(
+def test_the_tasks_state_keeps_spark_from_running_on_a_worker_without_the_outbox(
     spark: FakeSpark, obstacle: Path, tmp_path: Path
 ) -> None:
     state = TaskState()
@@ -162,7 +166,7 @@ def test_on_another_worker_the_state_still_keeps_spark_from_running(
     assert f"not in the outbox {tmp_path / 'other-worker'} of this worker" in report["reason"]
 
 
-def test_a_try_that_is_not_the_next_one_is_not_held_to_it(spark: FakeSpark, obstacle: Path, tmp_path: Path) -> None:
+def test_the_tasks_state_counts_for_the_next_attempt_only(spark: FakeSpark, obstacle: Path, tmp_path: Path) -> None:
     state = TaskState()
     spark.writes("a_csv_join_agg")
     with pytest.raises(LineagePendingError):

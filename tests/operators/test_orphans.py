@@ -34,7 +34,7 @@ GONE = 2**22 + 1
     ],
 )
 @pytest.mark.parametrize("ignores_sigterm", [False, True])
-def test_a_spark_submit_that_outlived_its_killed_task(
+def test_a_spark_submit_that_outlived_its_killed_task_is_reported_or_stopped(
     spark: FakeSpark,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

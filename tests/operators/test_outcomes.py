@@ -174,7 +174,7 @@ def assert_same(
 
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_with_lineage(tmp_path: Path, ending: Ending) -> None:
+def test_a_task_with_lineage_ends_as_the_plain_operator(tmp_path: Path, ending: Ending) -> None:
     with case(tmp_path, "with lineage") as (spark, _):
         found = outcome(operator_with_lineage(spark), ending, spark)
         assert len(spark.runs) == 1
@@ -184,7 +184,7 @@ def test_with_lineage(tmp_path: Path, ending: Ending) -> None:
 @pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_with_a_failure_in_a_step(tmp_path: Path, ending: Ending) -> None:
+def test_a_task_whose_lineage_fails_in_a_step_ends_as_the_plain_operator(tmp_path: Path, ending: Ending) -> None:
     expected = plain_outcome(tmp_path, ending)
     for step in STEPS:
         with case(tmp_path, step) as (spark, monkeypatch):
@@ -199,7 +199,9 @@ def test_with_a_failure_in_a_step(tmp_path: Path, ending: Ending) -> None:
 @pytest.mark.parametrize(
     "step", [step for step in STEPS if step not in ("the announcement", "following", "the report")]
 )
-def test_a_failure_in_a_step_is_reported(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_a_failure_in_a_step_of_lineage_is_reported(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     spark.writes("a_csv_join_agg")
 
     def fail(*_: object, **__: object) -> NoReturn:
@@ -214,7 +216,7 @@ def test_a_failure_in_a_step_is_reported(spark: FakeSpark, monkeypatch: pytest.M
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", [ENDINGS["success"], ENDINGS["exit 1"]], ids=["success", "exit 1"])
-def test_the_tasks_time_over_in_a_step_after_the_job(tmp_path: Path, ending: Ending) -> None:
+def test_a_timeout_in_a_step_after_the_job_does_not_fail_the_task(tmp_path: Path, ending: Ending) -> None:
     expected = plain_outcome(tmp_path, ending)
     for step in ("collecting", "converting", "delivering", "settling", "the report"):
         with case(tmp_path, step) as (spark, monkeypatch):
@@ -240,7 +242,7 @@ WRONG_SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_with_wrong_settings(tmp_path: Path, ending: Ending) -> None:
+def test_a_task_with_wrong_settings_ends_as_the_plain_operator(tmp_path: Path, ending: Ending) -> None:
     expected = plain_outcome(tmp_path, ending)
     for name, arguments in WRONG_SETTINGS.items():
         with case(tmp_path, name) as (spark, _):
@@ -249,7 +251,7 @@ def test_with_wrong_settings(tmp_path: Path, ending: Ending) -> None:
             assert len(spark.runs) == 1, name
 
 
-def test_a_store_of_task_state_that_fails(spark: FakeSpark) -> None:
+def test_a_store_of_task_state_that_fails_costs_no_lineage(spark: FakeSpark) -> None:
     class Broken:
         def get(self, key: str) -> NoReturn:
             raise LineageBugError(key)
@@ -276,7 +278,7 @@ def test_a_store_of_task_state_that_fails(spark: FakeSpark) -> None:
         (ENDINGS["AirflowTaskTimeout"], 1, None, "UP_FOR_RETRY"),
     ],
 )
-def test_the_task_runs_result(
+def test_the_result_of_the_task_run_is_airflows(
     spark: FakeSpark,
     monkeypatch: pytest.MonkeyPatch,
     ending: Ending,
@@ -353,7 +355,9 @@ def test_a_task_that_defers_itself_after_spark_keeps_its_lineage(spark: FakeSpar
     assert context["ti"].xcoms["lineage_report"] == report
 
 
-def test_a_listener_that_has_nothing_to_settle(spark: FakeSpark, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_listener_leaves_tasks_without_lineage_alone_and_logs_broken_ones(
+    spark: FakeSpark, caplog: pytest.LogCaptureFixture
+) -> None:
     switched_off = operator_with_lineage(spark, enabled=False)
     broken = SimpleNamespace(task=SimpleNamespace(settle_lineage=1), get_template_context=dict, task_id="broken")
     for ti in (

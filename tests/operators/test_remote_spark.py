@@ -64,7 +64,7 @@ def report_of(operator: Any, try_number: int = 1) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_batch_through_livy(spark: FakeSpark, livy: Livy) -> None:
+def test_a_batch_of_livy_has_lineage_whether_or_not_it_succeeds(spark: FakeSpark, livy: Livy) -> None:
     for operator_class in (documented_operator(), LivyDatahubOperator):
         operator = batch(spark, operator_class)
         users = copy.deepcopy(operator.spark_params)
@@ -82,7 +82,7 @@ def test_a_batch_through_livy(spark: FakeSpark, livy: Livy) -> None:
     assert context["ti"].xcoms["lineage_report"]["events"] == 23
 
 
-def test_a_batch_that_is_waited_for_by_a_trigger(spark: FakeSpark, livy: Livy) -> None:
+def test_a_deferred_batch_has_its_lineage_when_it_is_resumed(spark: FakeSpark, livy: Livy) -> None:
     operator = batch(spark, deferrable=True)
     context = context_of(operator)
     with spark.running(), pytest.raises(TaskDeferred) as deferred:
@@ -117,7 +117,7 @@ def test_a_deferred_batch_whose_trigger_fails_keeps_its_lineage(spark: FakeSpark
 
 
 @pytest.mark.slow
-def test_why_a_batch_has_no_lineage(spark: FakeSpark, livy: Livy) -> None:
+def test_a_batch_that_lineage_cannot_be_added_to_reports_why(spark: FakeSpark, livy: Livy) -> None:
     operator = batch(spark, polling_interval=0)
     with pytest.raises(InjectionError, match="does not wait for its batch"):
         operator._launcher(context_of(operator))
@@ -168,7 +168,9 @@ def test_an_attempt_that_reattaches_to_the_driver_of_a_killed_one_delivers_its_l
     assert set(spark_run) == {"SUCCESS"}
 
 
-def test_an_application_on_kubernetes(spark: FakeSpark, kubernetes: Sequence[Json]) -> None:
+def test_an_application_on_kubernetes_has_lineage_whether_or_not_it_succeeds(
+    spark: FakeSpark, kubernetes: Sequence[Json]
+) -> None:
     spark.writes("a_csv_join_agg")
     manifest: dict[str, Any] = {
         "metadata": {"name": "build"},

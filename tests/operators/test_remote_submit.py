@@ -60,14 +60,16 @@ def assert_lineage(folder: Path, report: Any, application: str) -> None:
     assert not list((folder / "events").rglob("*.ndjson"))
 
 
-def test_a_batch_of_livy(run: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_livy_has_lineage_with_a_real_spark(
+    run: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with livy_server(tmp_path / "livy.log") as livy:
         monkeypatch.setenv("AIRFLOW_CONN_LIVY_DEFAULT", json.dumps(connection(livy)))
         report = run("through_livy")
     assert_lineage(tmp_path, report, "orders_through_livy")
 
 
-def test_an_application_on_kubernetes(
+def test_an_application_on_kubernetes_has_lineage_with_a_real_spark(
     run: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with spark_operator(monkeypatch, tmp_path / "drivers.log"):

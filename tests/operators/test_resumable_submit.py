@@ -85,7 +85,7 @@ def lose_the_worker(spark: FakeSpark, cluster: Cluster, state: TaskState, monkey
 
 
 @pytest.mark.parametrize("status", ["RUNNING", "FINISHED"])
-def test_the_second_try_reads_what_the_firsts_driver_wrote(
+def test_an_attempt_that_reconnects_reads_what_the_driver_wrote(
     spark: FakeSpark, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str
 ) -> None:
     state = TaskState()
@@ -105,7 +105,7 @@ def test_the_second_try_reads_what_the_firsts_driver_wrote(
     assert [one["result"]["type"] for one in events if "result" in one and one.get("attempt")] == ["SUCCESS"]
 
 
-def test_after_a_driver_that_failed_a_new_one_has_events_of_its_own(
+def test_a_new_driver_after_a_failed_one_has_events_of_its_own(
     spark: FakeSpark, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = TaskState()
@@ -119,7 +119,9 @@ def test_after_a_driver_that_failed_a_new_one_has_events_of_its_own(
     assert (report["events"], report["pending"]) == (23, 0)
 
 
-def test_a_third_try_finds_them_too(spark: FakeSpark, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_third_attempt_reconnects_to_the_firsts_driver(
+    spark: FakeSpark, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state = TaskState()
     lose_the_worker(spark, cluster, state, monkeypatch)
     lose_the_worker(spark, cluster, state, monkeypatch)
@@ -128,7 +130,7 @@ def test_a_third_try_finds_them_too(spark: FakeSpark, cluster: Cluster, monkeypa
     assert len(cluster.locations) == 1
 
 
-def test_a_driver_of_which_nothing_was_remembered(
+def test_a_driver_whose_events_are_not_known_is_reported(
     spark: FakeSpark, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its try ran without lineage, or with an older version of this package."""
@@ -139,7 +141,7 @@ def test_a_driver_of_which_nothing_was_remembered(
     assert "reconnected to a job of an earlier one, whose events are not known" in report["reason"]
 
 
-def test_without_a_state_every_try_submits(spark: FakeSpark, cluster: Cluster) -> None:
+def test_without_a_state_each_attempt_submits(spark: FakeSpark, cluster: Cluster) -> None:
     cluster.while_polled = lambda: cluster.writes("a_csv_join_agg")
     assert run_try(spark, 1, None)["events"] == 23
     assert run_try(spark, 2, None)["events"] == 23

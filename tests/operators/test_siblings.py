@@ -109,7 +109,9 @@ def test_several_executions_in_one_attempt_add_up(spark: FakeSpark, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["shop", "{{ dag.dag_id }}", None, "{{ task.task_id }}"])
-def test_tasks_that_share_an_applications_name(spark: FakeSpark, tmp_path: Path, name: str | None) -> None:
+def test_tasks_that_share_an_application_keep_each_others_edges(
+    spark: FakeSpark, tmp_path: Path, name: str | None
+) -> None:
     """The last name is different for each task, but the code of both applications calls itself ``shop``."""
     with DAG("shop", schedule=None) as one:
         for number in (0, 1):
@@ -135,7 +137,9 @@ def test_tasks_that_share_an_applications_name(spark: FakeSpark, tmp_path: Path,
         ("copy", {"lineage": [{"pipeline_name": "a"}, {"pipeline_name": "b"}]}, True),
     ],
 )
-def test_a_mapped_task_may_name_each_index(name: str | None, expanded: dict[str, Any], is_shared: bool) -> None:
+def test_the_indexes_of_a_mapped_task_share_an_application_unless_each_has_a_name(
+    name: str | None, expanded: dict[str, Any], is_shared: bool
+) -> None:
     with DAG("shop", schedule=None) as one:
         names = {} if name is None else {"name": name}
         SparkSubmitDatahubOperator.partial(task_id="copy", application="job.py", **names).expand(
@@ -146,7 +150,7 @@ def test_a_mapped_task_may_name_each_index(name: str | None, expanded: dict[str,
     assert airflow_context.AttemptContext(context).attempt().shared_application is is_shared
 
 
-def test_a_task_of_its_own_replaces_its_edges(spark: FakeSpark, tmp_path: Path) -> None:
+def test_a_task_with_an_application_of_its_own_replaces_its_edges(spark: FakeSpark, tmp_path: Path) -> None:
     with DAG("shop", schedule=None) as one:
         copy_task(spark, 0, "other", one, "other")
         task = copy_task(spark, 0, "copy", one)
@@ -180,7 +184,7 @@ def task_runs(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, list[int]]
 
 
 @pytest.mark.slow
-def test_the_end_of_a_dag_run_removes_what_only_earlier_ones_wrote(
+def test_the_end_of_a_dag_run_removes_edges_that_only_earlier_runs_wrote(
     spark: FakeSpark, tmp_path: Path, task_runs: dict[str, dict[str, list[int]]]
 ) -> None:
     def run_indexes(run: DagRun, *indexes: int) -> None:
@@ -225,7 +229,7 @@ def test_the_end_of_a_dag_run_removes_what_only_earlier_ones_wrote(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("index", [-1, 0], ids=["one run", "mapped"])
-def test_an_older_dag_run_that_runs_again_takes_no_edge_of_a_newer_one_away(
+def test_a_cleared_older_dag_run_removes_no_edge_of_a_newer_one(
     spark: FakeSpark, tmp_path: Path, task_runs: dict[str, dict[str, list[int]]], index: int
 ) -> None:
     third, fourth = run_of(3), run_of(4)
@@ -255,7 +259,7 @@ def test_an_older_dag_run_that_runs_again_takes_no_edge_of_a_newer_one_away(
 
 
 @pytest.mark.slow
-def test_datahubs_plugin_takes_no_edge_away(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datahubs_plugin_removes_no_edge(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     """It replaces the edges of the task's DataJob by what the operator returns, after each try of each index."""
     monkeypatch.setattr(airflow_context, "datahub_plugin_is_active", lambda: True)
 

@@ -115,7 +115,7 @@ def test_a_drop_in_submits_what_the_operator_submits_and_reports_lineage(spark: 
 
 
 @pytest.mark.parametrize("one", DROP_INS.values(), ids=DROP_INS)
-def test_a_job_that_fails_fails_as_before(spark: FakeSpark, one: DropIn) -> None:
+def test_a_job_that_fails_raises_what_the_plain_operator_raises(spark: FakeSpark, one: DropIn) -> None:
     spark.writes("a_csv_join_agg")
     spark.exits(3)
     operator = ours(one, spark)
@@ -132,7 +132,7 @@ def test_a_pipeline_of_a_connect_server_runs_without_lineage(spark: FakeSpark, m
         operator._launcher(context_of(operator))
 
 
-def test_properties_of_text() -> None:
+def test_properties_given_as_text_are_read_as_spark_sql_reads_them() -> None:
     assert _properties_of_text("spark.a=1,spark.b=x=y") == {"spark.a": "1", "spark.b": "x=y"}
     with pytest.raises(InjectionError, match="'c' has no value"):
         _properties_of_text("spark.jars=a,c")

@@ -62,7 +62,7 @@ THEIRS = [
 DEPRECATED = "reconnect_on_retry"
 
 
-def test_nothing_is_collected_before_the_submit(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_garbage_is_collected_before_the_submit(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     task = operator_with_lineage(spark)
     seen = {}
 
@@ -109,11 +109,11 @@ def test_an_unknown_argument_is_refused_as_before() -> None:
         SparkSubmitDatahubOperator(task_id="build", datahub_connection="x")
 
 
-def test_template_fields() -> None:
+def test_the_template_fields_are_those_of_both_base_classes() -> None:
     assert tuple(SparkSubmitDatahubOperator.template_fields) == (*SparkSubmitOperator.template_fields, *OURS)
 
 
-def test_our_arguments_are_rendered() -> None:
+def test_the_lineage_arguments_are_rendered() -> None:
     given: dict[str, Any] = {name: f"{{{{ name }}}}-{name}" for name in OURS}
     operator = SparkSubmitDatahubOperator(task_id="build", application="{{ name }}.py", dag=dag(), **given)
     context: Any = {"name": "x"}
@@ -122,7 +122,7 @@ def test_our_arguments_are_rendered() -> None:
     assert {name: getattr(operator, name) for name in OURS} == {name: f"x-{name}" for name in OURS}
 
 
-def test_partial_and_expand() -> None:
+def test_the_operator_can_be_mapped() -> None:
     with DAG("shop", schedule=None) as one:
         SparkSubmitDatahubOperator.partial(
             task_id="build", application="job.py", datahub_conn_id="one", lineage={"env": "DEV"}
@@ -135,7 +135,7 @@ def test_partial_and_expand() -> None:
     assert task.lineage == {"env": "DEV"}
 
 
-def test_default_args() -> None:
+def test_lineage_arguments_come_from_default_args() -> None:
     defaults = {"conn_id": "spark_eu", "datahub_conn_id": "datahub_eu", "lineage_on_failure": "retry", "verbose": True}
     with DAG("shop", schedule=None, default_args=defaults):
         operator = SparkSubmitDatahubOperator(task_id="build", lineage_on_failure="fail")
@@ -209,7 +209,7 @@ def test_switched_off_it_is_the_plain_operator(
     assert not (tmp_path / "outbox").exists()
 
 
-def test_report_is_an_xcom_and_one_line_of_the_log(spark: FakeSpark, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_is_an_xcom_and_one_line_of_the_log(spark: FakeSpark, capsys: pytest.CaptureFixture[str]) -> None:
     spark.writes("a_csv_join_agg")
     operator = operator_with_lineage(spark)
     context = context_of(operator)
@@ -375,7 +375,7 @@ def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(spark: FakeSp
     assert entry.manifest.redo["task_try"]["result"] == "FAILURE", "a drain makes the lineage of the killed attempt"
 
 
-def test_a_task_whose_time_is_over_stops_spark_before_it_collects(spark: FakeSpark) -> None:
+def test_a_task_that_times_out_stops_spark_before_it_collects(spark: FakeSpark) -> None:
     spark.writes("k_killed")
     spark.signals("USR1")
     operator = operator_with_lineage(spark)
@@ -387,7 +387,7 @@ def test_a_task_whose_time_is_over_stops_spark_before_it_collects(spark: FakeSpa
     assert running == [False]
 
 
-def test_the_jobs_own_time_over_before_the_job_is_the_tasks(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeout_before_the_job_fails_the_task(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     failure = AirflowTaskTimeout("over")
 
     def late(*_: object, **__: object) -> None:
@@ -515,7 +515,7 @@ def test_lineage_is_delivered_while_spark_submit_runs(spark: FakeSpark, tmp_path
     assert (report["events"], report["pending"]) == (23, 0)
 
 
-def test_a_period_that_is_none_costs_lineage_and_not_the_task(spark: FakeSpark) -> None:
+def test_a_wrong_emit_periodically_costs_the_lineage_and_not_the_task(spark: FakeSpark) -> None:
     operator = operator_with_lineage(spark, emit_periodically="often")
     context = context_of(operator)
     execute(operator, context)
@@ -532,7 +532,7 @@ def test_a_period_that_is_none_costs_lineage_and_not_the_task(spark: FakeSpark) 
         (1, "spark-submit ended with exit code 1; its last line: spark-class: No such file"),
     ],
 )
-def test_a_submit_that_never_started_is_not_a_listener_that_did_not_run(
+def test_a_job_that_failed_before_spark_started_is_reported_with_its_last_line(
     spark: FakeSpark, code: int, words: str
 ) -> None:
     spark.prints("starting\nspark-class: No such file\n")
