@@ -19,6 +19,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Asset, TaskGroup, task, task_group
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
+from airflow.utils.types import DagRunType
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.injection import ParentRun
@@ -64,7 +65,7 @@ def configure(monkeypatch: pytest.MonkeyPatch, options: Mapping[str, str]) -> No
         ({"datahub.cluster": "", "datahub.platform_instance": ""}, AirflowSite("prod", None)),
     ],
 )
-def test_site_is_that_of_datahubs_own_plugin(
+def test_the_cluster_and_platform_instance_are_those_of_datahubs_plugin(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, str], site: AirflowSite
 ) -> None:
     configure(monkeypatch, options)
@@ -80,7 +81,7 @@ def test_site_is_that_of_datahubs_own_plugin(
         (False, {"datahub.enabled": "True"}, False),
     ],
 )
-def test_datahubs_own_plugin(
+def test_datahubs_plugin_is_active_if_it_is_installed_and_enabled(
     monkeypatch: pytest.MonkeyPatch, installed: bool, options: dict[str, str], active: bool
 ) -> None:
     def distribution(name: str) -> object:
@@ -96,7 +97,7 @@ def test_datahubs_own_plugin(
 
 
 @pytest.mark.parametrize(("given", "expected"), [(-1, -1), (None, -1), (0, 0), (7, 7)])
-def test_identity(given: int | None, expected: int) -> None:
+def test_an_attempt_has_the_key_of_its_task_instance(given: int | None, expected: int) -> None:
     ti = TaskInstance(task_id="group.build", try_number=3, map_index=given)
     context = context_of(Task(), ti)
     attempt = airflow_run.AttemptContext(context)
@@ -104,7 +105,7 @@ def test_identity(given: int | None, expected: int) -> None:
     assert attempt.ti_id == "01990000-0000-7000-8000-000000000001"
 
 
-def test_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_has_its_dag_run_times_and_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch, {"api.base_url": "https://airflow/"})
     dag = DAG("shop", schedule=None, description="The shop")
     with dag:
@@ -169,7 +170,7 @@ def test_dag_and_task_look_as_datahubs_own_plugin_writes_them(monkeypatch: pytes
     assert airflow_run.dag_run_of(tries.DagRun(), stored).dag == attempt.dag_run.dag
 
 
-def test_what_the_options_of_datahubs_own_plugin_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_owners_and_tags_follow_the_options_of_datahubs_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     with DAG("shop", schedule=None, tags=["nightly"], default_args={"owner": "etl"}) as dag:
         EmptyOperator(task_id="build", doc="postgres://ann:secret@db/orders")
 
@@ -183,7 +184,7 @@ def test_what_the_options_of_datahubs_own_plugin_leave_out(monkeypatch: pytest.M
     assert (info().owners, info().tags) == ((), ())
 
 
-def test_values_that_airflow_does_not_have_stay_open() -> None:
+def test_values_that_airflow_does_not_have_are_none() -> None:
     run = tries.DagRun(start_date=None)
     ti = TaskInstance(start_date=None, log_url="", dag_run=run)
     found = airflow_run.AttemptContext(context_of(Task(), ti)).attempt()
@@ -195,21 +196,16 @@ def test_values_that_airflow_does_not_have_stay_open() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("run_type", "kind"),
-    [
-        ("scheduled", "BATCH_SCHEDULED"),
-        ("backfill", "BATCH_SCHEDULED"),
-        ("asset_triggered", "BATCH_SCHEDULED"),
-        ("manual", "BATCH_AD_HOC"),
-        ("operator_triggered", "BATCH_AD_HOC"),
-    ],
-)
-def test_kind_of_a_run(run_type: str, kind: str) -> None:
-    assert airflow_run.dag_run_of(tries.DagRun(run_type=run_type)).kind == kind
+@pytest.mark.parametrize("run_type", DagRunType)
+def test_manual_runs_are_ad_hoc_and_all_others_scheduled(run_type: DagRunType) -> None:
+    """A task knows the name of a run's type, the scheduler has the type itself."""
+    expected = "BATCH_AD_HOC" if run_type.value in ("manual", "operator_triggered") else "BATCH_SCHEDULED"
+    run: Any = tries.DagRun()
+    for run.run_type in (run_type, run_type.value):
+        assert airflow_run.dag_run_of(run).kind == expected
 
 
-def test_data_interval_of_a_run() -> None:
+def test_a_run_has_a_data_interval_if_both_ends_are_known() -> None:
     run: Any = tries.DagRun()
     assert airflow_run.dag_run_of(run).interval is None
     run.data_interval_start = datetime(2026, 1, 1, tzinfo=UTC)
@@ -220,7 +216,7 @@ def test_data_interval_of_a_run() -> None:
 
 
 @pytest.mark.parametrize("plugin", [False, True])
-def test_runs_of_other_dags_that_a_run_comes_from(monkeypatch: pytest.MonkeyPatch, plugin: bool) -> None:
+def test_a_run_names_the_runs_that_triggered_it(monkeypatch: pytest.MonkeyPatch, plugin: bool) -> None:
     monkeypatch.setattr(airflow_run, "datahub_plugin_is_active", lambda: plugin)
     source = {"source_dag_id": "load", "source_task_id": "extract", "source_run_id": "r1", "source_map_index": 2}
     by_us = AirflowSite().task_run_urn("load", "extract", "r1", 2)
@@ -252,21 +248,11 @@ def test_runs_of_other_dags_that_a_run_comes_from(monkeypatch: pytest.MonkeyPatc
         assert airflow_run.dag_run_of(tries.DagRun(conf=nonsense or {})).parent_urn is None
 
 
-def test_kind_of_a_run_of_the_scheduler() -> None:
-    from airflow.utils.types import DagRunType
-
-    run: Any = tries.DagRun()
-    for run_type in DagRunType:
-        run.run_type = run_type
-        expected = "BATCH_AD_HOC" if run_type.value in ("manual", "operator_triggered") else "BATCH_SCHEDULED"
-        assert airflow_run.dag_run_of(run).kind == expected
-
-
 def tries_task(task_id: str, **more: Any) -> Any:
     return SparkSubmitDatahubOperator(task_id=task_id, application=f"{task_id}.py", name=task_id, **more)
 
 
-def test_upstream_tasks() -> None:
+def test_the_tasks_before_a_task_are_its_upstream_tasks() -> None:
     with DAG("shop", schedule=None):
         with TaskGroup("group"):
             second, first = tries_task("b"), tries_task("a")
@@ -316,13 +302,15 @@ def behind_mapped_numbers() -> Any:
         (OSError("broken pipe"), ()),
     ],
 )
-def test_runs_of_a_mapped_upstream_task(counts: Mapping[str, int] | Exception, indexes: tuple[int, ...]) -> None:
+def test_each_run_of_a_mapped_upstream_task_is_linked_up_to_a_limit(
+    counts: Mapping[str, int] | Exception, indexes: tuple[int, ...]
+) -> None:
     build = behind_mapped_numbers()
     found = airflow_run.AttemptContext(context_of(build, TaskInstance(counts=counts))).attempt()
     assert found.upstream == (UpstreamTask("numbers", indexes),)
 
 
-def test_an_airflow_that_cannot_count_runs() -> None:
+def test_without_counts_of_runs_a_mapped_upstream_task_has_no_links() -> None:
     class OldTaskInstance(TaskInstance):
         @property
         def get_ti_count(self) -> Any:
@@ -333,7 +321,7 @@ def test_an_airflow_that_cannot_count_runs() -> None:
     assert found.upstream == (UpstreamTask("numbers", ()),)
 
 
-def test_runs_of_upstream_tasks_in_a_mapped_group() -> None:
+def test_in_a_mapped_group_the_run_of_the_same_index_is_upstream() -> None:
     with DAG("shop", schedule=None) as dag:
 
         @task_group
@@ -458,7 +446,7 @@ def test_a_run_out_of_turn_is_superseded_by_a_newer_one() -> None:
 @pytest.mark.parametrize("namespace", [None, "airflow-eu"])
 @pytest.mark.parametrize("logical_date", [LOGICAL_DATE, None])
 @pytest.mark.parametrize(("try_number", "map_index", "clear_number"), [(1, -1, 0), (3, 7, 2)])
-def test_openlineage_runs_are_those_of_airflows_provider(
+def test_openlineage_run_ids_are_those_of_airflows_provider(
     monkeypatch: pytest.MonkeyPatch,
     namespace: str | None,
     logical_date: datetime | None,

@@ -54,14 +54,14 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("datahub-object-store", "s3://bucket/lineage", ObjectStoreSink),
     ],
 )
-def test_sink_by_connection_type(connection: Any, conn_type: str, host: str, sink: type) -> None:
+def test_each_connection_type_has_its_sink(connection: Any, conn_type: str, host: str, sink: type) -> None:
     connection("lineage", conn_type=conn_type, host=host)
     with sink_of("lineage") as found:
         assert type(found) is sink
         assert host in found.describe()
 
 
-def test_connection_from_a_uri(connection: Any) -> None:
+def test_a_connection_from_a_uri_has_a_sink(connection: Any) -> None:
     connection("lineage", uri="datahub-rest://:secret@gms:8080/?timeout_sec=3")
     with sink_of("lineage") as found:
         assert isinstance(found, RestSink)
@@ -78,14 +78,14 @@ def test_rest_connection_writes_with_its_token(connection: Any) -> None:
 
 
 @pytest.mark.parametrize("conn_type", ["http", "kafka", "", "datahub"])
-def test_a_connection_of_another_type(connection: Any, conn_type: str) -> None:
+def test_a_connection_of_another_type_is_refused(connection: Any, conn_type: str) -> None:
     connection("lineage", conn_type=conn_type, host="x")
     with pytest.raises(SinkSettingsError, match=r"'lineage' is of type .* type 'datahub-rest' or 'datahub-kafka'"):
         sink_of("lineage")
     assert open_sink("lineage")[0] is None
 
 
-def test_a_missing_connection() -> None:
+def test_a_missing_connection_is_named() -> None:
     with pytest.raises(AirflowException, match="missing"):
         sink_of("missing")
     sink, problem = open_sink("missing")
@@ -107,7 +107,7 @@ def test_a_missing_connection() -> None:
         ({"conn_type": "datahub-file", "host": "s3://bucket/x"}, "local path"),
     ],
 )
-def test_an_incomplete_connection(connection: Any, fields: dict[str, Any], reason: str) -> None:
+def test_an_incomplete_connection_names_what_is_wrong(connection: Any, fields: dict[str, Any], reason: str) -> None:
     connection("lineage", **fields)
     with pytest.raises(SinkSettingsError, match=reason):
         sink_of("lineage")
@@ -116,7 +116,7 @@ def test_an_incomplete_connection(connection: Any, fields: dict[str, Any], reaso
     assert re.search(reason, str(problem))
 
 
-def test_hooks(connection: Any, tmp_path: Path) -> None:
+def test_a_hook_opens_the_sink_of_its_connection(connection: Any, tmp_path: Path) -> None:
     connection("datahub_rest_default", conn_type="datahub-rest", host="http://gms:8080")
     connection("own_file", conn_type="datahub-file", host=str(tmp_path / "lineage.jsonl"))
     with DatahubRestHook().get_conn() as rest, DatahubFileHook("own_file").get_conn() as file:
@@ -158,7 +158,7 @@ def test_without_kafkas_client_the_extra_is_named(connection: Any, monkeypatch: 
         (OpenLineageHook, {"host": "http://marquez:5000"}, True, "Only a delivery can test more"),
     ],
 )
-def test_airflow_tests_a_connection(
+def test_the_test_of_a_connection_writes_nothing_and_says_what_it_found(
     connection: Any, tmp_path: Path, hook: Any, fields: dict[str, Any], works: bool, words: str
 ) -> None:
     host = fields["host"].format(folder=tmp_path)
@@ -169,7 +169,7 @@ def test_airflow_tests_a_connection(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_airflow_tests_a_connection_to_gms_and_its_credentials(connection: Any) -> None:
+def test_the_test_of_a_connection_to_gms_checks_its_credentials(connection: Any) -> None:
     with GmsStandIn("token") as gms:
         connection("tested", conn_type="datahub-rest", host=gms.url, password="wrong")
         works, message = DatahubRestHook("tested").test_connection()
@@ -181,7 +181,7 @@ def test_airflow_tests_a_connection_to_gms_and_its_credentials(connection: Any) 
     assert "answers" in message
 
 
-def test_a_missing_connection_in_its_test() -> None:
+def test_the_test_of_a_missing_connection_fails() -> None:
     works, message = OpenLineageHook("missing").test_connection()
     assert not works
     assert "missing" in message

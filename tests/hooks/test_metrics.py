@@ -77,7 +77,7 @@ def test_alerts_and_documentation_name_the_metrics_that_are_sent(sent: dict[str,
     assert [name for name in sent if name not in page and f"`.{name.rpartition('.')[2]}`" not in page] == []
 
 
-def test_an_outbox_that_cannot_be_read_fails_nothing(
+def test_an_outbox_that_cannot_be_read_has_no_gauges_and_fails_nothing(
     sent: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -116,7 +116,9 @@ def received(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], dict[str,
 
 @pytest.mark.slow
 @STATS_WITHOUT_ARGUMENTS
-def test_opentelemetry_gets_them_from_airflow(received: Callable[[], dict[str, OtlpMetric]], tmp_path: Path) -> None:
+def test_metrics_reach_opentelemetry_through_airflow(
+    received: Callable[[], dict[str, OtlpMetric]], tmp_path: Path
+) -> None:
     metrics.count_attempt(LineageReport(inputs=["a"], delivered=7, rejected=1, pending=2, seconds=1.5), **TAGS)
     metrics.count_attempt(LineageReport(inputs=["a"], delivered=5, seconds=0.5), **TAGS)
     put(outbox := outbox_at(tmp_path), key(), 1)

@@ -70,7 +70,7 @@ def test_a_batch_that_is_delivered_twice_is_there_once(bucket: Bucket, open_sink
     assert len(bucket.objects()) == 2
 
 
-def test_a_bucket_without_a_prefix(bucket: Bucket, open_sink: OpenSink) -> None:
+def test_batches_go_to_the_top_of_a_bucket_without_a_prefix(bucket: Bucket, open_sink: OpenSink) -> None:
     assert open_sink(f"s3://{bucket.name}").deliver(upserts(3), Deadline.after(20)).delivered == 3
     assert [path.parent for path in bucket.objects()] == [bucket.folder]
 
@@ -83,7 +83,7 @@ def test_wrong_keys_are_reported_at_once(open_sink: OpenSink, bucket: Bucket, ch
     assert "canary" not in str(delivery.problem)
 
 
-def test_what_a_store_that_hangs_holds_up_arrives_after_it(bucket: Bucket, open_sink: OpenSink) -> None:
+def test_proposals_arrive_when_a_store_no_longer_hangs(bucket: Bucket, open_sink: OpenSink) -> None:
     """``tests/reliability/test_server_faults.py`` stops the store, and takes the bucket away."""
     fault = Fault[Bucket]("store hangs", lambda bucket: bucket.s3.frozen(), "is not available (")
     proposals = [proposal for number in range(20) for proposal in (upsert(f"job{number}"), patch(f"job{number}"))]

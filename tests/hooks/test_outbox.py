@@ -33,7 +33,7 @@ def outbox(location: str) -> Outbox:
     return open_outbox(location)
 
 
-def test_a_folder(tmp_path: Path) -> None:
+def test_an_outbox_can_be_a_folder(tmp_path: Path) -> None:
     put(open_outbox(str(tmp_path)))
     assert len(list((tmp_path / "pending").rglob("*.jsonl"))) == 1
 
@@ -54,7 +54,7 @@ def test_an_entry_in_s3_from_its_writing_to_its_receipt(outbox: Outbox, location
     assert (receipt.delivered, receipt.rejected) == (2, 1)
 
 
-def test_leases_in_s3(outbox: Outbox) -> None:
+def test_a_lease_in_s3_has_one_holder(outbox: Outbox) -> None:
     group = put(outbox).name.group
     lease = Lease.take(outbox.storage, group)
     assert lease is not None
@@ -87,7 +87,7 @@ def test_the_quota_holds_in_s3(location: str) -> None:
         put(open_outbox(location, OutboxLimits(max_bytes=10)))
 
 
-def test_a_wrong_secret(s3: S3, location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_secret_is_reported_without_its_text(s3: S3, location: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_MISLAID", json.dumps(s3.connection(password="not-the-secret")))
     wrong = location.replace("lake@", "mislaid@")
     with pytest.raises(OutboxError, match=f"Cannot write to the outbox {wrong}") as caught:
@@ -95,6 +95,6 @@ def test_a_wrong_secret(s3: S3, location: str, monkeypatch: pytest.MonkeyPatch) 
     assert "not-the-secret" not in str(caught.value)
 
 
-def test_a_location_that_cannot_be_opened() -> None:
+def test_a_location_of_an_unknown_store_is_refused() -> None:
     with pytest.raises(OutboxError, match="Cannot open the outbox nosuchstore://bucket/outbox"):
         open_outbox("nosuchstore://bucket/outbox")

@@ -63,7 +63,7 @@ def test_a_delivery_continues_with_the_batch_that_failed(location: str) -> None:
     assert healed.received[: len(PARTS[0]) - BATCH] == PARTS[0][BATCH:]
 
 
-def test_what_the_server_refuses_is_beside_it(location: str) -> None:
+def test_rejected_proposals_are_kept_beside_the_parts(location: str) -> None:
     assert deliver(location, Receiver(refuses=",a3)")).rejected == 1
     (held,) = (result_folder(location, "lake") / "_state" / "rejected").iterdir()
     assert json.loads(held.read_text())["reason"] == "no such thing"
