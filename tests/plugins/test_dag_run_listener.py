@@ -100,7 +100,7 @@ def notified(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("succeeded", "result"), [(True, "SUCCESS"), (False, "FAILURE")])
-def test_the_end_of_a_dag_run(sinks: Path, seen: Any, succeeded: bool, result: str) -> None:
+def test_the_end_of_a_dag_run_is_reported_with_its_result(sinks: Path, seen: Any, succeeded: bool, result: str) -> None:
     with new_dag() as dag:
         EmptyOperator(task_id="start") >> lineage_task("build", datahub_conn_id="one")
     end(seen(dag), succeeded=succeeded)
@@ -115,7 +115,7 @@ def test_the_end_of_a_dag_run(sinks: Path, seen: Any, succeeded: bool, result: s
     assert not (sinks / "outbox/pending").exists()
 
 
-def test_each_connection_of_the_dag_is_notified_once(sinks: Path, seen: Any) -> None:
+def test_each_connection_of_a_dag_gets_its_end_once(sinks: Path, seen: Any) -> None:
     with new_dag(default_args={"datahub_conn_id": "two"}) as dag:
         lineage_task("a", datahub_conn_id="one")
         lineage_task("b", datahub_conn_id="one")
@@ -126,14 +126,14 @@ def test_each_connection_of_the_dag_is_notified_once(sinks: Path, seen: Any) -> 
     assert sorted(aspects) == END_OF_A_RUN
 
 
-def test_a_task_that_names_no_connection(sinks: Path, seen: Any) -> None:
+def test_a_task_without_a_connection_uses_the_configured_one(sinks: Path, seen: Any) -> None:
     with new_dag() as dag:
         lineage_task("a")
     end(seen(dag))
     assert notified(sinks) == ["datahub_rest_default"]
 
 
-def test_mapped_tasks(sinks: Path, seen: Any) -> None:
+def test_the_connection_of_a_mapped_task_is_found(sinks: Path, seen: Any) -> None:
     with new_dag() as dag:
         SparkSubmitDatahubOperator.partial(task_id="a", application="job.py", datahub_conn_id="one").expand(
             application_args=[["x"], ["y"]]
@@ -142,7 +142,7 @@ def test_mapped_tasks(sinks: Path, seen: Any) -> None:
     assert notified(sinks) == ["one"]
 
 
-def test_mapped_tasks_with_defaults_of_the_dag(sinks: Path, seen: Any) -> None:
+def test_the_connection_of_a_mapped_task_may_be_in_default_args(sinks: Path, seen: Any) -> None:
     with new_dag(default_args={"datahub_conn_id": "two"}) as dag:
         SparkSubmitDatahubOperator.partial(task_id="a", application="job.py").expand(application_args=[["x"], ["y"]])
     end(seen(dag))
@@ -160,7 +160,9 @@ def test_connections_that_only_the_task_knows_are_left_out(sinks: Path, seen: An
 
 
 @pytest.mark.parametrize("how", ["argument", "default_args", "configuration", "mapped"])
-def test_tasks_whose_lineage_is_switched_off(sinks: Path, seen: Any, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_a_dag_whose_lineage_is_switched_off_is_not_reported(
+    sinks: Path, seen: Any, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
     if how == "configuration":
         monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__ENABLED", "False")
     with new_dag(default_args={"enabled": False} if how == "default_args" else {}) as dag:
@@ -190,7 +192,7 @@ def test_a_task_with_a_wrong_switch_keeps_no_other_task_from_its_report(sinks: P
 
 
 @pytest.mark.parametrize("options", [{"datahub_conn_id": "two"}, {"datahub_conn_id": "two", "enabled": False}])
-def test_the_end_of_a_dag_run_with_lineage_by_policy(
+def test_the_end_of_a_dag_run_with_lineage_by_policy_is_reported(
     sinks: Path, seen: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(policy, "_wanted", lambda: frozenset({"SparkSubmitOperator"}))
@@ -200,7 +202,7 @@ def test_the_end_of_a_dag_run_with_lineage_by_policy(
     assert notified(sinks) == ([] if "enabled" in options else ["two"])
 
 
-def test_a_dag_without_lineage_tasks(sinks: Path, seen: Any) -> None:
+def test_a_dag_without_lineage_tasks_is_not_reported(sinks: Path, seen: Any) -> None:
     with new_dag() as dag:
         SparkSubmitOperator(task_id="plain", application="job.py")
         EmptyOperator(task_id="empty")
@@ -230,7 +232,7 @@ def test_a_missing_connection_does_not_affect_others(sinks: Path, caplog: pytest
     assert entry.manifest.connection_id == "missing"
 
 
-def test_without_a_dag_at_hand_it_is_asked_for(sinks: Path) -> None:
+def test_a_dag_run_without_its_dag_is_asked_for_it(sinks: Path) -> None:
     with new_dag() as dag:
         lineage_task("a", datahub_conn_id="one")
 
@@ -267,7 +269,7 @@ def test_airflow_calls_the_listener(sinks: Path) -> None:
     assert notified(sinks) == ["one"]
 
 
-def test_all_is_in_the_outbox_while_a_delivery_hangs(
+def test_all_ends_are_in_the_outbox_while_a_delivery_hangs(
     sinks: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     goes_on = threading.Event()
@@ -417,7 +419,7 @@ def test_a_state_that_somebody_sets_is_the_end_of_the_task_run(
         assert (end["status"], end["attempt"], end["result"]["type"]) == ("COMPLETE", 2, "SUCCESS")
 
 
-def test_a_state_of_a_dag_that_is_not_stored(sinks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_state_of_a_dag_that_is_not_stored_is_not_reported(sinks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow.models.serialized_dag.SerializedDagModel.get_dag", lambda _: None)
     dag_run_listener.on_task_instance_failed(None, StoredTaskInstance(), "set by hand")
     let_threads_finish()

@@ -123,7 +123,7 @@ def test_the_page_of_a_task_has_the_end_of_its_dag_run(client: TestClient, sourc
     assert "1 proposal for sink" in client.get("run", params=RUN).text
 
 
-def test_why_nothing_was_delivered_is_not_said_of_what_is_delivered(client: TestClient, source: Source) -> None:
+def test_a_report_loses_its_reason_when_its_lineage_is_delivered(client: TestClient, source: Source) -> None:
     sign_in(client, "user")
     entry = put(source, proposal := lineage("build", [dataset("raw")], [dataset("orders")], []))
     report = {"inputs": ["raw"], "outputs": ["orders"], "pending": 1, "reason": "DataHub is down", "warnings": ["cut"]}
@@ -168,7 +168,7 @@ def test_the_page_of_a_dag_draws_its_newest_run(client: TestClient, source: Sour
     assert "<svg" not in client.get("runs").text
 
 
-def test_nobody_looks_or_presses_without_signing_in(client: TestClient, source: Source) -> None:
+def test_every_address_needs_a_signed_in_user(client: TestClient, source: Source) -> None:
     put(source, lineage("job", [dataset("a")], [dataset("b")], []))
     for address in ADDRESSES:
         assert client.get(address, params=TASK).status_code == 401, address
@@ -180,14 +180,14 @@ def test_nobody_looks_or_presses_without_signing_in(client: TestClient, source: 
     assert client.get("openapi.json").status_code == client.get("docs").status_code == 404
 
 
-def test_who_may_not_read_a_dag_is_refused(client: TestClient) -> None:
+def test_a_user_who_may_not_read_a_dag_is_refused(client: TestClient) -> None:
     sign_in(client, None)
     for address in ADDRESSES[1:]:
         assert client.get(address, params=TASK).status_code == 403, address
     assert client.get("runs", params={"dag_id": "shop"}).status_code == 403
 
 
-def test_a_viewer_looks_and_an_editor_delivers(client: TestClient, source: Source, sink: Path) -> None:
+def test_a_viewer_may_look_and_an_editor_may_deliver(client: TestClient, source: Source, sink: Path) -> None:
     put(source, lineage("job", [dataset("a")], [dataset("b")], []))
     sign_in(client, "viewer")
     seen = client.get("run", params=RUN)
@@ -244,7 +244,7 @@ def test_a_quarantined_entry_is_shown_with_its_reason_and_requeued(client: TestC
         ({}, 200),
     ],
 )
-def test_only_the_page_itself_presses(
+def test_requests_to_deliver_are_accepted_from_the_page_only(
     client: TestClient, source: Source, sink: Path, changes: dict[str, Any], status: int
 ) -> None:
     put(source, lineage("job", [dataset("a")], [dataset("b")], []))
@@ -253,7 +253,7 @@ def test_only_the_page_itself_presses(
     assert sink.exists() == (status == 200)
 
 
-def test_a_token_is_of_one_user_and_gets_too_old(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_belongs_to_one_user_and_expires(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     sign_in(client, "admin")
     of_another = token(client)
     sign_in(client, "user")
@@ -305,7 +305,7 @@ def test_the_list_of_runs_is_of_readable_dags_and_without_lineage_it_says_why(
     assert client.get("task", params=RUN).status_code == 422
 
 
-def test_an_outbox_that_cannot_be_read_is_said_and_the_reports_are_shown(
+def test_the_page_shows_the_reports_if_the_outbox_cannot_be_read(
     client: TestClient, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:

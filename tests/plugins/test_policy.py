@@ -102,7 +102,7 @@ def lineage_classes(one: DAG) -> dict[str, type | None]:
     }
 
 
-def test_which_tasks_have_lineage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_of_the_named_operators_have_lineage(monkeypatch: pytest.MonkeyPatch) -> None:
     without = dict.fromkeys(("submit", "house", "jdbc", "mapped", "bash", "count"))
     ours = {"ours": SparkSubmitDatahubOperator}
     assert lineage_classes(with_policy(some_dag(), monkeypatch, "")) == {**without, **ours}
@@ -152,7 +152,10 @@ def test_what_airflow_stores_of_the_dag_changes_by_the_links_only(monkeypatch: p
     }  # fmt: skip
 
 
-def test_a_companys_operator_with_lineage(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_companys_operator_has_lineage_and_keeps_its_result(
+    spark: FakeSpark,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     spark.writes("a_csv_join_agg")
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", spark.jar)
     one = with_policy(some_dag(datahub_conn_id="datahub_file"), monkeypatch, "SparkSubmitOperator")
@@ -198,7 +201,7 @@ def test_a_companys_operator_keeps_its_own_way(
     assert (report["events"], report["connection"]) == (23, "datahub_file")
 
 
-def test_of_several_jobs_none_replaces_the_edges_of_another(
+def test_several_jobs_of_one_task_keep_each_others_edges(
     spark: FakeSpark,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -216,7 +219,7 @@ def test_of_several_jobs_none_replaces_the_edges_of_another(
     assert len([line for line in delivered if '"dataJobInputOutput"' in line and task_job in line]) == 1
 
 
-def test_a_dag_may_do_without(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_default_args_can_switch_the_lineage_of_a_dag_off(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     one = with_policy(some_dag(enabled=False), monkeypatch, "SparkSubmitOperator")
     context = context_of(operator := one.get_task("submit"))
     execute(operator, context)  # type: ignore[arg-type]
@@ -248,7 +251,7 @@ class Unsubclassable(SparkSubmitOperator):
         super().__init_subclass__(**arguments)
 
 
-def test_operators_that_cannot_get_lineage_stay(
+def test_an_operator_that_cannot_get_lineage_stays_as_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with DAG("shop", schedule=None) as dag:

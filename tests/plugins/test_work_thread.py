@@ -89,7 +89,7 @@ _WorkThread('w', daemon=False).submit(lambda: (threading.Event().wait(0.2), say(
 
 
 @pytest.mark.slow
-def test_the_end_and_the_fork_of_a_process() -> None:
+def test_a_process_waits_for_its_steps_and_a_forked_one_has_none() -> None:
     """A fork has a thread and work of its own; the end waits for a thread unless it is a daemon, which hangs here."""
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", FORK_AND_END]
