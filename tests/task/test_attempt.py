@@ -124,7 +124,7 @@ def entries(folder: Path) -> list[Entry]:
 # -- a job that went well
 
 
-def test_events_on_the_disk_of_another_machine_are_missed_by_name(tmp_path: Path) -> None:
+def test_events_that_a_driver_elsewhere_left_on_its_own_disk_are_reported_as_missing(tmp_path: Path) -> None:
     one = Try(tmp_path, options={"openlineage_jar": "provided"})
     elsewhere = SparkSubmit(binary=None, env={}, local_driver=False)
     one.lineage.inject(Submission(), elsewhere, PARENT, ROOT)
@@ -214,7 +214,7 @@ def test_every_step_is_logged_for_debugging(one: Try, caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_garbage_is_collected_again_after_the_end(one: Try, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+def test_the_garbage_collector_runs_again_after_the_end(one: Try, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
     seen: list[bool] = []
 
     def deliver(*_: object, **__: object) -> None:
@@ -247,7 +247,7 @@ def test_events_are_kept_on_request(tmp_path: Path) -> None:
     assert path.is_file()
 
 
-def test_only_empty_folders_of_events_go(one: Try, tmp_path: Path) -> None:
+def test_only_empty_folders_of_events_are_removed(one: Try, tmp_path: Path) -> None:
     path = one.job_writes("a_csv_join_agg")
     of_another_task = path.parent.parent / "other" / "try1.ndjson"
     of_another_task.parent.mkdir()
@@ -291,7 +291,7 @@ def test_without_a_sink_nothing_is_announced(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_through_rest(tmp_path: Path) -> None:
+def test_rejections_of_gms_are_reported_and_quarantined(tmp_path: Path) -> None:
     from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
 
     with (
@@ -315,7 +315,7 @@ def test_through_rest(tmp_path: Path) -> None:
 # -- why nothing, or not all
 
 
-def test_the_listener_that_did_not_run(one: Try, tmp_path: Path) -> None:
+def test_a_listener_that_did_not_run_is_the_reason(one: Try, tmp_path: Path) -> None:
     one.inject()
     report = one.lineage.finish(ENDED)
     assert (report.events, report.inputs, report.jobs) == (0, [], [])
@@ -333,7 +333,7 @@ def test_the_listener_that_did_not_run(one: Try, tmp_path: Path) -> None:
         (b'{"run": {"runId": "x"}, "job": {}}\n', "none of 1 event could be converted: job.name is ''"),
     ],
 )
-def test_an_event_file_without_a_usable_event(one: Try, content: bytes, reason: str) -> None:
+def test_an_event_file_without_a_usable_event_is_the_reason(one: Try, content: bytes, reason: str) -> None:
     one.job_writes(content)
     report = one.lineage.finish(ENDED)
     assert str(report.reason).startswith(reason)
@@ -341,7 +341,7 @@ def test_an_event_file_without_a_usable_event(one: Try, content: bytes, reason: 
     assert f"No lineage: {reason}" in report.sentence
 
 
-def test_a_job_that_touches_no_dataset(one: Try) -> None:
+def test_a_job_that_touches_no_dataset_says_so(one: Try) -> None:
     one.job_writes("i_no_lineage")
     report = one.lineage.finish(ENDED)
     assert report.events == 2
@@ -349,7 +349,7 @@ def test_a_job_that_touches_no_dataset(one: Try) -> None:
     assert report.reason == "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
 
 
-def test_a_job_whose_only_table_openlineage_does_not_name(one: Try) -> None:
+def test_a_query_whose_table_openlineage_does_not_name_is_the_reason(one: Try) -> None:
     wrote = query(job="shop.append_data.ice_sales_orders")
     one.job_writes("".join(f"{json.dumps(event)}\n" for event in whole_application(wrote)).encode())
     report = one.lineage.finish(ENDED)
@@ -357,7 +357,7 @@ def test_a_job_whose_only_table_openlineage_does_not_name(one: Try) -> None:
     assert "append_data.ice_sales_orders" in report.sentence
 
 
-def test_a_location_that_cannot_be_read(one: Try) -> None:
+def test_a_folder_in_place_of_the_event_file_is_the_reason(one: Try) -> None:
     path = one.job_writes("a_csv_join_agg")
     path.unlink()
     path.mkdir()
@@ -367,7 +367,7 @@ def test_a_location_that_cannot_be_read(one: Try) -> None:
     assert report.is_complete
 
 
-def test_an_event_file_that_cannot_be_removed(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_file_that_cannot_be_removed_is_a_warning(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
     path = one.job_writes("a_csv_join_agg")
 
     def refuse(self: Path, missing_ok: bool = False) -> None:
@@ -400,7 +400,9 @@ def disk_hangs(monkeypatch: pytest.MonkeyPatch, owner: Any, function: str, path:
 
 
 @pytest.mark.slow
-def test_a_disk_that_hangs_when_the_events_are_removed(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_hangs_when_events_are_removed_does_not_outlast_the_budget(
+    one: Try, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = one.job_writes("a_csv_join_agg")
     with disk_hangs(monkeypatch, Path, "unlink", path), not_outlasting(2.0):
         report = one.lineage.finish(replace(ENDED, seconds=2.0))
@@ -410,7 +412,7 @@ def test_a_disk_that_hangs_when_the_events_are_removed(one: Try, monkeypatch: py
 
 
 @pytest.mark.slow
-def test_a_disk_that_hangs_when_the_events_are_read(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_on_a_disk_that_hangs_are_converted_later(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
     path = one.job_writes("a_csv_join_agg")
     with disk_hangs(monkeypatch, os, "open", path), not_outlasting(0.5):
         report = one.lineage.finish(replace(ENDED, seconds=0.5))
@@ -422,7 +424,7 @@ def test_a_disk_that_hangs_when_the_events_are_read(one: Try, monkeypatch: pytes
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["warn", "retry"])
-def test_an_outbox_whose_disk_hangs_before_the_submit(
+def test_an_attempt_is_recorded_beside_an_outbox_whose_disk_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     """The submit waits a moment; the attempt is recorded beside the outbox, and comes in later."""
@@ -446,7 +448,7 @@ def test_an_outbox_whose_disk_hangs_before_the_submit(
 @pytest.mark.slow
 @pytest.mark.parametrize("hangs", ["the outbox", "every disk"])
 @pytest.mark.parametrize("drained", [False, True])
-def test_an_entry_that_a_slow_disk_makes_after_it_was_waited_for(
+def test_an_entry_that_a_slow_disk_made_too_late_is_not_converted_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: str, drained: bool
 ) -> None:
     """Nobody takes it for the entry of an attempt that was killed."""
@@ -479,7 +481,7 @@ def test_an_entry_that_a_slow_disk_makes_after_it_was_waited_for(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sink_is_down", [False, True])
-def test_an_outbox_whose_disk_hangs_after_the_job(tmp_path: Path, sink_is_down: bool) -> None:
+def test_lineage_is_delivered_past_an_outbox_whose_disk_hangs(tmp_path: Path, sink_is_down: bool) -> None:
     one = Try(tmp_path)
     path = one.job_writes("a_csv_join_agg")
     if sink_is_down:
@@ -502,7 +504,7 @@ def test_an_outbox_whose_disk_hangs_after_the_job(tmp_path: Path, sink_is_down: 
 @pytest.mark.slow
 @pytest.mark.parametrize("known", ["SUCCESS", "FAILURE"])
 @pytest.mark.parametrize("later_attempt", [False, True])
-def test_an_end_that_no_disk_recorded_is_asked_of_airflow(
+def test_the_result_of_an_unrecorded_end_is_airflows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: AttemptResult, later_attempt: bool
 ) -> None:
     """Airflow's result is that of the last attempt, so it is not an earlier one's."""
@@ -538,7 +540,7 @@ def test_an_end_that_no_disk_recorded_is_asked_of_airflow(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["scandir", "open"])
-def test_an_outbox_whose_disk_hangs_amid_the_delivery(tmp_path: Path, step: str) -> None:
+def test_lineage_stays_pending_if_the_outboxs_disk_hangs_amid_the_delivery(tmp_path: Path, step: str) -> None:
     """Nothing is sent out of order: the entry is pending."""
     one = Try(tmp_path)
     path = one.job_writes("a_csv_join_agg")
@@ -559,7 +561,9 @@ def test_an_outbox_whose_disk_hangs_amid_the_delivery(tmp_path: Path, step: str)
 
 
 @pytest.mark.slow
-def test_events_whose_disk_hangs_before_the_submit(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_runs_without_the_listener_if_the_disk_for_events_hangs(
+    one: Try, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The listener would hang in the driver, and with it the job: it runs without."""
     monkeypatch.setattr(attempt, "_BEGIN_SECONDS", 0.2)
     one.spark_submit()
@@ -568,7 +572,7 @@ def test_events_whose_disk_hangs_before_the_submit(one: Try, monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_disks_that_refuse_a_step_for_good(tmp_path: Path) -> None:
+def test_a_disk_that_refuses_a_step_loses_no_lineage(tmp_path: Path) -> None:
     """As an NFS server that has forgotten its files. Nothing is raised, and nothing is lost."""
     for step in ("write", "fsync", "replace", "unlink", "scandir", "statvfs", "mkdir"):
         one = Try(tmp_path / step)
@@ -590,7 +594,7 @@ def test_disks_that_refuse_a_step_for_good(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("for_good", [False, True])
-def test_events_that_cannot_be_read_at_the_moment(
+def test_events_that_cannot_be_read_at_the_moment_are_converted_later(
     one: Try, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, for_good: bool
 ) -> None:
     path = one.job_writes("a_csv_join_agg")
@@ -621,7 +625,7 @@ def test_events_that_cannot_be_read_at_the_moment(
     assert path.is_file()
 
 
-def test_a_torn_event_file(one: Try) -> None:
+def test_the_events_before_a_torn_line_make_edges_that_are_only_added(one: Try) -> None:
     content = (CORPUS / "a_csv_join_agg.ndjson").read_bytes()
     one.job_writes(content[:-100])
     report = one.lineage.finish(FAILED)
@@ -644,7 +648,7 @@ def test_bad_lines_do_not_affect_other_events(one: Try) -> None:
     assert "not a run event" in texts
 
 
-def test_no_time_to_read_events(one: Try, tmp_path: Path) -> None:
+def test_events_that_there_is_no_time_to_read_are_left_to_a_drain(one: Try, tmp_path: Path) -> None:
     path = one.job_writes("a_csv_join_agg")
     report = one.lineage.finish(replace(ENDED, seconds=0.0))
     assert (report.events, report.delivered, report.pending) == (0, 0, report.proposals)
@@ -654,7 +658,9 @@ def test_no_time_to_read_events(one: Try, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_time_to_deliver(one: Try, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proposals_that_there_is_no_time_to_deliver_stay_in_the_outbox(
+    one: Try, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The proposals of a huge job are made just in time: they are kept, and not even read again."""
     made = JobEvents.lineage_in_time
 
@@ -671,7 +677,7 @@ def test_no_time_to_deliver(one: Try, tmp_path: Path, monkeypatch: pytest.Monkey
     assert [entry.manifest.pending for entry in entries(tmp_path)] == [report.proposals]
 
 
-def test_a_job_that_runs_without_lineage(one: Try) -> None:
+def test_a_job_without_the_listener_has_its_task_run_and_the_reason(one: Try) -> None:
     one.lineage.mark_not_injected("the jar is missing")
     report = one.lineage.finish(ENDED)
     assert report.reason == "the jar is missing"
@@ -681,14 +687,14 @@ def test_a_job_that_runs_without_lineage(one: Try) -> None:
     assert not any(each["aspectName"] == "dataJobInputOutput" for each in one.delivered)
 
 
-def test_an_application_without_a_name_of_its_own(one: Try) -> None:
+def test_an_application_without_a_name_of_its_own_is_a_warning(one: Try) -> None:
     content = (CORPUS / "a_csv_join_agg.ndjson").read_bytes().replace(b'"a_csv_join_agg', b'"arrow-spark')
     one.job_writes(content.replace(b"a_csv_join_agg", b"arrow_spark"))
     report = one.lineage.finish(ENDED)
     assert any("'arrow-spark'" in warning and "set 'name'" in warning for warning in report.warnings), report.warnings
 
 
-def test_the_exit_of_spark_submit_decides(one: Try) -> None:
+def test_the_exit_of_spark_submit_decides_the_result_of_the_spark_run(one: Try) -> None:
     one.job_writes("a_csv_join_agg")
     one.lineage.finish(FAILED)
     results = {
@@ -717,7 +723,7 @@ def test_undelivered_proposals_stay_in_the_outbox(one: Try, tmp_path: Path) -> N
     assert f"{report.pending} pending (datahub_file). Note: Cannot write" in report.sentence
 
 
-def test_a_connection_that_cannot_be_used(tmp_path: Path) -> None:
+def test_lineage_for_a_connection_that_cannot_be_used_stays_in_the_outbox(tmp_path: Path) -> None:
     one = Try(tmp_path, sink_problem="connection 'datahub_file' cannot be used: it is not defined")
     one.job_writes("a_csv_join_agg")
     report = one.lineage.finish(ENDED)
@@ -1023,7 +1029,9 @@ def test_a_slow_disk_does_not_keep_an_attempt_from_failing_for_its_lineage(
         (None, 2, None),
     ],
 )
-def test_the_state_that_airflow_keeps(tmp_path: Path, remembered: object, number: int, awaited: int | None) -> None:
+def test_the_tasks_state_names_the_attempt_whose_lineage_is_delivered(
+    tmp_path: Path, remembered: object, number: int, awaited: int | None
+) -> None:
     assert waiting_for(tmp_path, "retry", number).lineage.delivery.attempt_to_deliver(remembered) == awaited
 
 
@@ -1096,7 +1104,7 @@ def test_a_file_that_a_cleared_task_left_is_not_appended_to(one: Try, tmp_path: 
         ({}, {"OPENLINEAGE_DISABLED": "true"}, "OPENLINEAGE_DISABLED switches the OpenLineage listener off"),
     ],
 )
-def test_a_listener_that_is_switched_off(
+def test_a_listener_that_the_user_switched_off_is_not_injected(
     one: Try, properties: dict[str, str], env: dict[str, str], message: str
 ) -> None:
     with pytest.raises(InjectionError, match=message):
@@ -1114,24 +1122,24 @@ def test_a_parent_run_of_the_user_is_reported(one: Try) -> None:
     assert one.lineage.report.warnings == ["the job names an OpenLineage parent run of its own, which was kept"]
 
 
-def test_a_job_for_which_no_jar_is_safe(one: Try, tmp_path: Path) -> None:
+def test_a_jar_of_the_wrong_scala_version_is_not_injected(one: Try, tmp_path: Path) -> None:
     one.spark_submit()
     openlineage_jar(tmp_path / "openlineage-spark_2.13-1.53.0.jar", "2.12")
     with pytest.raises(InjectionError, match=r"is built for Scala 2\.12"):
         one.inject()
 
 
-def test_a_transport_that_cannot_be_kept(one: Try) -> None:
+def test_a_transport_that_cannot_be_combined_with_ours_is_refused(one: Try) -> None:
     with pytest.raises(InjectionError, match="OpenLineage refuses that"):
         one.inject(Submission({"spark.openlineage.transport.url": "http://x"}))
 
 
-def test_a_relative_location(tmp_path: Path) -> None:
+def test_a_relative_events_location_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InjectionError, match="is a relative path"):
         Try(tmp_path, options={"events_location": Path("events")}).inject()
 
 
-def test_a_properties_file_that_is_missing(one: Try) -> None:
+def test_a_missing_properties_file_raises(one: Try) -> None:
     spark = replace(one.spark_submit(), properties_file="/missing.conf")
     with pytest.raises(FileNotFoundError):
         one.lineage.inject(Submission(), spark, PARENT, ROOT)

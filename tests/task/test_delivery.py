@@ -173,7 +173,7 @@ def test_airflow_is_asked_about_few_task_instances_on_other_machines(
 
 
 @pytest.mark.slow
-def test_what_other_tasks_left_is_not_waited_for_on_a_disk_that_hangs(tmp_path: Path) -> None:
+def test_a_disk_that_hangs_does_not_hold_up_the_look_for_what_other_tasks_left(tmp_path: Path) -> None:
     """It is delivered before the running job's lineage, in the same thread."""
     one, _ = delivery(tmp_path / "outbox", Recording())
     one._options = replace(one._options, timeout=0.5)

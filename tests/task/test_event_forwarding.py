@@ -52,7 +52,7 @@ def forwarded(backend: Backend) -> list[str]:
     return [event["run"]["runId"] for event in backend.events]
 
 
-def test_both_destinations_get_their_part(spark: FakeSpark, backend: Backend, tmp_path: Path) -> None:
+def test_datahub_gets_proposals_and_the_backend_raw_events(spark: FakeSpark, backend: Backend, tmp_path: Path) -> None:
     spark.writes(CASE)
     report = run_try(spark)
     assert forwarded(backend) == RUN_IDS
@@ -135,7 +135,7 @@ def test_pending_events_do_not_keep_spark_from_running(
     assert len(spark.runs) == 2
 
 
-def test_a_full_outbox_leaves_the_event_file(
+def test_the_event_file_stays_if_the_outbox_is_full(
     spark: FakeSpark, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spark.writes(CASE)

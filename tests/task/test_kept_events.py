@@ -27,7 +27,7 @@ def test_events_without_secrets_are_kept_as_they_are(name: str) -> None:
     ]
 
 
-def test_secrets_are_redacted_everywhere(tmp_path: Path) -> None:
+def test_secrets_in_kept_events_are_redacted_everywhere(tmp_path: Path) -> None:
     event = {
         "properties": {"spark.hadoop.fs.s3a.secret.key": "canary", "spark.app.name": "shop"},
         "inputs": [{"namespace": "postgres://user:canary@db:5432", "name": "orders"}],
@@ -45,7 +45,7 @@ def test_secrets_are_redacted_everywhere(tmp_path: Path) -> None:
     assert (kept["inputs"][0]["name"], kept["größe"][:3]) == ("orders", [1, None, True])
 
 
-def test_bad_lines_are_left_out(tmp_path: Path) -> None:
+def test_bad_lines_are_left_out_of_kept_events(tmp_path: Path) -> None:
     path = tmp_path / "events.ndjson"
     path.write_bytes(b'no json\n{"a": 1}\n{"torn": ')
     content = RawEvents.read(path, Deadline.after(60.0)).compressed()
@@ -54,12 +54,12 @@ def test_bad_lines_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no json\n"])
-def test_without_events_nothing_is_kept(tmp_path: Path, content: bytes | None) -> None:
+def test_no_raw_events_are_kept_without_events(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "events.ndjson"
     if content is not None:
         path.write_bytes(content)
     assert RawEvents.read(path, Deadline.after(60.0)).compressed() is None
 
 
-def test_without_time_nothing_is_kept() -> None:
+def test_no_raw_events_are_kept_without_time() -> None:
     assert RawEvents.read(CORPUS / "a_csv_join_agg.ndjson", Deadline.after(0.0)).compressed() is None

@@ -25,7 +25,7 @@ def configure(monkeypatch: pytest.MonkeyPatch, option: str, value: str) -> None:
     monkeypatch.setenv(f"AIRFLOW__SPARK_DATAHUB__{option.upper()}", value)
 
 
-def test_defaults() -> None:
+def test_every_option_has_its_default() -> None:
     home = Path(AIRFLOW_HOME) / "spark_datahub"
     assert resolved() == LineageOptions(
         connection="datahub_rest_default",
@@ -83,7 +83,7 @@ def test_argument_beats_configuration_beats_default(
         ("class_archives", "class_archives", "~/classes", Path.home() / "classes"),
     ],
 )
-def test_options_without_an_argument(
+def test_options_without_an_argument_come_from_the_configuration(
     monkeypatch: pytest.MonkeyPatch, option: str, field: str, value: str, expected: object
 ) -> None:
     configure(monkeypatch, option, value)
@@ -178,7 +178,9 @@ def test_wrong_configuration_is_named(monkeypatch: pytest.MonkeyPatch, option: s
     ("argument", "expected"),
     [(True, True), (False, False), ("true", True), (" No ", False), ("1", True), ("0", False), ("False", False)],
 )
-def test_switch(monkeypatch: pytest.MonkeyPatch, argument: object, expected: bool) -> None:
+def test_the_argument_enabled_overrides_the_configuration(
+    monkeypatch: pytest.MonkeyPatch, argument: object, expected: bool
+) -> None:
     configure(monkeypatch, "enabled", str(not expected))
     assert configuration().is_enabled(argument) is expected
     assert configuration().is_enabled(None) is not expected

@@ -58,7 +58,7 @@ def results(entry: Entry) -> set[str]:
 
 
 @pytest.mark.parametrize("record", [begun(), ended()])
-def test_the_outbox_keeps_the_record(tmp_path: Path, record: UnfinishedAttempt) -> None:
+def test_a_record_is_the_same_after_the_outbox(tmp_path: Path, record: UnfinishedAttempt) -> None:
     assert UnfinishedAttempt.from_obj(entry_of(tmp_path, record).manifest.redo) == record
 
 
@@ -69,7 +69,7 @@ def test_an_attempt_is_over_if_it_ended_or_its_process_is_gone() -> None:
     assert not replace(begun(), process=GONE, machine="another").is_over
 
 
-def test_an_attempt_with_a_recorded_end(tmp_path: Path) -> None:
+def test_an_attempt_with_a_recorded_end_is_converted_with_its_result(tmp_path: Path) -> None:
     entry = recover_entry(entry_of(tmp_path, ended()), Deadline.after(600))
     assert entry is not None
     assert (entry.manifest.state, entry.manifest.spark_succeeded) == ("pending", True)
@@ -146,12 +146,12 @@ def test_events_on_another_machine_are_given_up_after_the_maximum_age(tmp_path: 
     assert results(entry) == {"SUCCESS"}
 
 
-def test_an_entry_without_a_record(tmp_path: Path) -> None:
+def test_an_entry_without_a_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EntryFormatError, match="holds no record of an attempt"):
         recover_entry(entry_of(tmp_path, None), Deadline.after(600))
 
 
-def test_a_full_outbox_keeps_the_record(tmp_path: Path) -> None:
+def test_an_entry_stays_unfinished_if_the_outbox_is_full(tmp_path: Path) -> None:
     entry = entry_of(tmp_path, ended())
     full = replace(entry, outbox=outbox_at(tmp_path, OutboxLimits(max_bytes=1)))
     with pytest.raises(OutboxError, match="is full"):

@@ -59,20 +59,20 @@ def test_databases_can_store_the_report() -> None:
         ),
     ],
 )
-def test_one_line(fields: dict[str, object], sentence: str) -> None:
+def test_the_report_is_one_line_with_its_counts_and_reason(fields: dict[str, object], sentence: str) -> None:
     assert report(**fields).sentence == sentence
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "expected"), [([], [], False), (["a"], [], True), ([], ["a"], True)])
-def test_lineage_is_a_dataset_edge(inputs: list[str], outputs: list[str], expected: bool) -> None:
+def test_a_report_has_lineage_if_it_names_a_dataset(inputs: list[str], outputs: list[str], expected: bool) -> None:
     assert report(inputs=inputs, outputs=outputs).has_lineage is expected
 
 
 @pytest.mark.parametrize(("pending", "expected"), [(0, True), (1, False)])
-def test_complete_is_nothing_pending(pending: int, expected: bool) -> None:
+def test_a_report_is_complete_if_nothing_is_pending(pending: int, expected: bool) -> None:
     assert report(pending=pending, rejected=3).is_complete is expected
 
 
-def test_xcom_is_json_with_every_field() -> None:
+def test_the_report_in_xcom_is_json_with_every_field() -> None:
     one = report(warnings=["w"], outbox_entry="/outbox/x", seconds=1.5)
     assert LineageReport(**json.loads(json.dumps(one.to_obj()))) == one

@@ -150,7 +150,7 @@ def test_events_that_were_read_are_not_read_again(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.slow
-def test_nothing_is_delivered_without_news(tmp_path: Path) -> None:
+def test_nothing_is_delivered_without_new_events(tmp_path: Path) -> None:
     one = job(tmp_path)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
@@ -161,7 +161,7 @@ def test_nothing_is_delivered_without_news(tmp_path: Path) -> None:
         assert len(delivered(one)) == before
 
 
-def test_a_job_that_failed_takes_nothing_back(tmp_path: Path) -> None:
+def test_a_job_that_failed_removes_none_of_its_delivered_edges(tmp_path: Path) -> None:
     one = job(tmp_path)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
@@ -181,7 +181,9 @@ def test_without_the_option_nothing_is_delivered_before_the_end(tmp_path: Path) 
         assert one.lineage.finish(ENDED).events == 23
 
 
-def test_every_event_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_coalesce_jobs_each_event_is_delivered_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(job_events, "_MAX_SINGLE_EVENTS", 3)
     one = job(tmp_path, settings=LineageSettings(coalesce_jobs=False))
     with followed(one) as running:
@@ -230,7 +232,7 @@ def test_a_table_that_was_renamed_after_its_delivery_is_removed(tmp_path: Path) 
     assert {urn.rpartition(",")[0].rpartition(",")[2] for urn in report["outputs"]} >= {"swap.orders"}
 
 
-def test_an_incompletely_known_job_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_whose_events_are_incomplete_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_events, "_MAX_KEPT_RUNS", 2)
     monkeypatch.setattr(job_events, "_READ_AGAIN_BYTES", 1000)
     delivered, _, _ = renaming_job(tmp_path, 28)
@@ -269,7 +271,7 @@ def test_a_long_job_forgets_queries_and_the_end_still_reports_everything(
     assert whole["changeType"] == "UPSERT"
 
 
-def test_what_did_not_arrive_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_that_were_not_delivered_are_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_events, "_MAX_KEPT_RUNS", 2)
     sink = Broken()
     one = job(tmp_path, sink=sink)
@@ -283,7 +285,7 @@ def test_what_did_not_arrive_is_not_forgotten(tmp_path: Path, monkeypatch: pytes
     assert events._converter.run_count > 2
 
 
-def test_a_huge_file_is_not_read_again_where_queries_were_forgotten(
+def test_a_huge_file_is_not_read_again_if_queries_were_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_events, "_MAX_KEPT_RUNS", 2)
@@ -392,7 +394,7 @@ def test_all_raw_events_of_a_followed_job_are_forwarded(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_end_waits_for_what_is_under_way(tmp_path: Path) -> None:
+def test_the_end_waits_for_a_delivery_that_is_under_way(tmp_path: Path) -> None:
     """Otherwise something older could be delivered after it, and stay."""
     sink = Hanging()
     one = job(tmp_path, sink=sink)
@@ -405,7 +407,7 @@ def test_the_end_waits_for_what_is_under_way(tmp_path: Path) -> None:
     assert report.pending == 0
 
 
-def test_an_attempt_that_ends_before_the_first_delivery(tmp_path: Path) -> None:
+def test_an_attempt_that_ends_before_its_first_period_delivers_everything_at_its_end(tmp_path: Path) -> None:
     one = job(tmp_path, emit_periodically=3600.0)
     with followed(one) as running:
         running.writes(LINES)
@@ -416,7 +418,9 @@ def test_an_attempt_that_ends_before_the_first_delivery(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", ["snapshot", "_coalesced", "proposals"])
-def test_a_bug_while_it_runs_is_none_of_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+def test_a_bug_while_the_job_runs_does_not_affect_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
     holder = Conversion if broken == "proposals" else Converter
     real = getattr(holder, broken)
     calls: list[str] = []
@@ -460,7 +464,7 @@ def test_every_proposal_is_logged_without_secrets(tmp_path: Path, caplog: pytest
     assert secret.decode() not in caplog.text
 
 
-def test_of_a_long_proposal_the_beginning_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_the_beginning_of_a_long_proposal_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     one = Try(tmp_path, options={"settings": LineageSettings(log_mcps=True, tags=("t" * 50_000,))})
     one.job_writes(CASE)
     with caplog.at_level(logging.INFO):
@@ -566,7 +570,7 @@ def test_an_attempt_imports_only_what_it_uses_and_its_end_nothing_after_the_anno
 
 
 @pytest.mark.slow
-def test_without_one_it_imports_the_converter_and_none_of_datahubs_classes(tmp_path: Path) -> None:
+def test_an_unannounced_attempt_imports_the_converter_and_none_of_datahubs_classes(tmp_path: Path) -> None:
     _, found = imports_of_an_attempt(tmp_path, "not announced")
     assert "airflow_provider_spark_datahub.conversion.convert" in found
     assert not [name for name in found if re.match(r"datahub\.(emitter|metadata)|avro|sqlglot", name)]

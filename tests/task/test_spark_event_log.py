@@ -35,7 +35,7 @@ def convert(log: SparkEventLog, *, expired: bool = False) -> tuple[Conversion, b
     return converter.finish(Ending(succeeded=True), log_complete=complete), complete
 
 
-def test_a_query_has_its_sink_and_the_log_goes(tmp_path: Path) -> None:
+def test_a_log_of_our_own_gives_a_query_its_sink_and_is_removed(tmp_path: Path) -> None:
     events_file, log = tmp_path / "try1.ndjson", SparkEventLog()
     submission = log.inject(Submission(), events_file, local_driver=True)
     folder = event_log_folder(events_file)
@@ -53,7 +53,7 @@ def test_without_a_log_the_sink_is_unknown() -> None:
     assert (PAID in conversion.outputs, complete) == (False, True)
 
 
-def test_the_users_own_log_is_read_and_stays(tmp_path: Path) -> None:
+def test_the_users_own_log_is_read_and_kept(tmp_path: Path) -> None:
     users = tmp_path / "history"
     log_in(users)
     (users / "local-1").write_text("another application's\n")
@@ -88,7 +88,7 @@ def test_a_folder_that_cannot_be_made_costs_only_the_log(tmp_path: Path) -> None
     assert "Not a directory" in log.problems[0]
 
 
-def test_no_time_left_leaves_the_log_incomplete(tmp_path: Path) -> None:
+def test_a_log_that_there_is_no_time_to_read_is_incomplete(tmp_path: Path) -> None:
     events_file, log = tmp_path / "try1.ndjson", SparkEventLog()
     log.inject(Submission(), events_file, local_driver=True)
     log_in(event_log_folder(events_file))
