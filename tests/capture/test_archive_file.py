@@ -72,7 +72,7 @@ def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(name: str, content: by
         ("a.gz", gzip.compress(CONTENT)[:-8] + bytes(8), "damaged gzip file"),
     ],
 )
-def test_a_broken_file_says_what_it_is_not(name: str, content: bytes, reason: str) -> None:
+def test_a_broken_file_is_refused_with_its_reason(name: str, content: bytes, reason: str) -> None:
     assert reason in damage(name, content)[1].reason
 
 

@@ -47,7 +47,7 @@ def test_arguments_are_parsed_as_spark_parses_them() -> None:
     assert [one.application for one in parsed] == applications
 
 
-def test_only_what_changed_is_replaced() -> None:
+def test_only_changed_arguments_are_replaced() -> None:
     before = ["--conf", "spark.a=1", "--jars", "x.jar", "--conf", "spark.b=2", "-v", "job.py", "--jars", "theirs"]
     parsed = SubmitArguments.parse(before)
     assert parsed.with_submission(parsed.submission({})) == before
@@ -125,7 +125,7 @@ def test_a_launch_gets_the_archive_of_java_classes(tmp_path: Path) -> None:
         (["--conf", "spark.openlineage.transport.url=http://x", "job.py"], "spark.openlineage.transport.type"),
     ],
 )
-def test_a_launch_that_cannot_have_lineage(tmp_path: Path, arguments: list[str], reason: str) -> None:
+def test_a_launch_that_cannot_have_lineage_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
     env = {"SPARK_HOME": str(spark_at(tmp_path / "spark"))}
     with pytest.raises(InjectionError, match=reason):
         _rewrite(arguments, injection(tmp_path), env, "/events/1.ndjson", tmp_path)
@@ -164,7 +164,7 @@ def test_a_configuration_folder_that_cannot_be_listed_stays_in_effect(
     assert note.startswith("a Spark of this task ran without lineage: [Errno 13] Permission denied")
 
 
-def test_what_launches_left_to_report(tmp_path: Path) -> None:
+def test_notes_of_launches_are_read_in_order_and_bounded(tmp_path: Path) -> None:
     (tmp_path / "1.note").write_text("the first")
     os.mkfifo(tmp_path / "2.note")
     (tmp_path / "3.note").symlink_to("/dev/zero")
@@ -177,6 +177,6 @@ def test_what_launches_left_to_report(tmp_path: Path) -> None:
     assert long == "\N{REPLACEMENT CHARACTER}" + "x" * 4095
 
 
-def test_a_folder_that_sparks_scripts_would_not_find(tmp_path: Path) -> None:
+def test_a_folder_with_a_blank_in_its_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InjectionError, match="TMPDIR"):
         write_child_configuration(tmp_path / "a b", injection(tmp_path), {})

@@ -19,13 +19,13 @@ def chunks_of(*chunks: bytes, closed: list[bool] | None = None) -> Generator[byt
 
 
 @pytest.mark.parametrize("size", [1, 2, 1000])
-def test_lines_over_the_borders_of_chunks(size: int) -> None:
+def test_lines_may_span_several_chunks(size: int) -> None:
     stream = io.BufferedReader(ChunkStream(chunks_of(b"on", b"", b"e\ntwo\nth", b"ree")), size)
     assert stream.readlines() == [b"one\n", b"two\n", b"three"]
     assert stream.read() == b""
 
 
-def test_what_the_chunks_raise_reading_raises() -> None:
+def test_an_error_in_a_chunk_is_raised_by_the_read() -> None:
     def broken() -> Generator[bytes]:
         yield b"one\n"
         raise EOFError
@@ -36,7 +36,7 @@ def test_what_the_chunks_raise_reading_raises() -> None:
         stream.readline()
 
 
-def test_to_close_it_closes_the_chunks() -> None:
+def test_closing_the_stream_closes_the_chunks() -> None:
     closed: list[bool] = []
     with io.BufferedReader(ChunkStream(chunks_of(b"one\n", b"two\n", closed=closed)), 4) as stream:
         stream.readline()

@@ -121,7 +121,7 @@ def test_an_archive_of_another_user_is_refused(worker: Worker) -> None:
     assert f"could replace {path}:" in worker.refusal()
 
 
-def test_what_the_job_decides_itself_stays(worker: Worker) -> None:
+def test_a_job_with_conflicting_java_options_gets_no_archive(worker: Worker) -> None:
     worker.build()
     refusals = [
         worker.refusal(Submission(driver_class_path="/users.jar")),
@@ -142,7 +142,7 @@ def test_what_the_job_decides_itself_stays(worker: Worker) -> None:
     assert worker.find(SPARK_SUBMIT_OPTS=again).java == str(worker.java)
 
 
-def test_a_name_that_would_be_found_in_a_jar_instead_of_the_configuration_folder(worker: Worker) -> None:
+def test_a_configuration_folder_with_names_of_a_jar_gets_no_archive(worker: Worker) -> None:
     conf = worker.installation.conf_dir
     conf.mkdir()
     (conf / "spark-defaults.conf").touch()

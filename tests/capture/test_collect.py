@@ -73,7 +73,7 @@ def types_of(collection: CollectedEvents[dict[str, Any]]) -> list[str]:
         pytest.param(b"no event\n", [], Outcome.EMPTY, id="only bad lines"),
     ],
 )
-def test_outcome_of_a_file(tmp_path: Path, content: bytes, events: list[str], outcome: Outcome) -> None:
+def test_each_kind_of_file_has_its_outcome(tmp_path: Path, content: bytes, events: list[str], outcome: Outcome) -> None:
     path = tmp_path / "events.ndjson"
     path.write_bytes(content)
     collection = collect(path)
@@ -84,7 +84,7 @@ def test_outcome_of_a_file(tmp_path: Path, content: bytes, events: list[str], ou
     assert report.lines == report.events + report.blank + report.torn + report.quarantined_count
 
 
-def test_missing_file_is_a_result(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_outcome(tmp_path: Path) -> None:
     collection = collect(tmp_path / "none.ndjson")
     assert list(collection) == []
     assert collection.report.outcome is Outcome.MISSING
@@ -219,7 +219,7 @@ def test_several_files_are_one_collection_and_the_worst_outcome_is_reported() ->
     assert (collection.report.outcome, collection.report.detail) == (Outcome.TORN, "two, line 1")
 
 
-def test_no_file_at_all_is_missing() -> None:
+def test_no_files_are_a_missing_file() -> None:
     collection = collect([])
     assert list(collection) == []
     assert collection.report.outcome is Outcome.MISSING

@@ -69,7 +69,7 @@ def test_each_session_has_only_its_own_operations(session: str, output: str) -> 
     assert place.last_ms() is not None
 
 
-def test_a_session_begins_where_the_file_ended_and_others_go_on(tmp_path: Path) -> None:
+def test_a_session_reads_from_its_beginning_while_others_go_on(tmp_path: Path) -> None:
     lines = RECORDED.read_bytes().splitlines(keepends=True)
     path = tmp_path / "a b.ndjson"
     path.write_bytes(b"".join(lines[:3]))
@@ -90,7 +90,9 @@ def test_a_session_begins_where_the_file_ended_and_others_go_on(tmp_path: Path) 
     assert path.exists()
 
 
-def test_a_session_that_did_nothing_or_whose_file_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_without_events_is_empty_and_one_without_a_file_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connect_session, "_SETTLE_SECONDS", 0.0)
     for path, outcome in ((RECORDED, Outcome.EMPTY), (tmp_path / "missing", Outcome.MISSING)):
         reader: _SessionFollower[bytes] = SessionEvents(path, OURS, 0, "x").follow(checked_text())

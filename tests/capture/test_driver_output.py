@@ -13,7 +13,7 @@ from airflow_provider_spark_datahub.capture.spark_submit import DriverOutput
 SAID = "26/11/21 10:35:32 ERROR ContextFactory: Query execution is null: can't emit event for executionId"
 
 
-def test_executions_are_listed_once_and_the_lines_stay_as_they_are() -> None:
+def test_missed_executions_are_listed_once_and_the_lines_are_unchanged() -> None:
     lines = ["INFO nothing", f"{SAID} 12", f"[stderr] {SAID} 28\n", f"{SAID} 12", f"{SAID} x", b"bytes"]
     output = DriverOutput()
     assert list(output.watched(lines)) == lines
@@ -21,13 +21,13 @@ def test_executions_are_listed_once_and_the_lines_stay_as_they_are() -> None:
     assert output.sentence.endswith("missed SQL executions: 12, 28")
 
 
-def test_an_output_that_says_nothing() -> None:
+def test_an_output_without_missed_executions_has_no_sentence() -> None:
     output = DriverOutput()
     assert list(output.watched(["a", "b"])) == ["a", "b"]
     assert output.sentence == ""
 
 
-def test_of_many_the_first_are_listed() -> None:
+def test_only_the_first_missed_executions_are_listed() -> None:
     output = DriverOutput()
     assert len(list(output.watched(f"{SAID} {number}" for number in range(25)))) == 25
     assert output.sentence.endswith("executions: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 15 more")

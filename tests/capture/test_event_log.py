@@ -38,7 +38,9 @@ def names(events: Iterable[dict[str, Any]]) -> list[str]:
 @pytest.mark.parametrize(
     ("version", "progresses", "executions"), [("3.5.9", 13, 29), ("4.0.5", 10, 29), ("4.3.0", 12, 33)]
 )
-def test_logs_of_real_applications(version: str, progresses: int, executions: int, tmp_path: Path) -> None:
+def test_logs_of_real_applications_are_read_to_their_end(
+    version: str, progresses: int, executions: int, tmp_path: Path
+) -> None:
     recorded = (RECORDED / f"streaming-{version}.ndjson").read_bytes()
     (tmp_path / "local-1795257256797").write_bytes(recorded)
 
@@ -234,7 +236,7 @@ def test_damaged_zstd_is_a_problem(tmp_path: Path) -> None:
     assert "damaged zstd file" in log.problems[0]
 
 
-def test_hostile_lines_cost_only_themselves(tmp_path: Path) -> None:
+def test_hostile_lines_are_skipped_and_the_others_are_read(tmp_path: Path) -> None:
     hostile = [
         b"not json\n",
         b'{"Event":"SparkListenerApplicationEnd","Timestamp":NaN}\n',
@@ -254,7 +256,7 @@ def test_hostile_lines_cost_only_themselves(tmp_path: Path) -> None:
     assert problem.startswith("6 lines of the Spark event log of app-1 skipped, the first in line 2")
 
 
-def test_only_the_applications_that_were_asked_for(tmp_path: Path) -> None:
+def test_only_logs_of_the_wanted_applications_are_read(tmp_path: Path) -> None:
     for name in ("app-1", "app-11", "app-2_1.zstd", "app-2_2.inprogress", "spark-app.3", ".app-1.crc"):
         content = lines(START)
         (tmp_path / name).write_bytes(zstd_frames(content) if name.endswith(".zstd") else content)
@@ -269,7 +271,7 @@ def test_only_the_applications_that_were_asked_for(tmp_path: Path) -> None:
     assert "app-2_2 was not closed" in problem
 
 
-def test_time_that_is_up_ends_the_reading(tmp_path: Path) -> None:
+def test_the_deadline_ends_the_reading(tmp_path: Path) -> None:
     (tmp_path / "app-1").write_bytes(lines(START, *[TASK] * 10, END))
     (tmp_path / "app-2").write_bytes(lines(START, END))
     asked = iter(range(1000))
@@ -281,7 +283,7 @@ def test_time_that_is_up_ends_the_reading(tmp_path: Path) -> None:
     assert not log.complete
 
 
-def test_a_folder_without_a_log_is_not_read_completely(tmp_path: Path) -> None:
+def test_a_folder_without_a_log_is_not_complete(tmp_path: Path) -> None:
     for folder, problems in ((tmp_path, 0), (tmp_path / "missing", 1)):
         log = EventLog(folder)
         assert list(log) == []

@@ -113,7 +113,7 @@ def test_events_are_followed_while_they_arrive_in_any_order(bucket: Bucket) -> N
     assert bucket.objects.last_ms() == 20
 
 
-def test_a_store_that_lists_late_is_listed_until_nothing_is_new(bucket: Bucket) -> None:
+def test_a_store_that_lists_objects_late_is_listed_until_nothing_is_new(bucket: Bucket) -> None:
     bucket.put("1.json", text(1))
     listed = bucket.store.stored
     later = [2, 3]
@@ -149,7 +149,7 @@ class _Failing(_Refusing):
         ({"1.json": text(1)}, lambda: True, Outcome.TIMED_OUT, "after 0 objects"),
     ],
 )
-def test_why_events_are_not_there(
+def test_missing_empty_and_unread_objects_have_their_outcomes(
     bucket: Bucket, contents: Mapping[str, bytes], stop: Callable[[], bool], outcome: Outcome, said: str
 ) -> None:
     for name, content in contents.items():
@@ -161,7 +161,7 @@ def test_why_events_are_not_there(
 
 
 @pytest.mark.parametrize(("store", "outcome"), [(_Refusing, Outcome.UNREADABLE), (_Failing, Outcome.UNAVAILABLE)])
-def test_a_store_that_does_not_answer_costs_nothing_beside_the_job(
+def test_a_store_that_does_not_answer_is_an_outcome_at_the_end(
     bucket: Bucket, store: type[_Refusing], outcome: Outcome
 ) -> None:
     bucket.put("1.json", text(1))

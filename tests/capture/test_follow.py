@@ -53,7 +53,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @given(lines=st.lists(LINES, max_size=12), torn=st.sampled_from([b"", START, START[:-3]]), cuts=st.data())
 @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_however_it_grows_it_is_read_as_if_at_once(
+def test_a_file_that_grows_in_pieces_has_the_events_of_the_whole(
     tmp_path: Path, lines: list[bytes], torn: bytes, cuts: st.DataObject
 ) -> None:
     content = b"".join(lines) + torn
@@ -70,7 +70,7 @@ def test_however_it_grows_it_is_read_as_if_at_once(
     assert follower.report == at_once.report
 
 
-def test_a_line_is_read_when_it_has_its_end(path: Path) -> None:
+def test_a_line_is_read_once_it_is_complete(path: Path) -> None:
     follower = FileFollower(path, checked_text())
     append(path, START + b"\n" + COMPLETE[:5])
     assert new(follower) == [START]
@@ -81,7 +81,7 @@ def test_a_line_is_read_when_it_has_its_end(path: Path) -> None:
     assert new(follower) == [COMPLETE]
 
 
-def test_the_file_may_come_later(path: Path) -> None:
+def test_a_file_may_appear_later(path: Path) -> None:
     follower = FileFollower(path, checked_text())
     assert new(follower) == []
     append(path, START + b"\n")
@@ -90,14 +90,14 @@ def test_the_file_may_come_later(path: Path) -> None:
     assert follower.report.outcome is Outcome.COMPLETE
 
 
-def test_a_file_that_never_came(path: Path) -> None:
+def test_a_file_that_never_appears_is_missing(path: Path) -> None:
     follower = FileFollower(path, checked_text())
     assert rest(follower) == []
     assert follower.report.outcome is Outcome.MISSING
     assert str(path) in follower.report.sentence
 
 
-def test_a_file_that_stayed_empty(path: Path) -> None:
+def test_a_file_that_stays_empty_is_empty(path: Path) -> None:
     path.touch()
     follower = FileFollower(path, checked_text())
     assert (new(follower), rest(follower)) == ([], [])
@@ -133,7 +133,7 @@ def test_another_file_in_its_place_is_read_from_its_beginning(path: Path) -> Non
     assert follower.report.outcome is Outcome.REPLACED
 
 
-def test_a_file_that_went_away_after_it_was_read(path: Path) -> None:
+def test_a_file_that_disappears_after_it_was_read_is_replaced(path: Path) -> None:
     follower = FileFollower(path, checked_text())
     append(path, START + b"\n")
     assert new(follower) == [START]
@@ -150,7 +150,7 @@ def test_a_stopped_reader_continues_where_it_stopped(path: Path) -> None:
     assert rest(follower) == [COMPLETE]
 
 
-def test_the_time_for_the_rest_is_over(path: Path) -> None:
+def test_the_deadline_ends_the_rest(path: Path) -> None:
     append(path, START + b"\n" + COMPLETE + b"\n")
     follower = FileFollower(path, checked_text())
     assert list(follower.rest(lambda: True)) == []
@@ -211,7 +211,7 @@ def test_parts_of_a_log_follow_each_other(tmp_path: Path) -> None:
     assert events == list(EventLog(tmp_path))
 
 
-def test_logs_of_other_applications_are_passed_over(tmp_path: Path) -> None:
+def test_logs_of_other_applications_are_not_followed(tmp_path: Path) -> None:
     shutil.copy(RECORDED_LOG, tmp_path / APPLICATION)
     follower = LogFollower(tmp_path)
     assert log_events(follower, {"local-1"}) == []
@@ -219,10 +219,10 @@ def test_logs_of_other_applications_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [f"{APPLICATION}.zstd.inprogress", f"{APPLICATION}.lz4"])
-def test_a_compressed_log_is_left_to_the_end(tmp_path: Path, name: str) -> None:
+def test_a_compressed_log_is_not_followed(tmp_path: Path, name: str) -> None:
     shutil.copy(RECORDED_LOG, tmp_path / name)
     assert log_events(LogFollower(tmp_path)) == []
 
 
-def test_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_a_missing_folder_of_logs_has_no_events(tmp_path: Path) -> None:
     assert log_events(LogFollower(tmp_path / "later")) == []

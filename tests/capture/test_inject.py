@@ -41,7 +41,7 @@ def transport_of(properties: dict[str, str], *, defaults: dict[str, str] | None 
     return {name.removeprefix(f"{TRANSPORT}."): value for name, value in injected.items() if name.startswith(TRANSPORT)}
 
 
-def test_everything_that_a_plain_job_gets() -> None:
+def test_a_plain_job_gets_listener_transport_parents_and_jar() -> None:
     injection = inject(Submission(), LINEAGE)
     assert injection.submission == Submission(
         {
@@ -275,7 +275,7 @@ def test_transport_that_would_break_beside_ours_is_refused(users: dict[str, str]
     assert caught.value.reason == str(caught.value)
 
 
-def test_what_no_command_line_takes_is_not_added() -> None:
+def test_a_value_that_no_command_line_takes_is_refused() -> None:
     """Linux takes arguments of 131,071 bytes. A job that was just below would not start; in a file it has no limit."""
     jars = ",".join(f"/shop/jars/{number:05}.jar" for number in range(6_000))
     on_class_path = replace(LINEAGE, jar=JarChoice(class_path=(OURS,)))
@@ -293,7 +293,7 @@ def test_what_no_command_line_takes_is_not_added() -> None:
         inject(Submission(), replace(LINEAGE, parent=ParentRun("airflow", "a\0b", "id")))
 
 
-def test_blank_transport_properties_are_none() -> None:
+def test_blank_transport_properties_are_ignored() -> None:
     assert transport_of({f"{TRANSPORT}.type": " ", f"{TRANSPORT}.url": ""}) == {
         "type": "file",
         "location": "/events/try1.ndjson",
@@ -329,7 +329,9 @@ choices = st.sampled_from([JarChoice(), JarChoice(jars=(OURS,)), JarChoice(packa
 
 @pytest.mark.slow
 @given(submissions, choices)
-def test_twice_is_once_and_the_users_objects_are_untouched(submission: Submission, choice: JarChoice) -> None:
+def test_injecting_twice_is_injecting_once_and_the_users_objects_are_unchanged(
+    submission: Submission, choice: JarChoice
+) -> None:
     lineage = replace(LINEAGE, jar=choice)
     before = copy.deepcopy(submission)
     try:

@@ -14,7 +14,7 @@ FIELDS = "spark.sql.debug.maxToStringFields"
 WHOLE_PLANS = {FIELDS: "2000", "spark.sql.maxMetadataStringLength": "10000"}
 
 
-def test_log_of_our_own() -> None:
+def test_a_job_without_an_event_log_gets_one_of_its_own() -> None:
     users = Submission({"spark.x": 1}, jars="a.jar", base_properties={DIR: "hdfs://nn/logs"})
 
     injection = inject_event_log(users, FOLDER, local_driver=True)
@@ -50,7 +50,7 @@ def test_log_of_our_own() -> None:
     ],
 )
 @pytest.mark.parametrize("in_defaults", [False, True])
-def test_log_of_the_users_own_stays_and_is_read(place: str | None, folder: str, in_defaults: bool) -> None:
+def test_the_users_event_log_is_kept_and_read(place: str | None, folder: str, in_defaults: bool) -> None:
     conf = {ENABLED: "TRUE"} | ({DIR: place} if place else {})
     users = Submission(base_properties=conf) if in_defaults else Submission(conf)
 
@@ -80,7 +80,9 @@ def test_how_much_a_plan_names_is_the_jobs_own_choice() -> None:
         ({}, False, "the driver runs on another machine"),
     ],
 )
-def test_no_log_to_read(conf: dict[str, object], local_driver: bool, reason: str) -> None:
+def test_an_event_log_that_cannot_be_read_here_is_left_alone(
+    conf: dict[str, object], local_driver: bool, reason: str
+) -> None:
     users = Submission(conf)
 
     injection = inject_event_log(users, FOLDER, local_driver=local_driver)

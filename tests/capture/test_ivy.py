@@ -85,7 +85,7 @@ def cached(ivy_home: Path, *, descriptor: str = "<ivy-module/>", coordinate: _Co
         ("g: a:1", None),
     ],
 )
-def test_coordinates(text: str, coordinate: _Coordinate | None) -> None:
+def test_only_a_coordinate_of_three_parts_is_one(text: str, coordinate: _Coordinate | None) -> None:
     assert _Coordinate.parse(text) == coordinate
     assert coordinate is None or str(coordinate) == text
 
@@ -100,11 +100,13 @@ def test_coordinates(text: str, coordinate: _Coordinate | None) -> None:
         ("3.5.9", {"spark.jars.ivy": "/shared/ivy"}, "/shared/ivy"),
     ],
 )
-def test_ivy_home_is_sparks(tmp_path: Path, spark: str, properties: dict[str, object], folder: str) -> None:
+def test_the_ivy_folder_is_that_of_the_sparks_version(
+    tmp_path: Path, spark: str, properties: dict[str, object], folder: str
+) -> None:
     assert resolver(tmp_path, properties, spark=spark).ivy_home() == tmp_path / folder
 
 
-def test_home_is_that_of_the_user_entry_as_in_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_folder_is_that_of_the_user_entry_as_in_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/of/the/shell")
     asked = replace(resolver(tmp_path), user_home=None)
     assert asked.ivy_home() == Path(pwd.getpwuid(os.getuid()).pw_dir, ".ivy2.5.2")
@@ -177,7 +179,7 @@ def test_settings_of_the_user_are_used(tmp_path: Path) -> None:
         (FAKE_JAVA, "/cache/jars/other-1.jar", "without a jar named openlineage-spark_2.13-1.53.0.jar"),
     ],
 )
-def test_what_does_not_resolve_says_why(tmp_path: Path, java: str, class_path: str, reason: str) -> None:
+def test_a_coordinate_that_does_not_resolve_says_why(tmp_path: Path, java: str, class_path: str, reason: str) -> None:
     with pytest.raises(_UnresolvableError, match=reason):
         resolver(tmp_path, java=java, class_path=class_path, timeout_seconds=0.5).resolve(OPENLINEAGE)
 

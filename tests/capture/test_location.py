@@ -23,7 +23,7 @@ ids = st.text(max_size=250) | st.sampled_from(["..", ".", "/", "../../etc", "a:b
 keys = st.builds(AttemptKey, ids, ids, ids, st.integers(-1, 10**6), st.integers(0, 99))
 
 
-def test_people_can_read_it() -> None:
+def test_the_path_of_an_event_file_shows_dag_run_task_and_try() -> None:
     path = event_file(ROOT, KEY)
     assert path.parent == ROOT / "shop_daily" / "scheduled__2026-01-01T00_00_00_00_00" / "load_orders"
     assert re.fullmatch(r"try2-[0-9a-f]{16}\.ndjson", path.name)
@@ -74,7 +74,7 @@ def test_relative_root_is_refused() -> None:
         event_file(Path("spool/events"), KEY)
 
 
-def test_fresh_leaves_the_files_of_earlier_executions_alone(tmp_path: Path) -> None:
+def test_an_unused_path_is_none_of_an_earlier_execution(tmp_path: Path) -> None:
     path = tmp_path / "try1-ab.ndjson"
     assert unused_path(path) == path
     path.touch()

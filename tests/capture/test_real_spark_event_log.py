@@ -62,7 +62,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     return done
 
 
-def test_jars_and_java_options_of_the_user_survive(done: Done) -> None:
+def test_a_job_with_an_event_log_keeps_the_users_jars_and_java_options(done: Done) -> None:
     assert json.loads(done.seen.read_text()) == {"resource": True, "option": "1"}
     events = events_of(done.events_file)
     assert (events[0]["eventType"], events[-1]["eventType"]) == ("START", "COMPLETE")

@@ -27,7 +27,7 @@ def with_lineage(submission: Submission, jar: JarChoice) -> Submission:
     return inject(submission, LineageInjection("/shared/events/1.ndjson", jar, PARENT, namespace="default")).submission
 
 
-def test_a_batch_of_livy() -> None:
+def test_a_batch_of_livy_gets_the_listener_and_keeps_its_arguments() -> None:
     batch: dict[str, Any] = {
         "file": "s3://jobs/build.py",
         "args": ["2026-01-01"],
@@ -74,7 +74,7 @@ def manifest() -> dict[str, Any]:
     }
 
 
-def test_a_manifest_of_kubernetes() -> None:
+def test_a_manifest_of_kubernetes_gets_the_listener_and_keeps_its_fields() -> None:
     one = manifest()
     package = JarChoice(packages=("io.openlineage:openlineage-spark_2.13:1.53.0",))
     expected = manifest()
@@ -90,7 +90,7 @@ def test_a_manifest_of_kubernetes() -> None:
     assert injected.keys() == {"sparkConf"}
 
 
-def test_what_a_manifest_says_of_its_driver() -> None:
+def test_a_manifest_gives_the_drivers_environment_and_scala_version() -> None:
     assert SparkApplication(manifest()).environment == {"A": "1"}
     versions = {
         version: SparkApplication({"spec": {"sparkVersion": version}}).scala_version for version in ("3.5.7", "4.1", "")

@@ -84,7 +84,7 @@ def test_scala_of_the_library_decides_and_an_unsupported_one_is_unknown(tmp_path
     assert found.scala_version is None
 
 
-def test_unknown_binary(tmp_path: Path) -> None:
+def test_a_binary_that_is_not_on_the_path_has_no_spark(tmp_path: Path) -> None:
     assert SparkInstallation.find("spark-submit", {"PATH": str(tmp_path)}) is None
     assert SparkVersions.from_banner("spark-submit", {"PATH": str(tmp_path)}, 5) is None
 
@@ -142,20 +142,20 @@ def test_properties_are_read_by_javas_rules(tmp_path: Path, text: str, propertie
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
-def test_encodings_of_properties(tmp_path: Path, encoding: str) -> None:
+def test_properties_are_read_in_utf_8_or_latin_1(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "spark.conf"
     path.write_bytes("spark.a caf\u00e9".encode(encoding))
     assert base_properties(None, str(path)) == {"spark.a": "caf\u00e9"}
 
 
-def test_banner_of_a_wrapper(tmp_path: Path) -> None:
+def test_the_versions_behind_a_wrapper_are_those_of_its_banner(tmp_path: Path) -> None:
     binary = executable(tmp_path / "bin/spark3-submit", BANNER)
     assert SparkVersions.from_banner(str(binary), {"PATH": os.defpath}, 30) == SparkVersions("3.5.9", "2.12")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["#!/bin/sh\nexec sleep 60\n", "#!/bin/sh\nexit 3\n", "#!/no/such/interpreter\n"])
-def test_no_banner(tmp_path: Path, script: str) -> None:
+def test_a_command_without_a_banner_has_no_versions(tmp_path: Path, script: str) -> None:
     binary = executable(tmp_path / "spark3-submit", script)
     assert SparkVersions.from_banner(str(binary), {"PATH": os.defpath}, 0.5) is None
 

@@ -16,13 +16,15 @@ from airflow_provider_spark_datahub.capture.spark_submit import Submission
         ({"spark.a": None}, {"spark.a": "base"}, "None"),
     ],
 )
-def test_conf_hides_the_defaults(properties: dict[str, object], base: dict[str, str], seen: str | None) -> None:
+def test_properties_override_those_of_the_file(
+    properties: dict[str, object], base: dict[str, str], seen: str | None
+) -> None:
     submission = Submission(properties, base_properties=base)
     assert submission.effective("spark.a") == seen
     assert submission.effective_properties().get("spark.a") == seen
 
 
-def test_options_hide_their_properties() -> None:
+def test_options_override_their_properties() -> None:
     properties = {
         "spark.jars": "conf.jar",
         "spark.jars.packages": "g:conf:1",
