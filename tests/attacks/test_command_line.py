@@ -27,7 +27,7 @@ from tests.capture.test_real_spark import SECRET, TRANSPORT, USERS
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, execute, operator_with_lineage
 
 
-def test_secrets_of_the_users_call_move_into_the_file(tmp_path: Path) -> None:
+def test_secrets_of_the_users_properties_move_into_the_file(tmp_path: Path) -> None:
     base = tmp_path / "base.conf"
     base.write_text("spark.my.token of-the-file\nspark.of.the.user u")
     properties = {name: value for name, (value, _) in USERS.items()}
@@ -45,7 +45,7 @@ def test_secrets_of_the_users_call_move_into_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("capture", ["listener", "event_log"])
-def test_the_operator_hands_its_own_secrets_over_in_a_file(
+def test_secrets_in_the_operators_conf_are_handed_over_in_a_file(
     capture: str, spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bin_folder = tmp_path / "spark" / "bin"
@@ -69,7 +69,7 @@ def test_the_operator_hands_its_own_secrets_over_in_a_file(
 
 
 @pytest.mark.slow
-def test_the_operator_hands_secrets_over_in_a_file(spark: FakeSpark, tmp_path: Path) -> None:
+def test_secrets_in_the_users_properties_file_are_handed_over_in_another(spark: FakeSpark, tmp_path: Path) -> None:
     users = tmp_path / "users.conf"
     users.write_text(f"{TRANSPORT}.type=http\n{TRANSPORT}.url=http://h:1\n{TRANSPORT}.headers.Authorization={SECRET}\n")
     spark.writes("a_csv_join_agg")
@@ -85,7 +85,7 @@ def test_the_operator_hands_secrets_over_in_a_file(spark: FakeSpark, tmp_path: P
     assert ti.xcoms["lineage_report"]["outputs"]
 
 
-def test_a_file_that_cannot_be_written_costs_only_lineage(
+def test_a_properties_file_that_cannot_be_written_costs_only_the_lineage(
     spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     users = tmp_path / "users.conf"
@@ -137,7 +137,7 @@ def test_a_killed_tasks_file_is_removed_by_the_next_attempt_on_its_host(tmp_path
     running.remove()
 
 
-def test_only_what_was_in_a_file_is_private() -> None:
+def test_only_properties_that_were_in_a_file_are_private() -> None:
     in_file = {f"{TRANSPORT}.type": "http", f"{TRANSPORT}.url": "http://h:1", f"{TRANSPORT}.auth.apiKey": SECRET}
     members = f"{TRANSPORT}.transports.users"
     injected = inject(Submission(base_properties=in_file), LINEAGE).submission

@@ -75,7 +75,7 @@ def run_try(spark: FakeSpark, events: bytes, task: str) -> tuple[dict[str, Any],
 
 
 @pytest.mark.slow
-def test_an_attempt_with_hostile_events(spark: FakeSpark, backend: Backend) -> None:
+def test_an_attempt_with_hostile_events_delivers_its_good_ones(spark: FakeSpark, backend: Backend) -> None:
     _, expected = run_try(spark, CASE, "build")
     backend.events.clear()
     report, found = run_try(spark, ATTACK, "build")
@@ -87,7 +87,7 @@ def test_an_attempt_with_hostile_events(spark: FakeSpark, backend: Backend) -> N
 
 
 @pytest.mark.slow
-def test_a_killed_attempt_with_hostile_events(tmp_path: Path, backend: Backend) -> None:
+def test_a_killed_attempt_with_hostile_events_is_recovered(tmp_path: Path, backend: Backend) -> None:
     events = tmp_path / "events.ndjson"
     events.write_bytes(ATTACK)
     outbox = outbox_at(tmp_path / "outbox")
@@ -117,7 +117,7 @@ def too_deep_for_evil(text: str) -> Any:
     return json.loads(text)
 
 
-def test_an_attempt_that_no_converter_understands_stops_nobody_else(
+def test_an_attempt_that_cannot_be_converted_does_not_stop_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, evil = tmp_path / "good.ndjson", tmp_path / "evil.ndjson"
@@ -202,7 +202,7 @@ def spark_edges_in(sink: Path) -> list[str]:
     return sorted(line for line in lines if "dataJobInputOutput" in line and "spark" in line)
 
 
-def test_a_drain_gives_a_large_file_the_time_that_it_takes(tmp_path: Path) -> None:
+def test_a_drain_allows_more_time_for_a_large_file(tmp_path: Path) -> None:
     events = tmp_path / "events.ndjson"
     events.write_bytes(CASE)
     record = begun(events).ended(1, "SUCCESS", spark_succeeded=True)

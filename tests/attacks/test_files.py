@@ -37,7 +37,9 @@ PLANTED: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("reason", PLANTED)
-def test_no_file_of_a_job_blocks(reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_special_file_in_place_of_events_is_reported_and_does_not_block(
+    reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)  # the path of a socket is short
     path = Path("local-1")
     PLANTED[reason](path)
@@ -53,7 +55,7 @@ def test_no_file_of_a_job_blocks(reason: str, tmp_path: Path, monkeypatch: pytes
     assert list(LogFollower(Path()).new(None, lambda: False)) == []
 
 
-def test_a_link_to_nowhere_takes_a_path(tmp_path: Path) -> None:
+def test_a_path_with_a_dangling_link_is_used(tmp_path: Path) -> None:
     """The listener would write to whatever the link names."""
     path = tmp_path / "try1.ndjson"
     path.symlink_to(tmp_path / "nowhere")

@@ -282,7 +282,7 @@ def test_twice_as_many_take_twice_as_many_steps() -> None:
 # -- same results as by comparing each with each other one
 
 
-def test_the_first_part_of_a_query_is_found() -> None:
+def test_the_first_part_of_a_query_is_the_one_that_a_search_of_all_finds() -> None:
     rng = random.Random(1)
 
     def some_run(number: int) -> RunState:

@@ -59,7 +59,7 @@ def test_column_lineage_beyond_the_limit_is_not_decoded(as_text: bool, monkeypat
     assert len(decoded) == LIMIT // INPUTS
 
 
-def test_what_is_left_out_is_counted() -> None:
+def test_column_edges_that_are_left_out_are_counted() -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(columns, "MAX_READ_PAIRS", LIMIT)
         columns._cached_long_columns.cache_clear()

@@ -77,7 +77,7 @@ def has_re2(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("pattern", [*EXPONENTIAL, *NOT_LINEAR])
-def test_the_regular_expression_of_a_job(pattern: str, has_re2: bool) -> None:
+def test_a_jobs_regular_expression_that_is_not_linear_redacts_everything(pattern: str, has_re2: bool) -> None:
     """If it cannot be applied in time, everything is redacted: it might have named the key."""
     keys = ("spark.my.vault", "a" * 200 + "!", "a" * 100_000 + "!")
     found = [redaction.redact(key, SECRET, pattern) == REDACTED for key in keys]
@@ -112,7 +112,7 @@ HOSTILE_PATHS = ("/a=a" * 2000 + "\n", "/" + "a" * 5000 + "!", "/dt=" * 2000 + "
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["/dt=.*", "/date=[^/]+/hour=[^/]+", "(/[a-z]+=[^/]+)+", "(/(a|a)*)*"])
-def test_partition_patterns_on_hostile_paths(pattern: str, has_re2: bool) -> None:
+def test_partition_patterns_are_linear_on_hostile_paths(pattern: str, has_re2: bool) -> None:
     if has_re2 or ")" not in pattern:
         partition = LineageSettings.from_mapping({"file_partition_regexp": pattern}).partition_pattern
         assert partition is not None
