@@ -33,7 +33,9 @@ OF_THE_PLUGIN = {"dataFlowInfo", "dataJobInfo", "ownership", "globalTags"}
 
 
 @pytest.mark.parametrize("when", ["at the end of the task", "after the DAG run"])
-def test_a_mapped_task_with_a_failed_attempt(airflow_home: AirflowHome, tmp_path: Path, when: str) -> None:
+def test_a_mapped_task_with_a_failed_attempt_keeps_all_its_edges_beside_the_plugin(
+    airflow_home: AirflowHome, tmp_path: Path, when: str
+) -> None:
     """Both orders of delivery; two DAG runs of three indexes, and one index fails at first."""
     environment: dict[str, Any] = {"SPARK_HOME": tmp_path / "spark", "NUMBERS": "1,2,3"}
     spark = FakeSpark(tmp_path, environment.__setitem__)

@@ -134,7 +134,7 @@ def test_doctor_has_nothing_to_say_about_secrets_that_the_api_hides(airflow_home
     assert [finding for finding in findings if finding["subject"] == "credentials"] == []
 
 
-def test_test_of_a_rest_connection(api: Api) -> None:
+def test_the_button_test_checks_a_rest_connection(api: Api) -> None:
     with GmsStandIn("token") as gms:
         works, message = api.test("datahub-rest", host=gms.url, password="wrong")
         assert not works
@@ -148,7 +148,7 @@ def test_test_of_a_rest_connection(api: Api) -> None:
     assert "refused" in message
 
 
-def test_test_of_a_kafka_connection(api: Api, kafka: Kafka, schema_registry: SchemaRegistry) -> None:
+def test_the_button_test_checks_a_kafka_connection(api: Api, kafka: Kafka, schema_registry: SchemaRegistry) -> None:
     topic = kafka.make_topic()
     extra = {
         "connection": {"schema_registry_url": schema_registry.url, "producer_config": {"linger.ms": 5}},
@@ -164,7 +164,7 @@ def test_test_of_a_kafka_connection(api: Api, kafka: Kafka, schema_registry: Sch
     assert "no_such_topic" in message
 
 
-def test_test_of_a_file_connection(api: Api, tmp_path: Path) -> None:
+def test_the_button_test_checks_a_file_connection(api: Api, tmp_path: Path) -> None:
     works, message = api.test("datahub-file", host=str(tmp_path / "lineage.jsonl"))
     assert works, message
     assert "lineage.jsonl can be written" in message
@@ -174,7 +174,7 @@ def test_test_of_a_file_connection(api: Api, tmp_path: Path) -> None:
     assert "cannot be written" in message
 
 
-def test_test_of_an_object_store_connection(api: Api, s3: S3) -> None:
+def test_the_button_test_checks_an_object_store_connection(api: Api, s3: S3) -> None:
     bucket = s3.make_bucket("tested-by-airflow")
     for name, changes in (("lake", {}), ("locked_lake", {"password": "wrong"})):
         body = {"connection_id": name, **s3.connection(**changes)}
@@ -196,7 +196,7 @@ def test_test_of_an_object_store_connection(api: Api, s3: S3) -> None:
     assert "must be the URI of a bucket" in message
 
 
-def test_test_of_an_openlineage_connection(api: Api) -> None:
+def test_the_button_test_checks_an_openlineage_connection(api: Api) -> None:
     with Backend() as backend:
         works, message = api.test("openlineage", host=backend.url)
     assert works, message

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 ORDERS = "order_id,customer_id,amount,status,order_date\n1,7,10.5,PAID,2026-01-03\n2,8,3.0,OPEN,2026-02-04\n"
 
 
-def test_streaming_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
+def test_the_example_streaming_lineage_delivers_what_its_jobs_did(airflow_home: AirflowHome, tmp_path: Path) -> None:
     (tmp_path / "arrivals").mkdir()
     (tmp_path / "arrivals" / "1.csv").write_text(ORDERS)
     sink = tmp_path / "lineage.jsonl"
@@ -41,7 +41,7 @@ def test_streaming_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
     assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
 
 
-def test_event_log_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
+def test_the_example_event_log_lineage_delivers_what_its_jobs_did(airflow_home: AirflowHome, tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "orders.csv").write_text(ORDERS)
     (tmp_path / "raw" / "customers.csv").write_text("customer_id,name,country\n7,Ada,PT\n8,Max,DE\n")
@@ -68,7 +68,7 @@ def test_event_log_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_launchers_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
+def test_the_example_launchers_lineage_delivers_what_its_jobs_did(airflow_home: AirflowHome, tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "orders.csv").write_text(ORDERS)
     sink = tmp_path / "lineage.jsonl"
@@ -95,7 +95,7 @@ def test_launchers_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
     assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
 
 
-def test_deliver_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
+def test_the_example_deliver_lineage_drains_the_outbox(airflow_home: AirflowHome, tmp_path: Path) -> None:
     sink = tmp_path / "lineage.jsonl"
     outbox = Outbox(LocalStorage(tmp_path / "outbox"))
     for dag_id in ("shop", "bank"):
@@ -114,7 +114,7 @@ def test_deliver_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
     assert outbox.names() == []
 
 
-def test_backfill_lineage(airflow_home: AirflowHome, tmp_path: Path) -> None:
+def test_the_example_backfill_lineage_delivers_an_archive(airflow_home: AirflowHome, tmp_path: Path) -> None:
     sink = tmp_path / "lineage.jsonl"
     run = airflow_home.dags_test(
         "backfill_lineage",

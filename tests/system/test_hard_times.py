@@ -36,7 +36,7 @@ def hard_times(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFacto
     return HardTimes(run, Catalogue.of_file(sink), folder)
 
 
-def test_a_jar_that_would_kill_the_job_is_left_out(hard_times: HardTimes) -> None:
+def test_a_jar_that_would_kill_the_job_is_not_injected(hard_times: HardTimes) -> None:
     assert list((hard_times.folder / "first").glob("*.parquet"))
     report = hard_times.run.reports["wrong_scala try 1"]
     assert "is built for Scala 2.12, Spark 4.3.0 runs on Scala 2.13" in report["reason"]
@@ -45,12 +45,12 @@ def test_a_jar_that_would_kill_the_job_is_left_out(hard_times: HardTimes) -> Non
     assert hard_times.catalogue.one(task_job(DAG, "wrong_scala"), "dataJobInfo")["name"] == "wrong_scala"
 
 
-def test_a_task_whose_time_is_over_leaves_no_spark_submit_behind(hard_times: HardTimes) -> None:
+def test_a_task_that_times_out_leaves_no_spark_submit_behind(hard_times: HardTimes) -> None:
     with pytest.raises(ProcessLookupError):
         os.kill(int((hard_times.folder / "jvm_pid").read_text()), 0)
 
 
-def test_a_task_whose_time_is_over_reports_what_its_job_had_done(hard_times: HardTimes) -> None:
+def test_a_task_that_times_out_reports_what_its_job_had_done(hard_times: HardTimes) -> None:
     catalogue = hard_times.catalogue
     assert not hard_times.run.succeeded
     assert "AirflowTaskTimeout" in hard_times.run.output

@@ -137,7 +137,7 @@ def server(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) 
         process.wait(20)
 
 
-def test_a_person_logs_in_looks_and_presses(server: ApiServer, browser: Chromium) -> None:
+def test_an_editor_sees_the_lineage_and_delivers_it_in_a_browser(server: ApiServer, browser: Chromium) -> None:
     assert server.status(f"spark-datahub/task?{TASK}") == 401
     assert "Invalid" not in server.page_of("viewer", browser)
     assert browser.driver.find_elements("css selector", "button[data-action]") == []
@@ -162,7 +162,7 @@ def test_a_person_logs_in_looks_and_presses(server: ApiServer, browser: Chromium
     assert [request for request in browser.requests() if not request.startswith(f"{server.url}/")] == []
 
 
-def test_it_is_a_page_of_airflow(server: ApiServer, browser: Chromium) -> None:
+def test_airflow_shows_the_page_in_its_own_frame_and_colours(server: ApiServer, browser: Chromium) -> None:
     server.log_in("editor", browser)
     browser.driver.get(f"{server.url}/plugin/spark_lineage")
     eventually(lambda: bool(browser.driver.find_elements("css selector", "iframe")))

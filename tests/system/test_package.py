@@ -113,7 +113,7 @@ def link(distributions: list[Distribution], packages: Path) -> None:
                 folders.append(path)
 
 
-def test_metadata(dist: Path) -> None:
+def test_the_metadata_of_the_package_is_valid(dist: Path) -> None:
     assert len(list(dist.iterdir())) == 2
     run(sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir())
 
@@ -149,7 +149,7 @@ def test_the_wheel_is_a_provider_and_the_example_parses(python: Path, tmp_path: 
     )
 
 
-def test_the_command_works(python: Path, tmp_path: Path) -> None:
+def test_the_installed_command_converts_and_draws(python: Path, tmp_path: Path) -> None:
     events = ROOT / "tests" / "data" / "corpus" / "events" / "a_csv_join_agg.ndjson"
     lines = run(python.parent / "spark-datahub", "convert", events, "--exit-code", 0, folder=tmp_path).splitlines()
     assert len(lines) == 12

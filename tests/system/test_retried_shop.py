@@ -68,7 +68,7 @@ def shop(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) ->
     return Shop(run, Catalogue.of_file(sink), folder)
 
 
-def test_every_proposal_is_strict_and_arrived(shop: Shop) -> None:
+def test_every_proposal_was_accepted_by_a_strict_gms(shop: Shop) -> None:
     shop.catalogue.assert_strict()
     assert list(shop.run.reports) == ["build_orders try 1", "build_orders try 2", "revenue try 1"]
     for report in shop.run.reports.values():
@@ -79,7 +79,7 @@ def test_every_proposal_is_strict_and_arrived(shop: Shop) -> None:
     assert not list((shop.folder / "events").rglob("*.ndjson"))
 
 
-def test_dag_run(shop: Shop) -> None:
+def test_the_dag_run_has_its_tasks_and_its_result(shop: Shop) -> None:
     assert shop.run.succeeded, shop.run.output[-20_000:]
     catalogue, urn = shop.catalogue, shop.dag_run
     assert catalogue.one(urn, "dataProcessInstanceRelationships") == {
@@ -93,7 +93,7 @@ def test_dag_run(shop: Shop) -> None:
     assert catalogue.children(urn) == [shop.task_run("build_orders"), shop.task_run("revenue")]
 
 
-def test_task_runs(shop: Shop) -> None:
+def test_the_task_runs_have_their_attempts_and_upstream_runs(shop: Shop) -> None:
     catalogue = shop.catalogue
     orders, revenue = shop.task_run("build_orders"), shop.task_run("revenue")
     assert catalogue.one(orders, "dataProcessInstanceRelationships") == {
@@ -115,7 +115,7 @@ def test_task_runs(shop: Shop) -> None:
     assert catalogue.run_events(revenue) == [("STARTED", 1, None), ("COMPLETE", 1, "SUCCESS")]
 
 
-def test_durations_of_the_tries(shop: Shop) -> None:
+def test_each_attempt_has_its_duration(shop: Shop) -> None:
     events = shop.catalogue.all(shop.task_run("build_orders"), "dataProcessInstanceRunEvent")
     times = [event["timestampMillis"] for event in events]
     assert times == sorted(times)
@@ -127,7 +127,7 @@ def test_durations_of_the_tries(shop: Shop) -> None:
     ]
 
 
-def test_spark_runs(shop: Shop) -> None:
+def test_each_spark_run_is_below_its_task_run_with_its_result(shop: Shop) -> None:
     catalogue = shop.catalogue
     failed, succeeded = catalogue.children(shop.task_run("build_orders"))
     (revenue,) = catalogue.children(shop.task_run("revenue"))
@@ -148,7 +148,7 @@ def test_spark_runs(shop: Shop) -> None:
     }
 
 
-def test_only_the_good_try_makes_an_asset_event(shop: Shop, airflow_home: AirflowHome) -> None:
+def test_only_the_successful_attempt_makes_an_asset_event(shop: Shop, airflow_home: AirflowHome) -> None:
     uris = [f"file://{shop.folder / name}" for name in ("orders", "staged_orders")]
     events = airflow_home.asset_events(DAG)
     assert [uri for uri, _ in events] == uris
@@ -157,7 +157,7 @@ def test_only_the_good_try_makes_an_asset_event(shop: Shop, airflow_home: Airflo
 
 
 @pytest.mark.parametrize("job", [spark_job("build_orders"), task_job(DAG, "build_orders")])
-def test_a_failed_try_only_adds(shop: Shop, job: str) -> None:
+def test_a_failed_attempt_only_adds_edges(shop: Shop, job: str) -> None:
     (operations,) = shop.catalogue.all(job, "dataJobInputOutput", "PATCH")
     paths = patched_paths(operations)
     datasets = [path for path in paths if not path.startswith(("/fineGrainedLineages/", "/inputDatajobEdges/"))]
@@ -167,7 +167,7 @@ def test_a_failed_try_only_adds(shop: Shop, job: str) -> None:
     ]
 
 
-def test_datasets(shop: Shop) -> None:
+def test_the_jobs_read_and_write_their_datasets(shop: Shop) -> None:
     truth = {
         "build_orders": ({"raw/orders.csv", "raw/customers.csv"}, {"staged_orders", "orders"}),
         "revenue": ({"orders"}, {"revenue_by_country"}),
@@ -184,7 +184,7 @@ def test_datasets(shop: Shop) -> None:
     assert shop.catalogue.urns("dataset") == set(map(shop.dataset, every))
 
 
-def test_columns_of_build_orders(shop: Shop) -> None:
+def test_build_orders_has_its_column_lineage(shop: Shop) -> None:
     found = shop.catalogue.one(spark_job("build_orders"), "dataJobInputOutput")
     raw, staged, built = map(shop.dataset, ("raw/orders.csv", "staged_orders", "orders"))
     customers = shop.dataset("raw/customers.csv")
@@ -203,7 +203,7 @@ def test_columns_of_build_orders(shop: Shop) -> None:
     }
 
 
-def test_columns_of_revenue(shop: Shop) -> None:
+def test_revenue_has_its_column_lineage(shop: Shop) -> None:
     found = shop.catalogue.one(spark_job("revenue"), "dataJobInputOutput")
     orders, revenue = shop.dataset("orders"), shop.dataset("revenue_by_country")
     assert direct_columns(found) == {
@@ -214,7 +214,7 @@ def test_columns_of_revenue(shop: Shop) -> None:
     }
 
 
-def test_schema_of_what_was_written(shop: Shop) -> None:
+def test_the_written_table_has_its_schema(shop: Shop) -> None:
     fields = shop.catalogue.one(shop.dataset("revenue_by_country"), "schemaMetadata")["fields"]
     assert {field["fieldPath"]: field["nativeDataType"] for field in fields} == {
         "country": "string",

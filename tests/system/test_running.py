@@ -43,7 +43,7 @@ def run_of_query(catalogue: Catalogue) -> set[str]:
     }
 
 
-def test_a_stream_is_shown_while_it_runs(airflow_home: AirflowHome, tmp_path: Path) -> None:
+def test_the_lineage_of_a_stream_is_delivered_while_it_runs(airflow_home: AirflowHome, tmp_path: Path) -> None:
     (tmp_path / "arrivals").mkdir()
     (tmp_path / "arrivals" / "1.csv").write_text("order_id,status\n1,PAID\n2,OPEN\n")
     sink = tmp_path / "lineage.jsonl"

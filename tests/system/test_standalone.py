@@ -142,7 +142,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize(("mode", "events"), [("client", "local"), ("cluster", "shared"), ("cluster", "local")])
-def test_a_job(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, events: str) -> None:
+def test_a_job_on_a_standalone_cluster_has_lineage_if_its_events_are_shared(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, events: str
+) -> None:
     configure_airflow(tmp_path, monkeypatch.setenv)
     report = cluster.run(mode, events)
     gc.collect()  # while the warnings of the provider's hook are ignored

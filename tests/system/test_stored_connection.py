@@ -45,7 +45,7 @@ def stored(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) 
     return Stored(airflow_home, airflow_home.dags_test(DAG, folder, {}, PATH=path), folder)
 
 
-def test_the_end_of_dags_test_delivers_through_it(stored: Stored) -> None:
+def test_the_end_of_dags_test_delivers_through_a_stored_connection(stored: Stored) -> None:
     assert stored.run.succeeded, stored.run.output[-20_000:]
     assert "isn't defined" not in stored.run.output
     assert not list((stored.folder / "outbox").glob("pending/**/*.jsonl"))
@@ -73,7 +73,7 @@ def test_the_dag_of_tasks_that_never_ran_has_its_name(stored: Stored) -> None:
     assert (info["name"], info["description"]) == (DAG, "Nothing to do today")
 
 
-def test_the_command_line_checks_and_delivers_through_it(stored: Stored) -> None:
+def test_the_command_line_checks_and_delivers_through_a_stored_connection(stored: Stored) -> None:
     code, output = stored.home.spark_datahub("doctor", "--connection", CONNECTION, "--write", "--json")
     findings = {finding["subject"]: finding for finding in json.loads(output)["findings"]}
     assert findings["connection"]["verdict"] == findings["delivery"]["verdict"] == "good", (code, output)
