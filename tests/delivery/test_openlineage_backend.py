@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from openlineage.client.transport import Transport
+from openlineage.client.transport.transform import EventTransformer
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
@@ -183,6 +184,43 @@ def test_login_pages_and_interim_answers_acknowledge_nothing(events: list[dict[s
         assert problem in str(delivery.problem)
     with serving(endless(b"HTTP/1.1 201 Created\r\n\r\n", b" " * 4096)) as address:
         assert sink_of(f"http://{address}").deliver(items(events[:2]), Deadline.after(HANGS)).delivered == 2
+
+
+class Unchanged(EventTransformer):
+    """Transformer as users write them."""
+
+    def transform(self, event: Any) -> Any:
+        return event
+
+
+def test_a_transformed_event_arrives_as_any_other_does(backend: Backend, events: list[dict[str, Any]]) -> None:
+    def transforming(url: str) -> OpenLineageSink:
+        http = {"type": "http", "url": url, "auth": {"type": "api_key", "apiKey": KEY}}
+        return sink_of(None, [], None, type="transform", transport=http, transformer_class=f"{__name__}.Unchanged")
+
+    assert transforming(backend.url).deliver(items(events), Deadline.after(30)).delivered == len(events)
+    assert backend.events == [without_nulls(event) for event in events]
+    page = answering(status="200 OK", headers="Content-Type: text/html\r\n", body=b"<html>")
+    with serving(page) as address:
+        delivery = transforming(f"http://{address}").deliver(items(events), Deadline.after(30))
+    assert (delivery.delivered, len(delivery.pending)) == (0, len(events))
+
+
+def test_events_stay_pending_where_openlineage_is_switched_off(
+    backend: Backend, events: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENLINEAGE_DISABLED", "True")
+    delivery = sink_of(backend.url).deliver(items(events), Deadline.after(30))
+    assert (delivery.delivered, len(delivery.pending), backend.events) == (0, len(events), [])
+    assert "OPENLINEAGE_DISABLED" in str(delivery.problem)
+
+
+def test_the_time_that_a_backend_asks_for_is_waited(events: list[dict[str, Any]]) -> None:
+    waits: list[float] = []
+    busy = answering(status="429 Too Many Requests", headers="Retry-After: 7\r\n")
+    with serving(in_turn(busy, answering(status="201 Created"))) as address:
+        assert sink_of(f"http://{address}", waits).deliver(items(events[:1]), Deadline.after(HANGS)).delivered == 1
+    assert waits == [7.0]
 
 
 def test_proposals_are_refused(backend: Backend) -> None:

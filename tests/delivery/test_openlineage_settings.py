@@ -39,6 +39,20 @@ def test_the_transport_comes_from_the_connection(
         (None, None, {"type": "async_http", "url": "http://a"}, "'async_http' .* does not report which events arrived"),
         (None, None, {"type": "composite", "transports": [{"type": "kafka"}]}, "'kafka' within 'composite' does not"),
         (None, None, {"type": "composite", "transports": {"a": {"type": "async_http"}}}, "'async_http' within"),
+        (
+            None,
+            None,
+            {"type": "composite", "transports": [{"type": "msk-iam"}]},
+            "'msk-iam' within 'composite' does not",
+        ),
+        (None, None, {"type": "transform", "transport": {"type": "async_http"}}, "'async_http' within 'transform'"),
+        (None, None, {"type": "gcplineage", "project_id": "p"}, "'gcplineage' ignores events as Spark wrote them"),
+        (
+            None,
+            None,
+            {"type": "transform", "transport": {"type": "amazon_datazone_api"}},
+            "'amazon_datazone_api' ignores",
+        ),
     ],
 )
 def test_unusable_settings_are_refused(

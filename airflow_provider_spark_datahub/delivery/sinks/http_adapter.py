@@ -5,6 +5,7 @@ It imports requests; import this module only when something is about to be sent.
 
 from __future__ import annotations
 
+import email.utils
 import io
 import logging
 import socket
@@ -222,6 +223,17 @@ class BoundedAdapter(HTTPAdapter):
         body = bytes(content[:largest])
         response.raw = io.BytesIO(body)  # for whoever reads the response later
         return Answer(response, body, ended)
+
+
+def retry_after(response: requests.Response) -> float | None:
+    """Return the header ``Retry-After`` in seconds; it holds seconds or a date (RFC 9110, 10.2.3)."""
+    value = response.headers.get("Retry-After", "").strip()
+    if value.isdecimal():
+        return float(value)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
 
 
 def network_failure(error: requests.RequestException) -> Failure:

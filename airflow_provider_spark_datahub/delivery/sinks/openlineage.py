@@ -37,18 +37,14 @@ class OpenLineageSettings:
             its port, if the host does not name it; ``schema`` is ``http`` (default) or ``https``, and used only if the
             host is not a URL; ``password`` is its API key; ``extra`` the transport's configuration, whose ``type`` is
             ``http`` by default.
-        :raises SinkSettingsError: if there is no address, or it is given twice.
+        :raises SinkSettingsError: if there is no address, it is given twice, or the transport may lose events.
         """
         # Fields of a form that were left empty are not given.
         given = {key: value for key, value in connection.extra.items() if value not in (None, "")}
         transport, password = copy.deepcopy(given), connection.password
         transport.setdefault("type", "http")
         address = (connection.host or "").strip()
-        for kind in _types(transport):
-            if kind in _ANSWER_LATER or (kind == "kafka" and transport["type"] != "kafka"):
-                raise SinkSettingsError(
-                    f"The transport {kind!r} within {transport['type']!r} does not report which events arrived."
-                )
+        _check_types(transport)
         if transport["type"] != "http":
             if address or password:
                 raise SinkSettingsError(
@@ -75,13 +71,30 @@ class OpenLineageSettings:
 
 
 _ANSWER_LATER = {"async_http", "datadog"}
+_KAFKA = {"kafka", "msk-iam"}
+_TAKE_OBJECTS = {"amazon_datazone_api", "gcplineage"}
+
+
+def _check_types(transport: Mapping[str, Any]) -> None:
+    """Check that the transport, and those in it, report which events arrived."""
+    for kind in _types(transport):
+        if kind in _ANSWER_LATER or (kind in _KAFKA and transport["type"] not in _KAFKA):
+            raise SinkSettingsError(
+                f"The transport {kind!r} within {transport['type']!r} does not report which events arrived."
+            )
+        if kind in _TAKE_OBJECTS:
+            raise SinkSettingsError(
+                f"The transport {kind!r} ignores events as Spark wrote them: it only takes objects of "
+                "openlineage-python's classes."
+            )
 
 
 def _types(transport: Mapping[str, Any]) -> Iterator[str]:
     """Yield the type of a transport, and of those in it."""
     yield str(transport.get("type"))
     nested = transport.get("transports") or []
-    for inner in nested.values() if isinstance(nested, Mapping) else nested:
+    # Those of `composite`, and that of `transform`.
+    for inner in [*(nested.values() if isinstance(nested, Mapping) else nested), transport.get("transport")]:
         if isinstance(inner, Mapping):
             yield from _types(inner)
 

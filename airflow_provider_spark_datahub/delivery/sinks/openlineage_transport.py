@@ -16,11 +16,17 @@ from openlineage.client.transport import Transport, get_default_factory
 from openlineage.client.transport.composite import CompositeTransport
 from openlineage.client.transport.http import HttpTransport
 from openlineage.client.transport.kafka import KafkaTransport
+from openlineage.client.transport.noop import NoopTransport
 
 from airflow_provider_spark_datahub.conversion import as_object
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, SetupError, call_library
-from airflow_provider_spark_datahub.delivery.sinks.http_adapter import AnswerError, BoundedAdapter, network_failure
+from airflow_provider_spark_datahub.delivery.sinks.http_adapter import (
+    AnswerError,
+    BoundedAdapter,
+    network_failure,
+    retry_after,
+)
 from airflow_provider_spark_datahub.delivery.sinks.openlineage import OpenLineageSettings
 
 _ONE_ATTEMPT = {"total": 0, "connect": 0, "read": 0, "status_forcelist": []}
@@ -41,6 +47,9 @@ class EventTransport:
             self._transport = call_library(lambda: get_default_factory().create(config))
         except (LibraryError, TypeError, ValueError) as error:
             raise SetupError(self._failure(FailureKind.MISCONFIGURED, str(error))) from error
+        if isinstance(self._transport, NoopTransport) and config.get("type") != NoopTransport.kind:
+            text = "the environment variable OPENLINEAGE_DISABLED is true: openlineage-python would discard the events"
+            raise SetupError(self._failure(FailureKind.MISCONFIGURED, text))
         for http in _http_transports(self._transport):
             http.session.mount(http.url, BoundedAdapter(deadline))
 
@@ -102,10 +111,10 @@ class EventTransport:
             return self._failure(FailureKind.UNAVAILABLE, str(error))
         status = answer.status_code
         kind = FailureKind.from_http_status(status)
-        return self._failure(kind, f"HTTP {status}: {answer.text.strip() or answer.reason}")
+        return self._failure(kind, f"HTTP {status}: {answer.text.strip() or answer.reason}", retry_after(answer))
 
-    def _failure(self, kind: FailureKind, text: str) -> Failure:
-        return Failure(kind, text).for_log(self._settings.redact)
+    def _failure(self, kind: FailureKind, text: str, wait: float | None = None) -> Failure:
+        return Failure(kind, text, wait).for_log(self._settings.redact)
 
 
 def _http_transports(transport: Transport) -> Iterator[HttpTransport]:
@@ -114,6 +123,8 @@ def _http_transports(transport: Transport) -> Iterator[HttpTransport]:
     elif isinstance(transport, CompositeTransport):
         for inner in transport.transports:
             yield from _http_transports(inner)
+    elif isinstance(inside := getattr(transport, "transport", None), Transport):  # of `transform`
+        yield from _http_transports(inside)
 
 
 def _strict(config: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
@@ -123,7 +134,7 @@ def _strict(config: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
         case "http":
             strict["retry"] = {**strict.get("retry", {}), **_ONE_ATTEMPT}
             strict["timeout"] = min(float(strict.get("timeout") or 5.0), max(0.1, deadline.remaining() / 2))
-        case "kafka" if isinstance(strict.get("config"), dict):
+        case "kafka" | "msk-iam" if isinstance(strict.get("config"), dict):
             left = max(1, int(deadline.remaining() * 1000) - 300)
             strict["config"] = {"enable.idempotence": True, "log_level": 2, "message.timeout.ms": left} | strict[
                 "config"
@@ -133,6 +144,8 @@ def _strict(config: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
             named = [{**inner, "name": name} for name, inner in nested.items()] if isinstance(nested, dict) else nested
             strict["transports"] = [_strict(inner, deadline) for inner in named]
             strict["continue_on_failure"] = False  # else it only logs their failures
+        case "transform" if isinstance(strict.get("transport"), dict):
+            strict["transport"] = _strict(strict["transport"], deadline)
     return strict
 
 

@@ -27,7 +27,6 @@ It imports requests; import this module only when something is about to be sent.
 
 from __future__ import annotations
 
-import email.utils
 import json
 import logging
 import os
@@ -50,6 +49,7 @@ from airflow_provider_spark_datahub.delivery.sinks.http_adapter import (
     AnswerError,
     BoundedAdapter,
     network_failure,
+    retry_after,
 )
 from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings
 from airflow_provider_spark_datahub.printable import counted
@@ -311,7 +311,7 @@ class _GmsAdapter(BoundedAdapter):
         # GMS rejects in JSON. A web page comes from a proxy, which can only refuse a proposal for its size (413).
         if kind is FailureKind.REJECTED and answer.is_page and status != 413:
             kind = FailureKind.MISCONFIGURED
-        return Failure(kind, f"HTTP {status}: {_explanation(answer)}", _retry_after(answer.response))
+        return Failure(kind, f"HTTP {status}: {_explanation(answer)}", retry_after(answer.response))
 
     def _acknowledges(self, request: requests.PreparedRequest, answer: Answer) -> bool:
         """Return whether a write was acknowledged; the module's docstring lists the answers of GMS."""
@@ -356,17 +356,6 @@ def _has_urn(entity: object) -> bool:
 
 def _is_urn(value: object) -> bool:
     return isinstance(value, str) and value.startswith("urn:li:")
-
-
-def _retry_after(response: requests.Response) -> float | None:
-    """Return the header ``Retry-After`` in seconds; it holds seconds or a date (RFC 9110, 10.2.3)."""
-    value = response.headers.get("Retry-After", "").strip()
-    if value.isdecimal():
-        return float(value)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return None
 
 
 def _failure_of(error: BaseException) -> Failure:
