@@ -275,9 +275,13 @@ def _listener_scala_version(jar: Path) -> ScalaVersion | None:
             listener = archive.read(_LISTENER_CLASS)
             poms = [match for match in map(_POM.fullmatch, archive.namelist()) if match]
     except FileNotFoundError as error:
-        raise InjectionError(f"the OpenLineage jar {jar} does not exist on this machine") from error
+        raise InjectionError(
+            f"the OpenLineage jar {jar} does not exist on this machine: set openlineage_jar"
+        ) from error
     except KeyError as error:
-        raise InjectionError(f"{jar} is not an OpenLineage jar: it does not hold {_LISTENER_CLASS}") from error
+        raise InjectionError(
+            f"{jar} does not hold the class {_LISTENER_CLASS}: set openlineage_jar to openlineage-spark"
+        ) from error
     except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
         raise InjectionError(f"the OpenLineage jar {jar} cannot be read: {error}") from error
     built_for = _versions_in(listener)
@@ -443,7 +447,8 @@ class _Chooser(msgspec.Struct, frozen=True):
         if self.resolver is None:
             if self.local_driver:
                 raise InjectionError(
-                    f"cannot check that {coordinate} resolves: the Spark of this spark-submit is not known"
+                    f"cannot check that {coordinate} resolves, since the Spark of this spark-submit is not known: set "
+                    "SPARK_HOME, or openlineage_jar to a file"
                 )
             return JarChoice(packages=(str(coordinate),), origin=f"{coordinate}, unchecked: no Ivy on this machine")
         try:

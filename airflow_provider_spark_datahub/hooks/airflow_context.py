@@ -150,7 +150,7 @@ def _epoch_ms(moment: datetime | None) -> int | None:
 
 
 def dag_run_of(dag_run: Any, dag: Any = None) -> DagRun:
-    """Return a DAG run of the task's context or of the scheduler."""
+    """Return a DAG run for the run tree, from that of a task's context or of the scheduler."""
     dag_url = page_url("dags", dag_run.dag_id)
     # DataHub's own plugin reads the same names, so that both give the same URNs.
     site = AirflowSite(

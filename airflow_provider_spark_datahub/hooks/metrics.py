@@ -34,7 +34,7 @@ def gauge_outbox(outbox: Outbox) -> None:
     try:
         records = OutboxRecords(outbox).newest(None, undelivered=True)
     except OSError as error:
-        log.warning("The outbox cannot be counted: %s", error)
+        log.warning("Sent no metrics of the outbox, since it cannot be read: %s", error)
         return
     pending = [record.created_ms for record in records if record.state in ("pending", "unfinished")]
     age = max(0.0, time.time() - min(pending) / 1000) if pending else 0.0

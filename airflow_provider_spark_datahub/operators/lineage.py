@@ -57,15 +57,11 @@ _AWAITS_RETRY = "spark_datahub_awaits_retry"
 _LISTENER_FAILED = "spark_datahub_listener_failed"
 _UNREPORTED_STEPS = ("announcing", "following", "watching", "finding orphans of", "counting")
 """Steps whose failure costs no lineage."""
-
-
 _ALIAS = "spark_datahub"
 """Asset alias of the events of tasks with ``emit_assets``. A DAG may be scheduled on it."""
-
-
 _REPEATED = (
-    "execute() of the operator was called before in this attempt: the edges of this call are added to those of that "
-    "one, and the report is only of this one"
+    "execute() was called before in this attempt: the edges of this call are added to those of the earlier ones, and "
+    "this report covers this call only"
 )
 
 
@@ -76,7 +72,7 @@ class LineagePendingError(AirflowException):
 class TaskLineage:
     """Lineage of one execution of a task: before, during and after its Spark job.
 
-    Whatever fails here is logged and reported; the task ends as it would have ended without.
+    Failures are logged and reported; the task ends as it would end without lineage.
 
     :param find_options: returns the options that the task gives, and its switch ``enabled``, by name; ``None`` for the
         configured value.
@@ -84,7 +80,7 @@ class TaskLineage:
     :param log: the task's logger.
     :param before: lineage of an earlier call in the same attempt, to which this call's is added.
     :ivar attempt: the lineage of the attempt; ``None`` before :meth:`run`, and if lineage is switched off.
-    :ivar killed_at: when the task was killed, by ``time.monotonic``.
+    :ivar killed_at: time of the kill, by ``time.monotonic``; ``None`` if Airflow has not killed the task.
     """
 
     def __init__(
@@ -110,7 +106,7 @@ class TaskLineage:
         self.killed_at: float | None = None
 
     def is_of(self, context: Context) -> bool:
-        """Return whether a context is of the same attempt."""
+        """Return whether a context belongs to the same attempt."""
         return self._context["ti"] is context["ti"]
 
     def run(self, start_spark: Callable[[], T]) -> T | None:
@@ -183,9 +179,9 @@ class TaskLineage:
             self.attempt.driver_output.mark_killed()
 
     def settle(self, state: _AirflowState, error: object, *, resumed: bool = False) -> None:
-        """Deliver how Airflow ended the attempt, if the end of ``execute`` was another, or there was none.
+        """Deliver the result that Airflow gave the attempt, if ``execute`` ended otherwise or never ran.
 
-        A task can also end before ``execute`` (``pre_execute``) and after it (``post_execute``, a subclass).
+        A task can end before ``execute`` (``pre_execute``) or after it (``post_execute``, a subclass).
 
         :param error: what the task raised; a text if Airflow has only that.
         :param resumed: the task was deferred by itself, so that Spark ran in an earlier process, if it did.
@@ -216,7 +212,7 @@ class TaskLineage:
 
     def _correct(self, ended: AttemptEnd, result: AttemptResult) -> None:
         if self.attempt is None or (result == "FAILURE" and self.killed_at is not None):
-            # Of a killed task, Airflow's own state is asked for already.
+            # For a killed task, Airflow has been asked for the state already.
             return
         report = self.attempt.correct(replace(ended, result=result))
         before = f"execute() had ended as {ended.result}" if ended.result != result else "it was resumed"
@@ -296,9 +292,10 @@ class TaskLineage:
             self.guarded("remembering", self.attempt.delivery.leave_to_others)
             if policy == "retry":
                 return
+        next_step = "The next attempt only delivers it." if has_attempts_left else self._next_step(self.attempt.report)
         raise LineagePendingError(
             f"Spark succeeded, but its lineage was not delivered (lineage_on_failure={policy}): "
-            f"{self.attempt.report.reason}"
+            f"{self.attempt.report.reason}. {next_step}"
         )
 
     # -- what an attempt leaves to a later one, if Airflow keeps state of tasks (since 3.3)
@@ -459,7 +456,7 @@ class SubmissionLauncher(ABC):
 
     @abstractmethod
     def launching(self, submission: Submission) -> AbstractContextManager[None]:
-        """Return a context in which the task makes the call with ``submission``; afterwards all is as before."""
+        """Return a context in which the task makes the call with ``submission``. Its exit restores everything."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -490,9 +487,9 @@ def _described(failure: BaseException) -> str:
 class SparkLineageOperator(BaseOperator):
     """Base of operators that start Spark as another operator does, and deliver its lineage to DataHub.
 
-    A subclass inherits from this class first and from the other operator second, and says by :meth:`_launcher` how
-    that one starts Spark. It takes every argument of the other operator and behaves in the same way: whatever happens
-    to the lineage, the task ends as it would have ended without. All further arguments are keyword-only and templated,
+    A subclass inherits from this class first and from the other operator second, and :meth:`_launcher` returns how
+    the other operator starts Spark. It takes every argument of the other operator and behaves in the same way: whatever
+    happens to the lineage, the task ends as it would end without. All further arguments are keyword-only and templated,
     and have their defaults in the section ``[spark_datahub]`` of Airflow's configuration.
 
     :param datahub_conn_id: connection to DataHub, of a type that begins with ``datahub-``.
@@ -522,7 +519,7 @@ class SparkLineageOperator(BaseOperator):
         the outlets have an alias. It is not templated by Jinja.
     :param asset_partitions: give the event of a declared outlet the partitions that the job wrote as partition keys, if
         the events name them (Airflow 3.3). Such an event triggers only DAGs that are scheduled on partitions.
-    :param enabled: ``False`` for the other operator as it is.
+    :param enabled: ``False`` to run the other operator without lineage.
     """
 
     lineage_fields: ClassVar[tuple[str, ...]] = (*_OPTIONS, "enabled")
@@ -617,7 +614,7 @@ class SparkLineageOperator(BaseOperator):
         return {name: getattr(self, name, None) for name in self.lineage_fields}
 
     def settle_lineage(self, context: Context, state: _AirflowState, error: object = None) -> None:
-        """Report Airflow's result of the attempt, if ``execute`` could not know it. This package's listener calls this.
+        """Report the result that Airflow gave the attempt, if ``execute`` could not know it. Called by our listener.
 
         :param error: what the task raised, if it failed.
         """

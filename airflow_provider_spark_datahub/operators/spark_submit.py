@@ -86,7 +86,7 @@ class _SubmitLauncher(SubmissionLauncher):
 
     def launching(self, submission: Submission) -> AbstractContextManager[None]:
         """Give the operator the submission's values for one submit; the user's objects stay untouched."""
-        # Now, since a failure here must not be one of the task.
+        # Write the file before the context begins: a failure in the context would fail the task.
         return self._launching(submission, *submission.hand_over())
 
     @contextmanager
@@ -109,7 +109,7 @@ class _SubmitLauncher(SubmissionLauncher):
 
     def stop(self) -> None:
         """Stop the job, and wait until spark-submit is gone, so that it writes no more events."""
-        # Not our own on_kill, which is for a task that Airflow kills.
+        # Our own on_kill() is for a task that Airflow kills.
         super(SparkLineageOperator, self._operator).on_kill()
         await_end(getattr(self._operator._hook, "_submit_sp", None))
 

@@ -314,7 +314,7 @@ class _OutdatedEdges:
                 record for task_id in end.task_ids for record in kept.of_task(end.dag_id, task_id, end.connection)
             ]
         except OSError as error:
-            log.warning("Edges that DAG runs before %s wrote stay in DataHub: %s", end.run_id, error)
+            log.warning("Could not read which edges DAG runs before %s wrote, so they stay: %s", end.run_id, error)
             return cls()
         if all(record.key.run_id == end.run_id for record in records):
             return cls()
@@ -353,7 +353,7 @@ def _deliver(end: _End, entry: Entry | None) -> None:
     drained = Drain(entry.outbox, open_sink, DrainLimits(entry_seconds=_DELIVERY_SECONDS)).run([entry.name])
     log.debug("Delivered %s to %s: %s", end, end.connection, drained.sentence)
     if drained.waiting:
-        log.warning("Pending in the outbox: %s: %s", end, "; ".join(drained.problems))
+        log.warning("Could not deliver %s: %s. It stays in the outbox.", end, "; ".join(drained.problems))
     elif not end.key.task_id:
         _deliver_rest_of_run(end, entry.outbox)
 

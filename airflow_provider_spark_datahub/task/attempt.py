@@ -625,7 +625,7 @@ class AttemptLineage:
         if unnamed != settings.flow_id("") and any(job.definition.flow.flow_id == unnamed for job in conversion.jobs):
             report.warnings.append(
                 f"the application has no name of its own: its flow is {unnamed!r}, as that of every other "
-                "task without 'name'; set 'name', or the lineage option 'pipeline_name'"
+                "task without 'name'; set 'name', or 'pipeline_name' in the option 'lineage'"
             )
         if self._not_injected:
             report.reason = self._not_injected

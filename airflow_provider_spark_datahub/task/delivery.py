@@ -257,7 +257,7 @@ class TaskDelivery:
         try:
             self._entry = self._entry.update(redo=record)
         except (OSError, ValueError) as error:
-            self._report.warnings.append(f"the end of the attempt is not in the outbox: {error}")
+            self._report.warnings.append(f"could not record the end of the attempt in the outbox: {error}")
 
     def leave_unfinished(self, collected: CollectionReport, *, is_stuck: bool) -> bool:
         """Leave an attempt whose events could not all be read now to the next attempt or a drain.
@@ -338,7 +338,7 @@ class TaskDelivery:
                 self._outbox.storage.write(self._delivered_name.quarantined_events, [content])
             log.debug("Kept the raw events in the outbox: %d bytes compressed", len(content))
         except (OSError, ValueError) as error:
-            self._report.warnings.append(f"the raw events are not in the outbox: {error}")
+            self._report.warnings.append(f"could not keep the raw events in the outbox: {error}")
 
     # -- edges for siblings and later DAG runs
 
@@ -347,7 +347,9 @@ class TaskDelivery:
         try:
             EdgeRecords(self._outbox.storage).write(edges, max_age=self._outbox.limits.max_age)
         except OSError as error:
-            self._report.warnings.append(f"edges that earlier DAG runs wrote stay in DataHub: {error}")
+            self._report.warnings.append(
+                f"could not record the edges in the outbox, so that edges of earlier DAG runs stay in DataHub: {error}"
+            )
 
     def kept_edges(self) -> list[EdgeRecord]:
         """Return the edges of the task's other runs, in this DAG run and in the latest one before it."""
@@ -445,7 +447,7 @@ class TaskDelivery:
         if not awaits_retry:
             self._report.reason = (
                 f"Spark succeeded in attempt {spark_attempt}, but its lineage is not in the outbox "
-                f"{self._options.outbox_location} of this worker"
+                f"{self._options.outbox_location} of this worker: set outbox_location to a place that all workers share"
             )
 
     # -- the outbox's entries
@@ -495,9 +497,10 @@ class TaskDelivery:
             self._deliver_leased(own, deadline)
 
     def _turn_deadline(self, deadline: Deadline) -> Deadline:
-        """Return until when this attempt waits for others to deliver.
+        """Return the deadline for others that deliver first.
 
-        In an outage, each of many runs that overlap would wait until its deadline, though the outbox keeps its lineage.
+        In an outage, each of many runs that overlap would wait until its own deadline, though the outbox keeps its
+        lineage.
         """
         share = _TURN_SHARE if self._options.on_failure == "warn" else 1.0
         return Deadline.after(deadline.remaining() * share)

@@ -86,7 +86,7 @@ def test_an_outbox_that_cannot_be_read_has_no_gauges_and_fails_nothing(
     monkeypatch.setattr(OutboxRecords, "newest", refuse)
     metrics.gauge_outbox(outbox_at(tmp_path))
     assert sent == {}
-    assert "The outbox cannot be counted" in caplog.text
+    assert "Sent no metrics of the outbox, since it cannot be read" in caplog.text
 
 
 @pytest.fixture
