@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.airflow_versions import AIRFLOW
 from tests.operators.copies import SPARK_JOB, datasets, write_events
 from tests.operators.tries import FakeSpark
 from tests.oracles.stored import StoredEdges, stored_edges
@@ -49,7 +50,7 @@ def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(airflow_home: Airf
             DAG,
             tmp_path / f"run of {numbers}",
             connections,
-            fresh=numbers == "1,2,3",
+            fresh=AIRFLOW < (3, 3),  # a warm one cannot send metrics anywhere else
             NUMBERS=numbers,
             AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION=tmp_path / "outbox",
             AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR=spark.jar,

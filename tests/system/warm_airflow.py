@@ -98,7 +98,19 @@ def _run(command: dict[str, Any]) -> None:
     os.environ.update(command["environment"])
     sys.argv = ["airflow", *command["arguments"]]
     importlib.import_module("airflow.settings").initialize()
+    _read_where_metrics_go()
     importlib.import_module("airflow.__main__").main()
+
+
+def _read_where_metrics_go() -> None:
+    """Send metrics to where this command's environment says: Airflow read that before the fork."""
+    with suppress(ImportError, AttributeError):  # before Airflow 3.3, a command with metrics needs a fresh process
+        initialize = importlib.import_module("airflow.sdk.observability.stats").initialize
+        stats_utils = importlib.import_module("airflow.sdk.observability.metrics.stats_utils")
+        conf = importlib.import_module("airflow.sdk.configuration").conf
+        initialize(
+            factory=stats_utils.get_stats_factory(), export_legacy_names=conf.getboolean("metrics", "legacy_names_on")
+        )
 
 
 if __name__ == "__main__":
