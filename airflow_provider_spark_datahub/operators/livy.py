@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow.providers.apache.livy.operators.livy import LivyOperator
@@ -38,7 +39,7 @@ class LivyDatahubOperator(ResumableLineageOperator, LivyOperator):
         name = self.spark_params.get("name")
         return str(name) if name else None
 
-    def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
+    def _launcher(self, context: Context) -> Launcher:
         from airflow_provider_spark_datahub.capture import InjectionError
 
         if not self.deferrable and self._polling_interval <= 0:
@@ -46,19 +47,25 @@ class LivyDatahubOperator(ResumableLineageOperator, LivyOperator):
                 "the task does not wait for its batch, so that it cannot read the events: "
                 "set polling_interval, or deferrable=True"
             )
-        return _LivyLauncher(self)
+        return _LivyLauncher(self, context)
 
 
 class _LivyLauncher(SubmissionLauncher):
     """Launcher of a batch by the arguments of ``LivyHook.post_batch``."""
 
-    def __init__(self, operator: LivyDatahubOperator) -> None:
+    def __init__(self, operator: LivyDatahubOperator, context: Context) -> None:
         self._operator = operator
+        self._context = context
 
     def submission(self) -> Submission:
         from airflow_provider_spark_datahub.capture import LivyBatch
+        from airflow_provider_spark_datahub.operators.spark_submit import conf_with_airflows_transport
 
-        return LivyBatch(self._operator.spark_params).submission
+        submission = LivyBatch(self._operator.spark_params).submission
+        wanted = self._operator.openlineage_inject_transport_info
+        return replace(
+            submission, properties=conf_with_airflows_transport(submission.properties, self._context, wanted=wanted)
+        )
 
     def spark(self) -> SparkSubmit:
         from airflow_provider_spark_datahub.task import SparkSubmit

@@ -19,7 +19,7 @@ from airflow_provider_spark_datahub.operators.lineage import (
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-    from airflow.providers.common.compat.sdk import BaseOperator, Context
+    from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_spark_datahub.capture import PropertiesFile, Submission
     from airflow_provider_spark_datahub.task import Launcher, SparkSubmit
@@ -62,7 +62,9 @@ class _SubmitLauncher(SubmissionLauncher):
 
         operator = self._operator
         return Submission(
-            properties=_conf_with_airflows_transport(operator, operator.conf, self._context),
+            properties=conf_with_airflows_transport(
+                operator.conf, self._context, wanted=operator._openlineage_inject_transport_info
+            ),
             jars=operator.jars,
             packages=operator.packages,
             driver_class_path=operator.driver_class_path,
@@ -139,18 +141,17 @@ def _watch_output(hook: SparkSubmitHook, watched: Callable[[Iterator[Any]], Iter
     hook._process_spark_submit_log = read_watched  # type: ignore[method-assign]
 
 
-def _conf_with_airflows_transport(
-    operator: BaseOperator, conf: Mapping[Any, Any] | None, context: Context
-) -> dict[Any, Any]:
+def conf_with_airflows_transport(conf: Mapping[Any, Any] | None, context: Context, *, wanted: bool) -> dict[Any, Any]:
     """Return the user's Spark properties with the OpenLineage transport that an operator of Airflow would inject.
 
     The operator injects none if there is one already, so ours would keep it from doing so.
+
+    :param wanted: the operator's ``openlineage_inject_transport_info``.
     """
-    conf = dict(conf or {})
-    if not getattr(operator, "_openlineage_inject_transport_info", False):
-        return conf
+    if not wanted:
+        return dict(conf or {})
     from airflow.providers.common.compat.openlineage.utils.spark import (
         inject_transport_information_into_spark_properties,
     )
 
-    return dict(inject_transport_information_into_spark_properties(conf, context))
+    return dict(inject_transport_information_into_spark_properties(dict(conf or {}), context))

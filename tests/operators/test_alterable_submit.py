@@ -63,15 +63,20 @@ def test_without_a_spark_connection_the_driver_is_local(spark: FakeSpark) -> Non
     assert (found.binary, found.local_driver) == ("spark-submit", True)
 
 
-def test_what_airflows_openlineage_provider_injects_is_kept_beside_ours(
-    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both of its injections keep their hands off where there are such properties already: ours."""
+def configure_airflows_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Airflow's OpenLineage provider send events to a server that wants an API key."""
     skip_if_airflow_injects_nothing()
     listener: Any = import_module("airflow.providers.openlineage.plugins.listener").get_openlineage_listener()
     transport = {"type": "http", "url": "http://ol:5000", "auth": {"type": "api_key", "apiKey": "a-key-of-airflow"}}
     client = import_module("openlineage.client").OpenLineageClient(config={"transport": transport})
     monkeypatch.setattr(listener.adapter, "_client", client)
+
+
+def test_what_airflows_openlineage_provider_injects_is_kept_beside_ours(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both of its injections keep their hands off where there are such properties already: ours."""
+    configure_airflows_transport(monkeypatch)
     spark.writes("a_csv_join_agg")
     operator = operator_with_lineage(
         spark, openlineage_inject_transport_info=True, openlineage_inject_parent_job_info=True

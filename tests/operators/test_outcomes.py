@@ -84,7 +84,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the place in the run tree": (airflow_run.AttemptContext, "attempt"),
     "an earlier attempt": (TaskDelivery, "attempt_to_deliver"),
     "OpenLineage's runs": (airflow_run.AttemptContext, "openlineage_runs"),
-    "Airflow's transport": (spark_submit, "_conf_with_airflows_transport"),
+    "Airflow's transport": (spark_submit, "conf_with_airflows_transport"),
     "spark-submit": (spark_submit._SubmitLauncher, "spark"),
     "the installation": (SparkInstallation, "find"),
     "the jar": (submit_plan, "choose_jar"),

@@ -22,6 +22,7 @@ from airflow_provider_spark_datahub.operators.livy import LivyDatahubOperator
 from airflow_provider_spark_datahub.operators.spark_kubernetes import SparkKubernetesDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from tests.delivery.outboxes import outbox_at
+from tests.operators.test_alterable_submit import configure_airflows_transport
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag
 from tests.servers.livy import Livy, connection, livy_server
 from tests.servers.spark_operator import Json, spark_operator
@@ -114,6 +115,19 @@ def test_a_deferred_batch_whose_trigger_fails_keeps_its_lineage(spark: FakeSpark
     delivered = (tmp_path / "sink/lineage.jsonl").read_text()
     assert "/lake/out/a/revenue_by_country" in delivered
     assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', delivered)) == {"FAILURE"}
+
+
+def test_a_batch_of_livy_keeps_the_transport_that_airflow_injects(
+    spark: FakeSpark, livy: Livy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure_airflows_transport(monkeypatch)
+    report = report_of(batch(spark, openlineage_inject_transport_info=True, openlineage_inject_parent_job_info=True))
+    assert (report["events"], report["reason"], report["warnings"]) == (23, None, [])
+    conf = livy.batches[-1]["conf"]
+    transports = "spark.openlineage.transport.transports"
+    assert conf["spark.openlineage.transport.type"] == "composite"
+    assert conf[f"{transports}.users.url"] == "http://ol:5000"
+    assert conf[f"{transports}.airflow_datahub.type"] == "file"
 
 
 @pytest.mark.slow
