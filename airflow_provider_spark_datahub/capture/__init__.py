@@ -87,7 +87,6 @@ if TYPE_CHECKING:
         RunningSubmit as RunningSubmit,
         Submission as Submission,
         check_command_line as check_command_line,
-        remove_abandoned_properties as remove_abandoned_properties,
         temporary_folder as temporary_folder,
     )
     from airflow_provider_spark_datahub.capture.stored_files import (
@@ -119,8 +118,7 @@ else:
                 "ScalaVersion SparkInstallation SparkVersions base_file base_properties knows_base_file"
             ),
             "spark_submit": (
-                "DriverOutput InjectionError PropertiesFile RunningSubmit Submission check_command_line "
-                "remove_abandoned_properties temporary_folder"
+                "DriverOutput InjectionError PropertiesFile RunningSubmit Submission check_command_line temporary_folder"
             ),
             "stored_files": "COMPRESSED DamagedFileError decompressed read_lines",
         },

@@ -267,7 +267,7 @@ def write_child_configuration(folder: Path, injection: ChildInjection, env: Mapp
     if re.search(r"\s", str(folder)):
         raise InjectionError(f"the folder {str(folder)!r} contains a blank: set TMPDIR to a path without blanks")
     root = str(Path(__file__).parents[2])
-    bootstrap = f"import sys; sys.path.insert(0, {root!r}); from {__name__} import main; main()"
+    bootstrap = f"import sys; sys.path.insert(0, {root!r}); from {__name__} import _main; _main()"
     (folder / _REQUEST).write_bytes(msgspec.json.encode(injection))
     (folder / _SCRIPT).write_text(
         _SPARK_ENV.format(
@@ -284,7 +284,7 @@ def write_child_configuration(folder: Path, injection: ChildInjection, env: Mapp
     return {"SPARK_CONF_DIR": str(folder), _USERS_CONF_DIR: users or None, _LOADED: None}
 
 
-def main() -> None:
+def _main() -> None:
     """Write the arguments of one launch into a file for ``spark-env.sh``, after its configuration folder."""
     folder, answer, java_class, *arguments = sys.argv[1:]
     injection = msgspec.json.decode((Path(folder) / _REQUEST).read_bytes(), type=ChildInjection)

@@ -95,10 +95,24 @@ class PropertiesFile(msgspec.Struct, frozen=True):
         return cls(Path(path), descriptor)
 
     def remove(self) -> None:
-        """Remove the file. If that fails, :func:`remove_abandoned_properties` of a later task removes it."""
+        """Remove the file. If that fails, :meth:`remove_abandoned` in a later task removes it."""
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
         os.close(self._descriptor)
+
+    @staticmethod
+    def remove_abandoned(folder: Path | None = None) -> list[Path]:
+        """Remove the properties files of this user's killed processes, and return them; the folders stay.
+
+        :param folder: the folder for temporary files; the system's by default.
+        """
+        removed = []
+        for path in (folder or Path(tempfile.gettempdir())).glob(f"{_PRIVATE}*"):
+            with suppress(OSError), _abandoned(path) as files:
+                for file in files:
+                    file.unlink()
+                    removed.append(file)
+        return removed
 
 
 @contextmanager
@@ -111,20 +125,6 @@ def temporary_folder() -> Iterator[Path]:
             yield Path(folder)
         finally:
             os.close(descriptor)
-
-
-def remove_abandoned_properties(folder: Path | None = None) -> list[Path]:
-    """Remove the properties files of this user's killed processes, and return them; the folders stay.
-
-    :param folder: the folder for temporary files; the system's by default.
-    """
-    removed = []
-    for path in (folder or Path(tempfile.gettempdir())).glob(f"{_PRIVATE}*"):
-        with suppress(OSError), _abandoned(path) as files:
-            for file in files:
-                file.unlink()
-                removed.append(file)
-    return removed
 
 
 @contextmanager

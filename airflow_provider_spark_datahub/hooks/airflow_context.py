@@ -297,13 +297,6 @@ def successful_task_runs(dag_id: str, run_id: str, task_ids: Sequence[str]) -> d
     }
 
 
-def stored_dag(dag_id: str) -> Any:
-    """Return a DAG from Airflow's database, or ``None``. Not for use in a task."""
-    from airflow.models.serialized_dag import SerializedDagModel
-
-    return SerializedDagModel.get_dag(dag_id)
-
-
 def ended_attempt(ti: Any, dag: Any, end_ms: int, result: AttemptResult) -> TaskAttempt:
     """Return the attempt of a task instance from Airflow's database, with a result that a user set."""
     return TaskAttempt(

@@ -157,9 +157,11 @@ _RESULTS: dict[str, AttemptResult] = {"success": "SUCCESS", "failed": "FAILURE",
 
 def _report_set_state(ti: Any, state: str) -> None:
     """Report the state that a user set for a task run in Airflow's UI or API."""
-    from airflow_provider_spark_datahub.hooks.airflow_context import datahub_plugin_is_active, ended_attempt, stored_dag
+    from airflow.models.serialized_dag import SerializedDagModel
 
-    dag = stored_dag(ti.dag_id)
+    from airflow_provider_spark_datahub.hooks.airflow_context import datahub_plugin_is_active, ended_attempt
+
+    dag = SerializedDagModel.get_dag(ti.dag_id)
     connections = [connection for connection, task_id in _connections(dag) if task_id == ti.task_id] if dag else []
     if not connections or ti.start_date is None or datahub_plugin_is_active():
         # A task that never started has no run in DataHub, and DataHub's own plugin reports set states itself.

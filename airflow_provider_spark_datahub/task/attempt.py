@@ -27,10 +27,10 @@ from airflow_provider_spark_datahub.capture import (
     InjectionError,
     Outcome,
     ParentRun,
+    PropertiesFile,
     RunningSubmit,
     Submission,
     event_log_folder,
-    remove_abandoned_properties,
     unused_path,
 )
 from airflow_provider_spark_datahub.conversion import DatasetId, patched_edges, redact_text
@@ -159,7 +159,7 @@ class AttemptLineage:
 
         Properties files that killed tasks of this user left are removed, since they hold credentials.
         """
-        for path in remove_abandoned_properties():
+        for path in PropertiesFile.remove_abandoned():
             log.debug("Removed the properties file that a killed task left: %s", path)
         for record in self.delivery.killed_attempts():
             for process in RunningSubmit.find(record.events_file, record.event_log or ""):

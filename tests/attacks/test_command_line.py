@@ -18,7 +18,6 @@ from airflow_provider_spark_datahub.capture.spark_submit import (
     SECRET_NAME,
     PropertiesFile,
     Submission,
-    remove_abandoned_properties,
 )
 from airflow_provider_spark_datahub.conversion import redaction
 from tests.capture.installations import SPARK_SUBMIT_SCRIPT, executable
@@ -126,13 +125,13 @@ def test_a_killed_tasks_file_is_removed_by_the_next_attempt_on_its_host(tmp_path
     subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(left) == 2
-    assert remove_abandoned_properties(tmp_path) == [], "a spark-submit may just read it"
+    assert PropertiesFile.remove_abandoned(tmp_path) == [], "a spark-submit may just read it"
     running = PropertiesFile.write([b"c=d"], tmp_path)
     (tmp_path / "spark-datahub-link").symlink_to(tmp_path / "users")
     os.mkfifo(tmp_path / "spark-datahub-fifo.conf")
     for path in [*tmp_path.glob("*"), *left]:
         os.utime(path, (1, 1), follow_symlinks=False)
-    assert sorted(remove_abandoned_properties(tmp_path)) == sorted(left)
+    assert sorted(PropertiesFile.remove_abandoned(tmp_path)) == sorted(left)
     assert running.path.exists()
     running.remove()
 

@@ -12,9 +12,9 @@ import pytest
 from airflow_provider_spark_datahub.capture.child_spark import (
     ChildInjection,
     SubmitArguments,
+    _main,
     _rewrite,
     launch_notes,
-    main,
     write_child_configuration,
 )
 from airflow_provider_spark_datahub.capture.injection import ParentRun
@@ -158,7 +158,7 @@ def test_a_configuration_folder_that_cannot_be_listed_stays_in_effect(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "iterdir", refuse)
-        main()
+        _main()
     assert not (tmp_path / "answer").exists()
     (note,) = launch_notes(tmp_path / "events")
     assert note.startswith("a Spark of this task ran without lineage: [Errno 13] Permission denied")
