@@ -37,7 +37,7 @@ _BATCH_BYTES = 1024 * 1024
 _BATCH_ROWS = 10_000
 _ROW_BYTES = 64  # approximate size of a row without its texts
 
-T = TypeVar("T", bound=Row)
+_T = TypeVar("_T", bound=Row)
 
 # A higher level takes longer than it saves.
 _codec = pa.Codec("zstd", compression_level=-1)
@@ -82,27 +82,27 @@ def _batch(rows: list[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-class _Packing(Generic[T]):
+class _Packing(Generic[_T]):
     """Compression of lists of one ``NamedTuple`` type."""
 
-    def __init__(self, kind: type[T]) -> None:
-        self._decode: Callable[[bytes], list[T]] = msgspec.msgpack.Decoder(GenericAlias(list, (kind,))).decode
+    def __init__(self, kind: type[_T]) -> None:
+        self._decode: Callable[[bytes], list[_T]] = msgspec.msgpack.Decoder(GenericAlias(list, (kind,))).decode
 
-    def pack(self, values: list[T]) -> tuple[int, bytes]:
+    def pack(self, values: list[_T]) -> tuple[int, bytes]:
         """Return the size of the values in bytes, and the values compressed."""
         packed = _encode(values)
         return len(packed), _codec.compress(packed, asbytes=True)
 
-    def unpack(self, size: int, payload: bytes) -> list[T]:
+    def unpack(self, size: int, payload: bytes) -> list[_T]:
         return self._decode(_codec.decompress(payload, size))
 
 
-def _merged(lists: Iterable[tuple[Row, Callable[[], list[T]]]]) -> Iterator[T]:
+def _merged(lists: Iterable[tuple[Row, Callable[[], list[_T]]]]) -> Iterator[_T]:
     """Yield the values of sorted lists in order. Only lists that overlap are in memory.
 
     :param lists: the beginning of each list's first value, by which the lists are sorted, and a function to unpack it.
     """
-    heap: list[tuple[T, int, Iterator[T]]] = []
+    heap: list[tuple[_T, int, Iterator[_T]]] = []
     for number, (key, unpack) in enumerate(lists):
         yield from _before(key, heap)
         rest = iter(unpack())
@@ -110,7 +110,7 @@ def _merged(lists: Iterable[tuple[Row, Callable[[], list[T]]]]) -> Iterator[T]:
     yield from _before(None, heap)
 
 
-def _before(limit: Row | None, heap: list[tuple[T, int, Iterator[T]]]) -> Iterator[T]:
+def _before(limit: Row | None, heap: list[tuple[_T, int, Iterator[_T]]]) -> Iterator[_T]:
     length = len(limit) if limit is not None else 0
     while heap and (limit is None or heap[0][0][:length] < limit):
         value, number, rest = heap[0]

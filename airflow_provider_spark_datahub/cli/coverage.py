@@ -16,6 +16,7 @@ from airflow_provider_spark_datahub.cli.console import (
     EXIT_USAGE,
     airflow_logs_to_stderr,
     fail,
+    show_line,
     since_now,
 )
 from airflow_provider_spark_datahub.printable import counted
@@ -69,7 +70,7 @@ def coverage(
         typer.echo(json.dumps(counts, indent=2))
     else:
         for line in _lines(counts):
-            typer.echo(line)
+            show_line(line)
     if counts["without"] or counts["pending"] or counts["quarantined"]:
         raise typer.Exit(EXIT_INCOMPLETE)
 

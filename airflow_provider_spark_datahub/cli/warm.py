@@ -38,7 +38,7 @@ def warm(
     env = dict(os.environ)
     installation = capture.SparkInstallation.find(spark_binary, env)
     if installation is None:
-        fail(f"cannot find the Spark that {spark_binary} starts: set SPARK_HOME, or use --spark-submit", 2)
+        fail(f"cannot find the Spark that {spark_binary} starts: set SPARK_HOME, or use --spark-submit", EXIT_USAGE)
     submission = capture.Submission()
     resolver = capture.IvyResolver(installation, submission, env, seconds)
     try:

@@ -152,7 +152,7 @@ def run_with_deadline(deadline: Deadline, call: Callable[[], None]) -> bool:
     return _Call(call).run_within(seconds)
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _REQUEST_SECONDS = 10.0
 """Longest time of a disk or a store for one step, with its client's own retries."""
@@ -163,7 +163,7 @@ _hanging: dict[str, tuple[Deadline, _Call, float]] = {}
 """By storage: the latest step that was left behind, its deadline, and for how many seconds it was waited for."""
 
 
-def step_in_time(storage: str, deadline: Deadline | None, step: Callable[[], T]) -> T:
+def step_in_time(storage: str, deadline: Deadline | None, step: Callable[[], _T]) -> _T:
     """Return the result of one step on a disk or a store, which may hang.
 
     The step may take half of the time that is left until the deadline, but at least 0.5 s and at most 10 s. After a
@@ -182,7 +182,7 @@ def step_in_time(storage: str, deadline: Deadline | None, step: Callable[[], T])
         elif left_behind is not None and left_behind[0] is deadline:
             raise _no_answer(storage, left_behind[2])
         seconds = min(seconds, max(_LEAST_SECONDS, deadline.remaining() / 2))
-    result: list[T] = []
+    result: list[_T] = []
     started = _Call(lambda: result.append(step()))
     if not started.run_within(seconds, _STALL_SECONDS):
         if deadline is not None:
@@ -202,7 +202,7 @@ _awaited: dict[int, tuple[str, float]] = {}
 _watched: set[int] = set()
 
 
-def step_at_leisure(storage: str, step: Callable[[], T]) -> T:
+def step_at_leisure(storage: str, step: Callable[[], _T]) -> _T:
     """Return the result of one step on a disk, however long it takes; :func:`watched_disks` says if that is long.
 
     :param storage: root of the disk.

@@ -32,7 +32,7 @@ _UNREACHABLE_SECONDS = 1.0
 """Waits for a server that cannot be reached: long enough for a restart behind a load balancer, not for an outage."""
 _LONGEST_TEXT = 500  # characters of an answer that are repeated in a log line
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class FailureKind(Enum):
@@ -137,7 +137,7 @@ class LibraryError(Exception):
     """Any error of a library, with the name of its class."""
 
 
-def call_library(call: Callable[[], T], *known: type[Exception]) -> T:
+def call_library(call: Callable[[], _T], *known: type[Exception]) -> _T:
     """Call a library that does not document which errors it raises.
 
     A file system of fsspec or a transport of openlineage-python may be a third party's class, and the schema registry's
@@ -241,13 +241,13 @@ class Backoff(msgspec.Struct, frozen=True):
     def retry(
         self,
         what: str,
-        call: Callable[[], T | Failure],
+        call: Callable[[], _T | Failure],
         deadline: Deadline,
         failed: Callable[[Failure, int], None],
         most: int | None = None,
         *,
         patient: bool = False,
-    ) -> tuple[T | Failure, int]:
+    ) -> tuple[_T | Failure, int]:
         """Repeat a call until it succeeds, its failure is final, or there is no time for another attempt.
 
         :param what: the purpose of the call, for the log.

@@ -31,7 +31,7 @@ from airflow_provider_spark_datahub.files import (
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _MOST_BYTES = 64 * 1024 * 1024
 """Longest first line, and largest object that needs no limit of its own. An outbox of 1 GB may hold a single entry, and
@@ -338,7 +338,7 @@ class LocalStorage(OutboxStorage):
 
         self._in_time(rename)
 
-    def _in_time(self, step: Callable[[], T]) -> T:
+    def _in_time(self, step: Callable[[], _T]) -> _T:
         """Return the result of a step, unless the disk hangs: every use of the disk is one, or a part of one."""
         if self.deadline is None:
             return step_at_leisure(self._root, step)
@@ -534,7 +534,7 @@ class ObjectStorage(OutboxStorage):
         with suppress(FileNotFoundError):
             self._request(name, lambda: self._fs.rm_file(f"{self._root}/{name}"))
 
-    def _request(self, name: str, call: Callable[[], T]) -> T:
+    def _request(self, name: str, call: Callable[[], _T]) -> _T:
         try:
             return step_in_time(self._uri, self.deadline, lambda: call_library(call, OSError))
         except TimeoutError as error:
