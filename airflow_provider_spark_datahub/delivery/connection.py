@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ Reader = Callable[[str, object], Any]
 :raises SinkSettingsError: if the value is of another type.
 """
 
+_CREDENTIALS = re.compile(r"[\s:]+")
 _SHORTEST_SECRET = 6  # shorter values ("1", "true") are parts of ordinary words
 
 
@@ -109,8 +111,12 @@ class Read:
 
 
 def mask_secrets(text: str, secrets: Iterable[str]) -> str:
-    """Return ``text`` with ``***`` in the place of each secret."""
-    for secret in sorted(set(secrets), key=len, reverse=True):
+    """Return ``text`` with ``***`` in the place of each secret.
+
+    Of ``Bearer TOKEN`` and ``USER:PASSWORD``, the second part is a secret as well.
+    """
+    known = {part for secret in secrets for part in (secret, *_CREDENTIALS.split(secret, maxsplit=1)[1:])}
+    for secret in sorted(known, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")
     return text

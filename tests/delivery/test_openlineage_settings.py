@@ -76,3 +76,4 @@ def test_secrets_are_neither_in_the_repr_nor_in_redacted_text() -> None:
     assert OpenLineageSink(settings).describe() == "the OpenLineage backend at http://marquez"
     redacted = settings.redact("canary-header canary-nested me:canary-proxy me:canary-url canary-key")
     assert redacted == "*** *** *** *** ***"
+    assert settings.redact("me, canary-url") == "me, ***"

@@ -126,9 +126,11 @@ def test_the_token_is_the_password() -> None:
 
 
 def test_secrets_are_neither_in_the_repr_nor_in_redacted_text() -> None:
-    settings = read(password="canary-token", extra_headers={"X-Key": "canary-header", "X-On": "1"})
+    headers = {"X-Key": "canary-header", "X-On": "1", "Proxy-Authorization": "Bearer canary-proxy"}
+    settings = read(password="canary-token", extra_headers=headers)
     assert "canary" not in repr(settings)
     assert settings.redact("1 canary-token, canary-header") == "1 ***, ***"
+    assert settings.redact("Bearer canary-proxy: the token canary-proxy is expired") == "***: the token *** is expired"
 
 
 def test_the_address_of_datahubs_ui_is_known() -> None:

@@ -88,8 +88,6 @@ class KafkaSettings:
             for name, value in options.items():
                 if isinstance(value, str) and _SECRET.search(name):
                     yield value
-                    if name == "basic.auth.user.info":
-                        yield value.partition(":")[2]
                 elif isinstance(value, str) and "://" in value:
                     yield from _password_in(value)
         yield from _password_in(self.schema_registry_url or "")
