@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -284,3 +285,6 @@ def test_a_check_finds_obstacles(tmp_path: Path) -> None:
     ]
     assert verdicts(foreign / "out.json") == [(CheckStatus.BAD, f"{foreign} cannot be written by this user")]
     assert verdicts(tmp_path) == [(CheckStatus.BAD, f"{tmp_path} cannot be written by this user")]
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)  # opening it would wait for a writer
+    assert verdicts(pipe) == [(CheckStatus.BAD, f"{pipe} is not a regular file")]

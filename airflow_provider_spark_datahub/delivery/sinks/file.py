@@ -211,6 +211,8 @@ class FileSink(Sink):
         is_folder = place.is_dir()
         if is_folder == (place == self._path) or not os.access(place, os.W_OK | os.X_OK if is_folder else os.W_OK):
             return [CheckResult("DataHub", CheckStatus.BAD, f"{place} cannot be written by this user")]
+        if not is_folder and not place.is_file():
+            return [CheckResult("DataHub", CheckStatus.BAD, f"{place} is not a regular file")]
         status, text, advice = CheckStatus.GOOD, f"The file {self._path} can be written", ""
         try:
             if self._path.exists():
