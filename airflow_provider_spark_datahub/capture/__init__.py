@@ -118,7 +118,8 @@ else:
                 "ScalaVersion SparkInstallation SparkVersions base_file base_properties knows_base_file"
             ),
             "spark_submit": (
-                "DriverOutput InjectionError PropertiesFile RunningSubmit Submission check_command_line temporary_folder"
+                "DriverOutput InjectionError PropertiesFile RunningSubmit Submission check_command_line "
+                "temporary_folder"
             ),
             "stored_files": "COMPRESSED DamagedFileError decompressed read_lines",
         },
