@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         ChildInjection as ChildInjection,
         SubmitArguments as SubmitArguments,
         launch_notes as launch_notes,
-        write_child_configuration as write_child_configuration,
     )
     from airflow_provider_spark_datahub.capture.class_archive import (
         ClassArchive as ClassArchive,
@@ -99,7 +98,7 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "child_spark": "ChildInjection SubmitArguments write_child_configuration launch_notes",
+            "child_spark": "ChildInjection SubmitArguments launch_notes",
             "class_archive": "ClassArchive ClassArchiveError ClassArchives",
             "connect_session": "SESSION_SCHEME SessionEvents remote_with_session",
             "event_lines": (

@@ -1,7 +1,7 @@
 """Lineage of every ``spark-submit`` below a process, whatever starts it.
 
 Spark's scripts and PySpark source ``spark-env.sh`` of ``SPARK_CONF_DIR`` before they start Java.
-:func:`write_child_configuration` writes a folder with another ``spark-env.sh``. It sources the user's own one, and then
+:meth:`ChildInjection.write` writes a folder with another ``spark-env.sh``. It sources the user's own one, and then
 calls :func:`_rewrite` in this Python, which adds the listener to the arguments. So each Spark keeps its configuration,
 gets the jar for its version, and writes an event file of its own: two Sparks that append to one file tear each other's
 lines.
@@ -62,6 +62,31 @@ _MIXED_CLASSES = re.compile(
 )
 
 
+_SPARK_ENV = """# Written for one Airflow task: adds OpenLineage to every spark-submit below it.
+_datahub_users="${{{users}:-$SPARK_HOME/conf}}"
+SPARK_CONF_DIR="$_datahub_users"
+if [ -z "$SPARK_DATAHUB_ENV_LOADED" ] && [ -f "$_datahub_users/spark-env.sh" ]; then
+  SPARK_DATAHUB_ENV_LOADED=1
+  . "$_datahub_users/spark-env.sh"
+fi
+if [[ "$1" == {submit} || "$1" == {pipelines} ]] && _datahub_file=$(mktemp {folder}/launch.XXXXXXXX); then
+  if {python} -I -c {bootstrap} {folder} "$_datahub_file" "$@"; then
+    _datahub_arguments=()
+    while IFS= read -r -d '' _datahub_argument; do
+      _datahub_arguments+=("$_datahub_argument")
+    done < "$_datahub_file"
+    if [ ${{#_datahub_arguments[@]}} -gt 1 ]; then
+      SPARK_CONF_DIR="${{_datahub_arguments[0]}}"
+      set -- "${{_datahub_arguments[@]:1}}"
+    fi
+  fi
+  rm -f "$_datahub_file"
+fi
+# A spark-submit below this one comes here again.
+unset {loaded} _datahub_users _datahub_file _datahub_arguments _datahub_argument
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class ChildInjection:
     """Configuration of the listener for all Sparks below one attempt.
@@ -80,6 +105,36 @@ class ChildInjection:
     openlineage_jar: str = DEFAULT_OPENLINEAGE_JAR
     event_log: str | None = None
     class_archives: str | None = None
+
+    def write(self, folder: Path, env: Mapping[str, str]) -> dict[str, str | None]:
+        """Write a configuration folder of Spark that adds lineage to the Sparks of child processes.
+
+        The user's own configuration stays in effect, from ``SPARK_CONF_DIR`` or from each Spark's home.
+
+        :param folder: an empty folder whose path has no blank: Spark's scripts do not quote it.
+        :param env: environment of the child processes, which is not changed.
+        :returns: the variables to set in it; ``None`` to remove one.
+        :raises OSError: if the folder cannot be written.
+        :raises InjectionError: if its path holds a blank.
+        """
+        if re.search(r"\s", str(folder)):
+            raise InjectionError(f"the folder {str(folder)!r} contains a blank: set TMPDIR to a path without blanks")
+        root = str(Path(__file__).parents[2])
+        bootstrap = f"import sys; sys.path.insert(0, {root!r}); from {__name__} import _main; _main()"
+        (folder / _REQUEST).write_bytes(msgspec.json.encode(self))
+        (folder / _SCRIPT).write_text(
+            _SPARK_ENV.format(
+                users=_USERS_CONF_DIR,
+                submit=_SPARK_SUBMIT,
+                pipelines=_SPARK_PIPELINES,
+                loaded=_LOADED,
+                folder=shlex.quote(str(folder)),
+                python=shlex.quote(sys.executable),
+                bootstrap=shlex.quote(bootstrap),
+            )
+        )
+        users = env.get(_USERS_CONF_DIR) or env.get("SPARK_CONF_DIR")
+        return {"SPARK_CONF_DIR": str(folder), _USERS_CONF_DIR: users or None, _LOADED: None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,62 +281,6 @@ def _rewrite(
     properties, file = submission.hand_over(private)
     submission = replace(submission, properties=properties, base_properties={})
     return parsed.with_submission(submission, file.path if file else None), note
-
-
-_SPARK_ENV = """# Written for one Airflow task: adds OpenLineage to every spark-submit below it.
-_datahub_users="${{{users}:-$SPARK_HOME/conf}}"
-SPARK_CONF_DIR="$_datahub_users"
-if [ -z "$SPARK_DATAHUB_ENV_LOADED" ] && [ -f "$_datahub_users/spark-env.sh" ]; then
-  SPARK_DATAHUB_ENV_LOADED=1
-  . "$_datahub_users/spark-env.sh"
-fi
-if [[ "$1" == {submit} || "$1" == {pipelines} ]] && _datahub_file=$(mktemp {folder}/launch.XXXXXXXX); then
-  if {python} -I -c {bootstrap} {folder} "$_datahub_file" "$@"; then
-    _datahub_arguments=()
-    while IFS= read -r -d '' _datahub_argument; do
-      _datahub_arguments+=("$_datahub_argument")
-    done < "$_datahub_file"
-    if [ ${{#_datahub_arguments[@]}} -gt 1 ]; then
-      SPARK_CONF_DIR="${{_datahub_arguments[0]}}"
-      set -- "${{_datahub_arguments[@]:1}}"
-    fi
-  fi
-  rm -f "$_datahub_file"
-fi
-# A spark-submit below this one comes here again.
-unset {loaded} _datahub_users _datahub_file _datahub_arguments _datahub_argument
-"""
-
-
-def write_child_configuration(folder: Path, injection: ChildInjection, env: Mapping[str, str]) -> dict[str, str | None]:
-    """Write a configuration folder that adds lineage to the Sparks of child processes.
-
-    The user's own configuration stays in effect, from ``SPARK_CONF_DIR`` or from each Spark's home.
-
-    :param folder: an empty folder whose path has no blank: Spark's scripts do not quote it.
-    :param env: environment of the child processes, which is not changed.
-    :returns: the variables to set in it; ``None`` to remove one.
-    :raises OSError: if the folder cannot be written.
-    :raises InjectionError: if its path holds a blank.
-    """
-    if re.search(r"\s", str(folder)):
-        raise InjectionError(f"the folder {str(folder)!r} contains a blank: set TMPDIR to a path without blanks")
-    root = str(Path(__file__).parents[2])
-    bootstrap = f"import sys; sys.path.insert(0, {root!r}); from {__name__} import _main; _main()"
-    (folder / _REQUEST).write_bytes(msgspec.json.encode(injection))
-    (folder / _SCRIPT).write_text(
-        _SPARK_ENV.format(
-            users=_USERS_CONF_DIR,
-            submit=_SPARK_SUBMIT,
-            pipelines=_SPARK_PIPELINES,
-            loaded=_LOADED,
-            folder=shlex.quote(str(folder)),
-            python=shlex.quote(sys.executable),
-            bootstrap=shlex.quote(bootstrap),
-        )
-    )
-    users = env.get(_USERS_CONF_DIR) or env.get("SPARK_CONF_DIR")
-    return {"SPARK_CONF_DIR": str(folder), _USERS_CONF_DIR: users or None, _LOADED: None}
 
 
 def _main() -> None:

@@ -11,7 +11,7 @@ from airflow_provider_spark_datahub import delivery
 from airflow_provider_spark_datahub.delivery import sinks
 from airflow_provider_spark_datahub.hooks.airflow_context import connection_of
 from airflow_provider_spark_datahub.hooks.masking import hide_secrets, shown_secrets
-from airflow_provider_spark_datahub.hooks.storage import StorageConnectionError, open_storage
+from airflow_provider_spark_datahub.hooks.storage import open_store
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery import CheckResult, ConnectionParts, Sink
@@ -118,9 +118,9 @@ class OpenLineageHook(_DatahubHook):
 def _object_store_sink(connection: ConnectionParts) -> Sink:
     def opened(uri: str, conn_id: str | None) -> ObjectStorage:
         try:
-            return open_storage(uri, conn_id)
-        except StorageConnectionError as error:
-            raise delivery.SinkSettingsError(f"Cannot open {uri}: {error}") from error
+            return open_store(uri, conn_id)
+        except OSError as error:
+            raise delivery.SinkSettingsError(str(error)) from error
 
     return sinks.ObjectStoreSink.from_connection(connection, opened)
 

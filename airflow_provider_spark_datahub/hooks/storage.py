@@ -19,50 +19,38 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox import OutboxLimits
 
 
-class StorageConnectionError(ValueError):
-    """Store that cannot be opened: its connection is missing or wrong, or its client is not installed."""
+_UNOPENABLE = (AirflowException, ImportError, OSError, ValueError)
+"""Errors of a store that cannot be opened: its connection is missing or wrong, or its client is not installed."""
 
 
-def open_storage(uri: str, conn_id: str | None = None) -> ObjectStorage:
-    """Return the storage below a URI.
+def open_store(uri: str, conn_id: str | None = None) -> ObjectStorage:
+    """Return the object store below a URI. No request is sent yet.
 
-    :param uri: of Airflow's ``ObjectStoragePath``: ``s3://bucket/prefix``, ``s3://connection@bucket/prefix``.
+    :param uri: of Airflow's ``ObjectStoragePath``: ``s3://bucket/prefix``, ``s3://connection@bucket/prefix``; or with
+        Hadoop's scheme ``s3a``.
     :param conn_id: connection to the store; ``None`` for the connection in the URI, or the store's own defaults.
-    :raises StorageConnectionError: if the store cannot be opened. No request was sent yet.
+    :raises OSError: if the store cannot be opened.
     """
     try:
-        path = _object_path(uri, conn_id)
-        return ObjectStorage(path.fs, path.path, uri)
-    except (AirflowException, ImportError, OSError, ValueError) as error:
-        raise StorageConnectionError(str(error)) from error
+        return _storage(f"s3{uri[3:]}" if uri.startswith("s3a://") else uri, conn_id)
+    except _UNOPENABLE as error:
+        raise OSError(f"Cannot open {uri}: {error}") from error
 
 
 def open_outbox(location: str, limits: OutboxLimits | None = None) -> Outbox:
     """Return the outbox at a location.
 
     :param location: a path, or a URI of Airflow's ``ObjectStoragePath``: ``s3://connection@bucket/prefix``.
-    :raises OutboxError: if the connection is missing or wrong, or the client of the store is not installed.
+    :raises OutboxError: if the store cannot be opened.
     """
     access = FileAccess.of(group=limits is not None and limits.group_access)
     overflow = Overflow.of(location, configuration().events_location(), access)
     if "://" not in location:
         return Outbox(LocalStorage(Path(location), access), limits, overflow, open_store)
     try:
-        return Outbox(open_storage(location), limits, overflow, open_store)
-    except StorageConnectionError as error:
+        return Outbox(_storage(location), limits, overflow, open_store)
+    except _UNOPENABLE as error:
         raise OutboxError(f"Cannot open the outbox {location}: {error}") from error
-
-
-def open_store(uri: str) -> ObjectStorage:
-    """Return the object store that holds the events of jobs, as :func:`open_storage` does.
-
-    :param uri: as above; Hadoop's scheme ``s3a`` is taken for ``s3``.
-    :raises OSError: if the store cannot be opened.
-    """
-    try:
-        return open_storage(f"s3{uri[3:]}" if uri.startswith("s3a://") else uri)
-    except StorageConnectionError as error:
-        raise OSError(f"{uri} cannot be opened: {error}") from error
 
 
 def s3_endpoint(uri: str) -> str | None:
@@ -90,9 +78,14 @@ def result_folder(location: str, conn_id: str | None = None) -> ResultFolder:
     try:
         path = _object_path(location, conn_id)
         path.exists()
-    except (AirflowException, ImportError, OSError, ValueError) as error:
+    except _UNOPENABLE as error:
         raise PlanError(f"cannot reach {location} from here: {error}") from error
     return cast("ResultFolder", path)
+
+
+def _storage(uri: str, conn_id: str | None = None) -> ObjectStorage:
+    path = _object_path(uri, conn_id)
+    return ObjectStorage(path.fs, path.path, uri)
 
 
 def _object_path(uri: str, conn_id: str | None) -> ObjectStoragePath:

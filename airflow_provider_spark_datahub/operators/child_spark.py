@@ -133,7 +133,7 @@ class _ChildLauncher:
         self._operator = operator
 
     def inject(self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
-        from airflow_provider_spark_datahub.capture import temporary_folder, write_child_configuration
+        from airflow_provider_spark_datahub.capture import temporary_folder
 
         source, remote = self._remote()
         if remote.startswith("sc://"):
@@ -148,7 +148,7 @@ class _ChildLauncher:
         injection = attempt.inject_below(parent, root)
         with ExitStack() as stack:
             folder = stack.enter_context(temporary_folder())
-            changes = write_child_configuration(folder, injection, self._environment())
+            changes = injection.write(folder, self._environment())
             return self._launching(stack.pop_all(), changes)
 
     def _remote(self) -> tuple[str, str]:

@@ -309,7 +309,7 @@ def _boolean(name: str, value: object) -> bool:
 
 
 def _no_store(uri: str) -> ObjectStore:
-    raise OSError(f"{uri} cannot be opened: this launcher knows no object stores")
+    raise OSError(f"Cannot open {uri}: this launcher knows no object stores")
 
 
 @dataclass(frozen=True, slots=True)

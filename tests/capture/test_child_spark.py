@@ -15,7 +15,6 @@ from airflow_provider_spark_datahub.capture.child_spark import (
     _main,
     _rewrite,
     launch_notes,
-    write_child_configuration,
 )
 from airflow_provider_spark_datahub.capture.injection import ParentRun
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
@@ -149,7 +148,7 @@ def test_a_configuration_folder_that_cannot_be_listed_stays_in_effect(
     """Spark may still open files in it."""
     (tmp_path / "events").mkdir()
     (tmp_path / "conf").mkdir()
-    write_child_configuration(tmp_path, injection(tmp_path), {})
+    injection(tmp_path).write(tmp_path, {})
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
     monkeypatch.setattr(sys, "argv", ["-c", str(tmp_path), str(tmp_path / "answer"), SUBMIT, "job.py"])
 
@@ -179,4 +178,4 @@ def test_notes_of_launches_are_read_in_order_and_bounded(tmp_path: Path) -> None
 
 def test_a_folder_with_a_blank_in_its_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InjectionError, match="TMPDIR"):
-        write_child_configuration(tmp_path / "a b", injection(tmp_path), {})
+        injection(tmp_path).write(tmp_path / "a b", {})
