@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from textwrap import wrap
@@ -169,20 +169,26 @@ class _Names:
         if folder is not None:
             whole = short_name(folder)
             raise UnknownNameError(f"{name!r} is not a dataset: it is a part of {whole} ({_RULES}, section 7.3)")
-        nearest = self._nearest(name, [spelling for spelling in self._datasets if not spelling.startswith("urn:")])
+        nearest = self._nearest(name, {spelling: [*urns] for spelling, urns in self._datasets.items()})
         raise UnknownNameError(f"no dataset is named {name!r}{nearest}")
 
     def _column(self, urn: str, path: str) -> str:
         known = {column.lower(): column for column in self._columns[urn] if column}
         if path and path.lower() not in known:
-            nearest = self._nearest(path, list(known.values()))
+            nearest = self._nearest(path, {column: [column] for column in known.values()})
             raise UnknownNameError(f"no column of {short_name(urn)} is named {path!r}{nearest}")
         return known[path.lower()] if path else ""
 
     @staticmethod
-    def _nearest(name: str, names: Sequence[str]) -> str:
-        near = get_close_matches(name, names, n=3, cutoff=0.5) or sorted(set(names))[:5]
-        return f"; did you mean one of these: {', '.join(near)}?" if near else ""
+    def _nearest(name: str, meanings: Mapping[str, Sequence[str]]) -> str:
+        """Return a question with the nearest names, or else the first ones; a thing with several names has one."""
+        names = [spelling for spelling in meanings if not spelling.startswith("urn:")]
+        near = get_close_matches(name, names, n=len(names) or 1, cutoff=0.5)
+        first: dict[tuple[str, ...], str] = {}
+        for spelling in near or sorted(names):
+            first.setdefault(tuple(meanings[spelling]), spelling)
+        shown = [*first.values()][: 3 if near else 5]
+        return f"; did you mean one of these: {', '.join(shown)}?" if shown else ""
 
 
 # -- chains

@@ -42,19 +42,16 @@ _LEAST_LABEL = 24
 _LONGEST_STATE = 12
 
 
-def render_terminal(
-    graph: Graph, console: Console, *, columns: bool = True, width: int | None = None, zone: tzinfo = UTC
-) -> None:
+def render_terminal(graph: Graph, console: Console, *, columns: bool = True, zone: tzinfo = UTC) -> None:
     """Print the runs, the lineage of the jobs, and their column lineage.
 
     The output is plain ASCII unless the console is a terminal with UTF-8. Control characters in names are made visible,
     and markup in names has no effect.
 
     :param columns: whether to print the table of columns.
-    :param width: in columns of the terminal, at least 50; default: the width of the console.
     :param zone: the time zone of all times.
     """
-    page = _Page(console, max(width or console.width, _LEAST_WIDTH), graph)
+    page = _Page(console, max(console.width, _LEAST_WIDTH), graph)
     jobs = [step for job in graph.distinct_jobs() for step in job.steps() if step.inputs or step.outputs]
     if not graph.roots and not jobs:
         page.line([("Nothing to show: ", "bold"), (graph.why_nothing(), "")])

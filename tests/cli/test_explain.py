@@ -103,6 +103,12 @@ def test_typing_errors_name_the_nearest(events: Path) -> None:
     assert "part of file /lake/raw" in part.stderr
 
 
+def test_a_typing_error_names_each_table_once(events: Path) -> None:
+    words = run("explain", events, "lake/reprot").stderr
+    assert words.count("report") == 1
+    assert words == "no dataset is named 'lake/reprot'; did you mean one of these: lake/report, lake/raw, lake/clean?\n"
+
+
 def test_inputs_are_those_of_show(events: Path, tmp_path: Path) -> None:
     folder = tmp_path / "folder" / "below"
     folder.mkdir(parents=True)

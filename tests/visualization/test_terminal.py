@@ -86,13 +86,6 @@ def test_all_that_matters_is_there_at_every_width(daily_sales: list[Proposal], w
         assert part in text
 
 
-def test_an_explicit_width_is_that_of_the_output(daily_sales: list[Proposal]) -> None:
-    console = Console(file=io.StringIO(), width=200, force_terminal=True, color_system=None)
-    with console.capture() as capture:
-        render_terminal(build_graph(daily_sales), console, width=60)
-    assert max(cell_len(line) for line in capture.get().splitlines()) <= 60
-
-
 def test_a_file_gets_plain_ascii(daily_sales: list[Proposal]) -> None:
     text = shown(daily_sales, terminal=False)
     assert text.isascii()
