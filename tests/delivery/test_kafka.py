@@ -12,6 +12,7 @@ from airflow_provider_spark_datahub.delivery.sink import CheckStatus, Delivery
 from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSink
 from tests.delivery.kafka_target import Target, by_entity, contents
 from tests.delivery.samples import job_urn, patch, upsert, upserts
+from tests.patience import BUDGETS, within
 from tests.servers.kafka import PASSWORD, USER, Kafka
 from tests.servers.schema_registry import SchemaRegistry
 
@@ -123,7 +124,12 @@ def test_an_unknown_client_option_is_reported(target: Target, connection: dict[s
 
 
 def test_a_missing_topic_is_reported(target: Target) -> None:
-    delivery = target.sink(topic="no-such-topic").deliver(upserts(3), Deadline.after(60))
+    # The client searches for it for half of the time, up to ten seconds.
+    delivery = within(
+        lambda budget: target.sink(topic="no-such-topic").deliver(upserts(3), Deadline.after(budget)),
+        lambda delivery: "Unknown topic" in str(delivery.problem),
+        BUDGETS[1:],
+    )
     assert len(delivery.pending) == 3
     assert "(topic no-such-topic) cannot be used with this connection" in str(delivery.problem)
     assert "Unknown topic" in str(delivery.problem)

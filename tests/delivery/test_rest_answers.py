@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import pytest
 import requests
+from datahub.emitter import rest_emitter
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 from requests.adapters import HTTPAdapter
 from urllib3 import HTTPResponse
@@ -174,7 +175,7 @@ def test_any_report_on_an_asynchronous_write_loses_nothing(reports: list[Strange
     sink = RestSink(RestSettings.from_connection(ConnectionParts("http://gms", extra=extra)))
     server = Reporting([each or Strange(200, b"{}") for each in reports], config_is_gmss=True)
     server.config |= {"versions": {"acryldata/datahub": {"version": "v1.7.0"}}}  # type: ignore[dict-item]
-    with server.answering():
+    with server.answering(), patch.object(rest_emitter, "TRACE_INITIAL_BACKOFF", 0.05):
         delivery = sink.deliver(PROPOSALS, Deadline.after(0.3))
         # It draws random numbers, which Hypothesis refuses while it makes the next example.
         let_deliveries_end()
