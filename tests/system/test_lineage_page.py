@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.parse
@@ -116,25 +112,14 @@ def server(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) 
     key = AttemptKey(DAG_RUN["dag_id"], DAG_RUN["run_id"], "build_orders", -1, 2)
     outbox.put(key, sales_of_a_day(), spark_succeeded=True, connection_id="sink")
     add_dag(airflow_home.folder / "airflow.db", DAG_RUN["dag_id"])
-    command = [str(Path(sys.executable).parent / "airflow"), "api-server", "--host", "127.0.0.1", "--port", str(port)]
-    with (folder / "server.log").open("w") as log:
-        process = subprocess.Popen(
-            [*command, "--workers", "1"],
-            env=environment,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    command = ("api-server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1")
     running = ApiServer(url, folder / "delivered.jsonl")
-    try:
-        eventually(lambda: running.status("api/v2/version") == 200 or process.poll() is not None, START_SECONDS)
-        assert process.poll() is None, (folder / "server.log").read_text()[-3000:]
+    with airflow_home.warm.background(command, environment, folder, log := folder / "server.log"):
+        try:
+            eventually(lambda: running.status("api/v2/version") == 200, START_SECONDS)
+        except AssertionError as error:
+            raise AssertionError(log.read_text()[-3000:]) from error
         yield running
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(20)
 
 
 def test_an_editor_sees_the_lineage_and_delivers_it_in_a_browser(server: ApiServer, browser: Chromium) -> None:
