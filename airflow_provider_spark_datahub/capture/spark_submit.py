@@ -384,9 +384,9 @@ class RunningSubmit(msgspec.Struct, frozen=True):
 
     @classmethod
     def find(cls, *places: str) -> list[Self]:
-        """Return the processes of this user's machine whose Spark properties name one of the places. Only on Linux.
+        """Return the processes of this machine whose Spark properties name one of the places. Only on Linux.
 
-        In cluster mode, the process is left out: the driver runs elsewhere.
+        A place is a file, or a folder of files. In cluster mode, the process is left out: the driver runs elsewhere.
         """
         marks = tuple(filter(None, places))
         found = (cls._of(int(folder.name), marks) for folder in Path("/proc").glob("[0-9]*"))
@@ -401,8 +401,11 @@ class RunningSubmit(msgspec.Struct, frozen=True):
             state, started = stat[0], int(stat[19])
         except (OSError, IndexError, ValueError):
             return None
+        folders = [f"{mark}/" for mark in marks]
         names_place = any(
-            argument.startswith(_EVENT_PROPERTIES) and argument.endswith(marks) for argument in arguments if marks
+            argument.endswith(marks) or any(folder in argument for folder in folders)
+            for argument in arguments
+            if argument.startswith(_EVENT_PROPERTIES)
         )
         is_cluster = any(pair == ("--deploy-mode", "cluster") for pair in itertools.pairwise(arguments))
         return cls(pid, started, marks) if names_place and not is_cluster and state != "Z" else None

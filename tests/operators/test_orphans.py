@@ -70,6 +70,25 @@ def test_a_spark_submit_that_outlived_its_killed_task_is_reported_or_stopped(
             bystander.kill()
 
 
+@pytest.mark.slow
+def test_the_sparks_that_a_killed_task_started_below_itself_are_found_by_the_folder_of_their_events(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "try1-0.events"
+    places = [folder / "1-2.ndjson", folder / "3-4.ndjson", tmp_path / "another-try1-0.events/5-6.ndjson"]
+    wait = ["/bin/bash", "-c", "echo; read -t 600 <> <(:)", "org.apache.spark.deploy.SparkSubmit", "--conf"]
+    sparks = [Popen([*wait, f"spark.openlineage.transport.location={place}"], stdout=PIPE) for place in places]
+    try:
+        for spark in sparks:
+            assert spark.stdout
+            spark.stdout.readline()
+        assert {found.pid for found in RunningSubmit.find(str(folder), "")} == {spark.pid for spark in sparks[:2]}
+    finally:
+        for spark in sparks:
+            spark.kill()
+            spark.communicate()
+
+
 def test_the_first_attempt_looks_for_no_orphans(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunningSubmit, "find", lambda *_: pytest.fail("looked for processes"))
     spark.writes("a_csv_join_agg")
