@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from airflow_provider_spark_datahub.conversion import WrittenDataset
 from airflow_provider_spark_datahub.hooks.airflow_context import ASSET_WRITER
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_spark_datahub.task import AttemptLineage, LineageReport
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +44,27 @@ def _asset_uri(dataset: WrittenDataset, templates: Mapping[str, str] | None = No
     return f"{dataset.platform}://{path}"
 
 
-class AssetEvents:
+def emit_assets(context: Context, attempt: AttemptLineage, report: LineageReport) -> None:
+    """Add an asset event for each dataset that the job wrote, and compare the datasets with the task's outlets.
+
+    :param report: of the attempt, which gets the URIs of the assets, and the warnings.
+    """
+    task = context["task"]
+    outlets, wanted = getattr(task, "outlets", ()), getattr(task, "emit_assets", None)
+    if wanted is False or not outlets:
+        return
+    if not attempt.written and not report.has_lineage and report.reason:
+        report.warnings.append("without lineage, it is not known which outlets of the task were written")
+        return
+    templates = wanted if isinstance(wanted, Mapping) else None
+    with_partitions = bool(getattr(task, "asset_partitions", False))
+    events = _AssetEvents(context, outlets, attempt.run_urn, templates, with_partitions=with_partitions)
+    events.emit(attempt.written)
+    report.assets = events.uris
+    report.warnings += events.warnings
+
+
+class _AssetEvents:
     """Asset events of one successful task run. Airflow stores them if, and only if, the task succeeds.
 
     :param context: the task's context.

@@ -130,10 +130,12 @@ class TaskLineage:
     def around(self) -> Iterator[None]:
         """Return a context with lineage around its body, which runs in each attempt.
 
+        If the task defers itself, nothing resumes the context: its lineage stays in the outbox for a drain.
+
         :raises LineagePendingError: if the lineage is not delivered and ``lineage_on_failure`` demands it.
         """
         self.guarded("preparing", self._prepare)
-        with self._around_spark():
+        with self._around_spark(resumes=False):
             yield
         self._apply_failure_policy()
 
@@ -154,7 +156,9 @@ class TaskLineage:
             self.attempt.reconnect(event_files)
 
     @contextmanager
-    def _around_spark(self, begin: Callable[[], AbstractContextManager[None] | None] | None = None) -> Iterator[None]:
+    def _around_spark(
+        self, begin: Callable[[], AbstractContextManager[None] | None] | None = None, *, resumes: bool = True
+    ) -> Iterator[None]:
         launching = self.guarded("preparing", begin or self._inject)
         if self.attempt is not None and self._problem:
             self.attempt.mark_not_injected(self._problem)
@@ -163,7 +167,7 @@ class TaskLineage:
                 yield
             except TaskDeferred as deferral:
                 # The job goes on without this process; resume_execution() comes back to it.
-                if self.attempt is not None:
+                if self.attempt is not None and resumes:
                     events = self.guarded("deferring", self.attempt.event_files)
                     deferral.kwargs = {**(deferral.kwargs or {}), _DEFERRED: events}
                 raise
@@ -396,7 +400,7 @@ class TaskLineage:
         else:
             report = self.attempt.finish(end)
         if result == "SUCCESS":
-            self.guarded("emitting assets of", partial(self._add_asset_events, self.attempt, report))
+            self.guarded("emitting assets of", partial(self._emit_assets, self.attempt, report))
         reported = self._report(report)
         # After the report: a killed task has no time for a disk that hangs.
         if failure and self.attempt.listener_failed:
@@ -412,23 +416,10 @@ class TaskLineage:
         spark_succeeded = result == "SUCCESS" and self.killed_at is None
         return AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds, failure)
 
-    def _add_asset_events(self, attempt: AttemptLineage, report: LineageReport) -> None:
-        """Add an asset event for each dataset that the job wrote, and compare them with the task's outlets."""
-        task = self._context["task"]
-        outlets, emit_assets = getattr(task, "outlets", ()), getattr(task, "emit_assets", None)
-        if emit_assets is False or not outlets:
-            return
-        if not attempt.written and not report.has_lineage and report.reason:
-            report.warnings.append("without lineage, it is not known which outlets of the task were written")
-            return
-        from airflow_provider_spark_datahub.hooks.assets import AssetEvents
+    def _emit_assets(self, attempt: AttemptLineage, report: LineageReport) -> None:
+        from airflow_provider_spark_datahub.hooks.assets import emit_assets
 
-        templates = emit_assets if isinstance(emit_assets, Mapping) else None
-        with_partitions = bool(getattr(task, "asset_partitions", False))
-        events = AssetEvents(self._context, outlets, attempt.run_urn, templates, with_partitions=with_partitions)
-        events.emit(attempt.written)
-        report.assets = events.uris
-        report.warnings += events.warnings
+        emit_assets(self._context, attempt, report)
 
     def _failed_result(self, failure: object) -> AttemptResult:
         if isinstance(failure, AirflowSkipException):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException
+from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 from airflow.sdk import DAG
 
 from airflow_provider_spark_datahub.operators import child_spark
@@ -24,6 +24,7 @@ from airflow_provider_spark_datahub.operators.child_spark import (
 from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
 from tests.capture.installations import executable
 from tests.capture.test_connect_session import FILE, ONE, RECORDED
+from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import SPARK_SUBMIT, FakeSpark, TaskInstance, context_of, dag
 
 # As bin/spark-submit, bin/spark-class and bin/load-spark-env.sh of Spark 3.5 to 4.3.
@@ -271,6 +272,22 @@ def test_secrets_in_the_failure_of_a_task_and_in_the_notes_of_its_launches_are_r
         report = json.dumps(context["ti"].xcoms["lineage_report"])
         assert ("of this task ran without lineage: the Scala version of https://repo" in report) is launches
         assert "hunter2" not in report
+
+
+@pytest.mark.usefixtures("below")
+def test_a_task_that_defers_in_the_context_manager_is_resumed_with_its_own_arguments(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The operator is the user's: its method would refuse an argument of ours."""
+    context = context_of(bash("x"))
+    monkeypatch.setattr(child_spark, "get_current_context", lambda: context)
+    trigger: Any = object()
+    deferral = TaskDeferred(trigger=trigger, method_name="execute_complete", kwargs={"own": 1})
+    with pytest.raises(TaskDeferred) as raised, spark_lineage(**OPTIONS):
+        raise deferral
+    assert raised.value.kwargs == {"own": 1}
+    (entry,) = outbox_at(tmp_path / "outbox").entries()
+    assert entry.manifest.state == "unfinished", "a later drain converts the events"
 
 
 def test_the_context_manager_refuses_an_unknown_option() -> None:
