@@ -123,14 +123,25 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
         :raises ProposalFormatError: if a part is missing or has a wrong type.
         """
         try:
-            change_type: ChangeType = "PATCH" if obj["changeType"] == "PATCH" else "UPSERT"
+            change_type: ChangeType = "PATCH" if _text(obj, "changeType") == "PATCH" else "UPSERT"
             aspect = obj["aspect"]
-            content = json.loads(aspect["value"]) if "value" in aspect else aspect["json"]
-            return cls(obj["entityType"], obj["entityUrn"], obj["aspectName"], content, change_type)
+            if not isinstance(aspect, Mapping):
+                raise TypeError("its aspect is not a JSON object")
+            content = json.loads(_text(aspect, "value")) if "value" in aspect else aspect["json"]
+            urn, name = _text(obj, "entityUrn"), _text(obj, "aspectName")
+            return cls(_text(obj, "entityType"), urn, name, content, change_type)
         except KeyError as error:
             raise ProposalFormatError(f"not a stored proposal, without {error}: {str(obj)[:200]}") from error
         except (TypeError, ValueError) as error:
             raise ProposalFormatError(f"not a stored proposal ({error}): {str(obj)[:200]}") from error
+
+
+def _text(obj: Any, name: str) -> str:
+    if not isinstance(obj, Mapping):
+        raise TypeError("it is not a JSON object")
+    if not isinstance(obj[name], str):
+        raise TypeError(f"its {name} is not a text")
+    return str(obj[name])
 
 
 class SharedObject(dict[str, Any]):

@@ -68,11 +68,26 @@ def test_a_repeated_proposal_changes_only_its_time(text: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"aspect": None}, {"aspect": {}}, {"aspect": {"value": "{"}}, {"aspect": {"value": None}}],
+    [
+        {"aspect": None},
+        {"aspect": {}},
+        {"aspect": {"value": "{"}},
+        {"aspect": {"value": None}},
+        {"entityUrn": 5},
+        {"entityType": {}},
+        {"aspectName": ["status"]},
+        {"changeType": []},
+    ],
 )
 def test_malformed_stored_proposals_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ProposalFormatError, match="not a stored proposal"):
         Proposal.from_obj({**UPSERT.to_obj(), **change})
+
+
+@pytest.mark.parametrize("obj", ["a text", 5, None, []])
+def test_other_json_is_no_stored_proposal(obj: Any) -> None:
+    with pytest.raises(ProposalFormatError, match="it is not a JSON object"):
+        Proposal.from_obj(obj)
 
 
 @pytest.mark.parametrize("key", ["entityType", "entityUrn", "changeType", "aspectName", "aspect"])
