@@ -167,9 +167,11 @@ class TaskLineage:
                 yield
             except TaskDeferred as deferral:
                 # The job goes on without this process; resume_execution() comes back to it.
-                if self.attempt is not None and resumes:
-                    events = self.guarded("deferring", self.attempt.event_files)
-                    deferral.kwargs = {**(deferral.kwargs or {}), _DEFERRED: events}
+                if self.attempt is not None:
+                    self.attempt.stop_following()
+                    if resumes:
+                        events = self.guarded("deferring", self.attempt.event_files)
+                        deferral.kwargs = {**(deferral.kwargs or {}), _DEFERRED: events}
                 raise
             except BaseException as failure:
                 self._conclude(partial(self._end_after_failure, failure))

@@ -412,6 +412,10 @@ class AttemptLineage:
         self._running = RunningLineage(self._options, self._attempt, self.delivery, self._open_events, self._job_ended)
         self._running.follow(self._options.emit_periodically)
 
+    def stop_following(self) -> None:
+        """Begin no further delivery of the running job, which another process waits for."""
+        self._job_ended.set()
+
     # -- after the job
 
     def finish(self, end: AttemptEnd) -> LineageReport:

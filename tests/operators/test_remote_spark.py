@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,6 +98,19 @@ def test_a_deferred_batch_has_its_lineage_when_it_is_resumed(spark: FakeSpark, l
     report = context["ti"].xcoms["lineage_report"]
     assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
     assert len(livy.batches) == 1
+
+
+def test_a_process_that_defers_its_batch_delivers_no_more_of_it(spark: FakeSpark, livy: Livy) -> None:
+    """``airflow dags test`` resumes the task in the same process, where a thread of the first part would go on."""
+    operator = batch(spark, deferrable=True, emit_periodically=1)
+    with spark.running():
+        with pytest.raises(TaskDeferred):
+            operator.execute(context_of(operator))
+        for thread in threading.enumerate():
+            if thread.name == "lineage-of-running-job":
+                thread.join(20)
+                assert not thread.is_alive()
+    livy._processes[0].wait(20)
 
 
 def test_a_deferred_batch_whose_trigger_fails_keeps_its_lineage(spark: FakeSpark, livy: Livy, tmp_path: Path) -> None:
