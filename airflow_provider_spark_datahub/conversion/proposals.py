@@ -123,22 +123,25 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
         :raises ProposalFormatError: if a part is missing or has a wrong type.
         """
         try:
-            change_type: ChangeType = "PATCH" if _text(obj, "changeType") == "PATCH" else "UPSERT"
-            aspect = obj["aspect"]
-            if not isinstance(aspect, Mapping):
-                raise TypeError("its aspect is not a JSON object")
+            stored = _json_object(obj, "it")
+            change_type: ChangeType = "PATCH" if _text(stored, "changeType") == "PATCH" else "UPSERT"
+            aspect = _json_object(stored["aspect"], "its aspect")
             content = json.loads(_text(aspect, "value")) if "value" in aspect else aspect["json"]
-            urn, name = _text(obj, "entityUrn"), _text(obj, "aspectName")
-            return cls(_text(obj, "entityType"), urn, name, content, change_type)
+            urn, name = _text(stored, "entityUrn"), _text(stored, "aspectName")
+            return cls(_text(stored, "entityType"), urn, name, content, change_type)
         except KeyError as error:
             raise ProposalFormatError(f"not a stored proposal, without {error}: {str(obj)[:200]}") from error
         except (TypeError, ValueError) as error:
             raise ProposalFormatError(f"not a stored proposal ({error}): {str(obj)[:200]}") from error
 
 
-def _text(obj: Any, name: str) -> str:
-    if not isinstance(obj, Mapping):
-        raise TypeError("it is not a JSON object")
+def _json_object(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{what} is not a JSON object")
+    return value
+
+
+def _text(obj: Mapping[str, Any], name: str) -> str:
     if not isinstance(obj[name], str):
         raise TypeError(f"its {name} is not a text")
     return str(obj[name])
