@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 from urllib.parse import quote, urlsplit
 
-from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.conversion import Proposal, as_object
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts, Read, Reader, mask_secrets
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, PoisonFilter, shorten
@@ -244,7 +244,7 @@ class RestSink(Sink):
                     text = f"{self.describe()} {read.predicate(_REMEDY)}"
                     return CheckResult("reading", CheckStatus.BAD, text)
                 # Rest.li names the aspect by its class.
-                held = next(iter((read or {}).get("aspect", {}).values()), None)
+                held = next(iter(as_object(as_object(read).get("aspect")).values()), None)
                 if isinstance(held, dict) and proposal.aspect.items() <= held.items():
                     return CheckResult("reading", CheckStatus.GOOD, f"DataHub returns {what} as it was written")
                 if not self._settings.emit_mode.startswith("ASYNC") or deadline.remaining() <= _READ_AGAIN_SECONDS:
