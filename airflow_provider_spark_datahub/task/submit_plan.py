@@ -156,7 +156,8 @@ class SubmitPlan:
             scala_version=versions.scala_version if versions else spark.scala_version,
             s3_transport=not isinstance(events_file, Path),
         )
-        log.debug("OpenLineage jar: %s%s", jar.origin, ", on the driver's class path" if jar.class_path else "")
+        place = ", on the driver's class path" if jar.class_path else ""
+        log.debug("OpenLineage jar: %s%s", redact_text(jar.origin), place)
         endpoint = None if isinstance(events_file, Path) else self._connections.s3_endpoint(str(events_file))
         lineage = LineageInjection(str(events_file), jar, *runs, self._options.namespace, self.facets(), endpoint)
         injection = inject(submission, lineage)

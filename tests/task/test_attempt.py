@@ -213,6 +213,15 @@ def test_every_step_is_logged_for_debugging(one: Try, caplog: pytest.LogCaptureF
     assert found == expected
 
 
+def test_secrets_in_the_address_of_the_jar_are_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    address = "https://ann:hunter2@repo.example.com/openlineage-spark_2.13-1.53.0.jar"
+    one = Try(tmp_path, options={"openlineage_jar": address})
+    with caplog.at_level("DEBUG", logger="airflow_provider_spark_datahub"):
+        one.inject()
+    assert "OpenLineage jar: https://repo.example.com/openlineage-spark" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_garbage_collector_runs_again_after_the_end(one: Try, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
     seen: list[bool] = []
