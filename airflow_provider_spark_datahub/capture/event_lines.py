@@ -487,11 +487,10 @@ class _FolderFollower(Generic[T]):
     :ivar report: counts of everything that was read; its outcome, set by :meth:`rest`, is the worst of the files'.
     """
 
-    def __init__(self, folder: Path, parse: Callable[[bytes], T], limits: CollectLimits | None = None) -> None:
+    def __init__(self, folder: Path, parse: Callable[[bytes], T]) -> None:
         self.report = CollectionReport()
         self._folder = folder
         self._parse = parse
-        self._limits = limits
         self._followers: dict[Path, FileFollower[T]] = {}
 
     def new(self, stop: Callable[[], bool]) -> Iterator[T]:
@@ -516,6 +515,6 @@ class _FolderFollower(Generic[T]):
     def _found(self) -> list[FileFollower[T]]:
         for path in sorted(self._folder.glob(f"*{EVENT_FILE}")):
             if path not in self._followers:
-                follower = self._followers[path] = FileFollower(path, self._parse, self._limits)
+                follower = self._followers[path] = FileFollower(path, self._parse)
                 follower.report = self.report
         return list(self._followers.values())

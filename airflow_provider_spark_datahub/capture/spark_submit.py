@@ -101,13 +101,10 @@ class PropertiesFile(msgspec.Struct, frozen=True):
         os.close(self._descriptor)
 
     @staticmethod
-    def remove_abandoned(folder: Path | None = None) -> list[Path]:
-        """Remove the properties files of this user's killed processes, and return them; the folders stay.
-
-        :param folder: the folder for temporary files; the system's by default.
-        """
+    def remove_abandoned() -> list[Path]:
+        """Remove the properties files of this user's killed processes, and return them; the folders stay."""
         removed = []
-        for path in (folder or Path(tempfile.gettempdir())).glob(f"{_PRIVATE}*"):
+        for path in Path(tempfile.gettempdir()).glob(f"{_PRIVATE}*"):
             with suppress(OSError), _abandoned(path) as files:
                 for file in files:
                     file.unlink()

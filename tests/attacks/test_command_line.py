@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,10 @@ def test_values_are_the_same_from_the_file(value: str, tmp_path: Path) -> None:
     assert read == {"spark.a": "b", "spark.last": "c", "spark.my value": value.strip()}
 
 
-def test_a_killed_tasks_file_is_removed_by_the_next_attempt_on_its_host(tmp_path: Path) -> None:
+def test_a_killed_tasks_file_is_removed_by_the_next_attempt_on_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     program = (
         "import os, signal, sys; from pathlib import Path; "
         "from airflow_provider_spark_datahub.capture.spark_submit import PropertiesFile, temporary_folder; "
@@ -125,13 +129,13 @@ def test_a_killed_tasks_file_is_removed_by_the_next_attempt_on_its_host(tmp_path
     subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(left) == 2
-    assert PropertiesFile.remove_abandoned(tmp_path) == [], "a spark-submit may just read it"
+    assert PropertiesFile.remove_abandoned() == [], "a spark-submit may just read it"
     running = PropertiesFile.write([b"c=d"], tmp_path)
     (tmp_path / "spark-datahub-link").symlink_to(tmp_path / "users")
     os.mkfifo(tmp_path / "spark-datahub-fifo.conf")
     for path in [*tmp_path.glob("*"), *left]:
         os.utime(path, (1, 1), follow_symlinks=False)
-    assert sorted(PropertiesFile.remove_abandoned(tmp_path)) == sorted(left)
+    assert sorted(PropertiesFile.remove_abandoned()) == sorted(left)
     assert running.path.exists()
     running.remove()
 
