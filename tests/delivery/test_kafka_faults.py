@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, SerializingProducer
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.sink import Delivery
+from airflow_provider_spark_datahub.delivery.sink import CheckStatus, Delivery
 from tests.delivery.faults import Fault, survive
 from tests.delivery.kafka_target import Target, by_entity, contents
 from tests.delivery.samples import patch, upsert, upserts
+from tests.patience import HANGS
 from tests.servers.kafka import Kafka
 from tests.servers.schema_registry import SchemaRegistry
 
@@ -52,6 +55,22 @@ def test_a_restarted_broker_loses_and_doubles_nothing(target: Target) -> None:
     thread.join(70)
     assert deliveries == [Delivery(delivered=20_000, stored=False)]
     assert by_entity(target.stored()) == by_entity(contents(proposals))
+
+
+def test_a_broker_that_stops_during_a_check_is_reported(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = SerializingProducer.list_topics
+    asked: list[object] = []
+
+    def first_alone(producer: SerializingProducer, *args: Any, **options: Any) -> object:
+        asked.append(args)
+        if len(asked) > 1:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return ask(producer, *args, **options)
+
+    monkeypatch.setattr(SerializingProducer, "list_topics", first_alone, raising=False)
+    (result,) = target.sink().check(Deadline.after(HANGS))
+    assert (result.status, len(asked)) == (CheckStatus.BAD, 2)
+    assert "is not available" in result.message
 
 
 def test_proposals_acknowledged_before_a_fault_are_not_pending_after_it(target: Target) -> None:

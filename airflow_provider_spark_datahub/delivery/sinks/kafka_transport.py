@@ -144,7 +144,10 @@ class KafkaClient:
 
     def _missing_topic(self) -> Failure | None:
         topic = self._settings.topic
-        error = self._producer.list_topics(topic, timeout=max(0.1, self._left())).topics[topic].error
+        try:
+            error = self._producer.list_topics(topic, timeout=max(0.1, self._left())).topics[topic].error
+        except KafkaException as failed:
+            error = failed.args[0]
         return None if error is None else self._failure_of(error)
 
     def _serialise_probe(self) -> Failure | None:
