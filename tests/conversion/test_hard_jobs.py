@@ -124,10 +124,12 @@ def test_the_log_alone_makes_no_false_edge() -> None:
     [
         *("nested_names-4.3.0", "dedup-4.3.0", "catalogs-4.1.4", "scd2-4.1.4"),
         *("hidden_columns-4.3.0", "delta_care-4.1.4", "pandas_api-3.5.9", "delta_streams-4.1.4"),
+        *("replaces-4.1.4", "reports-3.5.9", "reports-4.3.0"),
     ],
 )
 def test_the_log_alone_finds_every_edge(recording: str) -> None:
     # EXCEPT in the plan of a command, LEFT ANTI JOIN within a union, Delta's tables that are paths, two MERGEs …
+    # REPLACE WHERE of a table of the catalogue, EXCEPT ALL, entries of a map …
     for kind, edges in found_edges(from_log(recording)).items():
         assert true_edges(recording, kind) - true_edges(recording, f"either_{kind}") - edges == set(), f"missing {kind}"
 

@@ -70,9 +70,12 @@ _HIDES_ITS_QUERY = re.compile(r"(?:AppendData|OverwriteByExpression)ExecV1|(?:At
 _PUSHED = re.compile(r"^Pushed(?P<kind>Aggregates|GroupByExpressions): \[(?P<columns>.+)\]$", re.MULTILINE)
 _AGGREGATE = re.compile(r"[A-Z_]+\((?:DISTINCT )?(?P<column>[A-Za-z_]\w*)\)")
 _STRUCT = "struct("
-_SHOWN_ROWS = re.compile(r"(?:stack\((?P<number>\d+), |inline\(array\()")
+_SHOWN_ROWS = re.compile(r"stack\((?P<number>\d+), |inline\(array\(|explode\(map\(|replicaterows\([^,]+, ")
+_ROWS_OF_COLUMN = re.compile(rf"(?P<function>inline|explode)\({ATTRIBUTE.pattern}\)")
+# EXCEPT ALL counts the rows of its second query down.
+_COUNTED_DOWN = ("vcol", "-1")
 SPLITS = re.compile(
-    r"\b(?:stack|inline|named_struct|struct|arrays_zip|pivotfirst|DeltaCDFRelation)\("
+    r"\b(?:stack|inline|map|replicaterows|named_struct|struct|arrays_zip|pivotfirst|DeltaCDFRelation)\("
     r"|\bscalar-subquery#\d+ \[\w|\) Union\n"
 )
 """Functions whose arguments show the rows or fields of their result, subqueries with outer columns, unions, pivots, and
@@ -207,6 +210,7 @@ class _Lineage:
         self._rows: list[str] | None = None
         self._cloned: WrittenColumns = {}
         self._split: set[str] = set()
+        self._counted_down: set[str] = set()
         self._hidden: set[str] = set()
         self._fields: dict[str, dict[str, None]] = {}
         self._queries: dict[str, list[str]] = {}
@@ -392,6 +396,8 @@ class _Lineage:
             self._derive(id_of(attribute), self._references(function), _Derivation.AGGREGATION)
             self._read_fields(id_of(attribute), function, _Derivation.AGGREGATION)
         for column, expression in aliases:
+            if (self._names[column], expression) == _COUNTED_DOWN:
+                self._counted_down.add(column)
             if _CORRELATED.search(expression) or _PIVOT in expression:
                 # OpenLineage takes the columns of the conditions for values.
                 self._split.add(column)
@@ -415,14 +421,9 @@ class _Lineage:
         closing = closing_bracket(expression, call.end()) if call is not None else None
         arguments = split_items(expression[call.end() : closing]) if call is not None and closing is not None else []
         function = call["function"] if call is not None else ""
-        if function in _STRUCTS and len(arguments) % 2 == 0:
-            for name, value in zip(arguments[::2], arguments[1::2], strict=True):
-                self._derive_field(column, name, self._references(value), max(kind, self._kind_of(value)))
-        elif function == "arrays_zip" and len(arguments) % 2 == 0:
-            half = len(arguments) // 2
-            for name, value in zip(arguments[half:], arguments[:half], strict=True):
-                self._derive_field(column, name, self._references(value), max(kind, self._kind_of(value)))
-        elif function in _OF_SAME_SHAPE and arguments and depth < _DEEPEST_CALL:
+        for name, value in _named_arguments(function, arguments):
+            self._derive_field(column, name, self._references(value), max(kind, self._kind_of(value)))
+        if function in _OF_SAME_SHAPE and arguments and depth < _DEEPEST_CALL:
             for argument in arguments if function == "array" else arguments[:1]:
                 self._read_fields(column, argument, kind, depth + 1)
 
@@ -515,16 +516,18 @@ class _Lineage:
         rows = list(_shown_rows(generator, len(columns)))
         if not rows and len(columns) == 1:
             self._read_fields(columns[0], generator)
-        if not rows and (array := ATTRIBUTE.fullmatch(generator.removeprefix("inline(").removesuffix(")"))) is not None:
-            # The rows are the structs of an array.
-            fields = [f"{array['id']}.{name}" for name in self._fields.get(array["id"], ())]
-            if generator.startswith("inline(") and len(fields) == len(columns):
+        named = _ROWS_OF_COLUMN.fullmatch(generator)
+        if not rows and named is not None and (named["function"] == "inline" or len(columns) == 2):
+            # The rows are the structs of an array, or the entries of a map.
+            fields = [f"{named['id']}.{name}" for name in self._fields.get(named["id"], ())]
+            if len(fields) == len(columns):
                 for column, field in zip(columns, fields, strict=True):
                     self._derive(column, [field], _Derivation.IDENTITY)
                 return
         for row in rows:
             for column, expression in zip(columns, row, strict=True):
-                self._derive(column, self._references(expression), self._kind_of(expression))
+                below = [item for item in self._references(expression) if item != column]
+                self._derive(column, below, self._kind_of(expression))
         self._split.update(columns if rows else ())
         for column in columns if not rows else ():
             self._derive(column, self._references(generator), _Derivation.TRANSFORMATION)
@@ -568,10 +571,11 @@ class _Lineage:
             case "InMemoryRelation" if lists:
                 return self._aligned(ids_of(lists[0]), inputs)
             case "Union":
-                return self._aligned(inputs[0] if inputs else None, inputs[1:])
+                kept = [columns for columns in inputs[1:] if self._counted_down.isdisjoint(columns or ())]
+                return self._aligned(inputs[0] if inputs else None, kept)
             case name if "Join" in name or name in _OF_TWO:
                 return _joined_output(node, inputs)
-        return first
+        return None if node.described.is_code else first
 
     def _common_query(self, arguments: str, output: list[str] | None) -> list[str] | None:
         """Define a part of a query that WITH names, or derive the columns of a reference to it; return the output."""
@@ -625,13 +629,23 @@ class _Lineage:
         return references
 
 
+def _named_arguments(function: str, arguments: list[str]) -> Iterable[tuple[str, str]]:
+    """Return the fields of the structs, or the keys and values of the map, that a call makes, and their expressions."""
+    half = 0 if len(arguments) % 2 else len(arguments) // 2
+    if function == "map" and half:
+        return [*product(("key",), arguments[::2]), *product(("value",), arguments[1::2])]
+    if function in _STRUCTS and half:
+        return zip(arguments[::2], arguments[1::2], strict=True)
+    return zip(arguments[half:], arguments[:half], strict=True) if function == "arrays_zip" and half else ()
+
+
 def _shown_rows(generator: str, columns: int) -> Iterator[list[str]]:
-    """Yield the expressions of each row of ``stack``, or of ``inline`` over an array of structs."""
+    """Yield the expressions of each row of ``stack``, of ``inline`` over an array of structs, or of a map's entries."""
     found = _SHOWN_ROWS.match(generator)
     closing = generator.count("(", 0, found.end()) if found is not None else 0
     items = split_items(generator[found.end() : -closing]) if found is not None and columns else []
-    if found is not None and found["number"]:
-        number = int(found["number"])
+    if found is not None and found[0] != "inline(array(":
+        number = int(found["number"] or len(items) // max(columns, 1))
         if len(items) == number * columns:
             yield from (items[begin : begin + columns] for begin in range(0, len(items), columns))
         return

@@ -38,6 +38,7 @@ _TABLE_STATE = re.compile(r"Delta Table State .* - (?P<path>\S+)/_delta_log")
 _QUOTED = r"(?P<table>`[^`]+`(?:\.`[^`]+`){1,2})"
 _PATH = r"(?P<path>[A-Za-z][A-Za-z0-9+.-]*:/[^,\]]*)"
 _PLAIN_PATH = r"(?P<path>(?:[A-Za-z][A-Za-z0-9+.-]*:)?/[^,`\]]*)"
+_DELTA_TABLE = rf"\bDeltaTableV2\([^,]*,{_PLAIN_PATH}"
 KAFKA = "kafka"
 """Platform of topics: their names do not depend on the brokers."""
 JDBC_CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
@@ -46,6 +47,7 @@ CHECKPOINT = "heckpoint at "
 """Part of the call site of ``checkpoint`` and ``localCheckpoint``, which their RDDs have as name."""
 _CODE = re.compile(
     r"(?:Python)?(?:Map|FlatMap)(?:CoGroups|Groups)?(?:In(?:Pandas|Arrow)\w*)|(?:Map|FlatMap)(?:Elements|Partitions|Groups\w*)"
+    r"|TransformWithState\w*"
 )
 MERGE = "MergeIntoCommand"
 MERGE_ROWS = "MergeRows"
@@ -83,7 +85,11 @@ _SINKS = {
     ),
     **dict.fromkeys(
         ("AppendDataExecV1", "OverwriteByExpressionExecV1"),
-        (rf"\bDeltaTableV2\([^,]*,{_PLAIN_PATH}", r"^JDBCTable\((?P<in_database>[\w.]+),"),
+        (
+            rf"{_DELTA_TABLE},Some\(CatalogTable\(\n(?:.+\n)??Database: (?P<database>.+)\nTable: (?P<name>.+)\n",
+            _DELTA_TABLE,
+            r"^JDBCTable\((?P<in_database>[\w.]+),",
+        ),
     ),
     "LoadDataCommand": (_QUOTED,),
     "CreateDeltaTableCommand": (rf"\b{CLONE} \S+, {_QUOTED}, {_PATH}",),
@@ -197,10 +203,15 @@ class DescribedNode(NamedTuple):
             elif _are_files(listed):
                 yield f"files or folders, the first of {len(listed)} is {listed[0]}"
 
+    @property
+    def is_code(self) -> bool:
+        """Return whether the job's own code makes the rows that the node gives."""
+        return _CODE.fullmatch(self.head) is not None
+
     def reasons(self) -> Iterator[str]:
         """Yield why the node does not show where its rows come from."""
         head = self.head
-        if _CODE.fullmatch(head):
+        if self.is_code:
             yield f"the job's own code makes the rows ({head})"
         elif head == "LocalTableScan":
             yield "the driver held the rows (LocalTableScan)"
@@ -213,7 +224,9 @@ class DescribedNode(NamedTuple):
 
     def sinks(self) -> Iterator[PlanDataset]:
         """Yield the dataset that the node writes, if it writes one and names it."""
-        return _sinks(self.head, self.arguments)
+        # A table of Spark's catalogue is described in lines of their own.
+        arguments = self.body.partition("Arguments: ")[2] if self.head.endswith("ExecV1") else self.arguments
+        return _sinks(self.head, arguments)
 
     def renamed(self) -> tuple[str, str] | None:
         """Return the old and the new name of the table that the node renames; ``None`` if it renames none."""
