@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pendulum
@@ -34,7 +33,7 @@ log = logging.getLogger(__name__)
 
 _DELIVERY_SECONDS = 10.0
 _CONVERTED_BYTES = 16 * 1024**2
-"""Largest event file that is converted in the scheduler, in bytes."""
+"""Most events that are converted in the scheduler, in bytes."""
 _KILL_SECONDS = 25.0
 """Time that Airflow may need to kill a task whose state was set, after the heartbeat that notices it.
 
@@ -371,7 +370,7 @@ def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) ->
     from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryFilter, EntryName
     from airflow_provider_spark_datahub.hooks.airflow_context import stored_result
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
-    from airflow_provider_spark_datahub.task import drain_callbacks, is_ready, may_run
+    from airflow_provider_spark_datahub.task import drain_callbacks, event_bytes, is_ready, may_run
 
     digest, prefix = EntryName.connection_hash(end.connection), AttemptKey.dag_prefix(end.dag_id)
     names = [name for name in outbox.names() if name.connection == digest and name.instance.startswith(prefix)]
@@ -382,7 +381,7 @@ def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) ->
     def finish_small(entry: Entry, followed: bool) -> Entry | None:
         # Leave a large conversion to a task: here it would slow down the scheduler.
         is_now = at_last or not may_run(entry.manifest)
-        return finish(entry, followed) if is_now and _events_size(entry) <= _CONVERTED_BYTES else None
+        return finish(entry, followed) if is_now and event_bytes(entry) <= _CONVERTED_BYTES else None
 
     def is_wanted(manifest: Manifest) -> bool:
         nonlocal others_may_run
@@ -402,12 +401,3 @@ def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) ->
         timer = threading.Timer(seconds, _deliveries().submit, [step])
         timer.daemon = True
         timer.start()
-
-
-def _events_size(entry: Entry) -> int:
-    try:
-        events = Path(entry.manifest.events or "")
-        files = events.iterdir() if events.is_dir() else [events]
-        return sum(file.stat().st_size for file in files)
-    except OSError:
-        return 0

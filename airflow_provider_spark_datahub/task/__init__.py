@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from airflow_provider_spark_datahub.task.recovery import (
         drain_callbacks as drain_callbacks,
+        event_bytes as event_bytes,
         is_ready as is_ready,
         may_run as may_run,
         recover_entry as recover_entry,
@@ -35,7 +36,7 @@ else:
         {
             "attempt": "AttemptEnd AttemptLineage Launcher",
             "options": "Connections LineageConfiguration LineageOptions OptionError SECTION UNNAMED_APPLICATION",
-            "recovery": "drain_callbacks is_ready may_run recover_entry remove_delivered_events",
+            "recovery": "drain_callbacks event_bytes is_ready may_run recover_entry remove_delivered_events",
             "report": "LineageReport XCOM_KEY",
             "submit_plan": "SparkSubmit",
         },

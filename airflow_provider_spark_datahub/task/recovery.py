@@ -154,6 +154,15 @@ _BYTES_AN_OBJECT = 20_000
 """Size of a file that takes as long to read as the request for an object, at :data:`_SLOWEST_BYTES_A_SECOND`."""
 
 
+def event_bytes(entry: Entry) -> int:
+    """Return the size of the events of an unfinished entry, in bytes; 0 if it is not known."""
+    try:
+        record = UnfinishedAttempt.from_obj(entry.manifest.redo)
+        return _event_bytes(record, event_place(record.events_file, entry.outbox.open_store))
+    except ValueError:
+        return 0
+
+
 def _event_bytes(record: UnfinishedAttempt, events: EventPlace) -> int:
     size = 0
     with suppress(OSError):

@@ -17,6 +17,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.capture import SessionEvents, connect_session
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun as RunTreeDagRun
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener, policy
@@ -312,6 +313,24 @@ def let_timers_finish() -> None:
         if isinstance(thread, threading.Timer):
             thread.join()
     let_threads_finish()
+
+
+def test_the_scheduler_converts_no_large_events_of_a_spark_connect_server(
+    sinks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dag_run_listener, "_KILL_SECONDS", 0.0)
+    monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "0")
+    monkeypatch.setattr(connect_session, "_SETTLE_SECONDS", 0.0)
+    outbox, events_file = killed_last_attempt(sinks, connection="one", run_id=RUN_ID)
+    (entry,) = outbox.entries()
+    place = str(SessionEvents(events_file, "01990000-0000-7000-8000-000000000001", 0, "shop"))
+    entry.update(events=place, redo={**(entry.manifest.redo or {}), "events_file": place})
+    monkeypatch.setattr(dag_run_listener, "_CONVERTED_BYTES", events_file.stat().st_size - 1)
+    with new_dag() as dag:
+        lineage_task("killed", datahub_conn_id="one")
+    end(dag, succeeded=False)
+    let_timers_finish()
+    assert [left.manifest.state for left in outbox.entries()] == ["unfinished"]
 
 
 @pytest.mark.parametrize("is_large", [False, True])
