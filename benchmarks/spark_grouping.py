@@ -36,14 +36,14 @@ def versions_of(spark: SparkSession, source: str, way: str) -> DataFrame:
 
     from airflow_provider_spark_datahub.backfill.indexing import SCHEMA, ArchiveFiles, _index_files
     from airflow_provider_spark_datahub.backfill.packing import Chunk
-    from airflow_provider_spark_datahub.backfill.spark_job import CONVERTED_SCHEMA
+    from airflow_provider_spark_datahub.backfill.spark_job import _CONVERTED_SCHEMA
 
     files = ArchiveFiles.find(spark, [source]).whole
     if way == "event by event":
         rows = files.mapInArrow(_event_rows, "group string, time_ms long, file string, offset long, text binary")
         return rows.groupBy("group").applyInPandas(_converted_events, _version_schema())
     chunks = files.mapInArrow(_index_files, from_arrow_schema(SCHEMA)).where("kind = 'events'").select(*Chunk._fields)
-    schema = from_arrow_schema(CONVERTED_SCHEMA)
+    schema = from_arrow_schema(_CONVERTED_SCHEMA)
     if way == "applyInPandas":
         return chunks.groupBy("group").applyInPandas(_converted_chunks, schema)
     chunks = chunks.repartition(4, "group").sortWithinPartitions("group", "time_ms", "file", "offset")
@@ -61,11 +61,11 @@ def _step() -> Any:
 def _converted_chunks(group: Any) -> Any:
     import pyarrow as pa
 
-    from airflow_provider_spark_datahub.backfill.spark_job import CONVERTED_SCHEMA
+    from airflow_provider_spark_datahub.backfill.spark_job import _CONVERTED_SCHEMA
 
     ordered = group.sort_values(["time_ms", "file", "offset"])
     batches = _step()(pa.Table.from_pandas(ordered, preserve_index=False).to_batches())
-    return pa.Table.from_batches(list(batches), CONVERTED_SCHEMA).to_pandas()
+    return pa.Table.from_batches(list(batches), _CONVERTED_SCHEMA).to_pandas()
 
 
 def _event_rows(batches: Iterable[Any]) -> Iterator[Any]:

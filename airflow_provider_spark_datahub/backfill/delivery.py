@@ -58,7 +58,7 @@ class Rate:
             self._sleep(start - now)
 
 
-BATCH = 500
+_BATCH = 500
 """Number of proposals that are handed to the sink at once."""
 _BATCH_CHARACTERS = 8 * 1024 * 1024
 """Size of a batch in JSON: a job with hundreds of wide tables has megabytes of edges."""
@@ -193,7 +193,7 @@ class BackfillDelivery:
         """Send the rest of a part. Return why something stays pending, or ``None``."""
         with part.open("rb") as file:
             rest = read_part(file, str(part), state.settled)
-            while batch := _batch(rest, min(BATCH, self._rate.burst or BATCH)):
+            while batch := _batch(rest, min(_BATCH, self._rate.burst or _BATCH)):
                 proposals = [_proposal(text, part, state.settled + number) for number, text in enumerate(batch)]
                 self._rate.take(len(proposals))
                 if self._stop.is_set():

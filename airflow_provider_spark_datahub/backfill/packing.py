@@ -207,7 +207,7 @@ class ChunkPacker:
 
 # -- links between groups
 
-BUCKETS = 1024
+_BUCKETS = 1024
 """Number of buckets of links. Links that may join groups are in the same bucket, which fits into memory."""
 LINK_SCHEMA = pa.schema([("kind", pa.string()), ("run_id", pa.string()), ("group", pa.string())])
 _HELD_HEADS = 50_000
@@ -275,7 +275,7 @@ class LinkPacker:
 
 
 def _link_bucket(run_id: str) -> int:
-    return zlib.crc32(run_id.encode()) % BUCKETS
+    return zlib.crc32(run_id.encode()) % _BUCKETS
 
 
 def unresolved_runs(links: Collection[Link]) -> frozenset[str]:

@@ -149,7 +149,7 @@ class BackfillJob:
 
 
 def _counts(converted: DataFrame) -> dict[str, Any]:
-    counts = converted.where(F.col("kind") == COUNT).groupBy("place").agg(F.sum("number"))
+    counts = converted.where(F.col("kind") == _COUNT).groupBy("place").agg(F.sum("number"))
     return {"runs": 0, "versions": 0, "quarantined": 0} | {row[0]: row[1] for row in counts.collect()}
 
 
@@ -225,18 +225,18 @@ class _ArchiveJob:
         chunks = self._in_groups(index).repartition(tasks, "group")
         chunks = chunks.sortWithinPartitions("group", "time_ms", "file", "offset")
         convert = _convert_groups(self._settings, self._wanted, index.facts, _BUCKETS_PER_PART * parts)
-        rows = chunks.mapInArrow(convert, from_arrow_schema(CONVERTED_SCHEMA))
+        rows = chunks.mapInArrow(convert, from_arrow_schema(_CONVERTED_SCHEMA))
         rows.write.mode("overwrite").parquet(f"{self._work}/converted")
 
     def converted(self) -> DataFrame:
-        return self._spark.read.schema(from_arrow_schema(CONVERTED_SCHEMA)).parquet(f"{self._work}/converted")
+        return self._spark.read.schema(from_arrow_schema(_CONVERTED_SCHEMA)).parquet(f"{self._work}/converted")
 
     def kept(self, index: _Index) -> DataFrame:
-        """Return the proposals to write (see :data:`KEPT_SCHEMA`): those of a place in one partition, in order."""
-        versions = self.converted().where(F.col("kind") == VERSIONS).select(*PackedVersions._fields)
+        """Return the proposals to write (see :data:`_KEPT_SCHEMA`): those of a place in one partition, in order."""
+        versions = self.converted().where(F.col("kind") == _VERSIONS).select(*PackedVersions._fields)
         versions = versions.repartition(self._tasks_and_parts(index)[1], "bucket")
         versions = versions.sortWithinPartitions("bucket", "place", "time_ms", "run_id", "number")
-        return versions.mapInArrow(_compact_buckets(self._wanted), from_arrow_schema(KEPT_SCHEMA))
+        return versions.mapInArrow(_compact_buckets(self._wanted), from_arrow_schema(_KEPT_SCHEMA))
 
     def _tasks_and_parts(self, index: _Index) -> tuple[int, int]:
         cores: int = self._spark.sparkContext.defaultParallelism
@@ -283,10 +283,10 @@ def _collected(links: DataFrame) -> Iterator[Link]:
 
 # -- the steps within a task
 
-VERSIONS, COUNT = "versions", "count"
+_VERSIONS, _COUNT = "versions", "count"
 """Kinds of rows, besides :data:`indexing.PROBLEMS`."""
 
-CONVERTED_SCHEMA = pa.schema(
+_CONVERTED_SCHEMA = pa.schema(
     [
         ("kind", pa.string()),
         ("bucket", pa.int64()),
@@ -302,7 +302,7 @@ CONVERTED_SCHEMA = pa.schema(
 """Versions have the columns of :class:`PackedVersions`. Problems have the file as ``place``, the offset as ``number``,
 and the reason. Counts have the name of the count as ``place``, and its value as ``number``."""
 
-KEPT_SCHEMA = pa.schema(
+_KEPT_SCHEMA = pa.schema(
     [
         ("entity_urn", pa.string()),
         ("aspect_name", pa.string()),
@@ -339,13 +339,13 @@ def _convert_groups(settings: LineageSettings, wanted: ArchiveFilter, facts: Arc
             counts["quarantined"] += len(converter.problems)
         yield from map(_packed, versions.rest())
         for name, count in counts.items():
-            yield (COUNT, None, name, None, None, count, None, None, None)
+            yield (_COUNT, None, name, None, None, count, None, None, None)
 
-    return as_step(converted, CONVERTED_SCHEMA)
+    return as_step(converted, _CONVERTED_SCHEMA)
 
 
 def _packed(versions: PackedVersions) -> Row:
-    return (VERSIONS, *versions, None)
+    return (_VERSIONS, *versions, None)
 
 
 def _compact_buckets(wanted: ArchiveFilter) -> Step:
@@ -360,7 +360,7 @@ def _compact_buckets(wanted: ArchiveFilter) -> Step:
             urn, aspect_name, change_type = proposal.entity_urn, proposal.aspect_name, proposal.change_type
             yield urn, aspect_name, change_type, proposal.to_json(), time_ms, reason
 
-    return as_step(kept, KEPT_SCHEMA)
+    return as_step(kept, _KEPT_SCHEMA)
 
 
 # -- small files of the driver

@@ -85,7 +85,7 @@ class ColumnSource:
         return self.label.startswith("indirect ")
 
 
-Statement = tuple[str, str]
+_Statement = tuple[str, str]
 """The key of a job, and a query with which it writes a dataset."""
 
 
@@ -123,7 +123,7 @@ class Network:
     boxes: Mapping[str, Box]
     links: tuple[Link, ...]
     columns: Mapping[str, tuple[NetworkColumn, ...]]
-    statements: Mapping[str, tuple[Statement, ...]]
+    statements: Mapping[str, tuple[_Statement, ...]]
     layout: Layout
     sizes: Mapping[str, Size]
     evidence: Mapping[str, tuple[tuple[str, bool, EdgeEvidence], ...]] = field(default_factory=dict)
@@ -251,8 +251,8 @@ class _Columns:
 
     def __init__(self, graph: Graph, jobs: Mapping[str, GraphJob], keys: Mapping[str, str]) -> None:
         self.keys = keys
-        self.sources: dict[Column, dict[Column, dict[tuple[str, Statement | None, str], None]]] = {}
-        self.numbers: dict[str, dict[Statement, int]] = {urn: {} for urn in keys}
+        self.sources: dict[Column, dict[Column, dict[tuple[str, _Statement | None, str], None]]] = {}
+        self.numbers: dict[str, dict[_Statement, int]] = {urn: {} for urn in keys}
         self.types = {urn: dict(graph.schemas.get(urn, {})) for urn in keys}
         for key, job in jobs.items():
             for lineage in job.columns:
@@ -280,7 +280,7 @@ class _Columns:
         self.types[column.dataset].setdefault(path, "")
         return Column(column.dataset, path)
 
-    def statements(self) -> dict[str, tuple[Statement, ...]]:
+    def statements(self) -> dict[str, tuple[_Statement, ...]]:
         return {
             self.keys[urn]: tuple((job, harmless_lines(query)) for job, query in numbers)
             for urn, numbers in self.numbers.items()

@@ -17,9 +17,9 @@ from airflow_provider_spark_datahub.backfill.packing import (
     _rows_of,
 )
 from airflow_provider_spark_datahub.backfill.spark_job import (
-    CONVERTED_SCHEMA,
-    KEPT_SCHEMA,
-    VERSIONS,
+    _CONVERTED_SCHEMA,
+    _KEPT_SCHEMA,
+    _VERSIONS,
     _compact_buckets,
     _convert_groups,
 )
@@ -66,13 +66,13 @@ def converted(
         frozenset(row["file"] for row in rows if row["kind"] == PROBLEMS),
     )
     convert = _convert_groups(settings, wanted, facts, 5)
-    return named(convert(columns(chunks, SCHEMA, Chunk._fields)), CONVERTED_SCHEMA)
+    return named(convert(columns(chunks, SCHEMA, Chunk._fields)), _CONVERTED_SCHEMA)
 
 
 def kept(rows: Iterable[Row], wanted: ArchiveFilter) -> list[Row]:
     """Return the rows that the third step keeps."""
-    versions = columns((row for row in rows if row["kind"] == VERSIONS), CONVERTED_SCHEMA, PackedVersions._fields)
-    return named(_compact_buckets(wanted)(versions), KEPT_SCHEMA)
+    versions = columns((row for row in rows if row["kind"] == _VERSIONS), _CONVERTED_SCHEMA, PackedVersions._fields)
+    return named(_compact_buckets(wanted)(versions), _KEPT_SCHEMA)
 
 
 def reference(

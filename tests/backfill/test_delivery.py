@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_spark_datahub.backfill import delivery
-from airflow_provider_spark_datahub.backfill.delivery import BATCH, BackfillDelivery, DeliveryTotals, Rate
+from airflow_provider_spark_datahub.backfill.delivery import _BATCH, BackfillDelivery, DeliveryTotals, Rate
 from airflow_provider_spark_datahub.backfill.plan import PartError, PlanError
 from airflow_provider_spark_datahub.conversion.proposals import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
@@ -103,13 +103,13 @@ def test_a_second_delivery_sends_nothing(tmp_path: Path) -> None:
 
 def test_delivery_resumes_with_the_batch_that_failed(tmp_path: Path) -> None:
     folder = write_parts(tmp_path, PARTS)
-    broken = Receiver(breaks=lambda proposal: proposal == PARTS[0][BATCH + 10])
+    broken = Receiver(breaks=lambda proposal: proposal == PARTS[0][_BATCH + 10])
     delivered = deliver(folder, broken)
     assert delivered.problems == ["the receiver broke"]
-    assert (delivered.complete, delivered.delivered) == (0, BATCH)
+    assert (delivered.complete, delivered.delivered) == (0, _BATCH)
     healed = Receiver()
     assert deliver(folder, healed).complete == 3
-    assert healed.received == [*PARTS[0][BATCH:], *PARTS[1], *PARTS[2]]
+    assert healed.received == [*PARTS[0][_BATCH:], *PARTS[1], *PARTS[2]]
 
 
 def test_a_crash_costs_one_batch_at_most(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_crash_costs_one_batch_at_most(tmp_path: Path) -> None:
         BackfillDelivery(folder, Receiver().open, Rate(None), on_progress=crash).run()
     after = Receiver()
     deliver(folder, after)
-    assert after.received == [*PARTS[0][BATCH:], *PARTS[1], *PARTS[2]]
+    assert after.received == [*PARTS[0][_BATCH:], *PARTS[1], *PARTS[2]]
 
 
 def test_rejected_proposals_are_kept_with_their_reasons_and_do_not_stop_the_rest(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from airflow_provider_spark_datahub.backfill import packing as packed_links
 from airflow_provider_spark_datahub.backfill.indexing import SCHEMA
 from airflow_provider_spark_datahub.backfill.packing import (
-    BUCKETS,
+    _BUCKETS,
     LINK_SCHEMA,
     LinkPacker,
     PackedLinks,
@@ -84,7 +84,7 @@ def test_links_that_join_nothing_go_no_further() -> None:
 def test_repeated_links_of_a_run_are_packed_once_per_task() -> None:
     rows = packed(EventHead(time, "query", "SQL_JOB", "app") for time in range(100))
     assert [row.bucket for row in rows] == sorted(bucket(run) for run in ("query", "app"))
-    assert all(0 <= row.bucket < BUCKETS for row in rows)
+    assert all(0 <= row.bucket < _BUCKETS for row in rows)
 
 
 def test_a_task_holds_a_bounded_number_of_links(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.backfill.delivery import BATCH, BackfillDelivery, DeliveryTotals, Rate
+from airflow_provider_spark_datahub.backfill.delivery import _BATCH, BackfillDelivery, DeliveryTotals, Rate
 from airflow_provider_spark_datahub.backfill.plan import PLAN_FILE, SUMMARY, BackfillPlan, PlanError
 from airflow_provider_spark_datahub.delivery.sink import Sink
 from airflow_provider_spark_datahub.hooks.storage import result_folder
@@ -23,7 +23,7 @@ SUMMARISED: dict[str, Any] = {
     "proposals_by_aspect": {},
     "quarantined_by_reason": {},
 }
-PARTS = [upserts(BATCH + 5, "a"), upserts(3, "b")]
+PARTS = [upserts(_BATCH + 5, "a"), upserts(3, "b")]
 
 
 @pytest.fixture
@@ -57,10 +57,10 @@ def test_parts_in_s3_arrive_once_in_order_and_a_second_time_nothing_does(locatio
 
 
 def test_a_delivery_continues_with_the_batch_that_failed(location: str) -> None:
-    broken, healed = Receiver(breaks=lambda one: one == PARTS[0][BATCH]), Receiver()
+    broken, healed = Receiver(breaks=lambda one: one == PARTS[0][_BATCH]), Receiver()
     assert deliver(location, broken).complete < 2
     assert deliver(location, healed).complete == 2
-    assert healed.received[: len(PARTS[0]) - BATCH] == PARTS[0][BATCH:]
+    assert healed.received[: len(PARTS[0]) - _BATCH] == PARTS[0][_BATCH:]
 
 
 def test_rejected_proposals_are_kept_beside_the_parts(location: str) -> None:
