@@ -24,6 +24,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
     AssetAlias,
     BaseOperator,
+    DownstreamTasksSkipped,
     TaskDeferred,
 )
 
@@ -172,6 +173,10 @@ class TaskLineage:
                     if resumes:
                         events = self.guarded("deferring", self.attempt.event_files)
                         deferral.kwargs = {**(deferral.kwargs or {}), _DEFERRED: events}
+                raise
+            except DownstreamTasksSkipped:
+                # A branch or a short circuit, which has succeeded.
+                self._conclude(partial(self._end, "SUCCESS"))
                 raise
             except BaseException as failure:
                 self._conclude(partial(self._end_after_failure, failure))

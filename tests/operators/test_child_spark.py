@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowException, DownstreamTasksSkipped, TaskDeferred
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.providers.standard.operators.python import BranchPythonOperator
 from airflow.sdk import DAG
 
 from airflow_provider_spark_datahub.operators import child_spark
 from airflow_provider_spark_datahub.operators.child_spark import (
     BashDatahubOperator,
+    ChildSparkOperator,
     PythonDatahubOperator,
     pyspark_lineage_task,
     spark_lineage,
@@ -208,6 +212,31 @@ def test_a_python_task_has_lineage_and_fails_as_its_spark_does(below: FakeSpark)
     assert context["ti"].xcoms["lineage_report"]["events"] == 23
     with pytest.raises(AirflowException, match="exit code 3"):
         report_of(bash("spark-submit x.py"), TaskInstance(try_number=3))
+
+
+class ChoosingOperator(ChildSparkOperator, BranchPythonOperator):
+    """A branch that starts Spark, as it is with lineage by policy."""
+
+    template_fields = (*BranchPythonOperator.template_fields, *ChildSparkOperator.lineage_fields)
+
+
+def test_a_branch_that_skips_other_tasks_has_succeeded(below: FakeSpark, tmp_path: Path) -> None:
+    def choose() -> str:
+        subprocess.run(["spark-submit", "x.py"], check=True)
+        return "left"
+
+    with dag():
+        operator = ChoosingOperator(task_id="build", python_callable=choose, **OPTIONS)
+        operator >> [EmptyOperator(task_id="left"), EmptyOperator(task_id="right")]
+    context = context_of(operator)
+    context["ti"].task = operator
+    with pytest.raises(DownstreamTasksSkipped):
+        operator.execute(context)
+    assert len(below.runs) == 1
+    assert context["ti"].xcoms["lineage_report"]["reason"] is None
+    delivered = (tmp_path / "sink/lineage.jsonl").read_text()
+    assert set(re.findall(r'"result": {"type": "(\w+)"', delivered)) == {"SUCCESS"}
+    assert '"changeType": "UPSERT", "aspectName": "dataJobInputOutput"' in delivered
 
 
 @pytest.mark.slow
