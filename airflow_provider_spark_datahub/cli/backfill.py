@@ -48,9 +48,15 @@ _Out = Annotated[str, typer.Option(help="Folder of this backfill: its results an
 _OutConnection = Annotated[
     str | None, typer.Option(help="Airflow connection through which this machine reaches an --out in an object store.")
 ]
-_Since = Annotated[str | None, typer.Option(help="Only runs that ended then or later: ISO 8601, or 7d ago.")]
-_Until = Annotated[str | None, typer.Option(help="Only runs that ended before: ISO 8601, or 12h ago.")]
-_Names = Annotated[list[str] | None, typer.Option(help="Only applications of this name; * for any text; repeatable.")]
+_Since = Annotated[
+    str | None, typer.Option(help="Only runs that ended at this time or later: ISO 8601, or 7d for 7 days ago.")
+]
+_Until = Annotated[
+    str | None, typer.Option(help="Only runs that ended before this time: ISO 8601, or 12h for 12 hours ago.")
+]
+_Names = Annotated[
+    list[str] | None, typer.Option(help="Only applications of this name, in which * stands for any text; repeatable.")
+]
 _History = Annotated[bool, typer.Option(help="Keep every run, not only the last one of each job.")]
 _Config = Annotated[Path | None, typer.Option(help="Settings of the converter, as YAML or JSON.")]
 _Set = Annotated[
@@ -89,7 +95,7 @@ def backfill(
     dry_run: _DryRun = False,
     as_json: _Json = False,
 ) -> None:
-    """Convert an archive of events with Spark: for each aspect, the state that a catalogue would hold after a replay.
+    """Convert an archive of events with Spark, to the aspects that DataHub would have after a replay of all events.
 
     After a crash, run it again with the same options: it continues where it stopped.
 

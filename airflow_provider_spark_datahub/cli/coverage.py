@@ -33,7 +33,7 @@ def coverage(
     since: Annotated[
         str, typer.Option(help="Only tasks that reported since then: ISO 8601, or a duration ago, such as 7d or 36h.")
     ] = "7d",
-    dag: Annotated[list[str] | None, typer.Option("--dag", help="Only of this DAG; may be repeated.")] = None,
+    dag: Annotated[list[str] | None, typer.Option("--dag", help="Only tasks of this DAG; repeatable.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON to standard output, for scripts.")] = False,
 ) -> None:
     """Count the tasks with and without lineage, by the reports of their last attempts and by the outbox.

@@ -356,7 +356,7 @@ def doctor(
         bool,
         typer.Option("--write", help="Also write a harmless probe, a DataFlow marked as removed, and read it back."),
     ] = False,
-    seconds: Annotated[float, typer.Option(help="Time for each check.", min=0.1)] = 30.0,
+    seconds: Annotated[float, typer.Option(help="Seconds for each check.", min=0.1)] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")] = False,
 ) -> None:
     """Check what lineage needs on this machine: versions, configuration, plugin, connection, outbox, Spark, jar.

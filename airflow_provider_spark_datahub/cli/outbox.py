@@ -33,17 +33,15 @@ _OutboxOption = Annotated[
     str | None,
     typer.Option(help="The outbox: a folder, or the URI of an object store; default: that of Airflow's configuration."),
 ]
-_DagOption = Annotated[list[str] | None, typer.Option("--dag", help="Only of this DAG; may be repeated.")]
-_RunOption = Annotated[list[str] | None, typer.Option("--run", help="Only of this DAG run; may be repeated.")]
-_TaskOption = Annotated[list[str] | None, typer.Option("--task", help="Only of this task; may be repeated.")]
-_ForOption = Annotated[
-    list[str] | None, typer.Option("--for", help="Only entries for this connection; may be repeated.")
-]
+_DagOption = Annotated[list[str] | None, typer.Option("--dag", help="Only entries of this DAG; repeatable.")]
+_RunOption = Annotated[list[str] | None, typer.Option("--run", help="Only entries of this DAG run; repeatable.")]
+_TaskOption = Annotated[list[str] | None, typer.Option("--task", help="Only entries of this task; repeatable.")]
+_ForOption = Annotated[list[str] | None, typer.Option("--for", help="Only entries for this connection; repeatable.")]
 _OverOption = Annotated[
     str | None,
     typer.Option(
         metavar="HOURS",
-        help="Treat an attempt without a recorded end as over after these hours (36) or this time (2d).",
+        help="Treat an attempt without a recorded end as over after this time: hours (36), or a duration (2d).",
     ),
 ]
 _JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to standard output, for scripts.")]
@@ -106,8 +104,8 @@ def emit(
     connection: Annotated[
         str | None, typer.Option(help="Deliver through this connection, not the entries' own.")
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Time for each entry.", min=0.0)] = 60.0,
-    max_seconds: Annotated[float | None, typer.Option(help="Begin no delivery later than this.", min=0.0)] = None,
+    seconds: Annotated[float, typer.Option(help="Seconds for each entry.", min=0.0)] = 60.0,
+    max_seconds: Annotated[float | None, typer.Option(help="Begin no delivery after so many seconds.", min=0.0)] = None,
     max_entries: Annotated[int | None, typer.Option(help="Deliver no more entries than this.", min=1)] = None,
     over_after: _OverOption = None,
     as_json: _JsonOption = False,

@@ -52,13 +52,18 @@ def show(
     format_: Annotated[
         _View | None, typer.Option("--format", help="Default: by the suffix of the output, else terminal.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here, not to standard output.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file, not to standard output.")
+    ] = None,
     json_: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     columns: Annotated[
         bool | None, typer.Option(help="Show column lineage, too; default: yes in the terminal, no in an SVG.")
     ] = None,
     timezone: Annotated[
-        str | None, typer.Option(metavar="TZ", help="Show times in this zone (terminal, html); local; default: UTC.")
+        str | None,
+        typer.Option(
+            metavar="TZ", help="Time zone of all times (terminal, html), such as Europe/Berlin, or local; default: UTC."
+        ),
     ] = None,
 ) -> None:
     """Show the run tree and the lineage of proposals or events: in the terminal, as a page, or as a drawing.
@@ -205,7 +210,9 @@ def diff(
         bool,
         typer.Option("--ignore-run-ids", help="Compare different runs of the same jobs: first with first, and so on."),
     ] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here, not to standard output.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file, not to standard output.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")] = False,
 ) -> None:
     """Compare two sets of proposals: runs, edges, column edges, schemas, entities, other aspects.

@@ -25,7 +25,7 @@ def warm(
         str | None, typer.Option(help="The OpenLineage jar; default: [spark_datahub] openlineage_jar.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Also rewrite archives that still fit.")] = False,
-    seconds: Annotated[float, typer.Option(min=1, help="Time for each of the Spark jobs.")] = 1800,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds for each Spark job.")] = 1800,
 ) -> None:
     """Write the archives of Java classes that make Spark's drivers start faster, and remove those that no longer fit.
 
