@@ -55,7 +55,7 @@ def fail(message: str, status: int) -> NoReturn:
 def open_output(path: Path | None, *, failed: int) -> Iterator[TextIO]:
     """Open standard output, or a file that appears whole or not at all.
 
-    A path that is not a file, such as a device or a pipe, is written to and never replaced.
+    A path that is not a file, such as a device or a pipe, is written to and never replaced. A link is followed.
 
     :raises typer.Exit: with the status ``failed`` if it cannot be written.
     """
@@ -67,11 +67,12 @@ def open_output(path: Path | None, *, failed: int) -> Iterator[TextIO]:
             with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
                 yield file
             return
-        draft = path.with_name(f".{path.name}.draft")
+        target = path.resolve()
+        draft = target.with_name(f".{target.name}.draft")
         try:
             with draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
                 yield file
-            draft.replace(path)
+            draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)
     except BrokenPipeError:  # the reader is gone; app_main handles it

@@ -213,6 +213,17 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
         os.close(terminal)
 
 
+def test_a_link_is_followed_and_not_replaced(tmp_path: Path) -> None:
+    # /dev/stdout is one, if a shell redirects standard output to a file.
+    target, link, empty = tmp_path / "target.jsonl", tmp_path / "links" / "link.jsonl", tmp_path / "empty.ndjson"
+    link.parent.mkdir()
+    link.symlink_to(target)
+    target.write_text("old")
+    empty.write_text("")
+    assert run("convert", empty, "-o", link).exit_code == 0
+    assert (link.is_symlink(), target.read_text()) == (True, "")
+
+
 def test_output_that_cannot_be_written(tmp_path: Path) -> None:
     result = run("convert", JOB, "-o", tmp_path / "missing" / "out.jsonl")
     assert result.exit_code == 1
