@@ -31,9 +31,7 @@ def convert(
             show_default=False,
         ),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file, not to standard output.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File in place of standard output.")] = None,
     format_: Annotated[
         _Format,
         typer.Option("--format", help="lines: one proposal a line; datahub: the array that `datahub ingest` reads."),

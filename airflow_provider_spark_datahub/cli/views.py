@@ -52,9 +52,7 @@ def show(
     format_: Annotated[
         _View | None, typer.Option("--format", help="Default: by the suffix of the output, else terminal.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file, not to standard output.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File in place of standard output.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     columns: Annotated[
         bool | None, typer.Option(help="Show column lineage, too; default: yes in the terminal, no in an SVG.")
@@ -210,9 +208,7 @@ def diff(
         bool,
         typer.Option("--ignore-run-ids", help="Compare different runs of the same jobs: first with first, and so on."),
     ] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file, not to standard output.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File in place of standard output.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")] = False,
 ) -> None:
     """Compare two sets of proposals: runs, edges, column edges, schemas, entities, other aspects.
