@@ -211,24 +211,28 @@ def _configured(location: str | None) -> Outbox:
 def _folder(location: str | None) -> Outbox | None:
     """Return the outbox in a folder, or ``None`` if only Airflow knows its location."""
     from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, Outbox
+    from airflow_provider_spark_datahub.files import FileAccess
     from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration
 
     home = Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME", "~/airflow"))).expanduser()
-    configured = _configured_location(home)
-    if configured is None and not location:
+    texts = {name: _configured_text(name, home) for name in ("outbox_location", "group_access")}
+    if texts["group_access"] is None or (texts["outbox_location"] is None and not location):
         return None
-    resolved = LineageConfiguration(lambda _: configured or "", home / SECTION).outbox_location(location)
-    return None if "://" in resolved else Outbox(LocalStorage(Path(resolved)))
+    configured = LineageConfiguration(lambda name: texts.get(name) or "", home / SECTION)
+    resolved, limits = configured.outbox_location(location), configured.outbox_limits()
+    if "://" in resolved:
+        return None
+    return Outbox(LocalStorage(Path(resolved), FileAccess.of(group=limits.group_access)), limits)
 
 
-def _configured_location(home: Path) -> str | None:
-    """Return the outbox's location as Airflow reads it, from the environment or its file; empty if it is not set.
+def _configured_text(name: str, home: Path) -> str | None:
+    """Return an option as Airflow reads it, from the environment or its file; empty if it is not set.
 
     ``None`` if only Airflow can read it: the file is damaged, or the value contains placeholders.
     """
     from airflow_provider_spark_datahub.task import SECTION
 
-    text = os.environ.get(f"AIRFLOW__{SECTION.upper()}__OUTBOX_LOCATION")
+    text = os.environ.get(f"AIRFLOW__{SECTION.upper()}__{name.upper()}")
     if text is None:
         file = os.environ.get("AIRFLOW_CONFIG") or home / "airflow.cfg"
         parser = ConfigParser(interpolation=None, strict=False)
@@ -236,7 +240,7 @@ def _configured_location(home: Path) -> str | None:
             parser.read(Path(file).expanduser(), encoding="utf-8")
         except (ConfigParserError, OSError, UnicodeDecodeError):
             return None
-        text = parser.get(SECTION, "outbox_location", fallback="")
+        text = parser.get(SECTION, name, fallback="")
     return None if "%" in text or "$" in text or "{{" in text else text
 
 

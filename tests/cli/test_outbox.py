@@ -140,6 +140,25 @@ def test_pending_imports_no_airflow_if_the_outbox_is_a_folder(tmp_path: Path) ->
     assert "shop  r1" in listed()
 
 
+@pytest.mark.parametrize("place", ["environment", "file"])
+def test_a_group_keeps_its_access_to_what_pending_sets_aside(
+    place: str, tmp_path: Path, outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place == "environment":
+        monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__GROUP_ACCESS", "True")
+    else:
+        configuration = tmp_path / "airflow.cfg"
+        configuration.write_text("[spark_datahub]\ngroup_access = True\n")
+        monkeypatch.setenv("AIRFLOW_CONFIG", str(configuration))
+    (damaged,) = [put(tmp_path)]
+    (outbox[1] / damaged.name.path).write_text("torn")
+    assert run("pending", *outbox).exit_code == 3
+    corrupt = outbox[1] / "corrupt"
+    assert [path.stat().st_mode & 0o2770 for path in (corrupt, *corrupt.glob("*"))] == [0o2770] * 2
+    (reason,) = corrupt.glob("*/*.reason.txt")
+    assert reason.stat().st_mode & 0o770 == 0o660
+
+
 def test_an_empty_outbox(outbox: tuple[str, Path]) -> None:
     outbox[1].mkdir()
     result = run("pending", *outbox)
