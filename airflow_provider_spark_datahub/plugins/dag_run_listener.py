@@ -187,20 +187,42 @@ def _guarded(problem: str, step: Callable[[], None]) -> None:
 
 def _report_end(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
     dag = getattr(dag_run, "dag", None) or dag_run.get_dag()
-    tasks: dict[str, list[str]] = {}
-    for connection, task_id in _connections(dag):
-        tasks.setdefault(connection, []).append(task_id)
-    if not tasks:
-        return
-    from airflow_provider_spark_datahub.hooks.airflow_context import dag_run_of, datahub_plugin_is_active
+    from airflow_provider_spark_datahub.hooks.airflow_context import (
+        configuration,
+        dag_run_of,
+        datahub_plugin_is_active,
+    )
 
+    by_policy = configuration().read("auto")
+    if not by_policy and not any(_connections(dag)):
+        return
     run = dag_run_of(dag_run, dag)
     end = pendulum.instance(dag_run.end_date or pendulum.now("UTC"))
     end_ms = round(end.timestamp() * 1000)
     proposals = run.end_proposals(end_ms, result, written_by_plugin=datahub_plugin_is_active())
-    made = counted(len(proposals), "proposal")
-    log.debug("DAG run %s of %s ended: %s for %s", run.run_id, run.dag_id, made, sorted(tasks))
     key = AttemptKey(run.dag_id, run.run_id, "", -1, 1)
+    if not by_policy:
+        _submit_ends(dag, key, proposals)
+        return
+    # In a thread of its own: to read the database here would end the scheduler's transaction.
+    step = partial(_submit_ends_by_policy, dag, key, proposals)
+    _keeper().submit(partial(_guarded, f"Could not report the end of DAG run {run.run_id} to DataHub.", step))
+
+
+def _submit_ends_by_policy(dag: Any, key: AttemptKey, proposals: list[Proposal]) -> None:
+    """Submit the ends of the stored DAG: the scheduler's has no links, which show lineage by policy."""
+    from airflow.models.serialized_dag import SerializedDagModel
+
+    _submit_ends(SerializedDagModel.get_dag(key.dag_id) or dag, key, proposals)
+
+
+def _submit_ends(dag: Any, key: AttemptKey, proposals: list[Proposal]) -> None:
+    """Submit the end of a DAG run for each connection of the DAG's tasks."""
+    tasks: dict[str, list[str]] = {}
+    for connection, task_id in _connections(dag):
+        tasks.setdefault(connection, []).append(task_id)
+    made = counted(len(proposals), "proposal")
+    log.debug("DAG run %s of %s ended: %s for %s", key.run_id, key.dag_id, made, sorted(tasks))
     for connection, task_ids in sorted(tasks.items()):
         _submit(_End(connection, key, list(proposals), tuple(task_ids)))
 

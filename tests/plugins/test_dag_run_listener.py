@@ -203,6 +203,29 @@ def test_the_end_of_a_dag_run_with_lineage_by_policy_is_reported(
     assert notified(sinks) == ([] if "enabled" in options else ["two"])
 
 
+def test_a_scheduler_that_loads_no_links_reports_the_end_of_a_dag_run_with_lineage_by_policy(
+    sinks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread must not read the database: that would end its own transaction."""
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__AUTO", "SparkSubmitOperator")
+    monkeypatch.setattr(policy, "_wanted", lambda: frozenset({"SparkSubmitOperator"}))
+    with new_dag(default_args={"datahub_conn_id": "two"}) as dag:
+        policy.task_policy(SparkSubmitOperator(task_id="plain", application="job.py"))
+        lineage_task("build", datahub_conn_id="one")
+    stored, without_links = as_the_scheduler_has_it(dag), as_the_scheduler_has_it(dag)
+    without_links.get_task("plain").operator_extra_links = []
+    threads = []
+
+    def read(dag_id: str) -> Any:
+        threads.append(threading.current_thread())
+        return stored if dag_id == "shop" else None
+
+    monkeypatch.setattr("airflow.models.serialized_dag.SerializedDagModel.get_dag", read)
+    end(without_links)
+    assert notified(sinks) == ["one", "two"]
+    assert threading.current_thread() not in threads
+
+
 def test_a_dag_without_lineage_tasks_is_not_reported(sinks: Path, seen: Any) -> None:
     with new_dag() as dag:
         SparkSubmitOperator(task_id="plain", application="job.py")
