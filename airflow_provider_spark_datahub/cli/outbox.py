@@ -177,7 +177,7 @@ def requeue(
 def _opened(location: str | None, *, or_folder: bool = False, failed: int = EXIT_INCOMPLETE) -> Iterator[Outbox]:
     """Open the outbox; end the command with a message if it cannot be read or written, or its disk does not answer.
 
-    :param or_folder: open a folder as it is, without Airflow's limits: importing Airflow takes seconds.
+    :param or_folder: open a folder without importing Airflow, which takes seconds.
     :param failed: the exit status if it cannot be read or written.
     """
     from airflow_provider_spark_datahub.delivery import step_at_leisure, watched_disks
@@ -210,19 +210,22 @@ def _configured(location: str | None) -> Outbox:
 
 def _folder(location: str | None) -> Outbox | None:
     """Return the outbox in a folder, or ``None`` if only Airflow knows its location."""
-    from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, Outbox
+    from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, Outbox, Overflow
     from airflow_provider_spark_datahub.files import FileAccess
     from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration
 
     home = Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME", "~/airflow"))).expanduser()
-    texts = {name: _configured_text(name, home) for name in ("outbox_location", "group_access")}
-    if texts["group_access"] is None or (texts["outbox_location"] is None and not location):
+    names = [*(() if location else ("outbox_location",)), "events_location", "group_access"]
+    texts = {name: _configured_text(name, home) for name in names}
+    if None in texts.values():
         return None
     configured = LineageConfiguration(lambda name: texts.get(name) or "", home / SECTION)
     resolved, limits = configured.outbox_location(location), configured.outbox_limits()
     if "://" in resolved:
         return None
-    return Outbox(LocalStorage(Path(resolved), FileAccess.of(group=limits.group_access)), limits)
+    access = FileAccess.of(group=limits.group_access)
+    overflow = Overflow.of(resolved, configured.events_location(), access)
+    return Outbox(LocalStorage(Path(resolved), access), limits, overflow)
 
 
 def _configured_text(name: str, home: Path) -> str | None:

@@ -18,6 +18,7 @@ from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
+from airflow_provider_spark_datahub.delivery.outbox.overflow import Overflow
 from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.cli.commands import run
@@ -157,6 +158,23 @@ def test_a_group_keeps_its_access_to_what_pending_sets_aside(
     assert [path.stat().st_mode & 0o2770 for path in (corrupt, *corrupt.glob("*"))] == [0o2770] * 2
     (reason,) = corrupt.glob("*/*.reason.txt")
     assert reason.stat().st_mode & 0o770 == 0o660
+
+
+def test_attempts_beside_a_folder_are_listed(
+    tmp_path: Path, outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = tmp_path / "events"
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(events))
+    key = AttemptKey("shop", "r1", "build", -1, 1)
+    begun, _ = outbox_at(outbox[1]).begin(key, connection_id="sink", events=None, redo={"spark_succeeded": True})
+    overflow = Overflow.of(str(outbox[1]), events)
+    overflow.keep(begun.name, begun.manifest.to_line())
+    overflow.release(begun.name)
+    begun.discard()
+    outbox[1].mkdir(exist_ok=True)
+    result = run("pending", *outbox, "--json")
+    found = json.loads(result.stdout)
+    assert [entry["task"] for entry in (*found["pending"], *found["running"])] == ["build"]
 
 
 def test_an_empty_outbox(outbox: tuple[str, Path]) -> None:
