@@ -22,10 +22,14 @@ SECONDS = 240
 
 
 def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHome, tmp_path: Path) -> None:
-    """The writer runs twice, and the first attempt of its second run fails after it wrote."""
+    """The writer runs twice, and the first attempt of its second run fails after it wrote.
+
+    The reader has lineage by policy, which the scheduler's own DAG does not show.
+    """
     environment = {"SPARK_HOME": str(tmp_path / "spark")}
     spark = FakeSpark(tmp_path, environment.__setitem__)
     environment["AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR"] = spark.jar
+    environment["AIRFLOW__SPARK_DATAHUB__AUTO"] = "SparkSubmitOperator"
     write_events(spark, 1)
     write_events(spark, 2, inputs=("/out/1",))
     sink = tmp_path / "lineage.jsonl"

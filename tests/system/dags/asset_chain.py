@@ -1,9 +1,10 @@
-"""Two DAGs: the second is scheduled on the table that the Spark job of the first writes."""
+"""Two DAGs: the second, with lineage by policy, is scheduled on the table that the Spark job of the first writes."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, Asset
 
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
@@ -21,4 +22,4 @@ with DAG(
     default_args=LINEAGE,
     is_paused_upon_creation=False,
 ):
-    SparkSubmitDatahubOperator(task_id="read", name="read", application="read.py", application_args=["2"])
+    SparkSubmitOperator(task_id="read", name="read", application="read.py", application_args=["2"])
