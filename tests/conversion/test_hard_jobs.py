@@ -136,6 +136,29 @@ def test_the_log_alone_finds_every_edge(recording: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
+    "recording",
+    [name for name in RECORDINGS if name.startswith(("catalogs", "delta", "iceberg", "replaces", "scd2"))],
+)
+def test_the_log_alone_has_the_platforms_of_the_events(recording: str) -> None:
+    # OpenLineage's facets `catalog` and `storage` name Iceberg and Delta; plans show their catalogues, logs, providers.
+    platforms = {"iceberg": "iceberg", "delta": "delta-lake"}
+    seen = Converter(settings(catalog_platforms=platforms))
+    for line in gzip.decompress((FOLDER / "events" / f"{recording}.ndjson.gz").read_bytes()).splitlines():
+        seen.add(line)
+    logged = Converter(settings(catalog_platforms=platforms, capture_from_event_log=True, capture_streaming=True))
+    for event in log_events(recording):
+        logged.add_log_event(event)
+    of_events, of_log = (
+        {urn.partition(",")[2]: urn for urn in (*found.inputs, *found.outputs)}
+        for found in (one.finish(Ending(succeeded=True)) for one in (seen, logged))
+    )
+    both = of_events.keys() & of_log.keys()
+    assert {of_log[name] for name in both} == {of_events[name] for name in both}
+    assert any(platform in of_log[name] for name in both for platform in (":iceberg,", ":delta-lake,"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("recording", "output", "lost"),
     [("scd2-4.1.4", "/lake/out/sc/periods", 1), ("delta_streams-4.1.4", "/lake/out/ds/totals", 1)],
 )
@@ -211,6 +234,26 @@ def test_gaps_have_the_reason_that_a_plan_shows() -> None:
         "out/ud/totals" in gap and "the job's own code makes the rows (ArrowEvalPythonUDTF)" in gap
         for gap in converted("udtfs-4.3.0", with_log=True).diagnostics.gaps
     )
+
+
+@pytest.mark.parametrize(
+    ("recording", "nodes"),
+    [
+        (
+            "stateful-4.1.4",
+            {
+                "totals": "FlatMapGroupsInPandasWithState",
+                **dict.fromkeys(("frames", "rows"), "TransformWithStateInPySpark"),
+            },
+        ),
+        ("typed-4.3.0", {"mapped": "MapElements", "totals": "FlatMapGroupsWithState"}),
+    ],
+)
+def test_streams_whose_rows_the_jobs_code_makes_are_named(recording: str, nodes: dict[str, str]) -> None:
+    gaps = [gap for gap in converted(recording, with_log=True).diagnostics.gaps if "the streaming query" in gap]
+    assert [gap.partition("the streaming query ")[2] for gap in gaps] == [
+        f"{name!r}. In Spark's plan, the job's own code makes the rows ({node})" for name, node in nodes.items()
+    ]
 
 
 def test_refused_writes_and_outputs_without_inputs_are_named() -> None:

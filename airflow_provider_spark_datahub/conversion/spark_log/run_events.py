@@ -48,6 +48,13 @@ _CREATE = "CREATE"
 # OpenLineage's name of the command: a table that it creates was not written.
 _CREATE_NODE = "execute_create_data_source_table_command"
 _POSTGRES = re.compile(r"jdbc:postgresql://(?P<host>[\w.\[\]:,-]+)/(?P<name>[^/?]+)")
+_ICEBERG_CATALOGS = "org.apache.iceberg."
+# How plans show that a table is Delta's: its log, its kind of list of files, its description, or its provider.
+_DELTA_TABLE = re.compile(
+    r"(?P<log>[^\s,\[(=]+)/_delta_log\b|\b(?:Tahoe|PreparedDelta|CdcAdd)\w*Index ?\[(?P<files>[^,\]]+)[,\]]"
+    r"|\bDeltaTableV2\([^,]*,(?P<table>[^,\n]+),"
+    r"|\bDeltaCatalog@\w+, (?P<created>[\w.]+), [^\n]*\bTableSpec\(Map\([^\n]*?\),Some\(delta\),"
+)
 _SESSION_CATALOGS = ("hive.metastore.uris", "spark.hadoop.hive.metastore.uris")
 
 
@@ -102,6 +109,11 @@ class _Names:
         self._properties = application.properties
         self._metastore = next((uri for name in _SESSION_CATALOGS if (uri := application.properties.get(name))), "")
         self._warehouse = application.properties.get("spark.sql.warehouse.dir", "").rstrip("/")
+        plans = [execution.plan for execution in application.executions.values()]
+        delta = [found for plan in plans if "elta" in plan for found in _DELTA_TABLE.finditer(plan)]
+        self._delta_tables: set[DatasetId | str] = {
+            found["created"] or location_of(found[found.lastgroup or 0], self._default_fs) for found in delta
+        }
         self._locations: dict[str, str] = {}
         # Plans of one execution name a table with its location, plans of another execution only the table.
         for execution in application.executions.values():
@@ -130,7 +142,8 @@ class _Names:
             # Iceberg's metadata tables, such as db.orders.snapshots, are read from the table.
             table = table_and_selector(rest, "")[0]
             location = location_of(f"{warehouse}/{table.replace('.', '/')}", self._default_fs)
-            return self._named(location, self._uri(warehouse), table)
+            is_iceberg = self._properties.get(f"spark.sql.catalog.{catalog}", "").startswith(_ICEBERG_CATALOGS)
+            return self._named(location, self._uri(warehouse), table, "iceberg" if is_iceberg else "")
         if "." in rest:
             return None
         return self._session_table(named)
@@ -161,19 +174,27 @@ class _Names:
         if not path:
             return None
         location = location_of(path, self._default_fs)
-        if self._metastore:
-            return self._named(location, self._metastore.partition(",")[0].replace("thrift://", "hive://"), named.table)
+        framework = "delta" if not self._delta_tables.isdisjoint((location, named.table)) else ""
+        if named.catalog_class.startswith(_ICEBERG_CATALOGS):
+            framework = "iceberg"
         warehouse = _warehouse_of(named.table, path)
-        return self._named(location, self._uri(warehouse), named.table) if warehouse else self._named(location)
+        if self._metastore:
+            catalog = self._metastore.partition(",")[0].replace("thrift://", "hive://")
+        elif warehouse:
+            catalog = self._uri(warehouse)
+        else:
+            return self._named(location)
+        return self._named(location, catalog, named.table, framework)
 
     def _uri(self, warehouse: str) -> str:
         dataset = location_of(warehouse, self._default_fs)
         return f"{dataset.namespace}:{dataset.name}" if "://" not in dataset.namespace else "".join(dataset)
 
     @staticmethod
-    def _named(dataset: DatasetId, catalog: str = "", table: str = "") -> dict[str, Any]:
+    def _named(dataset: DatasetId, catalog: str = "", table: str = "", framework: str = "") -> dict[str, Any]:
         identifier = {"namespace": catalog, "name": table, "type": "TABLE"}
-        facets = {"symlinks": {"identifiers": [identifier]}} if table else {}
+        facets: dict[str, Any] = {"symlinks": {"identifiers": [identifier]}} if table else {}
+        facets |= {"catalog": {"framework": framework}} if framework else {}
         return {"namespace": dataset.namespace, "name": dataset.name, "facets": facets}
 
 

@@ -20,7 +20,7 @@ from airflow_provider_spark_datahub.conversion.columns.facet import (
     DatasetColumns,
 )
 from airflow_provider_spark_datahub.conversion.columns.fine_grained import NO_LINEAGES
-from airflow_provider_spark_datahub.conversion.columns.sql import direct_columns
+from airflow_provider_spark_datahub.conversion.columns.sql import direct_columns, short_statement
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, is_parent_folder, parent_folders
 from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics
 from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId
@@ -318,7 +318,9 @@ def _job(
     if seen:
         diagnostics.merge(seen.diagnostics)
     diagnostics.gaps += tuple(_sink_gaps(query, lineage, flow.flow_id))
-    diagnostics.gaps += tuple(_column_gaps(lineage, flow.flow_id)) if settings.capture_column_level_lineage else ()
+    diagnostics.gaps += (
+        tuple(_column_gaps(query, lineage, flow.flow_id)) if settings.capture_column_level_lineage else ()
+    )
     is_complete = log_complete and ending.events_complete and not diagnostics.unreported_queries
     # A run without new data read and wrote nothing, so that it does not show all edges of the query.
     succeeded = bool(streaming.rows) and ending.final and result is not None and result.type == "SUCCESS"
@@ -351,11 +353,26 @@ def _sink_gaps(query: _Query, lineage: Lineage, name: str) -> Iterator[str]:
             yield f"no output of the streaming query {name!r} is known: {reason} ({kind})"
 
 
-def _column_gaps(lineage: Lineage, name: str) -> Iterator[str]:
+def _column_gaps(query: _Query, lineage: Lineage, name: str) -> Iterator[str]:
     """Yield a sentence for each output of a streaming query without column lineage."""
-    for urn in lineage.outputs:
-        if not any(urn in downstream for edge in lineage.fine_grained for downstream in edge["downstreams"]):
-            yield f"no column lineage of {urn} is known: OpenLineage reports none for the streaming query {name!r}"
+    unknown = [
+        urn
+        for urn in lineage.outputs
+        if not any(urn in downstream for edge in lineage.fine_grained for downstream in edge["downstreams"])
+    ]
+    reasons = ", and ".join(_ends_of_plans(query)) if unknown else ""
+    reason = f". In Spark's plan, {short_statement(reasons, 200)}" if reasons else ""
+    for urn in unknown:
+        known = f"no column lineage of {urn} is known: OpenLineage reports none for the streaming query {name!r}"
+        yield f"{known}{reason}"
+
+
+def _ends_of_plans(query: _Query) -> tuple[str, ...]:
+    """Return why the plans of the query's first micro-batch do not show where columns come from."""
+    for parts in query.logged.root_executions():
+        if parts[0].query_run_id == query.streaming.run_id and any(part.plan for part in parts):
+            return PlanColumns().of([_with_sources(part.plan, query) for part in parts]).ends
+    return ()
 
 
 def _flow(query: _Query, settings: LineageSettings) -> FlowIdentity:
