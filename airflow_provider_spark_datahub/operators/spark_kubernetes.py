@@ -34,9 +34,12 @@ class SparkKubernetesDatahubOperator(SparkLineageOperator, SparkKubernetesOperat
         name = self.name or (spec.get("spark", spec).get("metadata") or {}).get("name")
         return str(name) if name else None
 
-    def find_spark_job(self, context: Context, exclude_checked: bool = True) -> Any:
-        """Return the driver's pod. Called by the parent class, which reattaches to the driver of an earlier attempt."""
-        pod = super().find_spark_job(context, exclude_checked=exclude_checked)
+    def find_spark_job(self, context: Context, *args: Any, **kwargs: Any) -> Any:
+        """Return the driver's pod. Called by the parent class, which reattaches to the driver of an earlier attempt.
+
+        The other arguments depend on the provider's version; the first versions have none.
+        """
+        pod = super().find_spark_job(context, *args, **kwargs)
         lineage = self._task_lineage
         if pod is not None and lineage is not None and (attempt := lineage.attempt) is not None:
             lineage.guarded("reconnecting", lambda: attempt.reconnect_to(int(pod.metadata.labels["try_number"])))
