@@ -186,7 +186,7 @@ def test_an_attempt_that_reattaches_to_the_driver_of_a_killed_one_delivers_its_l
             run(1)
     driver = SimpleNamespace(metadata=SimpleNamespace(name="build-driver", labels={"try_number": "1"}))
     # As in the first versions of the provider, which call it before they create an application.
-    monkeypatch.setattr(SparkKubernetesOperator, "find_spark_job", lambda operator, context: driver)
+    monkeypatch.setattr(SparkKubernetesOperator, "find_spark_job", lambda _operator, _context: driver)
     monkeypatch.setattr(KubernetesPodOperator, "execute", lambda operator, context: operator.find_spark_job(context))
     report = run(2).xcoms["lineage_report"]
     assert (len(kubernetes), report["events"], report["pending"], report["reason"]) == (1, 23, 0, None)
