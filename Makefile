@@ -41,8 +41,10 @@ SPARK_READY := $(SPARK_VENV)/.ready
 TEST_ENV := AIRFLOW_HOME=$(CURDIR)/.cache/airflow-test PYTHONDONTWRITEBYTECODE=
 # Files that share servers go to one worker, expensive files first (tests/conftest.py).
 PYTEST := $(TEST_ENV) $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder
-# One worker more than there are cores: tests also wait, for servers, disks and deadlines, a quarter of their time.
-WORKERS := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# More workers than there are cores: tests also wait, for servers, disks and deadlines; those of `make quick` hardly do.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+WORKERS = -n $(shell echo $$(($(CORES) + 2)))
+quick: WORKERS = -n $(shell echo $$(($(CORES) + 1)))
 
 .PHONY: help
 help: ## this list

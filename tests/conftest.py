@@ -42,6 +42,9 @@ with pytest.MonkeyPatch.context() as _patched:
     _patched.setattr(sys, "addaudithook", lambda _: None)
     importlib.import_module("filelock")
 
+# No test cuts the power, and nothing else shows what a disk has not written yet: nobody waits for it thousands of times.
+os.fsync = lambda fd: None  # noqa: ARG005 (the name of the real one's argument)
+
 # Short Spark jobs spend their time on loading and compiling Java classes. The archives of loaded classes (`make setup`)
 # and the first of Java's two compilers make them four times faster. Without archives, or with another Java's, Java goes
 # on in silence. This one is for jobs without the listener, or with jars of their own.
@@ -104,8 +107,14 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a server or wait long, and put the expensive files first."""
+    """Mark the tests that need a server or wait long, and put the expensive files first, those of each folder in turn.
+
+    The files of some folders compute and those of others wait: whole folders at a time, all workers would do the same.
+    """
+    files: dict[Path, dict[Path, int]] = {}
     for item in items:
+        of_folder = files.setdefault(item.path.parent, {})
+        of_folder.setdefault(item.path, len(of_folder))
         if item.path.parent.name == "reliability":  # each waits for the deadline of its attempt
             item.add_marker("slow")
         if item.path.parent.name == "attacks":
@@ -116,7 +125,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("servers")
         if item.get_closest_marker("airflow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(600))  # its processes have limits of their own
-    items.sort(key=_rank)
+    items.sort(key=lambda item: (_rank(item), files[item.path.parent][item.path]))
 
 
 def _is_repetition(item: pytest.Item) -> bool:
