@@ -42,7 +42,7 @@ with pytest.MonkeyPatch.context() as _patched:
     _patched.setattr(sys, "addaudithook", lambda _: None)
     importlib.import_module("filelock")
 
-# No test cuts the power, and nothing else shows what a disk has not written yet: nobody waits for it thousands of times.
+# No test cuts the power, and nothing else shows what a disk has not written yet: tests write thousands of files.
 os.fsync = lambda fd: None  # noqa: ARG005 (the name of the real one's argument)
 
 # Short Spark jobs spend their time on loading and compiling Java classes. The archives of loaded classes (`make setup`)

@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.servers.process import free_port
 
@@ -76,7 +77,7 @@ class AirflowHome:
         :param template: the migrated database that all homes are copies of; made if it is missing.
         """
         environment = _environment(folder)
-        with WarmAirflow.start(environment) as warm:
+        with WarmAirflow.connect(environment, template.with_suffix(".socket")) as warm:
             home = cls(folder, environment, warm, template)
             home._migrate()
             yield home
@@ -107,7 +108,6 @@ class AirflowHome:
             "CORE__DAGS_FOLDER": folder / "dags",
             "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
             "CORE__PARALLELISM": 2,
-            # The warm process has read where its own home is.
             "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / _DATABASE}",
             "LOGGING__BASE_LOG_FOLDER": folder / "logs",
             "SPARK_DATAHUB__EVENTS_LOCATION": folder / "events",
@@ -219,22 +219,28 @@ class AirflowHome:
 
 @dataclass(frozen=True)
 class WarmAirflow:
-    """A process that has imported Airflow, and forks for each command (``warm_airflow.py``)."""
+    """Connection to the process that has imported Airflow, and forks for each command (``warm_airflow.py``)."""
 
-    process: subprocess.Popen[str]
+    channel: IO[str]
 
     @classmethod
     @contextmanager
-    def start(cls, environment: Mapping[str, str]) -> Iterator[WarmAirflow]:
-        """Start the process, and end it afterwards."""
-        with subprocess.Popen(
-            [sys.executable, "-P", str(Path(__file__).parent / "warm_airflow.py")],
-            env=dict(environment),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process:  # ends when its standard input is closed
-            yield cls(process)
+    def connect(cls, environment: Mapping[str, str], address: Path) -> Iterator[WarmAirflow]:
+        """Connect to the process of all workers, which the first one starts, and which ends after the last one.
+
+        :param address: its Unix socket.
+        """
+        with socket.socket(socket.AF_UNIX) as connection:
+            with address.with_suffix(".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not address.exists():
+                    command = [sys.executable, "-P", str(Path(__file__).parent / "warm_airflow.py"), str(address)]
+                    subprocess.run(
+                        command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True
+                    )
+                connection.connect(str(address))
+            with connection.makefile("rw") as channel:
+                yield cls(channel)
 
     def run(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> int:
         """Return the exit status of ``airflow`` with these arguments."""
@@ -263,11 +269,9 @@ class WarmAirflow:
             "log": str(log),
             "seconds": DAG_TEST_SECONDS,
         }
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(command) + "\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
+        self.channel.write(json.dumps(command) + "\n")
+        self.channel.flush()
+        return int(self.channel.readline())
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -281,6 +285,9 @@ def _environment(folder: Path) -> dict[str, str]:
         "AIRFLOW__CORE__FERNET_KEY": urlsafe_b64encode(secrets.token_bytes(32)).decode(),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+        # The warm process has read where the home of the first worker is.
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / _DATABASE}",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
         "AIRFLOW__SPARK_DATAHUB__CLASS_ARCHIVES": str(REPOSITORY / ".cache" / "spark-classes"),
         "AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR": str(OPENLINEAGE_JAR),
         "PATH": f"{SPARK_ENV / 'bin'}{os.pathsep}{os.environ['PATH']}",

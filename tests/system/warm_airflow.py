@@ -1,26 +1,32 @@
 """Airflow's command line, without the ten seconds that each command spends on importing Airflow.
 
 This process imports Airflow once, and forks for each command: the child reads its own environment, initializes Airflow
-as ``import airflow`` does, and runs the ``main`` that the command ``airflow`` runs. It reads a command from each line
-of its standard input, and answers with the command's exit status; of one that goes on in the background, with its
-process id.
+as ``import airflow`` does, and runs the ``main`` that the command ``airflow`` runs. It listens at a Unix socket, the
+argument, and reads a command from each line of a connection. It answers with the command's exit status; of one that
+goes on in the background, with its process id. Each connection has a fork of its own; the process ends after the last.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import importlib
 import json
 import os
+import select
 import signal
+import socket
 import sys
+import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 _LIBRARY = "_AIRFLOW__AS_LIBRARY"
+_SECONDS_FOR_A_CLIENT = 60.0
 _IMPORTED = (
     "a2wsgi",
     "airflow.__main__",
@@ -39,8 +45,8 @@ _IMPORTED = (
 )
 
 
-def serve() -> None:
-    """Run the commands of standard input, one at a time; in the process of a command, only that one."""
+def serve(address: Path) -> None:
+    """Import Airflow, and listen in a process that goes on after this one has ended."""
     os.environ[_LIBRARY] = "1"  # nothing is initialized before the fork
     gc.disable()
     for module in _IMPORTED:
@@ -53,24 +59,57 @@ def serve() -> None:
     # Imported modules stay, and are shared with the forks as long as no collector writes to it.
     gc.freeze()
     gc.enable()
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        listener.listen()
+        if os.fork():
+            os._exit(0)
+        os.dup2(2, 1)
+        _listen(listener, address)
+
+
+def _listen(listener: socket.socket, address: Path) -> None:
+    clients: set[int] = set()
+    end = time.monotonic() + _SECONDS_FOR_A_CLIENT
+    while True:
+        if select.select([listener], [], [], 0.5)[0]:
+            connection, _ = listener.accept()
+            child = os.fork()
+            if not child:
+                listener.close()
+                _serve_client(connection)
+                return
+            connection.close()
+            clients.add(child)
+            end = 0.0
+        clients -= {child for child in clients if os.waitpid(child, os.WNOHANG)[0]}
+        if not clients and time.monotonic() > end:
+            with address.with_suffix(".lock").open() as lock:  # who connects has it
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not select.select([listener], [], [], 0)[0]:
+                    address.unlink()
+                    return
+
+
+def _serve_client(connection: socket.socket) -> None:
+    """Run the commands of a connection, one at a time; in the process of a command, only that one."""
     in_background: list[int] = []
-    for line in sys.stdin:
-        command = json.loads(line)
-        child = os.fork()
-        if not child:
-            _run(command)
-            return
-        if command["background"]:
-            in_background.append(child)
-            print(child, file=answers, flush=True)
-            continue
-        signal.signal(signal.SIGALRM, lambda *_, pid=child: os.kill(pid, signal.SIGKILL))
-        signal.alarm(command["seconds"])
-        _, status = os.waitpid(child, 0)
-        signal.alarm(0)
-        print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+    with connection, connection.makefile("rw") as channel:
+        for line in channel:
+            command = json.loads(line)
+            child = os.fork()
+            if not child:
+                _run(command)
+                return
+            if command["background"]:
+                in_background.append(child)
+                print(child, file=channel, flush=True)
+                continue
+            signal.signal(signal.SIGALRM, lambda *_, pid=child: os.kill(pid, signal.SIGKILL))
+            signal.alarm(command["seconds"])
+            _, status = os.waitpid(child, 0)
+            signal.alarm(0)
+            print(os.waitstatus_to_exitcode(status), file=channel, flush=True)
     for child in in_background:
         with suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
@@ -114,4 +153,4 @@ def _read_where_metrics_go() -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(Path(sys.argv[1]))
