@@ -384,7 +384,10 @@ class _HadoopFiles:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """Write the text of a file: completely or not at all, if the file system can rename."""
+        """Write the text of a file: completely or not at all, if the file system can rename.
+
+        :raises OSError: if the file system refuses to rename.
+        """
         system, file = self._system_and_path(path)
         draft = self._path(f"{path}.draft")
         stream = system.create(draft, True)
@@ -393,7 +396,8 @@ class _HadoopFiles:
         finally:
             stream.close()
         system.delete(file, False)
-        system.rename(draft, file)
+        if not system.rename(draft, file):
+            raise OSError(f"{path} cannot be written: its file system did not rename {path}.draft")
 
     def delete(self, path: str) -> None:
         system, file = self._system_and_path(path)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -13,6 +14,7 @@ from airflow_provider_spark_datahub.backfill.plan import (
     Cluster,
     write_package,
 )
+from airflow_provider_spark_datahub.backfill.spark_job import _HadoopFiles
 
 PLAN = BackfillPlan(("/events",), "file:///out")
 
@@ -70,3 +72,11 @@ def test_the_package_holds_all_that_the_job_imports(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path, env={"PATH": ""}
     )
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_result_that_hadoop_does_not_rename_fails_the_job() -> None:
+    spark = MagicMock()
+    path = spark.sparkContext._jvm.org.apache.hadoop.fs.Path
+    path.return_value.getFileSystem.return_value.rename.return_value = False
+    with pytest.raises(OSError, match=r"s3a://out/summary.json cannot be written.*summary.json.draft"):
+        _HadoopFiles(spark).write("s3a://out/summary.json", "{}")

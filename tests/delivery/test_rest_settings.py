@@ -133,6 +133,11 @@ def test_secrets_are_neither_in_the_repr_nor_in_redacted_text() -> None:
     assert settings.redact("Bearer canary-proxy: the token canary-proxy is expired") == "***: the token *** is expired"
 
 
+def test_the_secret_of_the_environment_is_not_in_redacted_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATAHUB_SYSTEM_CLIENT_SECRET", "canary-system")
+    assert read().redact("__datahub_system:canary-system is refused") == "__datahub_system:*** is refused"
+
+
 def test_the_address_of_datahubs_ui_is_known() -> None:
     found = {
         server: RestSink(read(server)).web_address

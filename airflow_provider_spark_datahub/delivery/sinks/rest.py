@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -93,8 +94,12 @@ class RestSettings:
         return {**authorisation, **self.extra_headers}
 
     def redact(self, text: str) -> str:
-        """Return ``text`` without the token and the values of the extra headers, in case a server repeats them."""
-        return mask_secrets(text, [self.token or "", *self.extra_headers.values()])
+        """Return ``text`` without the token, the values of the extra headers and the secret in the environment.
+
+        A server may repeat them.
+        """
+        in_environment = os.environ.get("DATAHUB_SYSTEM_CLIENT_SECRET", "")
+        return mask_secrets(text, [self.token or "", in_environment, *self.extra_headers.values()])
 
 
 def _headers(key: str, value: object) -> dict[str, str]:
