@@ -357,6 +357,17 @@ def parent_folders(path: str) -> Iterator[str]:
         end = path.rfind("/", 0, end)
 
 
+def without_partition_folders(path: str, partition: re.Pattern[str]) -> str:
+    """Return a path without the folders of partitions at its end, one after the other, as long paths need.
+
+    One expression for all of them would begin anew at each folder.
+    """
+    end = len(path)
+    while (start := path.rfind("/", 0, end)) >= 0 and partition.fullmatch(path, start + 1, end):
+        end = start
+    return path[:end]
+
+
 def _cut(path: str, partition: LinearPattern) -> str:
     return partition.sub("", path).removesuffix("/")
 

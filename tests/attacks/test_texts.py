@@ -6,6 +6,7 @@ A hang is the failure; each case takes below a second with bounds, and minutes t
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tracemalloc
 from collections.abc import Iterator
@@ -15,13 +16,17 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion import redaction
 from airflow_provider_spark_datahub.conversion.columns.sql import StatementError, Table, columns_of_statement
+from airflow_provider_spark_datahub.conversion.datasets import without_partition_folders
 from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError
 from airflow_provider_spark_datahub.conversion.linear_regexp import linear_pattern
 from airflow_provider_spark_datahub.conversion.redaction import MAX_TEXT, REDACTED, event_without_secrets, redact_text
 from airflow_provider_spark_datahub.conversion.setting_names import SettingsError
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.spark_log.plan_trees import trees_of
+from airflow_provider_spark_datahub.conversion.spark_log.run_events import events_of_plans
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.task.raw_events import RawEvents
+from tests.conversion.event_logs import app_ended, app_started, environment, execution, read_log
 
 pytestmark = pytest.mark.timeout(120)
 SECRET = "hunter2"
@@ -146,3 +151,34 @@ def test_a_statement_takes_a_bounded_number_of_steps(statement: str, monkeypatch
     with pytest.raises(StatementError, match=r"too many steps|longer than|recursion"):
         columns_of_statement(f"INSERT INTO d.narrow {statement}", "spark", TABLES.get)
     assert sys.getprofile() is None
+
+
+LONG_PLANS = {
+    "a literal beside Delta's names": "delta " + "a" * 400_000,
+    "tables of Delta without an end": "DeltaTableV2(" * 30_000,
+    "tables of Delta in a table of Delta": "DeltaCatalog@1, a, TableSpec(Map(" * 12_000 + "),Some(delta),",
+    "lists of files without an end": "TahoeLogFileIndex [" * 20_000,
+    "a list of files without an end": "TahoeLogFileIndex [" + "a" * 400_000,
+    "changes of changes": "_change_type Scan DeltaCDFRelation(" * 12_000,
+    "a line of dashes": "-" * 400_000,
+    "a name with spaces in it": f"\n\n\n(2) Filter{' ' * 400_000}x\n",
+    "partitions of partitions": "Location: InMemoryFileIndex [file:/t" + "/a=b" * 100_000 + "/c]",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.no_cover
+@pytest.mark.parametrize("plan", LONG_PLANS.values(), ids=LONG_PLANS)
+def test_plans_in_sparks_event_log_are_read_in_linear_time(plan: str) -> None:
+    whole = f"== Physical Plan ==\n{plan}\n\n\n(1) Scan parquet \nOutput [1]: [a#1]\n{plan}\n\n"
+    (application,) = read_log([app_started(), environment("file:///"), *execution(1, 1, 2, whole), app_ended()])
+    assert len(list(events_of_plans(application))) >= 2
+    assert application.change_feeds() == set()
+    assert len(trees_of(whole)) == 1
+
+
+def test_folders_of_very_many_partitions_are_cut_in_linear_time() -> None:
+    folder = re.compile(r"\w+=[^/]*")
+    many = "/a=b" * 100_000
+    assert without_partition_folders(f"/t{many}", folder) == "/t"
+    assert without_partition_folders(f"/t{many}/c", folder) == f"/t{many}/c"

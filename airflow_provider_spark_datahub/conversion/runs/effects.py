@@ -20,7 +20,11 @@ from urllib.parse import unquote
 
 from msgspec import structs
 
-from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, parent_folders
+from airflow_provider_spark_datahub.conversion.datasets import (
+    DatasetNamer,
+    parent_folders,
+    without_partition_folders,
+)
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.runs.fold import (
     DROP,
@@ -433,7 +437,7 @@ _DATA_FILE = re.compile(
     r"part-\d{5}[^/]*|[^/]+\.(?:avro|csv|json|jsonl|ndjson|orc|parquet|text|tsv|txt|xml)(?:\.[a-z0-9]{1,6})*",
     re.IGNORECASE,
 )
-_PARTITION_FOLDERS = re.compile(r"(?:/[A-Za-z_]\w*=[^/]*)+$")
+_PARTITION_FOLDER = re.compile(r"[A-Za-z_]\w*=[^/]*")
 
 
 def with_whole_folders(application: Application) -> Application:
@@ -489,7 +493,7 @@ def _with_streamed_folders(application: Application) -> Application:
 def _folder_of_file(dataset: DatasetId) -> DatasetId | None:
     """Return the folder of a data file, above the folders of its partition; ``None`` if it is not a data file."""
     folder, _, name = dataset.name.rpartition("/")
-    folder = _PARTITION_FOLDERS.sub("", folder)
+    folder = without_partition_folders(folder, _PARTITION_FOLDER)
     return dataset._replace(name=folder) if folder and _DATA_FILE.fullmatch(name) else None
 
 

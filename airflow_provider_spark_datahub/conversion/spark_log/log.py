@@ -37,7 +37,8 @@ _RUNS_A_JOB = re.compile(
 _LOCATION = re.compile(r"(?P<index>\w+)\((?P<count>\d{1,6}) paths\)\[(?P<paths>.*)\]")
 # A scan of a Delta table's changes: from Delta's table functions and readers, or from the files of a stream.
 _CHANGED_FILES = re.compile(
-    r"(?:Scan DeltaCDFRelation\([^,]*?\bSnapshot\(path=|^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileIndex ?\[)"
+    r"(?:Scan DeltaCDFRelation\([^,]{0,200}?\bSnapshot\(path="
+    r"|^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileIndex ?\[)"
     r"(?P<path>[^,\]\n]+?)(?:/_delta_log)?[,\]]",
     re.MULTILINE,
 )

@@ -14,7 +14,7 @@ _TREE = re.compile(
     r"(?P<lines>(?:.+\n)+)",
     re.MULTILINE,
 )
-_TREE_LINE = re.compile(r"[ :+-]*(?:\* )?\S.*\((?P<number>\d+)\)\s*")
+_TREE_LINE = re.compile(r"[ :+-]*(?:\* )?[^\s:+-].*\((?P<number>\d+)\)\s*")
 SUBQUERY = re.compile(r"(?P<name>(?:scalar-)?subquery)#(?P<id>\d+)")
 _LISTED = re.compile(
     r"^(?P<key>Input|Output|Results|Functions|Aggregate Attributes) \[(?P<count>\d+)\]: ", re.MULTILINE

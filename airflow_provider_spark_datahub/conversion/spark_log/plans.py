@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 # A node: "(1) Scan csv", then its lines. An empty line ends it.
 _NODE = re.compile(r"\((?P<number>\d+)\) (?P<head>.*)\n(?P<body>(?:.+\n?)*)")
-_CODEGEN = re.compile(r"\s*\[codegen id : \d+\]\s*$")
+_CODEGEN = re.compile(r"\[codegen id : \d+\]\s*$")
 _FILE_SCAN = re.compile(r"Scan \w+(?: (?P<table>[\w.]+))?")
 _LOCATION = re.compile(r"^Location: (?P<index>\w+) ?\[(?P<paths>.*)\]$", re.MULTILINE)
 _TABLE_SCAN = re.compile(r"(?:Scan hive|BatchScan|Scan JDBC v1 Relation from v2 scan) (?P<table>[\w.]+)")

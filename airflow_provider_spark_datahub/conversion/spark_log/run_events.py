@@ -17,7 +17,11 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from airflow_provider_spark_datahub.conversion.columns.sql import short_statement
-from airflow_provider_spark_datahub.conversion.datasets import METADATA_TABLES, table_and_selector
+from airflow_provider_spark_datahub.conversion.datasets import (
+    METADATA_TABLES,
+    table_and_selector,
+    without_partition_folders,
+)
 from airflow_provider_spark_datahub.conversion.events import SPARK_LOG, DatasetId
 from airflow_provider_spark_datahub.conversion.spark_log.log import (
     LoggedApplication,
@@ -43,18 +47,22 @@ _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 # A view reads nothing when it is created.
 _READS_NOTHING = re.compile(r"\bExecute (?:CreateViewCommand|CreateTempViewUsing|CacheTable|ExplainCommand)\b")
 _HIDDEN = re.compile(r"\bScan (?:KafkaRelation|python\w*)\b[^\[\n]*")
-_PARTITIONS = re.compile(r"(?:/[^/=]+=[^/]*)+/?$")
+_PARTITION = re.compile(r"[^/=]+=[^/]*")
 _CREATE = "CREATE"
 # OpenLineage's name of the command: a table that it creates was not written.
 _CREATE_NODE = "execute_create_data_source_table_command"
 _POSTGRES = re.compile(r"jdbc:postgresql://(?P<host>[\w.\[\]:,-]+)/(?P<name>[^/?]+)")
 _ICEBERG_CATALOGS = "org.apache.iceberg."
 # How plans show that a table is Delta's: its log, its kind of list of files, its description, or its provider.
-_DELTA_TABLE = re.compile(
-    r"(?P<log>[^\s,\[(=]+)/_delta_log\b|\b(?:Tahoe|PreparedDelta|CdcAdd)\w*Index ?\[(?P<files>[^,\]]+)[,\]]"
-    r"|\bDeltaTableV2\([^,]*,(?P<table>[^,\n]+),"
-    r"|\bDeltaCatalog@\w+, (?P<created>[\w.]+), [^\n]*\bTableSpec\(Map\([^\n]*?\),Some\(delta\),"
+# No class contains what the pattern begins with, so that a long text is not read again from each place in it.
+_DELTA_LOG = re.compile(r"/_delta_log\b")
+_DELTA_FILES = re.compile(
+    r"\b(?:Tahoe|PreparedDelta|CdcAdd)\w{0,40}Index ?\[(?P<files>[^,\[\]\n]+)[,\]]"
+    r"|\bDeltaTableV2\([^,(\n]*,(?P<table>[^,(\n]+),"
 )
+_DELTA_PROVIDER = re.compile(r"\bDeltaCatalog@\w+, (?P<created>[\w.]+), ")
+_BEFORE_A_PATH = re.compile(r"[\s,\[(=]")
+_LONGEST_PATH = 4096
 _SESSION_CATALOGS = ("hive.metastore.uris", "spark.hadoop.hive.metastore.uris")
 
 
@@ -101,6 +109,31 @@ def _datasets(parts: Iterable[SqlExecution]) -> list[PlanDataset]:
     return [*named.sources, *named.sinks]
 
 
+def _delta_paths(plan: str) -> Iterator[str]:
+    """Yield the paths of the Delta tables that a plan shows."""
+    for found in _DELTA_LOG.finditer(plan):
+        if path := _BEFORE_A_PATH.split(plan[max(0, found.start() - _LONGEST_PATH) : found.start()])[-1]:
+            yield path
+    for found in _DELTA_FILES.finditer(plan):
+        yield found[found.lastgroup or 0]
+
+
+def _created_by_delta(plan: str) -> Iterator[str]:
+    """Yield the names of the tables that a plan creates with Delta as their provider."""
+    for line in plan.splitlines() if "),Some(delta)," in plan else ():
+        found = _DELTA_PROVIDER.search(line)
+        properties = line.find("TableSpec(Map(", found.end()) if found is not None else -1
+        if found is not None and properties >= 0 and line.find("),Some(delta),", properties) >= 0:
+            yield found["created"]
+
+
+def _table_path(path: str) -> str:
+    """Return the path of a table from that of a partition."""
+    whole = path.removesuffix("/")
+    table = without_partition_folders(whole, _PARTITION)
+    return path if table == whole else table
+
+
 class _Names:
     """Names of the datasets in an application's plans, by OpenLineage's rules."""
 
@@ -110,16 +143,15 @@ class _Names:
         self._metastore = next((uri for name in _SESSION_CATALOGS if (uri := application.properties.get(name))), "")
         self._warehouse = application.properties.get("spark.sql.warehouse.dir", "").rstrip("/")
         plans = [execution.plan for execution in application.executions.values()]
-        delta = [found for plan in plans if "elta" in plan for found in _DELTA_TABLE.finditer(plan)]
-        self._delta_tables: set[DatasetId | str] = {
-            found["created"] or location_of(found[found.lastgroup or 0], self._default_fs) for found in delta
-        }
+        delta = [plan for plan in plans if "elta" in plan]
+        self._delta_tables: set[DatasetId | str] = {table for plan in delta for table in _created_by_delta(plan)}
+        self._delta_tables |= {location_of(path, self._default_fs) for plan in delta for path in _delta_paths(plan)}
         self._locations: dict[str, str] = {}
         # Plans of one execution name a table with its location, plans of another execution only the table.
         for execution in application.executions.values():
             for dataset in _datasets([execution]):
                 if dataset.table and dataset.path:
-                    location = _PARTITIONS.sub("", dataset.path)
+                    location = _table_path(dataset.path)
                     self._locations.setdefault(dataset.table, location)
                     self._warehouse = self._warehouse or _warehouse_of(dataset.table, location)
 
@@ -167,7 +199,7 @@ class _Names:
         return named.table if is_session else f"{catalogs[0]}.{named.table}"
 
     def _session_table(self, named: PlanDataset) -> dict[str, Any] | None:
-        path = self._locations.get(named.table) or _PARTITIONS.sub("", named.path)
+        path = self._locations.get(named.table) or _table_path(named.path)
         if not path and self._warehouse:
             database, _, table = named.table.partition(".")
             path = f"{self._warehouse}/{table}" if database == "default" else f"{self._warehouse}/{database}.db/{table}"
