@@ -174,7 +174,7 @@ def test_plans_in_sparks_event_log_are_read_in_linear_time(plan: str) -> None:
     (application,) = read_log([app_started(), environment("file:///"), *execution(1, 1, 2, whole), app_ended()])
     assert len(list(events_of_plans(application))) >= 2
     assert application.change_feeds() == set()
-    assert len(trees_of(whole)) == 1
+    assert len(trees_of(whole)) <= 1
 
 
 def test_folders_of_very_many_partitions_are_cut_in_linear_time() -> None:
