@@ -78,7 +78,8 @@ class Symlinks:
             table = table._replace(name=name)
         known = self.by_dataset.get(dataset)
         if settings.catalog_platforms and known and known.name == table.name and not _is_described(facets):
-            table = known  # OpenLineage says of Delta's tables what they are if they are written, not if they are read
+            # OpenLineage describes a Delta table only where it is written.
+            table = known
         self.by_dataset[dataset] = table
         return selector.lower() not in METADATA_TABLES
 
@@ -358,9 +359,12 @@ def parent_folders(path: str) -> Iterator[str]:
 
 
 def without_partition_folders(path: str, partition: re.Pattern[str]) -> str:
-    """Return a path without the folders of partitions at its end, one after the other, as long paths need.
+    """Return a path without the folders of partitions at its end.
 
-    One expression for all of them would begin anew at each folder.
+    They are cut one by one. One expression for all of them would search anew from each folder, which takes the square
+    of the path's length.
+
+    :param partition: matches the name of one folder.
     """
     end = len(path)
     while (start := path.rfind("/", 0, end)) >= 0 and partition.fullmatch(path, start + 1, end):

@@ -54,7 +54,7 @@ _CREATE_NODE = "execute_create_data_source_table_command"
 _POSTGRES = re.compile(r"jdbc:postgresql://(?P<host>[\w.\[\]:,-]+)/(?P<name>[^/?]+)")
 _ICEBERG_CATALOGS = "org.apache.iceberg."
 # How plans show that a table is Delta's: its log, its kind of list of files, its description, or its provider.
-# No class contains what the pattern begins with, so that a long text is not read again from each place in it.
+# Their paths have no brackets: a search that fails stops where the next one begins, however long the text is.
 _DELTA_LOG = re.compile(r"/_delta_log\b")
 _DELTA_FILES = re.compile(
     r"\b(?:Tahoe|PreparedDelta|CdcAdd)\w{0,40}Index ?\[(?P<files>[^,\[\]\n]+)[,\]]"
