@@ -75,10 +75,15 @@ test-standalone: dev spark ## as root: Spark's standalone cluster, client and cl
 	@$(TEST_ENV) STANDALONE=1 $(BIN)/python -m pytest tests/system/test_standalone.py
 
 .PHONY: lint
-lint: dev ## ruff: rules and format; the project's words
+lint: dev ## ruff: rules and format; the project's words; its size
 	$(STEP) "Lint (ruff check)" $(BIN)/ruff check .
 	$(STEP) "Format (ruff format)" $(BIN)/ruff format --check .
 	$(STEP) "Words (scripts/check_words.py)" $(BIN)/python scripts/check_words.py
+	@$(BIN)/python scripts/budget.py
+
+.PHONY: budget
+budget: dev ## the size of package, docs and tests, and what the budget in pyproject.toml leaves
+	@$(BIN)/python scripts/budget.py
 
 .PHONY: format
 format: dev ## fix what ruff can fix

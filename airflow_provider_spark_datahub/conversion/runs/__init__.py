@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING
 from airflow_provider_spark_datahub._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.conversion.runs.hive_sessions import (
-        HiveSession as HiveSession,
-        HiveSessions as HiveSessions,
-    )
+    from .hive_sessions import HiveSession, HiveSessions
 else:
     __getattr__, __dir__ = lazy_exports(__name__, {"hive_sessions": "HiveSession HiveSessions"})

@@ -7,46 +7,14 @@ from typing import TYPE_CHECKING
 from airflow_provider_spark_datahub._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery.outbox.drain import (
-        Drain as Drain,
-        DrainLimits as DrainLimits,
-        deliver_in_order as deliver_in_order,
-    )
-    from airflow_provider_spark_datahub.delivery.outbox.entries import (
-        Entry as Entry,
-        Outbox as Outbox,
-        OutboxLimits as OutboxLimits,
-    )
-    from airflow_provider_spark_datahub.delivery.outbox.format import (
-        FORMAT as FORMAT,
-        EntryFilter as EntryFilter,
-        EntryFormatError as EntryFormatError,
-        EntryName as EntryName,
-        Folder as Folder,
-        Manifest as Manifest,
-    )
-    from airflow_provider_spark_datahub.delivery.outbox.lease import (
-        Lease as Lease,
-        is_gone as is_gone,
-        machine as machine,
-        process_start as process_start,
-    )
-    from airflow_provider_spark_datahub.delivery.outbox.overflow import Overflow as Overflow
-    from airflow_provider_spark_datahub.delivery.outbox.records import (
-        AttemptRecord as AttemptRecord,
-        OutboxRecords as OutboxRecords,
-    )
-    from airflow_provider_spark_datahub.delivery.outbox.storage import (
-        LocalStorage as LocalStorage,
-        ObjectStorage as ObjectStorage,
-        OutboxError as OutboxError,
-    )
-    from airflow_provider_spark_datahub.delivery.outbox.task_runs import (
-        EdgeRecord as EdgeRecord,
-        EdgeRecords as EdgeRecords,
-        ListenerFailures as ListenerFailures,
-        outdated_edges as outdated_edges,
-    )
+    from .drain import Drain, DrainLimits, deliver_in_order
+    from .entries import Entry, Outbox, OutboxLimits
+    from .format import FORMAT, EntryFilter, EntryFormatError, EntryName, Folder, Manifest
+    from .lease import Lease, is_gone, machine, process_start
+    from .overflow import Overflow
+    from .records import AttemptRecord, OutboxRecords
+    from .storage import LocalStorage, ObjectStorage, OutboxError
+    from .task_runs import EdgeRecord, EdgeRecords, ListenerFailures, outdated_edges
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,

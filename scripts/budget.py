@@ -1,0 +1,99 @@
+"""Check the size of the project against the budget in pyproject.toml, and print the room left.
+
+    make budget
+
+A feature that needs more room makes it first, or raises the figure in a commit of its own that says why.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "airflow_provider_spark_datahub"
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_OPTION_ROW = re.compile(r"^\| `", re.MULTILINE)
+
+
+def measured() -> dict[str, int]:
+    """Return the project's size: the figures of ``[tool.budget]``."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    trees = [ast.parse(path.read_bytes()) for path in files]
+    return {
+        "package-lines": _lines(files),
+        "package-code-lines": sum(map(_code_lines, files, trees)),
+        "modules": sum(path.name != "__init__.py" for path in files),
+        "public-names": sum(1 for tree in trees for _ in _public_names(tree)),
+        "imports-in-functions": sum(1 for tree in trees for _ in _late_imports(tree)),
+        "option-rows": len(_OPTION_ROW.findall((ROOT / "docs" / "configuration.md").read_text(encoding="utf-8"))),
+        "docs-words": sum(len(page.read_text(encoding="utf-8").split()) for page in (ROOT / "docs").rglob("*.md")),
+        "test-lines": _lines((ROOT / "tests").rglob("*.py")),
+        "benchmark-and-script-lines": _lines(
+            path for folder in ("benchmarks", "scripts") for path in (ROOT / folder).iterdir() if path.is_file()
+        ),
+    }
+
+
+def _lines(files: Iterable[Path]) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in files)
+
+
+def _code_lines(path: Path, tree: ast.Module) -> int:
+    """Count the lines of code: neither blank nor comment nor docstring nor import."""
+    skipped = {line for node in ast.walk(tree) for line in _lines_beside_code(node)}
+    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    return sum(number not in skipped and bool(line.strip()) and line.lstrip()[0] != "#" for number, line in lines)
+
+
+def _lines_beside_code(node: ast.AST) -> range:
+    """Return the lines of a docstring or an import."""
+    if isinstance(node, (ast.Module, ast.ClassDef, *_FUNCTIONS)) and ast.get_docstring(node) is not None:
+        node = node.body[0]
+    elif not isinstance(node, (ast.Import, ast.ImportFrom)):
+        return range(0)
+    assert isinstance(node, ast.stmt)
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def _public_names(tree: ast.Module) -> Iterator[str]:
+    """Yield the public functions and classes of a module."""
+    for node in tree.body:
+        if isinstance(node, (ast.ClassDef, *_FUNCTIONS)) and not node.name.startswith("_"):
+            yield node.name
+
+
+def _late_imports(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yield the import statements inside functions, each once."""
+    seen: set[int] = set()
+    for function in ast.walk(tree):
+        if isinstance(function, _FUNCTIONS):
+            for node in ast.walk(function):
+                if isinstance(node, (ast.Import, ast.ImportFrom)) and node.lineno not in seen:
+                    seen.add(node.lineno)
+                    yield node
+
+
+def main() -> int:
+    """Print size, budget and rest of each figure; return 1 if any is over its budget."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    budget: dict[str, int] = project["tool"]["budget"]
+    size = measured()
+    if size.keys() != budget.keys():
+        print(f"[tool.budget] in pyproject.toml needs exactly these figures: {', '.join(size)}")
+        return 1
+    print(f"{'':28}{'size':>8}{'budget':>8}{'left':>8}")
+    for name, value in size.items():
+        print(f"{name:28}{value:8,}{budget[name]:8,}{budget[name] - value:8,}")
+    over = [name for name, value in size.items() if value > budget[name]]
+    if over:
+        print(f"Over budget: {', '.join(over)}. Make room first, or raise the figure in a commit that says why.")
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
