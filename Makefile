@@ -102,6 +102,10 @@ contracts: dev ## import-linter: which layer may import what
 docs: dev ## the documentation as a site in build/site; every link and anchor is checked
 	$(STEP) "Documentation (mkdocs --strict)" env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+.PHONY: figures
+figures: dev spark ## measure the figures of docs/performance.md anew; ONLY=conversion.py selects
+	@$(BIN)/python scripts/figures.py $(ONLY)
+
 PROMTOOL ?= promtool
 
 .PHONY: alerts
