@@ -164,7 +164,7 @@ lock: $(UV_READY) ## write requirements/*.txt anew from pyproject.toml and requi
 
 .PHONY: lock-lowest
 lock-lowest: ## for CI: lock the oldest Airflow that pyproject.toml allows instead of the newest
-	@$(MAKE) lock UPGRADE="--upgrade-package 'apache-airflow==3.0.*'"
+	@$(MAKE) lock UPGRADE="--upgrade-package 'apache-airflow==3.1.*'"
 
 .PHONY: upgrade
 upgrade: ## as lock, with the newest versions

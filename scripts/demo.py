@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,8 +43,6 @@ def main() -> int:
     if not (DEMO / "airflow" / ".migrated").exists():
         _say(started, "Airflow's database (once)")
         _run([_tool("airflow"), "db", "migrate"], environment)
-        if version("apache-airflow").startswith("3.0."):  # its `dags test` reads the DAG from the database
-            _run([_tool("airflow"), "dags", "reserialize"], environment)
         (DEMO / "airflow" / ".migrated").touch()
     _say(started, f"Airflow runs the DAG {DAG}: two Spark jobs")
     status = _run_dag(environment, started)

@@ -56,10 +56,8 @@ SHOWN = {
     "openlineage-python": "openlineage-python",
 }
 NOT_RUN = "not run"
-# Airflow 3.0 has no upper bounds of these: universal-pathlib 0.3 refuses its paths in object stores, PyJWT 2.11 its
-# tokens, with which everybody signs in ("Issuer (iss) must be a string"), and its execution API does not work with
-# newer FastAPI and Cadwyn.
-AIRFLOW_3_0 = ("universal-pathlib<0.3", "pyjwt<2.11", "fastapi<0.118", "cadwyn<6")
+# Airflow 3.1.0 has no upper bound of structlog, so that the resolver takes it, but does not start with the newest.
+AIRFLOW_3_1 = ("apache-airflow>=3.1.8,<3.2",)
 
 
 @dataclass(frozen=True)
@@ -81,10 +79,8 @@ class Row:
 
 
 ROWS = (
-    Row("lowest", "3.11", AIRFLOW_3_0, resolution="lowest-direct"),
-    Row("airflow-3.0", "3.11", ("apache-airflow==3.0.*", *AIRFLOW_3_0)),
-    # Airflow 3.1.0 has no upper bound of structlog, so that the resolver takes it, but does not start with the newest.
-    Row("airflow-3.1", "3.11", ("apache-airflow>=3.1.8,<3.2",)),
+    Row("lowest", "3.11", AIRFLOW_3_1, resolution="lowest-direct"),
+    Row("airflow-3.1", "3.11", AIRFLOW_3_1),
     # Airflow 3.2.2 has no upper bounds of these two, but its execution API does not work with newer ones: FastAPI 0.165
     # loses the tags of its unions ("TITerminalStatePayload needs a discriminator field"), svcs 26 its registry.
     Row("airflow-3.2", "3.12", ("apache-airflow==3.2.*", "fastapi<0.137", "svcs<26")),
@@ -93,11 +89,11 @@ ROWS = (
     Row("spark-provider-6.1", "3.11", ("apache-airflow==3.3.*", "apache-airflow-providers-apache-spark==6.1.*")),
     Row("acryl-datahub-1.3", "3.11", ("apache-airflow==3.3.*", "acryl-datahub==1.3.*")),
     # Its OpenLineage provider (2.8) cannot be imported on Airflow 3.2, whose mapped operators have moved.
-    Row("openlineage-python-1.38", "3.11", ("openlineage-python==1.38.*", "apache-airflow>=3.1.8,<3.2")),
+    Row("openlineage-python-1.38", "3.11", ("openlineage-python==1.38.*", *AIRFLOW_3_1)),
     Row("spark-3.5", spark="3.5.*"),
     Row("spark-4.0", spark="4.0.*"),
     Row("spark-4.1", spark="4.1.*"),
-    Row("lowest-spark-3.5", "3.11", AIRFLOW_3_0, resolution="lowest-direct", spark="3.5.*"),
+    Row("lowest-spark-3.5", "3.11", AIRFLOW_3_1, resolution="lowest-direct", spark="3.5.*"),
     Row(
         "datahub-plugin",
         "3.11",
