@@ -51,8 +51,7 @@ _UNKNOWN_RUNS = 1000
 def remote_with_session(remote: str, session_id: str) -> tuple[str, str]:
     """Return a connection string of Spark Connect with a session's id, and that id; a string's own id stays.
 
-    :param session_id: a UUID.
-    :raises InjectionError: if it is not such a string.
+    :raises InjectionError: if it is another string.
     """
     if not remote.startswith(_REMOTE):
         raise InjectionError(f"SPARK_REMOTE is {remote.partition(';')[0]!r}: no Spark Connect server ({_REMOTE}…)")
@@ -71,7 +70,6 @@ class SessionEvents:
     """Place of the events of one session.
 
     :param path: event file of the server, which is only read.
-    :param session_id: a UUID.
     :param start: size of the file before the session began, in bytes.
     :param name: of the application that stands for the session.
     """
@@ -100,10 +98,7 @@ class SessionEvents:
         return _SessionFollower(self, parse)
 
     def sizes(self) -> dict[str, int]:
-        """Return how many bytes the server has written since the session began.
-
-        :raises OSError: if the file cannot be read.
-        """
+        """Return how many bytes the server has written since the session began, or raise OSError."""
         return {str(self.path): max(0, self.path.stat().st_size - self.start)}
 
     def last_ms(self) -> int | None:
@@ -135,7 +130,6 @@ class _Head(msgspec.Struct):
 class _SessionFollower(Generic[T]):
     """Reader of a session's events while the server writes them.
 
-    :param parse: returns the event of a line, or raises ``BadLineError``.
     :ivar report: counts of the session's events; its outcome is set by :meth:`rest`.
     """
 
@@ -150,10 +144,7 @@ class _SessionFollower(Generic[T]):
         self._running: set[str] = set()
 
     def new(self, stop: Callable[[], bool]) -> Iterator[T]:
-        """Yield the session's events that were written since; none if the file is missing or unreadable.
-
-        :param stop: called between lines; returns ``True`` to leave the rest for the next call.
-        """
+        """Yield the session's events that were written since, as :meth:`FileFollower.new` does."""
         for text in self._file.new(stop):
             for own in self._of_session(text):
                 event = self._parse(_as_application(own, self._events))
@@ -165,10 +156,7 @@ class _SessionFollower(Generic[T]):
     def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
         """Yield all remaining events. The report is final then.
 
-        The server goes on writing for some time after the client has its answer. So its file is read until each query
-        has an end.
-
-        :param deadline: returns ``True`` when the time is up.
+        The server goes on writing after the client has its answer, so its file is read until each query has an end.
         """
         quiet, settled = 0, time.monotonic() + _SETTLE_SECONDS
         while quiet < _QUIET_READS or self._running or not self.report.events:
@@ -183,19 +171,16 @@ class _SessionFollower(Generic[T]):
     def _end(self, *, timed_out: bool) -> None:
         report, bad = self.report, self._file.report
         report.quarantined, report.quarantined_count = bad.quarantined, bad.quarantined_count
-        report.detail = f"session {self._events.session_id} in {self._events.path}"
-        report.outcome = Outcome.COMPLETE if report.events else Outcome.EMPTY
-        if timed_out:
-            report.outcome = Outcome.TIMED_OUT
-        elif self._running:
-            report.outcome = Outcome.TORN
+        outcome = Outcome.COMPLETE if report.events else Outcome.EMPTY
+        if timed_out or self._running:
+            outcome = Outcome.TIMED_OUT if timed_out else Outcome.TORN
+        report.end(outcome, f"session {self._events.session_id} in {self._events.path}")
         try:
-            with open_regular(self._events.path):
-                pass
+            open_regular(self._events.path).close()
         except FileNotFoundError:
             report.outcome = Outcome.MISSING
         except OSError as error:
-            report.outcome, report.detail = outcome_of(error), f"{self._events.path}: {error.strerror or error}"
+            report.end(outcome_of(error), f"{self._events.path}: {error.strerror or error}")
 
     def _of_session(self, text: bytes) -> Iterator[bytes]:
         """Yield the events that are now known to be of this session: earlier ones of the same run, then this one."""
@@ -217,7 +202,8 @@ class _SessionFollower(Generic[T]):
             yield text
         if ended:
             self._running.discard(run)
-        elif self._own[run] and _is_query(text):
+        elif self._own[run] and b'"SQL_JOB"' in text:
+            # A job on an RDD has no end in OpenLineage's events.
             self._running.add(run)
 
     def _keep(self, run: str, text: bytes, *, ended: bool) -> None:
@@ -228,11 +214,6 @@ class _SessionFollower(Generic[T]):
         self._waiting.setdefault(run, []).append(text)
         if len(self._waiting) > _UNKNOWN_RUNS:
             self._waiting.pop(next(iter(self._waiting)))
-
-
-def _is_query(text: bytes) -> bool:
-    # A job on an RDD has no end in OpenLineage's events.
-    return b'"SQL_JOB"' in text
 
 
 def _as_application(text: bytes, session: SessionEvents) -> bytes:

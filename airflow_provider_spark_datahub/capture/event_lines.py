@@ -13,16 +13,12 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import IO, Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
 from airflow_provider_spark_datahub.files import NotRegularFileError, open_regular
 from airflow_provider_spark_datahub.printable import counted
-
-if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.capture.connect_session import SessionEvents
-    from airflow_provider_spark_datahub.capture.event_objects import EventObjects
 
 T = TypeVar("T")
 Event = TypeVar("Event", covariant=True)
@@ -110,6 +106,16 @@ class CollectionReport(msgspec.Struct):
     outcome: Outcome = Outcome.MISSING
     detail: str = ""
 
+    def end(self, outcome: Outcome, detail: str = "") -> None:
+        """Set the outcome."""
+        self.outcome, self.detail = outcome, detail
+
+    def quarantine(self, line: QuarantinedLine, limits: CollectLimits) -> None:
+        """Count a bad line, and describe it unless too many are described already."""
+        self.quarantined_count += 1
+        if len(self.quarantined) < limits.max_quarantined:
+            self.quarantined.append(line)
+
     @property
     def sentence(self) -> str:
         """Outcome for people, with its detail."""
@@ -134,8 +140,16 @@ class CollectedEvents(Generic[T]):
         deadline: Callable[[], bool] | None = None,
     ) -> None:
         self.report = CollectionReport()
-        reader = _LineReader(parse, self.report, limits or CollectLimits(), deadline or _never)
-        self._events = reader.read_all([sources] if isinstance(sources, EventSource) else list(sources))
+        self._reader = _LineReader(parse, self.report, limits or CollectLimits(), deadline or (lambda: False))
+        listed = [sources] if isinstance(sources, EventSource) else list(sources)
+        self._events = _in_turn(self.report, map(self._read, listed))
+
+    def _read(self, source: EventSource) -> Iterator[T]:
+        def lines() -> Iterator[T]:
+            with source.open("rb") as stream:
+                yield from self._reader.read_lines(stream, str(source), _Position())
+
+        return _to_end(self.report, source, lines(), self.report.events)
 
     def __iter__(self) -> Iterator[T]:
         return self._events
@@ -162,9 +176,36 @@ _SEVERITY = (
 )
 
 
-def _worst(endings: Iterable[tuple[Outcome, str]]) -> tuple[Outcome, str]:
-    """Return the outcome that explains best why lineage is incomplete, with its detail."""
-    return max(endings, key=lambda ending: _SEVERITY.index(ending[0]))
+def _in_turn(report: CollectionReport, files: Iterable[Iterator[T]]) -> Iterator[T]:
+    """Yield the events of several files; report the worst of their outcomes."""
+    endings = []
+    for events in files:
+        yield from events
+        endings.append((report.outcome, report.detail))
+        if report.outcome is Outcome.TIMED_OUT:
+            break
+    if endings:
+        report.end(*max(endings, key=lambda ending: _SEVERITY.index(ending[0])))
+
+
+def _to_end(report: CollectionReport, source: object, events: Iterator[T], before: int = 0) -> Iterator[T]:
+    """Yield the events of a file, and report how reading it ended.
+
+    :param before: the file is empty if the report counts no more events than these.
+    """
+    report.end(Outcome.COMPLETE)
+    try:
+        yield from events
+    except FileNotFoundError:
+        report.end(Outcome.MISSING, str(source))
+    except OSError as error:
+        # An error of ours names the file already.
+        named = isinstance(error, NotRegularFileError)
+        report.end(outcome_of(error), str(error) if named else f"{source}: {error.strerror or error}")
+    except _DeadlineError:
+        report.end(Outcome.TIMED_OUT, f"{source}, after {counted(report.lines, 'line')}")
+    if report.outcome is Outcome.COMPLETE and report.events == before:
+        report.end(Outcome.EMPTY, str(source))
 
 
 class _Position(msgspec.Struct):
@@ -195,32 +236,6 @@ class _LineReader(Generic[T]):
         self._limits = limits
         self._deadline = deadline
         self._parse = parse
-
-    def read_all(self, sources: list[EventSource]) -> Iterator[T]:
-        """Yield the events of all files; the outcome is the worst of theirs."""
-        endings = []
-        for source in sources:
-            before = self._report.events
-            self._ended(Outcome.COMPLETE, "")
-            yield from self._read_source(source)
-            if self._report.outcome is Outcome.COMPLETE and self._report.events == before:
-                self._ended(Outcome.EMPTY, str(source))
-            endings.append((self._report.outcome, self._report.detail))
-            if self._report.outcome is Outcome.TIMED_OUT:
-                break
-        if endings:
-            self._ended(*_worst(endings))
-
-    def _read_source(self, source: EventSource) -> Iterator[T]:
-        try:
-            with source.open("rb") as stream:
-                yield from self.read_lines(stream, str(source), _Position())
-        except FileNotFoundError:
-            self._ended(Outcome.MISSING, str(source))
-        except OSError as error:
-            self._ended(outcome_of(error), _described(source, error))
-        except _DeadlineError:
-            self._ended(Outcome.TIMED_OUT, f"{source}, after {counted(self._report.lines, 'line')}")
 
     def read_lines(self, stream: IO[bytes], name: str, at: _Position, *, growing: bool = False) -> Iterator[T]:
         """Yield the events from ``at`` on; ``at`` is advanced past each line before its event is yielded.
@@ -263,7 +278,7 @@ class _LineReader(Generic[T]):
                 self._quarantine(name, at, str(problem))
             else:
                 self._report.torn += 1
-                self._ended(Outcome.TORN, f"{name}, line {at.line + 1}")
+                self._report.end(Outcome.TORN, f"{name}, line {at.line + 1}")
             return None
         self._report.events += 1
         return event
@@ -279,13 +294,7 @@ class _LineReader(Generic[T]):
         return skipped
 
     def _quarantine(self, name: str, at: _Position, reason: str) -> None:
-        self._report.quarantined_count += 1
-        if len(self._report.quarantined) < self._limits.max_quarantined:
-            self._report.quarantined.append(QuarantinedLine(name, at.line + 1, at.offset, reason))
-
-    def _ended(self, outcome: Outcome, detail: str) -> None:
-        self._report.outcome = outcome
-        self._report.detail = detail
+        self._report.quarantine(QuarantinedLine(name, at.line + 1, at.offset, reason), self._limits)
 
 
 # Errors that do not go away: something else in place of the file, missing rights, an impossible name.
@@ -299,14 +308,6 @@ def outcome_of(error: OSError) -> Outcome:
     return Outcome.UNREADABLE if is_lasting else Outcome.UNAVAILABLE
 
 
-def _described(source: object, error: OSError) -> str:
-    # An error of ours names the file already.
-    return str(error) if isinstance(error, NotRegularFileError) else f"{source}: {error.strerror or error}"
-
-
-_TOO_DEEP = "JSON nested too deeply"
-
-
 def checked_text() -> Callable[[bytes], bytes]:
     """Return a parser that checks a line and returns it unchanged, or raises :class:`BadLineError`."""
     check = msgspec.json.Decoder(msgspec.Raw).decode
@@ -314,23 +315,15 @@ def checked_text() -> Callable[[bytes], bytes]:
 
     def parse(raw: bytes) -> bytes:
         text = raw.strip()
-        if b"\\ud" in text or b"\\uD" in text:
-            event = decode(text)
-            try:
-                return json.dumps(event, ensure_ascii=False).encode()
-            except RecursionError as error:
-                raise BadLineError(_TOO_DEEP) from error
         try:
+            if b"\\ud" in text or b"\\uD" in text:
+                return json.dumps(decode(text), ensure_ascii=False).encode()
             # The check of JSON grammar does not look into strings.
             if not text.isascii():
                 text.decode()
             check(text)
-        except UnicodeDecodeError as error:
-            raise BadLineError(f"not UTF-8 at byte {error.start} of the line") from error
-        except msgspec.DecodeError as error:
-            raise BadLineError(f"not valid JSON: {error}") from error
-        except RecursionError as error:
-            raise BadLineError(_TOO_DEEP) from error
+        except (ValueError, msgspec.DecodeError, RecursionError) as error:
+            raise _bad_line(error) from error
         if not text.startswith(b"{"):
             raise BadLineError("not a JSON object")
         return text
@@ -347,20 +340,26 @@ def decoded_event() -> Callable[[bytes], dict[str, Any]]:
             event = decoder.decode(raw.decode("utf-8"))
             if b"\\ud" in raw or b"\\uD" in raw:
                 event = _without_lone_surrogates(event)
-        except UnicodeDecodeError as error:
-            raise BadLineError(f"not UTF-8 at byte {error.start} of the line") from error
-        except json.JSONDecodeError as error:
-            raise BadLineError(f"not valid JSON: {error.msg} at character {error.pos} of the line") from error
-        except RecursionError as error:
-            raise BadLineError(_TOO_DEEP) from error
-        except ValueError as error:
-            # Python refuses to parse numbers of more than some thousand digits.
-            raise BadLineError(f"JSON that cannot be used: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise _bad_line(error) from error
         if not isinstance(event, dict):
             raise BadLineError(f"not a JSON object but {type(event).__name__}")
         return event
 
     return parse
+
+
+def _bad_line(error: Exception) -> BadLineError:
+    if isinstance(error, UnicodeDecodeError):
+        return BadLineError(f"not UTF-8 at byte {error.start} of the line")
+    if isinstance(error, json.JSONDecodeError):
+        return BadLineError(f"not valid JSON: {error.msg} at character {error.pos} of the line")
+    if isinstance(error, msgspec.DecodeError):
+        return BadLineError(f"not valid JSON: {error}")
+    if isinstance(error, RecursionError):
+        return BadLineError("JSON nested too deeply")
+    # Python refuses to parse numbers of more than some thousand digits.
+    return BadLineError(f"JSON that cannot be used: {error}")
 
 
 def _without_lone_surrogates(event: Any) -> Any:
@@ -377,10 +376,6 @@ def _finite_float(digits: str) -> float:
     if math.isinf(number):
         raise BadLineError("JSON that cannot be used: it holds a number beyond the range of a float")
     return number
-
-
-def _never() -> bool:
-    return False
 
 
 class FileFollower(Generic[T]):
@@ -423,21 +418,11 @@ class FileFollower(Generic[T]):
 
         :param deadline: returns ``True`` when the time is up; called between lines.
         """
-        report = self.report
-        report.outcome = Outcome.COMPLETE
-        try:
-            yield from self._read(deadline, growing=False)
-        except FileNotFoundError:
+        yield from _to_end(self.report, self._path, self._read(deadline, growing=False))
+        if self.report.outcome is Outcome.MISSING:
             self._replaced = self._at.offset > 0
-            report.outcome, report.detail = Outcome.MISSING, str(self._path)
-        except OSError as error:
-            report.outcome, report.detail = outcome_of(error), _described(self._path, error)
-        except _DeadlineError:
-            report.outcome, report.detail = Outcome.TIMED_OUT, f"{self._path}, after {counted(self._at.line, 'line')}"
-        if report.outcome is Outcome.COMPLETE and not report.events:
-            report.outcome, report.detail = Outcome.EMPTY, str(self._path)
-        if self._replaced and report.outcome not in UNREAD:
-            report.outcome, report.detail = Outcome.REPLACED, str(self._path)
+        if self._replaced and self.report.outcome not in UNREAD:
+            self.report.end(Outcome.REPLACED, str(self._path))
 
     def _read(self, stop: Callable[[], bool], *, growing: bool) -> Iterator[T]:
         with open_regular(self._path) as stream:
@@ -469,7 +454,23 @@ class _Follower(Protocol[Event]):
         """Yield all remaining events after the writer has ended. The report is final then."""
 
 
-EventPlace: TypeAlias = "Path | EventObjects | SessionEvents"
+class _OtherEvents(Protocol):
+    """Events that are not in files of their own: objects in a store, or those of a Spark Connect session."""
+
+    def follow(self, parse: Callable[[bytes], T], /) -> _Follower[T]:
+        """Return the reader of the events."""
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each part of the events, in bytes."""
+
+    def last_ms(self) -> int | None:
+        """Return the time of the last event, in ms since the epoch; ``None`` if there is none."""
+
+    def remove(self) -> None:
+        """Remove the events."""
+
+
+EventPlace: TypeAlias = Path | _OtherEvents
 """An attempt's event file, folder of event files (:data:`EVENT_FOLDER`), objects in a store, or Connect session."""
 
 
@@ -483,8 +484,7 @@ def follow(place: EventPlace, parse: Callable[[bytes], T]) -> _Follower[T]:
 class _FolderFollower(Generic[T]):
     """Reader of a growing folder of event files, one for each Spark, in the order of their names.
 
-    :param parse: returns the event of a line, or raises :class:`BadLineError`.
-    :ivar report: counts of everything that was read; its outcome, set by :meth:`rest`, is the worst of the files'.
+    :ivar report: as in :class:`FileFollower`; its outcome is the worst of the files'.
     """
 
     def __init__(self, folder: Path, parse: Callable[[bytes], T]) -> None:
@@ -500,17 +500,8 @@ class _FolderFollower(Generic[T]):
 
     def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
         """Yield all remaining events after the writers have ended, as :meth:`FileFollower.rest` does."""
-        report = self.report
-        endings = [(Outcome.COMPLETE, "")]
-        followers = self._found()
-        for follower in followers:
-            yield from follower.rest(deadline)
-            endings.append((report.outcome, report.detail))
-            if report.outcome is Outcome.TIMED_OUT:
-                break
-        report.outcome, report.detail = _worst(endings)
-        if not followers:
-            report.outcome, report.detail = Outcome.MISSING, f"no Spark of this task wrote into {self._folder}"
+        self.report.end(Outcome.MISSING, f"no Spark of this task wrote into {self._folder}")
+        yield from _in_turn(self.report, [follower.rest(deadline) for follower in self._found()])
 
     def _found(self) -> list[FileFollower[T]]:
         for path in sorted(self._folder.glob(f"*{EVENT_FILE}")):

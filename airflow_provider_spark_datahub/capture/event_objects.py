@@ -68,8 +68,7 @@ OpenStore = Callable[[str], ObjectStore]
 class EventObjects:
     """Place of one attempt's events in a store.
 
-    :param uri: its whole address, as :data:`OpenStore` takes it; without secrets.
-    :param open_store: opens the store at the first request.
+    :param uri: its address, as :data:`OpenStore` takes it; without secrets.
     """
 
     uri: str
@@ -138,10 +137,14 @@ class _StoppedError(Exception):
     """The caller has no more time."""
 
 
+def _check(stop: Callable[[], bool]) -> None:
+    if stop():
+        raise _StoppedError("no time is left")
+
+
 class _ObjectFollower(Generic[T]):
     """Reader of objects, in the order of their events' times, which yields the event of each once.
 
-    :param parse: returns the event of a text, or raises :class:`BadLineError`.
     :ivar report: counts of everything that was read, an object as a line; its outcome is set by :meth:`rest`.
     """
 
@@ -173,26 +176,21 @@ class _ObjectFollower(Generic[T]):
         :param deadline: returns ``True`` when the time is up; called between requests.
         """
         report = self.report
-        report.outcome, report.detail = Outcome.COMPLETE, ""
+        report.end(Outcome.COMPLETE)
         try:
             before = -1
             while before != len(self._seen):
                 before = len(self._seen)
                 yield from self._read(deadline, final=True)
         except _StoppedError:
-            report.outcome, report.detail = (
-                Outcome.TIMED_OUT,
-                f"{self._objects}, after {counted(report.lines, 'object')}",
-            )
+            report.end(Outcome.TIMED_OUT, f"{self._objects}, after {counted(report.lines, 'object')}")
         except OSError as error:
-            report.outcome, report.detail = outcome_of(error), str(error)
+            report.end(outcome_of(error), str(error))
         if report.outcome is Outcome.COMPLETE and not report.events:
-            outcome = Outcome.EMPTY if self._seen else Outcome.MISSING
-            report.outcome, report.detail = outcome, str(self._objects)
+            report.end(Outcome.EMPTY if self._seen else Outcome.MISSING, str(self._objects))
 
     def _read(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
-        if stop():
-            raise _StoppedError("no time is left")
+        _check(stop)
         self._store = self._store or self._objects.store()
         sizes = self._store.stored(self._objects.folder)
         unread = [name for name in sizes if name not in self._seen and not name.endswith("/")]
@@ -206,8 +204,7 @@ class _ObjectFollower(Generic[T]):
                 events.append(name)
         events.sort(key=lambda name: _time_of(name) or 0)
         for batch in _batches(events, sizes):
-            if stop():
-                raise _StoppedError("no time is left")
+            _check(stop)
             for name, content in zip(batch, self._store.read_all(batch), strict=True):
                 yield from self._event_of(name, content, final=final)
 
@@ -231,12 +228,9 @@ class _ObjectFollower(Generic[T]):
         yield event
 
     def _quarantine(self, name: str, reason: str) -> None:
-        report = self.report
         self._seen.add(name)
-        report.lines += 1
-        report.quarantined_count += 1
-        if len(report.quarantined) < self._limits.max_quarantined:
-            report.quarantined.append(QuarantinedLine(self._described(name), 1, 0, reason))
+        self.report.lines += 1
+        self.report.quarantine(QuarantinedLine(self._described(name), 1, 0, reason), self._limits)
 
     def _described(self, name: str) -> str:
         return self._store.describe(name) if self._store else name
